@@ -1,0 +1,1 @@
+"""Running an algorithm: iterations, evaluation, metrics, checkpoints, stopping and reporting."""

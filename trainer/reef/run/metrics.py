@@ -1,0 +1,388 @@
+"""The result of one training iteration: what `Algorithm.train()` returns and every reporter shows.
+
+How an algorithm uses it:
+
+    metrics = IterationMetrics(config)
+    metrics.start_iteration()                       # first line of train(): the clock of this iteration
+    metrics.add_sample(sample)                      # for every Sample that a worker returned
+    result = metrics.result(iteration, counters=..., learner_stats=..., timers=..., ...)
+    checkpoint["metrics"] = metrics.state()         # a restored run reports the same numbers
+
+`counters` are totals over the whole run; those named in `COUNTER_FIELDS` also become top-level fields. `timers` are
+seconds spent in this iteration by name ("sample", "learn") and are reported as `timers/<name>_time_ms`.
+`summarize_episodes` alone makes the episode part, for evaluation.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import time
+import uuid
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from itertools import chain
+from typing import Any, Protocol
+
+import numpy as np
+
+from reef.batch import Episode, Sample
+from reef.run.perf import SystemLoad
+from reef.types import PolicyId, State
+
+Result = dict[str, Any]
+Stats = Mapping[str, float]
+
+COUNTER_FIELDS = (
+    "num_env_steps_sampled",
+    "num_env_steps_trained",
+    "num_agent_steps_sampled",
+    "num_agent_steps_trained",
+)
+
+# Every top-level field of a result that holds a number: what a stop condition or a checkpoint score can name.
+NUMBER_FIELDS = frozenset(
+    {
+        *COUNTER_FIELDS,
+        "agent_timesteps_total",
+        "episode_len_mean",
+        "episode_reward_max",
+        "episode_reward_mean",
+        "episode_reward_min",
+        "episodes_this_iter",
+        "episodes_total",
+        "iterations_since_restore",
+        "num_env_steps_sampled_this_iter",
+        "num_env_steps_sampled_throughput_per_sec",
+        "num_env_steps_trained_this_iter",
+        "num_healthy_workers",
+        "num_worker_restarts",
+        "pid",
+        "time_since_restore",
+        "time_this_iter_s",
+        "time_total_s",
+        "timestamp",
+        "timesteps_since_restore",
+        "timesteps_this_iter",
+        "timesteps_total",
+        "training_iteration",
+    }
+)
+TEXT_FIELDS = frozenset(
+    {
+        "date",
+        "done",
+        "episode_reward_reason",
+        "experiment_id",
+        "experiment_tag",
+        "hostname",
+        "node_ip",
+        "trial_id",
+    }
+)
+# Groups whose names the run decides: policies, losses, counters, what callbacks measure.
+OPEN_GROUPS = frozenset(
+    {
+        "counters",
+        "custom_metrics",
+        "evaluation",
+        "info",
+        "off_policy_estimator",
+        "perf",
+        "policy_reward_max",
+        "policy_reward_mean",
+        "policy_reward_min",
+        "sampler_perf",
+        "timers",
+    }
+)
+LIST_GROUPS = frozenset({"config", "episode_media", "hist_stats"})
+
+
+class MetricsConfig(Protocol):
+    """The settings of `AlgorithmConfig` that reporting reads."""
+
+    metrics_num_episodes_for_smoothing: int
+    keep_per_episode_custom_metrics: bool
+    sampler_perf_stats_ema_coef: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole configuration as JSON values."""
+        ...
+
+
+class IterationMetrics:
+    """Collects what workers report and builds the result of each iteration."""
+
+    def __init__(self, config: MetricsConfig) -> None:
+        self._window = EpisodeWindow(config.metrics_num_episodes_for_smoothing)
+        self._keep_per_episode = config.keep_per_episode_custom_metrics
+        self._sampler_perf = SamplerPerf(config.sampler_perf_stats_ema_coef)
+        self._config = json_safe(config.to_dict())
+        self._load = SystemLoad()
+        self._experiment_id = uuid.uuid4().hex
+        self._host = {"pid": os.getpid(), "hostname": socket.gethostname(), "node_ip": node_ip()}
+        self._previous: dict[str, int] = {}  # counters of the last result
+        self._restored_timesteps = self._restored_iteration = 0
+        self._time_total_s = self._restored_time_s = 0.0
+        self._started = time.monotonic()
+
+    def start_iteration(self) -> None:
+        """Start the clock of this iteration."""
+        self._started = time.monotonic()
+
+    def add_sample(self, sample: Sample) -> None:
+        """Take in the episodes and timers of one call of a worker's `sample`."""
+        self._window.add(sample.episodes)
+        self._sampler_perf.add(sample.timers, sample.env_steps)
+
+    def result(
+        self,
+        iteration: int,
+        *,
+        counters: Mapping[str, int],
+        learner_stats: Mapping[PolicyId, Stats],
+        timers: Mapping[str, float] | None = None,
+        num_healthy_workers: int = 0,
+        num_worker_restarts: int = 0,
+        evaluation: Mapping[str, Any] | None = None,
+        off_policy_estimator: Mapping[str, Any] | None = None,
+    ) -> Result:
+        """Build the result of the iteration that ends now, as JSON values (NaN and infinities become null).
+
+        Without `evaluation` the result has no key of that name: no evaluation was due.
+        """
+        elapsed_s = time.monotonic() - self._started
+        self._time_total_s += elapsed_s
+        episodes, new_episodes = self._window.take()
+        result: Result = {
+            **summarize_episodes(episodes, keep_per_episode=self._keep_per_episode),
+            "episodes_this_iter": new_episodes,
+            "episodes_total": self._window.total,
+            **self._step_counts(counters, elapsed_s),
+            "training_iteration": iteration,
+            "iterations_since_restore": iteration - self._restored_iteration,
+            "time_this_iter_s": elapsed_s,
+            "time_total_s": self._time_total_s,
+            "time_since_restore": self._time_total_s - self._restored_time_s,
+            "num_healthy_workers": num_healthy_workers,
+            "num_worker_restarts": num_worker_restarts,
+            "counters": dict(counters),
+            "timers": {f"{name}_time_ms": 1000.0 * seconds for name, seconds in (timers or {}).items()},
+            "sampler_perf": self._sampler_perf.means_ms(),
+            "info": {"learner": {policy: {"learner_stats": dict(stats)} for policy, stats in learner_stats.items()}},
+            "off_policy_estimator": dict(off_policy_estimator or {}),
+            "perf": self._load.percent(),
+            **self._identity(),
+            "config": self._config,
+        }
+        if evaluation is not None:
+            result["evaluation"] = dict(evaluation)
+        self._previous = dict(counters)
+        self._started = time.monotonic()
+        return {key: value if key == "config" else json_safe(value) for key, value in result.items()}
+
+    def _step_counts(self, counters: Mapping[str, int], elapsed_s: float) -> Result:
+        def since_last(name: str) -> int:
+            return counters.get(name, 0) - self._previous.get(name, 0)
+
+        total, fresh = counters.get("num_env_steps_sampled", 0), since_last("num_env_steps_sampled")
+        return {
+            **{name: counters.get(name, 0) for name in COUNTER_FIELDS},
+            "num_env_steps_sampled_this_iter": fresh,
+            "num_env_steps_trained_this_iter": since_last("num_env_steps_trained"),
+            "num_env_steps_sampled_throughput_per_sec": fresh / elapsed_s if elapsed_s > 0 else None,
+            "timesteps_total": total,
+            "timesteps_this_iter": fresh,
+            "timesteps_since_restore": total - self._restored_timesteps,
+            "agent_timesteps_total": counters.get("num_agent_steps_sampled", total),
+        }
+
+    def _identity(self) -> Result:
+        now = datetime.now().astimezone()
+        return {
+            "date": now.strftime("%Y-%m-%d_%H-%M-%S"),
+            "timestamp": int(now.timestamp()),
+            **self._host,
+            # an experiment puts its own values here, see reef.run.experiment
+            "done": False,
+            "trial_id": self._experiment_id[:8],
+            "experiment_id": self._experiment_id,
+            "experiment_tag": "",
+        }
+
+    def state(self) -> State:
+        """What a checkpoint keeps, so that the restored run reports the same numbers."""
+        return {
+            "window": self._window.state(),
+            "sampler_perf": self._sampler_perf.state(),
+            "counters": dict(self._previous),
+            "time_total_s": self._time_total_s,
+            "experiment_id": self._experiment_id,
+        }
+
+    def set_state(self, state: State, *, iteration: int) -> None:
+        """Take up where `state` was written, after `iteration` iterations."""
+        self._window.set_state(state["window"])
+        self._sampler_perf.set_state(state["sampler_perf"])
+        self._previous = dict(state["counters"])
+        self._time_total_s = self._restored_time_s = float(state["time_total_s"])
+        self._experiment_id = state["experiment_id"]
+        self._restored_timesteps = self._previous.get("num_env_steps_sampled", 0)
+        self._restored_iteration = iteration
+
+
+class EpisodeWindow:
+    """The episodes that an iteration's means run over.
+
+    The newest `size` ones, or fewer at the beginning; when one iteration finished more than `size`, all of those.
+    Size 1 is no smoothing: the newest episode alone.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._episodes: deque[Episode] = deque()
+        self._new = 0
+        self.total = 0
+
+    def add(self, episodes: Sequence[Episode]) -> None:
+        """Take in episodes that ended in this iteration, oldest first."""
+        self._episodes.extend(episodes)
+        self._new += len(episodes)
+        self.total += len(episodes)
+        self._trim(max(self._size, self._new))
+
+    def take(self) -> tuple[list[Episode], int]:
+        """The episodes to average over and how many of them are new; begins the next iteration."""
+        if self._size == 1:
+            self._trim(1)
+        episodes, new = list(self._episodes), self._new
+        self._new = 0
+        self._trim(self._size)
+        return episodes, new
+
+    def _trim(self, length: int) -> None:
+        while len(self._episodes) > length:
+            self._episodes.popleft()
+
+    def state(self) -> State:
+        """The window as JSON values."""
+        return {"episodes": [asdict(episode) for episode in self._episodes], "new": self._new, "total": self.total}
+
+    def set_state(self, state: State) -> None:
+        """Restore what `state` returned."""
+        self._episodes = deque(Episode(**episode) for episode in state["episodes"])
+        self._new, self.total = int(state["new"]), int(state["total"])
+
+
+class SamplerPerf:
+    """Milliseconds per environment step that workers spend, by name ("env_wait", "inference")."""
+
+    def __init__(self, ema_coef: float | None) -> None:
+        self._ema_coef = ema_coef  # None: the mean over the whole run
+        self._mean_s: dict[str, float] = {}
+        self._steps: dict[str, int] = {}
+
+    def add(self, timers: Mapping[str, float], env_steps: int) -> None:
+        """Take in `timers` in seconds, spent on `env_steps` steps."""
+        for name, seconds in timers.items() if env_steps else ():
+            steps = self._steps[name] = self._steps.get(name, 0) + env_steps
+            coef = env_steps / steps if self._ema_coef is None or steps == env_steps else self._ema_coef
+            old = self._mean_s.get(name, 0.0)
+            self._mean_s[name] = old + coef * (seconds / env_steps - old)
+
+    def means_ms(self) -> dict[str, float]:
+        """Means by field name (`mean_<name>_ms`)."""
+        return {f"mean_{name}_ms": 1000.0 * seconds for name, seconds in self._mean_s.items()}
+
+    def state(self) -> State:
+        """The means and the steps behind them."""
+        return {"mean_s": dict(self._mean_s), "steps": dict(self._steps)}
+
+    def set_state(self, state: State) -> None:
+        """Restore what `state` returned."""
+        self._mean_s, self._steps = dict(state["mean_s"]), dict(state["steps"])
+
+
+def summarize_episodes(episodes: Sequence[Episode], *, keep_per_episode: bool = False) -> Result:
+    """The episode fields of a result; null, with `episode_reward_reason`, where `episodes` is empty.
+
+    `keep_per_episode` reports custom metrics as the list of their values instead of mean, min and max.
+    """
+    rewards = [episode.reward for episode in episodes]
+    by_policy = _collect(episode.policy_rewards for episode in episodes)
+    custom = _collect(episode.custom_metrics for episode in episodes)
+    lengths = [episode.length for episode in episodes]
+    return {
+        "episode_reward_max": max(rewards, default=None),
+        "episode_reward_min": min(rewards, default=None),
+        "episode_reward_mean": _mean(rewards),
+        "episode_reward_reason": None if episodes else "no episode has ended yet",
+        "episode_len_mean": _mean(lengths),
+        "episode_media": {},
+        "episodes_this_iter": len(episodes),
+        "policy_reward_min": {policy: min(values) for policy, values in by_policy.items()},
+        "policy_reward_max": {policy: max(values) for policy, values in by_policy.items()},
+        "policy_reward_mean": {policy: _mean(values) for policy, values in by_policy.items()},
+        "custom_metrics": custom if keep_per_episode else _mean_min_max(custom),
+        "hist_stats": {
+            "episode_reward": rewards,
+            "episode_lengths": lengths,
+            **{f"policy_{policy}_reward": values for policy, values in by_policy.items()},
+            **{
+                name: list(chain.from_iterable(lists))
+                for name, lists in _collect(e.hist_data for e in episodes).items()
+            },
+        },
+    }
+
+
+def _collect(dicts: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    columns: dict[str, list[Any]] = {}
+    for values in dicts:
+        for name, value in values.items():
+            columns.setdefault(name, []).append(value)
+    return columns
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
+
+
+def _mean_min_max(columns: Mapping[str, Sequence[float]]) -> dict[str, float | None]:
+    """<name>_mean, _min and _max; values that are not finite are left out of them."""
+    summary: dict[str, float | None] = {}
+    for name, values in columns.items():
+        finite = [float(value) for value in values if math.isfinite(value)]
+        summary[f"{name}_mean"] = _mean(finite)
+        summary[f"{name}_min"] = min(finite, default=None)
+        summary[f"{name}_max"] = max(finite, default=None)
+    return summary
+
+
+def json_safe(value: object) -> Any:
+    """`value` as JSON values: numpy becomes plain, NaN and infinities null, anything unknown its text."""
+    if value is None or isinstance(value, bool | str | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, np.generic | np.ndarray):
+        return json_safe(value.tolist())
+    if isinstance(value, Mapping):
+        return {str(key): json_safe(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [json_safe(item) for item in value]
+    return str(value)
+
+
+def node_ip() -> str:
+    """This machine's address as its neighbours see it (a connected UDP socket sends nothing)."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect(("192.0.2.1", 9))  # TEST-NET-1: never routed
+            return str(probe.getsockname()[0])
+    except OSError:
+        return "127.0.0.1"

@@ -1,0 +1,41 @@
+"""How busy the machine is, from /proc; empty where there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class SystemLoad:
+    """CPU and memory of this machine, in percent."""
+
+    def __init__(self) -> None:
+        self._busy_and_total = _cpu_ticks()
+
+    def percent(self) -> dict[str, float]:
+        """`cpu_util_percent` since the last call and `ram_util_percent` now."""
+        (busy, total), before = _cpu_ticks(), self._busy_and_total
+        self._busy_and_total = (busy, total)
+        load = {}
+        if total > before[1]:
+            load["cpu_util_percent"] = 100.0 * (busy - before[0]) / (total - before[1])
+        memory = _memory_kib()
+        if memory.get("MemTotal"):
+            load["ram_util_percent"] = 100.0 * (1.0 - memory["MemAvailable"] / memory["MemTotal"])
+        return load
+
+
+def _cpu_ticks() -> tuple[int, int]:
+    """(busy, total) since boot. Fields of the first line: user nice system idle iowait irq softirq steal ..."""
+    try:
+        ticks = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    except (OSError, ValueError):
+        return 0, 0
+    return sum(ticks) - sum(ticks[3:5]), sum(ticks)
+
+
+def _memory_kib() -> dict[str, int]:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return {line.split(":")[0]: int(line.split()[1]) for line in lines[:3]}
+    except (OSError, ValueError, IndexError):
+        return {}
