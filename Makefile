@@ -1,0 +1,79 @@
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python -m
+PIP_INSTALL := $(RUN) pip install --quiet --disable-pip-version-check --no-input --constraint constraints.txt
+RUN_ARGS ?=
+TEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.PHONY: help setup run test tiny lint type fmt docs schema bench learn check clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.dev ## install Reef and all tools for working on it into .venv
+
+run: $(VENV)/.trainer ## install Reef into .venv and train examples/cartpole-ppo.yaml
+	@echo "==> Training: reef run examples/cartpole-ppo.yaml $(RUN_ARGS)"
+	@$(VENV)/bin/reef run examples/cartpole-ppo.yaml $(RUN_ARGS)
+
+test: lint type ## install Reef and the tools into .venv, then pass lint, types and all tests
+	@echo "==> Tests"
+	@$(RUN) pytest -q -x --timeout=300 $(TEST_ARGS)
+
+tiny: $(VENV)/.dev ## the tests that need neither Ray nor much time
+	@$(RUN) pytest -q -x -m "not ray and not slow and not learn" $(TEST_ARGS)
+
+lint: $(VENV)/.dev ## ruff: rules and formatting
+	@echo "==> Lint"
+	@$(RUN) ruff check .
+	@$(RUN) ruff format --check --quiet . || { echo "Formatting differs: run 'make fmt'."; exit 1; }
+
+type: $(VENV)/.dev ## mypy --strict on both packages
+	@echo "==> Types"
+	@$(RUN) mypy
+
+fmt: $(VENV)/.dev ## format the code and fix what ruff can fix
+	@$(RUN) ruff check --quiet --fix . || true
+	@$(RUN) ruff format .
+
+docs: $(VENV)/.dev ## generate docs/job-reference.md from the settings' declarations
+	@$(RUN) reef.cli.main describe --markdown > docs/job-reference.md
+
+schema: $(VENV)/.dev ## generate the CRD and the JSON schemas from the same declarations
+	@$(RUN) reef.cli.schema
+
+bench: $(VENV)/.dev ## measure speed beside other libraries, into benchmarks/RESULTS.md
+	@$(RUN) benchmarks.speed
+
+learn: $(VENV)/.dev ## train every algorithm to its reward, three seeds each, into benchmarks/
+	@$(RUN) benchmarks.learn
+
+check: test ## what continuous integration runs
+
+clean: ## remove .venv and everything else that was made here
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} + -o -name '*.egg-info' -prune -exec rm -rf {} +
+
+# Each stamp is younger than what it was made from, so a second call does nothing.
+$(VENV)/.made:
+	@command -v $(PYTHON) >/dev/null || { echo "'$(PYTHON)' is not there. On Debian: apt-get install python3 python3-venv"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Reef needs Python 3.11 or newer, '$(PYTHON)' is older. Name another one: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "Python cannot make virtual environments here. On Debian: apt-get install python3-venv"; exit 1; }
+	@echo "==> Making a virtual environment in $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.trainer: pyproject.toml constraints.txt | $(VENV)/.made
+	@echo "==> Installing Reef with PyTorch, Ray and Gymnasium into $(VENV) (a few hundred MB, a minute or two)"
+	@$(PIP_INSTALL) --editable '.[trainer]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.made
+	@echo "==> Installing Reef with PyTorch, Ray, Gymnasium and the development tools into $(VENV) (a minute or two)"
+	@$(PIP_INSTALL) --editable '.[trainer,dev]'
+	@touch $(VENV)/.trainer $@
