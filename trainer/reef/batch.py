@@ -1,0 +1,136 @@
+"""The two data types of the engine: `Rollout` in time order and `Transitions` in no order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+
+import numpy as np
+
+from reef.types import Array, PolicyId
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """T steps of B columns, all acted by one version of one policy. A column is an (environment, agent) pair."""
+
+    obs: Array  # [T, B, *obs]
+    actions: Array  # [T, B, *action], as the policy chose them: before unsquashing and clipping
+    rewards: Array  # [T, B] float32
+    next_obs: Array  # [T, B, *obs], the true successor, also at the end of an episode
+    terminated: Array  # [T, B] bool: the environment ended, nothing follows
+    truncated: Array  # [T, B] bool: cut off, the successor still has a value
+    mask: Array  # [T, B] bool: False for dead steps and padding, which count for nothing
+    extras: dict[str, Array] = field(default_factory=dict)  # [T, B, ...] what the policy returned when it acted
+    state_in: dict[str, Array] = field(default_factory=dict)  # [B, ...] recurrent state before step 0
+    policy_version: int = 0
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(T, B)."""
+        return self.rewards.shape  # type: ignore[return-value]
+
+    @property
+    def done(self) -> Array:
+        """[T, B] bool: the episode ended here, for either reason."""
+        return np.logical_or(self.terminated, self.truncated)
+
+    def __len__(self) -> int:
+        return int(np.count_nonzero(self.mask))
+
+    def flatten(self) -> Transitions:
+        """The valid steps as transitions, column after column, so that a column's steps stay neighbours."""
+        keep = self.mask.T.reshape(-1)
+        everything = bool(keep.all())
+
+        def flat(array: Array) -> Array:
+            rows = array.swapaxes(0, 1).reshape(-1, *array.shape[2:])
+            return rows if everything else rows[keep]
+
+        return Transitions(
+            **{name: flat(getattr(self, name)) for name in TRANSITION_COLUMNS},
+            extras={name: flat(array) for name, array in self.extras.items()},
+        )
+
+
+TRANSITION_COLUMNS = ("obs", "actions", "rewards", "next_obs", "terminated", "truncated")
+
+
+@dataclass(frozen=True, slots=True)
+class Transitions:
+    """N steps in no order: what replay holds and minibatches are made of."""
+
+    obs: Array  # [N, *obs]
+    actions: Array  # [N, *action]
+    rewards: Array  # [N] float32, already summed and discounted where n-step
+    next_obs: Array  # [N, *obs], n steps on where n-step
+    terminated: Array  # [N] bool
+    truncated: Array  # [N] bool
+    extras: dict[str, Array] = field(default_factory=dict)  # [N, ...], e.g. "discounts" (gamma^n), "weights", "indices"
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+    def __getitem__(self, rows: Array | slice) -> Transitions:
+        return Transitions(
+            **{name: getattr(self, name)[rows] for name in TRANSITION_COLUMNS},
+            extras={name: array[rows] for name, array in self.extras.items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """What is known of one finished episode."""
+
+    reward: float
+    length: int  # environment steps
+    policy_rewards: dict[PolicyId, float] = field(default_factory=dict)
+    custom_metrics: dict[str, float] = field(default_factory=dict)
+    hist_data: dict[str, list[float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What one call of a worker's `sample` returns."""
+
+    rollouts: dict[PolicyId, Rollout]
+    episodes: list[Episode]  # finished during this call
+    env_steps: int  # environment steps, dead steps not counted
+    worker_index: int = 0
+    timers: dict[str, float] = field(default_factory=dict)  # seconds spent, by name
+
+
+def concat_columns(rollouts: Sequence[Rollout]) -> Rollout:
+    """Put rollouts of several workers side by side: [T, B1 + B2 + ...]. Shorter ones are padded with masked steps."""
+    if len(rollouts) == 1:
+        return rollouts[0]
+    length = max(rollout.shape[0] for rollout in rollouts)
+    padded = [_pad(rollout, length) for rollout in rollouts]
+
+    def join(name: str) -> Array:
+        return np.concatenate([getattr(rollout, name) for rollout in padded], axis=1)
+
+    arrays = {f.name: join(f.name) for f in fields(Rollout) if f.name not in ("extras", "state_in", "policy_version")}
+    first = padded[0]
+    return Rollout(
+        **arrays,
+        extras={key: np.concatenate([r.extras[key] for r in padded], axis=1) for key in first.extras},
+        state_in={key: np.concatenate([r.state_in[key] for r in padded], axis=0) for key in first.state_in},
+        policy_version=min(rollout.policy_version for rollout in padded),
+    )
+
+
+def _pad(rollout: Rollout, length: int) -> Rollout:
+    missing = length - rollout.shape[0]
+    if missing == 0:
+        return rollout
+
+    def pad(array: Array) -> Array:
+        return np.concatenate([array, np.zeros((missing, *array.shape[1:]), array.dtype)])
+
+    arrays = {
+        f.name: pad(getattr(rollout, f.name))
+        for f in fields(Rollout)
+        if f.name not in ("extras", "state_in", "policy_version")
+    }
+    return replace(rollout, **arrays, extras={key: pad(array) for key, array in rollout.extras.items()})

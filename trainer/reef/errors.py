@@ -1,0 +1,64 @@
+"""Everything a person can cause is a `ReefError`: its text names the key, the value and the fix."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+EXIT_OK = 0
+EXIT_FAILED = 1  # a fault that a retry from the newest checkpoint may heal
+EXIT_WRONG_USE = 2  # the job is wrong: a retry would fail the same way
+EXIT_INTERRUPTED = 130  # Ctrl-C, a checkpoint was written
+EXIT_TERMINATED = 143  # SIGTERM, a checkpoint was written
+
+
+class ReefError(Exception):
+    """An error whose text is for the person who runs the job."""
+
+    exit_code = EXIT_FAILED
+
+
+class ConfigError(ReefError, ValueError):
+    """A setting, a job document or an argument is wrong."""
+
+    exit_code = EXIT_WRONG_USE
+
+
+class EnvironmentError(ReefError):  # noqa: A001 - the field's word; the built-in alias of OSError is never used here
+    """An environment cannot be made, breaks the Gymnasium API, or raised."""
+
+    exit_code = EXIT_WRONG_USE
+
+
+class ResourceError(ReefError, RuntimeError):
+    """The machine or cluster lacks what the job asks for (CPUs, GPUs, memory)."""
+
+    exit_code = EXIT_WRONG_USE
+
+
+class StorageError(ReefError):
+    """A result or checkpoint folder cannot be written or read."""
+
+    exit_code = EXIT_WRONG_USE
+
+
+class CheckpointError(ReefError):
+    """A checkpoint is missing, damaged or made for something else."""
+
+    exit_code = EXIT_WRONG_USE
+
+
+class WorkerError(ReefError):
+    """A worker failed and the fault-tolerance settings do not cover it."""
+
+
+class TrainingError(ReefError):
+    """Training cannot go on, for example because the loss became NaN."""
+
+    exit_code = EXIT_WRONG_USE
+
+
+def nearest(name: str, choices: Iterable[str]) -> str:
+    """Return " Did you mean 'x'?" for the closest of `choices`, or "" when none is close."""
+    matches = difflib.get_close_matches(str(name), list(choices), n=1, cutoff=0.6)
+    return f" Did you mean {matches[0]!r}?" if matches else ""

@@ -1,0 +1,1 @@
+"""Networks: encoders chosen from the space, action distributions, policies, parameters as one flat vector."""

@@ -1,0 +1,42 @@
+"""A network's parameters as one vector, so that clipping, Adam, all-reduce and publishing are one operation each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+
+class FlatParameters:
+    """Re-points parameters (and their gradients) into one contiguous vector each.
+
+    The parameters stay ordinary `nn.Parameter`s: autograd accumulates straight into `gradient`, and whatever is done to
+    `vector` is seen by the network. Do not call `module.to(...)` afterwards: it would break the views.
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Take over the given parameters; they must live on one device and be float32."""
+        self.parameters = list(parameters)
+        with torch.no_grad():
+            self.vector = torch.cat([p.detach().reshape(-1) for p in self.parameters])
+        self.gradient = torch.zeros_like(self.vector)
+        start = 0
+        for parameter in self.parameters:
+            span = slice(start, start + parameter.numel())
+            parameter.data = self.vector[span].view(parameter.shape)
+            parameter.grad = self.gradient[span].view(parameter.shape)
+            start = span.stop
+
+    def numpy(self) -> NDArray[np.float32]:
+        """A copy of the vector, on the CPU."""
+        return np.array(self.vector.detach().cpu().numpy(), dtype=np.float32)
+
+    def load(self, values: NDArray[np.float32]) -> None:
+        """Overwrite the vector; raises ValueError when the length differs."""
+        if values.shape != tuple(self.vector.shape):
+            raise ValueError(f"weights hold {values.shape[0]} numbers, this network has {self.vector.shape[0]}")
+        # a copy first: arrays that came through Ray's object store are read-only, which torch does not know of
+        self.vector.copy_(torch.from_numpy(values if values.flags.writeable else values.copy()))

@@ -1,0 +1,16 @@
+"""Names for the types that every layer speaks of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+PolicyId = str
+AgentId = str
+State = dict[str, Any]  # nested dicts and lists of JSON values and numpy arrays: what a checkpoint can hold
+Weights = dict[PolicyId, NDArray[np.float32]]  # one flat vector per policy, see reef.nn.flat
+
+DEFAULT_POLICY: PolicyId = "default_policy"
