@@ -1,0 +1,38 @@
+"""Reef trains reinforcement-learning policies, on a laptop or on Kubernetes, from one job document."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from reef.algorithms.dqn import DQNConfig
+    from reef.algorithms.ppo import PPOConfig
+    from reef.config import AlgorithmConfig
+    from reef.run.algorithm import Algorithm
+
+__all__ = ["Algorithm", "AlgorithmConfig", "DQNConfig", "PPOConfig", "__version__"]
+
+try:
+    __version__ = version("reef")
+except PackageNotFoundError:  # a source tree that was put on the path without being installed
+    __version__ = "0+unknown"
+
+# The operator imports reef.api and must not pay for torch: names resolve on first use (PEP 562).
+_HOMES = {
+    "Algorithm": "reef.run.algorithm",
+    "AlgorithmConfig": "reef.config",
+    "DQNConfig": "reef.algorithms.dqn",
+    "PPOConfig": "reef.algorithms.ppo",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'reef' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

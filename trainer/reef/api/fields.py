@@ -1,0 +1,71 @@
+"""What every part of the job document is built from: the model settings, names, quantities and free mappings."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, StringConstraints, WithJsonSchema
+from pydantic.alias_generators import to_camel
+
+DNS_LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+OBJECT_NAME = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"
+QUANTITY = r"^[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+|[munkMGTPE]|[KMGTPE]i)?$"
+RESOURCE_NAME = r"^([a-z0-9]([-.a-z0-9]*[a-z0-9])?/)?[A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?$"
+STORAGE_URI = r"^[a-z][a-z0-9+.-]*://.+"
+
+EXPLAINED = {  # what a person reads when a text does not fit its pattern
+    DNS_LABEL: "lower-case letters, digits and '-', beginning with a letter and not ending with '-'",
+    OBJECT_NAME: "the name of a Kubernetes object: lower-case letters, digits, '-' and '.'",
+    RESOURCE_NAME: "a resource's name, such as nvidia.com/gpu or nvidia.com/mig-1g.5gb",
+    STORAGE_URI: "a URI with its scheme, such as s3://bucket/folder",
+}
+_FACTORS = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18} | {
+    prefix + "i": 1024.0**power for power, prefix in enumerate("KMGTPE", start=1)
+}
+
+
+class DocumentModel(BaseModel):
+    """A mapping of the job document: camelCase keys, unknown keys refused, no coercion between types."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        validate_by_name=True,  # for Python code; `job_from_document` reads documents by their camelCase keys only
+        validate_by_alias=True,
+        extra="forbid",
+        strict=True,
+        frozen=True,
+    )
+
+
+def _quantity(value: Any) -> str:
+    text = str(value)
+    if isinstance(value, bool | float) or not re.match(QUANTITY, text):
+        raise ValueError("should be a Kubernetes quantity: a whole number or a text such as '500m', '0.5' or '4Gi'")
+    return text
+
+
+def quantity_value(quantity: str) -> float:
+    """Return a Kubernetes quantity as a number: '500m' is 0.5 and '1Ki' is 1024.0."""
+    try:
+        return float(quantity)
+    except ValueError:
+        number, suffix = re.split(r"(?<=[0-9])(?=[A-Za-z])", quantity, maxsplit=1)
+        return float(number) * _FACTORS[suffix]
+
+
+Name = Annotated[str, StringConstraints(pattern=DNS_LABEL, max_length=63)]
+ObjectName = Annotated[str, StringConstraints(pattern=OBJECT_NAME, max_length=253)]
+ResourceName = Annotated[str, StringConstraints(pattern=RESOURCE_NAME, max_length=253)]
+Text = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
+Quantity = Annotated[
+    str,
+    PlainValidator(_quantity),
+    WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string", "pattern": QUANTITY}]}),
+]
+Count = Annotated[int, Field(ge=0, le=1_000_000)]
+PositiveCount = Annotated[int, Field(ge=1, le=1_000_000)]
+Seconds = Annotated[int, Field(ge=0, le=10 * 365 * 24 * 3600)]
+PositiveSeconds = Annotated[int, Field(ge=1, le=10 * 365 * 24 * 3600)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+FreeMapping = dict[str, Any]  # checked by whoever owns its meaning: the settings, Ray, or Kubernetes

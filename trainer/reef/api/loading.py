@@ -1,0 +1,142 @@
+"""Reading a job document: YAML or a mapping in, `RLTrainingJob` or one `ConfigError` with every problem out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from reef.api.fields import EXPLAINED
+from reef.api.job import API_VERSION, KIND, RLTrainingJob
+from reef.errors import ConfigError, nearest
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML in which 1e-4 is a number, as in YAML 1.2 and on Kubernetes, and no key may be given twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
+                raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} is given twice", key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$"),
+    list("-+.0123456789"),
+)
+
+
+def load_job(source: str | Path) -> RLTrainingJob:
+    """Read a job document from a file, or from a text of several lines.
+
+    Raises:
+        ConfigError: the file cannot be read, is no YAML, holds something else, or has wrong fields (all are named).
+    """
+    if isinstance(source, str) and "\n" in source:
+        return job_from_document(parse_yaml(source, "the text"), "the text")
+    try:
+        text = Path(source).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise ConfigError(f"{source}: cannot be read: {reason}.") from error
+    return job_from_document(parse_yaml(text, str(source)), str(source))
+
+
+def parse_yaml(text: str, source: str) -> Any:
+    """Return the one YAML document in `text`; `source` names it in the error."""
+    try:
+        documents = [document for document in yaml.load_all(text, _Loader) if document is not None]  # noqa: S506 - safe
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ConfigError(f"{source}: is no valid YAML: {_yaml_problem(error)}.") from error
+    if len(documents) != 1:
+        raise ConfigError(f"{source}: holds {len(documents) or 'no'} documents, expected one {KIND}.")
+    return documents[0]
+
+
+def job_from_document(
+    document: Any, source: str = "the job", names: Mapping[str, str] | None = None
+) -> RLTrainingJob:
+    """Validate a job document.
+
+    Args:
+        document: the mapping that the YAML or JSON text held.
+        source: where it came from, for the error.
+        names: what the person called a field, by its path; the path itself when it is not there.
+
+    Raises:
+        ConfigError: with every problem on a line of its own.
+    """
+    if not isinstance(document, Mapping):
+        raise ConfigError(f"{source}: holds a {type(document).__name__}, expected a mapping with kind {KIND}.")
+    if (document.get("apiVersion"), document.get("kind")) != (API_VERSION, KIND):
+        raise ConfigError(
+            f"{source}: is of apiVersion {document.get('apiVersion')!r} and kind {document.get('kind')!r}, "
+            f"expected apiVersion {API_VERSION!r} and kind {KIND!r}."
+        )
+    try:
+        return RLTrainingJob.model_validate(document, by_alias=True, by_name=False)
+    except ValidationError as error:
+        problems = list(_problems(error, names or {}))
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        raise ConfigError(f"{source}: {count}\n" + "\n".join(f"  - {problem}" for problem in problems)) from error
+
+
+def _yaml_problem(error: Exception) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
+        return f"{error.problem} (line {error.problem_mark.line + 1})"
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def _problems(error: ValidationError, names: Mapping[str, str]) -> Iterator[str]:
+    for detail in error.errors(include_url=False):
+        location = detail["loc"]
+        path = re.sub(r"\.(\d+)", r"[\1]", ".".join(map(str, location)))
+        for given, name in names.items():
+            if path == given or path.startswith((f"{given}.", f"{given}[")):
+                path = name + path[len(given) :]
+        for line in _messages(detail["type"], detail, location):
+            yield f"{path}: {line}" if path else line
+
+
+def _messages(kind: str, detail: Mapping[str, Any], location: tuple[int | str, ...]) -> list[str]:
+    given = detail["input"]
+    match kind:
+        case "extra_forbidden":
+            fields = [field.alias or name for name, field in _model_at(location[:-1]).model_fields.items()]
+            guess = nearest(str(location[-1]), fields)
+            return [f"is no field.{guess or ' Fields here: ' + ', '.join(sorted(fields)) + '.'}"]
+        case "missing":
+            return ["is missing"]
+        case "value_error":
+            return str(detail["ctx"]["error"]).splitlines()
+        case "string_pattern_mismatch":
+            return [f"{given!r} does not fit, expected {EXPLAINED[detail['ctx']['pattern']]}"]
+        case "model_type":
+            return [f"should be a mapping, not {given!r}"]
+    shown = repr(given) if len(repr(given)) <= 60 else type(given).__name__
+    return [f"{detail['msg'].removeprefix('Input ').replace('dictionary', 'mapping')}, not {shown}"]
+
+
+def _model_at(location: tuple[int | str, ...]) -> type[BaseModel]:
+    """Return the model whose fields stand at `location` of a job document."""
+    model: type[BaseModel] = RLTrainingJob
+    for step in location:
+        for name, field in model.model_fields.items():
+            if step == (field.alias or name):
+                model = next(_models_in(field.annotation), model)
+    return model
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models_in(argument)

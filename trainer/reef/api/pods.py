@@ -1,0 +1,144 @@
+"""The pods of a job: what the head and every node pool ask of the cluster."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from reef.api.fields import (
+    Count,
+    DocumentModel,
+    FreeMapping,
+    Name,
+    ObjectName,
+    PositiveCount,
+    Quantity,
+    ResourceName,
+    Seconds,
+    Text,
+    quantity_value,
+)
+
+HEAD_NAME = "head"  # the head's objects are called <job>-head, so that no pool may take this name
+
+
+class Gpu(DocumentModel):
+    """GPUs of one pod, in short: becomes a resource limit, a toleration and a node selector."""
+
+    count: PositiveCount = Field(description="GPUs (or MIG slices) of each pod.")
+    resource_name: ResourceName = Field(
+        "nvidia.com/gpu",
+        description="Resource that the device plugin offers, for example nvidia.com/mig-1g.5gb for a MIG slice.",
+    )
+    product: Text | None = Field(
+        None, description="GPU model to run on: the value of the node label <vendor>/gpu.product, as NVIDIA-A100-SXM4-80GB."
+    )
+
+
+class Resources(DocumentModel):
+    """CPU, memory and other resources of one pod, as Kubernetes writes them."""
+
+    requests: dict[str, Quantity] = Field(
+        default_factory=dict, description="What the scheduler reserves for the pod, for example cpu: '2' and memory: 4Gi."
+    )
+    limits: dict[str, Quantity] = Field(default_factory=dict, description="What the pod may use at most.")
+
+
+class Toleration(DocumentModel):
+    """A node taint that the pod puts up with."""
+
+    key: Text | None = Field(None, description="Taint key; none with operator Exists tolerates every taint.")
+    operator: Literal["Equal", "Exists"] = Field("Equal", description="How the taint's value is compared: Equal or Exists.")
+    value: str | None = Field(None, description="Taint value, for operator Equal.")
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
+        None, description="Taint effect that is tolerated; none means all of them."
+    )
+    toleration_seconds: Seconds | None = Field(
+        None, description="How long a NoExecute taint is tolerated, in seconds; none means for ever."
+    )
+
+
+class PodSettings(DocumentModel):
+    """What the head and the pools have in common: resources and where the pods may run."""
+
+    resources: Resources = Field(
+        default_factory=lambda: Resources(), description="CPU, memory and other resources of each pod; one CPU when none is named."
+    )
+    gpu: Gpu | None = Field(None, description="GPUs of each pod; none for pods without GPUs.")
+    node_selector: dict[str, str] = Field(
+        default_factory=dict, description="Labels that a node must carry for these pods to run on it."
+    )
+    tolerations: list[Toleration] = Field(default_factory=list, description="Node taints that these pods put up with.")
+    affinity: FreeMapping = Field(
+        default_factory=dict, description="Kubernetes affinity of these pods, exactly as in a pod's specification."
+    )
+    priority_class_name: ObjectName | None = Field(None, description="PriorityClass of these pods.")
+    scheduler_name: Text | None = Field(None, description="Scheduler that places these pods; none means the cluster's own.")
+    template: FreeMapping = Field(
+        default_factory=dict,
+        description="PodTemplateSpec that is merged over the generated pods: volumes, environment variables, annotations, "
+        "side cars. The container named 'reef' is the trainer.",
+    )
+
+    @model_validator(mode="after")
+    def _one_place_for_gpus(self) -> Self:
+        if self.gpu and self.gpu.resource_name in {**self.resources.requests, **self.resources.limits}:
+            raise ValueError(f"{self.gpu.resource_name} is in gpu and in resources: remove it from resources")
+        return self
+
+    @property
+    def cpus(self) -> float:
+        """CPUs of one pod: its limit, else its request, else 1."""
+        return quantity_value(self.resources.limits.get("cpu") or self.resources.requests.get("cpu") or "1")
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one pod."""
+        return self.gpu.count if self.gpu else 0
+
+
+class Head(PodSettings):
+    """The head pod: Ray's head, the driver of the training and, without learner workers, the learner."""
+
+
+_REPLICAS_RULE = "!has(self.minReplicas) || self.minReplicas <= self.replicas"
+
+
+class NodePool(PodSettings):
+    """A group of equal worker pods."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                {"rule": _REPLICAS_RULE, "message": "minReplicas must not be larger than replicas"},
+                {"rule": f"self.name != '{HEAD_NAME}'", "message": "the name 'head' belongs to the head pod"},
+            ]
+        }
+    )
+
+    name: Name = Field(description="Name of the pool, unique in the job; part of its pods' names.")
+    replicas: Count = Field(1, description="Pods of the pool; may be changed while the job runs.")
+    min_replicas: Count | None = Field(
+        None, description="Training goes on while at least this many pods are ready; 1 when not given (0 for an empty pool)."
+    )
+    rollout_workers: Count = Field(
+        1,
+        description="Rollout workers for which each pod of the pool counts when config.num_rollout_workers is not given; "
+        "0 for a pool that only holds learners.",
+    )
+
+    @model_validator(mode="after")
+    def _sensible(self) -> Self:
+        if self.name == HEAD_NAME:
+            raise ValueError("name 'head' belongs to the head pod: give the pool another name")
+        if self.min_replicas is not None and self.min_replicas > self.replicas:
+            raise ValueError(
+                f"minReplicas {self.min_replicas} is larger than replicas {self.replicas}: lower it or raise replicas"
+            )
+        return self
+
+    @property
+    def minimum(self) -> int:
+        """Pods below which training pauses."""
+        return min(1, self.replicas) if self.min_replicas is None else self.min_replicas

@@ -1,0 +1,160 @@
+"""What a person asks for: `spec` of the job document."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
+
+from reef.api.fields import Count, DocumentModel, FreeMapping, Number, ObjectName, PositiveSeconds, Seconds, Text
+from reef.api.pods import Head, NodePool
+from reef.api.stop import stop_key_problem
+from reef.api.storage import Checkpoint
+from reef.api.tune import Tune
+
+ExitCode = Annotated[int, Field(ge=1, le=255)]
+
+
+def _immutable(path: str, parent: str = "") -> dict[str, str]:
+    """Return the CEL rule that keeps an optional field, with an optional parent, as it was created."""
+    was, now = f"oldSelf.{path}", f"self.{path}"
+    same = f"(has({now}) == has({was}) && (!has({now}) || {now} == {was}))"
+    if parent:
+        both = f"has(self.{parent}) && has(oldSelf.{parent})"
+        alone = f"(!has(self.{parent}) || !has({now})) && (!has(oldSelf.{parent}) || !has({was}))"
+        same = f"({both}) ? {same} : ({alone})"
+    message = f"spec.{path} cannot be changed: delete the job and create it again, or create another one"
+    return {"rule": same, "message": message}
+
+
+def _known_keys(stop: dict[str, float]) -> dict[str, float]:
+    problems = [f"key {key!r} {problem}" for key in stop if (problem := stop_key_problem(key))]
+    if problems:
+        raise ValueError("\n".join(problems))
+    return stop
+
+
+def _unique_names(pools: list[NodePool]) -> list[NodePool]:
+    names = [pool.name for pool in pools]
+    if len(set(names)) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise ValueError(f"several pools are named {', '.join(twice)}: give each pool a name of its own")
+    return pools
+
+
+class Environment(DocumentModel):
+    """The environment that is learnt."""
+
+    name: Text = Field(description="Gymnasium id such as CartPole-v1, a registered name, or a class as package.module:Class.")
+    config: FreeMapping = Field(default_factory=dict, description="Passed to the environment as its configuration.")
+
+
+class FaultTolerance(DocumentModel):
+    """What happens when a head pod fails; workers are always replaced."""
+
+    backoff_limit: Count = Field(
+        3, description="How often a failed head is started again, each time from the newest valid checkpoint."
+    )
+    no_retry_exit_codes: Annotated[list[ExitCode], Field(max_length=64)] = Field(
+        default_factory=lambda: [2], description="Exit codes of the head that end the job at once; 2 means that the job is wrong."
+    )
+    termination_grace_period_seconds: PositiveSeconds = Field(
+        60, description="Time that a stopped head has to write its checkpoint, in seconds."
+    )
+
+
+class Cleanup(DocumentModel):
+    """When the pods of a finished job are removed: workers first, so that GPUs come free."""
+
+    worker_delay_seconds: Seconds = Field(0, description="Seconds from the end of the training to the workers' removal.")
+    head_delay_seconds: Seconds = Field(0, description="Seconds from the workers' removal to the head's.")
+
+
+class JobSpec(DocumentModel):
+    """What is trained, until when, on which pods, and what happens when something fails."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                {
+                    "rule": "self.algorithm == oldSelf.algorithm",
+                    "message": "spec.algorithm cannot be changed: create another job",
+                },
+                {
+                    "rule": "self.environment.name == oldSelf.environment.name",
+                    "message": "spec.environment.name cannot be changed: create another job",
+                },
+                _immutable("restoreFrom"),
+                _immutable("checkpoint.storage", parent="checkpoint"),
+            ]
+        }
+    )
+
+    algorithm: Text = Field(description="Algorithm, for example PPO or DQN; `reef list` prints all.")
+    environment: Environment = Field(description="The environment that is learnt.")
+    config: FreeMapping = Field(
+        default_factory=dict, description="Settings of the algorithm; `reef describe ALGORITHM` prints them with their defaults."
+    )
+    stop: Annotated[dict[str, Number], Field(min_length=1, max_length=64), AfterValidator(_known_keys)] = Field(
+        description="Result fields and the values at which training ends, whichever is reached first, for example "
+        "episode_reward_mean: 450. A nested field is written evaluation/episode_reward_mean."
+    )
+    checkpoint: Checkpoint = Field(
+        default_factory=lambda: Checkpoint(), description="When checkpoints are written, and where they are kept."
+    )
+    restore_from: Text | None = Field(
+        None, description="Checkpoint (a path or a URI) from which training starts; none starts with a fresh policy."
+    )
+    image: Text | None = Field(None, description="Container image of head and workers; none means the operator's default.")
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
+        None, description="When the image is pulled; none leaves it to Kubernetes."
+    )
+    image_pull_secrets: Annotated[list[ObjectName], Field(max_length=32)] = Field(
+        default_factory=list, description="Names of the Secrets with which the image is pulled."
+    )
+    runtime_env: FreeMapping = Field(
+        default_factory=dict, description="Ray's runtime environment for user code: working_dir, pip, env_vars, py_modules."
+    )
+    head: Head = Field(default_factory=lambda: Head(), description="The head pod: Ray's head and the driver of the training.")
+    workers: Annotated[list[NodePool], Field(max_length=32), AfterValidator(_unique_names)] = Field(
+        default_factory=list,
+        description="Pools of worker pods; none trains in the head alone. Without config.num_rollout_workers there are "
+        "replicas * rolloutWorkers rollout workers, summed over the pools.",
+    )
+    replicas: Count | None = Field(
+        None, description="Pods of the first pool, in place of its own replicas: what `kubectl scale` writes."
+    )
+    fault_tolerance: FaultTolerance = Field(
+        default_factory=lambda: FaultTolerance(), description="What happens when the head fails."
+    )
+    tune: Tune | None = Field(None, description="A sweep over settings; none trains once.")
+    suspend: bool = Field(False, description="Whether the job holds still: a checkpoint is written and all pods are removed.")
+    active_deadline_seconds: PositiveSeconds | None = Field(
+        None, description="Seconds after which an unfinished job fails; none means no limit."
+    )
+    pre_running_deadline_seconds: PositiveSeconds | None = Field(
+        None, description="Seconds that the job may wait for its head to run before it fails; none means no limit."
+    )
+    ttl_seconds_after_finished: Seconds | None = Field(
+        None, description="Seconds after which a finished job is deleted; none keeps it."
+    )
+    cleanup: Cleanup = Field(default_factory=lambda: Cleanup(), description="When a finished job's pods are removed.")
+
+    @model_validator(mode="after")
+    def _replicas_of_a_pool(self) -> Self:
+        if self.replicas is not None and not self.workers:
+            raise ValueError("replicas sets the first pool's pods, but workers has no pool: add one or remove replicas")
+        return self
+
+    @property
+    def pool_replicas(self) -> dict[str, int]:
+        """Pods wanted of each pool, with `replicas` in place of the first pool's own."""
+        wanted = {pool.name: pool.replicas for pool in self.workers}
+        if self.replicas is not None:
+            wanted[self.workers[0].name] = self.replicas
+        return wanted
+
+    @property
+    def num_rollout_workers(self) -> int:
+        """Rollout workers that the pools hold: `config.num_rollout_workers` when it is not given."""
+        return sum(self.pool_replicas[pool.name] * pool.rollout_workers for pool in self.workers)

@@ -1,0 +1,70 @@
+"""When checkpoints are written and where they are kept."""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
+
+from reef.api.fields import STORAGE_URI, Count, DocumentModel, ObjectName, PositiveCount, Text
+
+
+class VolumeClaim(DocumentModel):
+    """An existing PersistentVolumeClaim in the job's namespace."""
+
+    claim_name: ObjectName = Field(description="Name of the PersistentVolumeClaim.")
+    sub_path: Text | None = Field(None, description="Folder inside the volume; none means a folder with the job's name.")
+
+
+class SecretReference(DocumentModel):
+    """A Secret in the job's namespace."""
+
+    name: ObjectName = Field(description="Name of the Secret; its keys become environment variables of the head.")
+
+
+class Storage(DocumentModel):
+    """Where results and checkpoints are kept: a volume or an object store, one of the two."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                {
+                    "rule": "has(self.persistentVolumeClaim) != has(self.uri)",
+                    "message": "give exactly one of persistentVolumeClaim and uri",
+                },
+                {"rule": "!has(self.secretRef) || has(self.uri)", "message": "secretRef belongs to uri"},
+            ]
+        }
+    )
+
+    persistent_volume_claim: VolumeClaim | None = Field(None, description="Volume that holds results and checkpoints.")
+    uri: Annotated[str, StringConstraints(pattern=STORAGE_URI, max_length=1024)] | None = Field(
+        None, description="Object store and folder that hold results and checkpoints, for example s3://bucket/folder."
+    )
+    secret_ref: SecretReference | None = Field(None, description="Secret with the object store's credentials.")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if (self.persistent_volume_claim is None) == (self.uri is None):
+            raise ValueError("give exactly one of persistentVolumeClaim and uri")
+        if self.secret_ref and self.uri is None:
+            raise ValueError("secretRef belongs to uri: a persistentVolumeClaim needs no credentials")
+        return self
+
+
+class Checkpoint(DocumentModel):
+    """When checkpoints are written, how many are kept, and where."""
+
+    frequency: Count = Field(10, description="Training iterations between two checkpoints; 0 writes none on the way.")
+    at_end: bool = Field(True, description="Whether a checkpoint is written when training ends or is stopped.")
+    keep: PositiveCount | None = Field(
+        3, description="How many checkpoints are kept: the best by scoreAttribute, and always the newest; null keeps all."
+    )
+    score_attribute: Text = Field(
+        "training_iteration",
+        description="Result field that ranks checkpoints, the largest best, for example episode_reward_mean; "
+        "with the prefix 'min-' the smallest is best.",
+    )
+    storage: Storage | None = Field(
+        None, description="Where checkpoints outlive their pod; none means that they are lost with the head pod."
+    )

@@ -1,0 +1,70 @@
+"""A sweep: several trainings with different settings inside one job."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from reef.api.fields import DocumentModel, Number, PositiveCount, Text
+
+Interval = Annotated[list[Number], Field(min_length=2, max_length=2)]
+_KINDS = ("grid", "choice", "uniform", "logUniform")
+
+
+class Parameter(DocumentModel):
+    """The values that one setting takes over the trials: exactly one of the four kinds."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                {
+                    "rule": "[" + ", ".join(f"has(self.{kind})" for kind in _KINDS) + "].filter(given, given).size() == 1",
+                    "message": "give exactly one of " + ", ".join(_KINDS),
+                }
+            ]
+        }
+    )
+
+    grid: list[Any] | None = Field(None, min_length=1, max_length=1000, description="Every one of these values.")
+    choice: list[Any] | None = Field(None, min_length=1, max_length=1000, description="One of these values, at random.")
+    uniform: Interval | None = Field(None, description="A number between these two, at random.")
+    log_uniform: Interval | None = Field(
+        None, description="A number between these two, at random, evenly over the logarithm; both above 0."
+    )
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if len(self.model_fields_set) != 1:
+            raise ValueError(f"give exactly one of {', '.join(_KINDS)}")
+        interval = self.uniform or self.log_uniform
+        if interval and interval[0] >= interval[1]:
+            raise ValueError(f"{interval} is no interval: the first number must be the smaller")
+        if self.log_uniform and self.log_uniform[0] <= 0:
+            raise ValueError(f"logUniform {self.log_uniform} needs numbers above 0")
+        return self
+
+
+class Scheduler(DocumentModel):
+    """Which trials are ended early."""
+
+    kind: Literal["fifo", "asha"] = Field("fifo", description="fifo runs every trial to its end; asha ends the weak ones.")
+    grace_period: PositiveCount = Field(1, description="Iterations that every trial gets before asha may end it.")
+    reduction_factor: Annotated[int, Field(ge=2, le=100)] = Field(
+        4, description="At each rung asha keeps one trial in this many."
+    )
+
+
+class Tune(DocumentModel):
+    """A sweep over settings with Ray Tune inside the job's cluster."""
+
+    parameters: dict[str, Parameter] = Field(
+        min_length=1, max_length=64, description="Settings of spec.config that vary, each with the values it takes."
+    )
+    num_samples: PositiveCount = Field(1, description="Draws of the random parameters; a grid is repeated this often.")
+    max_concurrent_trials: PositiveCount | None = Field(
+        None, description="Trials that run at the same time; none means as many as the cluster holds."
+    )
+    metric: Text = Field("episode_reward_mean", description="Result field by which trials are compared.")
+    mode: Literal["max", "min"] = Field("max", description="Whether a large or a small metric is better.")
+    scheduler: Scheduler = Field(default_factory=lambda: Scheduler(), description="Which trials are ended early.")
