@@ -27,10 +27,10 @@ LAYERS = [  # a module imports only from its own row and the rows above
     {"algorithms"},
     {"distributed"},
     {"job"},
-    {"cli"},
+    {"cli", "__main__"},
 ]
 MAY_IMPORT_RAY = ("distributed", "job")
-LIGHT = ("api", "config", "envs", "cli")  # no torch, no ray when imported
+LIGHT = ("api", "config", "envs", "cli", "__main__")  # no torch, no ray when imported
 VAGUE_NAMES = {"utils", "util", "common", "helpers", "helper", "base", "misc"}
 CODE_FROM_DATA = {"pickle", "cloudpickle", "dill", "shelve", "marshal", "joblib"}
 MODULE_LINES, FUNCTION_LINES, FOLDER_MODULES = 400, 60, 12
