@@ -1,0 +1,298 @@
+"""Checkpoints: a directory of safetensors and JSON that is either there as a whole or not at all.
+
+    checkpoint_000010/
+        arrays.safetensors   every numpy array of the state
+        state.json           the rest of the state; {"$array": key} stands where an array was
+        metadata.json        algorithm, config, iteration, Reef's version, when
+        manifest.json        format version, size and sha256 of the files above; written last
+
+All is written and flushed in a hidden sibling directory, which then takes its name by one rename. Nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import logging
+import math
+import os
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from reef.errors import CheckpointError, StorageError
+from reef.types import Array, State
+
+FORMAT = "reef-checkpoint"
+FORMAT_VERSION = 1
+ARRAYS, STATE, METADATA, MANIFEST = "arrays.safetensors", "state.json", "metadata.json", "manifest.json"
+ARRAY_KEY = "$array"
+ARRAY_KINDS = "biuf"  # bool, signed and unsigned integers, floats
+PREFIX = "checkpoint_"
+USE_ANOTHER = "Use another checkpoint, such as the one before."
+
+log = logging.getLogger(__name__)
+
+
+def write_checkpoint(
+    path: str | Path, state: State, *, kind: str = "algorithm", metadata: dict[str, Any] | None = None
+) -> None:
+    """Write `state` to the directory `path`, replacing a checkpoint that is there.
+
+    Raises `CheckpointError` for a value that a checkpoint cannot hold and `StorageError` when the disk refuses; in
+    both cases `path` is as it was.
+    """
+    path = Path(path).absolute()
+    if path.exists() and not (path / MANIFEST).exists() and any(path.iterdir() if path.is_dir() else [path]):
+        raise StorageError(f"{path} exists and is no checkpoint: it is left alone. Name another directory.")
+    arrays: dict[str, Array] = {}
+    tree = _take_arrays_out(state, "", arrays)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    stamp = {"reef_version": reef_version(), "time": datetime.now(UTC).isoformat(timespec="seconds")}
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        save_file(arrays, temporary / ARRAYS)
+        _write_json(temporary / STATE, tree)
+        _write_json(temporary / METADATA, {**stamp, **(metadata or {})})
+        files = {name: _fingerprint(temporary / name) for name in (ARRAYS, STATE, METADATA)}
+        manifest = {"format": FORMAT, "version": FORMAT_VERSION, "kind": kind, "files": files}
+        _write_json(temporary / MANIFEST, manifest)
+        for name in (*files, MANIFEST, "."):
+            _flush(temporary / name)
+        _move_into_place(temporary, path)
+    except (OSError, SafetensorError) as error:
+        raise StorageError(
+            f"cannot write the checkpoint {path}: {error}. Free space there or choose another folder (--storage-path)."
+        ) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def read_checkpoint(path: str | Path, *, kind: str = "algorithm") -> tuple[State, dict[str, Any]]:
+    """Return (state, metadata) of a checkpoint after checking every byte of it.
+
+    Raises `CheckpointError` naming the file that is missing, damaged or foreign.
+    """
+    path = Path(path)
+    found = verify_checkpoint(path)["kind"]
+    if found != kind:
+        raise CheckpointError(f"{path} is a checkpoint of kind {found!r}, not {kind!r}: give one of that kind.")
+    try:
+        state = _put_arrays_back(_read_json(path / STATE), load_file(path / ARRAYS))
+    except (SafetensorError, KeyError) as error:
+        raise CheckpointError(f"{path / ARRAYS} does not fit {STATE}: {error}. {USE_ANOTHER}") from error
+    return state, read_metadata(path)
+
+
+def read_metadata(path: str | Path) -> dict[str, Any]:
+    """Return the metadata of a checkpoint (algorithm, config, iteration, ...) without reading its state."""
+    metadata: dict[str, Any] = _read_json(Path(path) / METADATA)
+    return metadata
+
+
+def verify_checkpoint(path: Path) -> dict[str, Any]:
+    """Check format version, sizes and checksums and return the manifest; raises `CheckpointError`."""
+    manifest = _read_manifest(path)
+    for name, expected in manifest["files"].items():
+        file = path / name
+        if not file.is_file():
+            raise CheckpointError(f"{file} is missing. {USE_ANOTHER}")
+        if (size := file.stat().st_size) != expected["bytes"]:
+            raise CheckpointError(f"{file} is cut off: {size} bytes instead of {expected['bytes']}. {USE_ANOTHER}")
+        if _fingerprint(file) != expected:
+            raise CheckpointError(f"{file} is damaged: its sha256 differs from {MANIFEST}. {USE_ANOTHER}")
+    return manifest
+
+
+def find_checkpoint(path: str | Path) -> Path:
+    """Return `path` if it is a checkpoint, or the newest valid one in that folder; raises `CheckpointError`."""
+    path = Path(path).expanduser()
+    if path.is_dir() and not (path / MANIFEST).exists() and (newest := CheckpointStore(path).newest_valid()):
+        return newest
+    _read_manifest(path)
+    return path
+
+
+def reef_version() -> str:
+    """The installed version of Reef."""
+    try:
+        return importlib.metadata.version("reef")
+    except importlib.metadata.PackageNotFoundError:
+        return "0+source"
+
+
+class CheckpointStore:
+    """The checkpoints of one run: `checkpoint_<iteration>` in one directory, of which `keep` stay.
+
+    Those with the best `score_attribute` stay (prefix "min-": the smallest), of equals the newer one, and the newest
+    in any case. `keep=None` keeps all.
+    """
+
+    def __init__(
+        self, directory: str | Path, keep: int | None = None, score_attribute: str = "training_iteration"
+    ) -> None:
+        self.directory = Path(directory)
+        self.keep = keep
+        self.smaller_is_better = score_attribute.startswith("min-")
+        self.score_key = score_attribute.removeprefix("min-")  # the result field to pass as `score`
+
+    def save(self, state: State, metadata: dict[str, Any], score: float | None = None) -> Path:
+        """Write a checkpoint named after `metadata["iteration"]`, then delete those that need not be kept."""
+        self.clean()
+        path = self.directory / f"{PREFIX}{metadata['iteration']:06d}"
+        write_checkpoint(path, state, metadata={**metadata, "score": score})
+        self._prune(newest=path)
+        return path
+
+    def paths(self) -> list[Path]:
+        """All checkpoints, oldest first, valid or not."""
+        found = [path for path in self.directory.glob(f"{PREFIX}*") if path.name.removeprefix(PREFIX).isdigit()]
+        return sorted(found, key=lambda path: int(path.name.removeprefix(PREFIX)))
+
+    def newest_valid(self) -> Path | None:
+        """The newest checkpoint whose every byte is right; each damaged one that is passed over gives a warning."""
+        return next(_valid(reversed(self.paths())), None)
+
+    def best(self) -> Path | None:
+        """The valid checkpoint with the best score, the newer of two equal ones."""
+        return next(_valid(self._by_rank()), None)
+
+    def clean(self) -> None:
+        """Remove what killed saves left behind."""
+        for leftover in self.directory.glob(f".{PREFIX}*.tmp"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        for aside in self.directory.glob(f".{PREFIX}*.old"):
+            name = self.directory / aside.name.removeprefix(".").removesuffix(".old")
+            _remove(aside) if name.exists() else aside.rename(name)
+
+    def _by_rank(self) -> list[Path]:
+        """Those with readable metadata, best first."""
+        ranked: list[tuple[float, Path]] = []
+        for path in reversed(self.paths()):
+            try:
+                score = read_metadata(path).get("score")
+            except CheckpointError:
+                continue
+            worst = math.inf if self.smaller_is_better else -math.inf
+            ranked.append((worst if score is None else float(score), path))
+        ranked.sort(key=lambda entry: entry[0], reverse=not self.smaller_is_better)
+        return [path for _, path in ranked]
+
+    def _prune(self, newest: Path) -> None:
+        if self.keep is not None:
+            for path in self._by_rank()[self.keep :]:
+                if path != newest:
+                    _remove(path)
+
+
+def _valid(paths: Iterator[Path] | list[Path]) -> Iterator[Path]:
+    for path in paths:
+        try:
+            verify_checkpoint(path)
+        except CheckpointError as error:
+            log.warning("skipping a checkpoint: %s", error)
+        else:
+            yield path
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    if not path.is_dir():
+        raise CheckpointError(f"there is no checkpoint at {path}: give the directory that holds {MANIFEST}.")
+    if (path / "rllib_checkpoint.json").exists():
+        raise CheckpointError(f"{path} is an RLlib checkpoint, which Reef cannot read: train anew or use RLlib.")
+    if not (path / MANIFEST).is_file():
+        raise CheckpointError(
+            f"{path} has no {MANIFEST}: its save was cut off, or it is no checkpoint. Use the one before."
+        )
+    manifest = _read_json(path / MANIFEST)
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT or "files" not in manifest:
+        raise CheckpointError(f"{path / MANIFEST} does not describe a Reef checkpoint: give one that Reef wrote.")
+    if manifest.get("version") != FORMAT_VERSION:
+        raise CheckpointError(
+            f"{path} has checkpoint format {manifest.get('version')}, this Reef ({reef_version()}) reads format "
+            f"{FORMAT_VERSION}: use the version that wrote it."
+        )
+    return manifest
+
+
+def _take_arrays_out(value: object, path: str, arrays: dict[str, Array]) -> Any:
+    """Copy a state tree with each array replaced by its key in `arrays`."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.ndarray) and value.dtype.kind in ARRAY_KINDS:
+        arrays[path] = value if value.flags.c_contiguous else value.copy(order="C")
+        return {ARRAY_KEY: path}
+    if isinstance(value, list):
+        return [_take_arrays_out(item, f"{path}/{index}", arrays) for index, item in enumerate(value)]
+    if isinstance(value, dict) and ARRAY_KEY not in value and all(isinstance(key, str) for key in value):
+        return {
+            key: _take_arrays_out(item, f"{path}/{key.replace('~', '~0').replace('/', '~1')}", arrays)
+            for key, item in value.items()
+        }
+    kind = f"array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+    raise CheckpointError(
+        f"the state holds {kind} at {path or '/'}: a checkpoint holds dicts with text keys, lists, numbers, text, "
+        "null and numeric numpy arrays. Convert it in state()."
+    )
+
+
+def _put_arrays_back(tree: Any, arrays: dict[str, Array]) -> Any:
+    if isinstance(tree, list):
+        return [_put_arrays_back(item, arrays) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if ARRAY_KEY in tree:
+        return arrays[tree[ARRAY_KEY]]
+    return {key: _put_arrays_back(item, arrays) for key, item in tree.items()}
+
+
+def _fingerprint(file: Path) -> dict[str, Any]:
+    with file.open("rb") as stream:
+        return {"bytes": os.fstat(stream.fileno()).st_size, "sha256": hashlib.file_digest(stream, "sha256").hexdigest()}
+
+
+def _write_json(file: Path, value: object) -> None:
+    with file.open("w", encoding="utf-8") as stream:
+        json.dump(value, stream)
+
+
+def _read_json(file: Path) -> Any:
+    try:
+        return json.loads(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"cannot read {file}: {error}. Use another checkpoint, such as the one before."
+        ) from error
+
+
+def _move_into_place(temporary: Path, path: Path) -> None:
+    """One rename; a directory that is there already steps aside first, as `rename` replaces only empty ones."""
+    aside = path.with_name(f".{path.name}.old")
+    if path.exists():
+        _remove(aside)
+        path.rename(aside)
+    temporary.rename(path)
+    _flush(path.parent)
+    _remove(aside)
+
+
+def _remove(directory: Path) -> None:
+    """Delete a checkpoint so that a half-deleted one is never taken for a whole one."""
+    (directory / MANIFEST).unlink(missing_ok=True)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
