@@ -1,0 +1,22 @@
+"""Settings: declared once, read flat, written in sentences, checked all together.
+
+An algorithm declares its own like this (no decorator; `default` gives an inherited setting another default):
+
+    class PPOConfig(AlgorithmConfig):
+        algorithm: ClassVar[str] = "PPO"
+        algorithm_class: ClassVar[str] = "reef.algorithms.ppo:PPO"
+        lr: Scheduled = default(5e-5)
+        model: ModelConfig = default({"vf_share_layers": False})
+        lambda_: float = setting(1.0, "Decay of the advantage estimate.", minimum=0.0, maximum=1.0)
+
+        def problems(self) -> Iterator[str]:
+            yield from super().problems()
+            yield from self.batch_size_problems()
+"""
+
+from reef.config.algorithm_config import AlgorithmConfig
+from reef.config.model import ModelConfig
+from reef.config.settings import default, setting
+from reef.schedules import Scheduled
+
+__all__ = ["AlgorithmConfig", "ModelConfig", "Scheduled", "default", "setting"]

@@ -1,0 +1,199 @@
+"""`AlgorithmConfig`: all settings of a training run, read flat and written in sentences."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from reef.config.aliases import translate
+from reef.config.groups.environment import EnvironmentSettings
+from reef.config.groups.evaluation import EvaluationSettings
+from reef.config.groups.fault_tolerance import FaultToleranceSettings
+from reef.config.groups.framework import FrameworkSettings
+from reef.config.groups.multi_agent import MultiAgentSettings
+from reef.config.groups.offline_data import OfflineDataSettings
+from reef.config.groups.operations import (
+    CallbackSettings,
+    CheckpointingSettings,
+    DebuggingSettings,
+    ExperimentalSettings,
+    ReportingSettings,
+)
+from reef.config.groups.resources import PythonEnvironmentSettings, ResourceSettings
+from reef.config.groups.rollouts import ExplorationSettings, RolloutSettings
+from reef.config.groups.training import TrainingSettings
+from reef.config.loading import load
+from reef.config.settings import Settings, by_key
+from reef.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from reef.run.algorithm import Algorithm
+
+OPTIMIZER_ARGUMENTS = ("betas", "eps", "weight_decay", "amsgrad")
+
+
+class AlgorithmConfig(
+    EnvironmentSettings,
+    FrameworkSettings,
+    RolloutSettings,
+    ExplorationSettings,
+    TrainingSettings,
+    EvaluationSettings,
+    FaultToleranceSettings,
+    ResourceSettings,
+    PythonEnvironmentSettings,
+    ReportingSettings,
+    CheckpointingSettings,
+    DebuggingSettings,
+    CallbackSettings,
+    MultiAgentSettings,
+    OfflineDataSettings,
+    ExperimentalSettings,
+):
+    """The settings that all algorithms share. An algorithm subclasses it and adds its own."""
+
+    group: ClassVar[str] = "training"  # the group of the settings that a subclass adds
+    label: ClassVar[str] = "AlgorithmConfig"
+    algorithm: ClassVar[str] = ""  # its name in documents, for example "PPO"
+    algorithm_class: ClassVar[str] = ""  # "package.module:Class"
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.label = cls.algorithm or cls.__name__
+
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any]) -> Self:
+        """Make a configuration with these settings over the defaults; older spellings are translated.
+
+        Raises:
+            ConfigError: a key is unknown.
+        """
+        return cls().update_from_dict(settings)
+
+    def update_from_dict(self, settings: Mapping[str, Any]) -> Self:
+        """Set many settings at once, by key; older spellings are translated."""
+        return self._assign(translate(settings))
+
+    @classmethod
+    def overrides(cls, **settings: Any) -> dict[str, Any]:  # noqa: ANN401
+        """Check the keys and return the settings as a mapping, for `evaluation_config`."""
+        problems = cls.unknown(settings)
+        if problems:
+            raise ConfigError("\n".join(problems))
+        return settings
+
+    def set_path(self, path: str, value: Any) -> Self:  # noqa: ANN401
+        """Set one setting by its dotted path, such as "model.fcnet_hiddens" or "env_config.length"."""
+        key, _, rest = path.partition(".")
+        (key, current), *_ = translate({key: None}).items() or ((key, None),)
+        if not rest:
+            return self.update_from_dict({path: value})
+        problems = self.unknown([key])
+        if problems:
+            raise ConfigError("\n".join(problems))
+        current = getattr(self, by_key(type(self))[key].name)
+        return self.update_from_dict({key: _nested(current, rest.split("."), value, path)})
+
+    @property
+    def total_train_batch_size(self) -> int:
+        """Environment steps in one train batch of all learners together."""
+        if self.train_batch_size_per_learner is None:
+            return self.train_batch_size
+        return self.train_batch_size_per_learner * max(self.num_learner_workers, 1)
+
+    def fragment_length(self, worker_index: int = 0) -> int:
+        """Steps of each environment in one sample of this worker; what "auto" leaves over goes to the first workers."""
+        if self.rollout_fragment_length != "auto":
+            return self.rollout_fragment_length
+        columns = self.num_envs_per_worker * max(self.num_rollout_workers, 1)
+        length, left_over = divmod(self.total_train_batch_size, columns)
+        takes_one_more = left_over > 0 and worker_index * self.num_envs_per_worker <= left_over
+        return max(length + takes_one_more, 1)
+
+    def batch_size_problems(self) -> Iterator[str]:
+        """Say where fragments cannot make up the train batch within 10 %. For algorithms that train on whole samples."""
+        length, total = self.rollout_fragment_length, self.total_train_batch_size
+        if not isinstance(length, int) or length < 1:
+            return
+        workers = max(self.num_rollout_workers, 1)
+        step = length * workers * self.num_envs_per_worker
+        reached = math.ceil(total / step) * step
+        if reached - total > 0.1 * total:
+            suggested = math.ceil(total / (workers * self.num_envs_per_worker))
+            yield (
+                f"rollout_fragment_length={length}: with num_rollout_workers={self.num_rollout_workers} and "
+                f"num_envs_per_worker={self.num_envs_per_worker} a batch becomes {reached} steps, more than 10 % off "
+                f"train_batch_size={total}. Set rollout_fragment_length to {suggested} or 'auto'."
+            )
+
+    def evaluation_settings(self) -> Self:
+        """The settings of evaluation workers: `evaluation_config` on top, no exploration unless that asks for it."""
+        settings = self.copy()
+        changed = {"explore": False, **translate(self.evaluation_config)}
+        if isinstance(changed.get("env_config"), Mapping):
+            changed["env_config"] = {**self.env_config, **changed["env_config"]}
+        settings._assign(
+            {
+                "num_rollout_workers": self.evaluation_num_workers,
+                "sample_timeout_s": self.evaluation_sample_timeout_s,
+                "in_evaluation": True,
+                **changed,
+            }
+        )
+        return settings
+
+    def problems(self) -> Iterator[str]:
+        """Say what is wrong; subclasses add their own contradictions."""
+        wrong = list(super().problems())
+        yield from wrong
+        if not wrong:  # contradictions between values that are not even well formed would only confuse
+            yield from self._contradictions()
+
+    def _contradictions(self) -> Iterator[str]:
+        if self.ignore_worker_failures and self.recreate_failed_workers:
+            yield (
+                "ignore_worker_failures=True, recreate_failed_workers=True: they exclude each other. Keep "
+                "recreate_failed_workers to replace failed workers, ignore_worker_failures to go on without them."
+            )
+        if self.evaluation_duration == "auto" and not self.evaluation_parallel_to_training:
+            yield (
+                "evaluation_duration='auto': needs evaluation_parallel_to_training=True. Give a number of "
+                f"{self.evaluation_duration_unit} instead."
+            )
+        for key in self.optimizer.keys() - set(OPTIMIZER_ARGUMENTS):
+            options = ", ".join(OPTIMIZER_ARGUMENTS)
+            yield f"optimizer.{key}: expected one of {options}.{nearest(key, OPTIMIZER_ARGUMENTS)}"
+
+    def validate(self) -> Self:
+        """Check everything.
+
+        Raises:
+            ConfigError: with every problem: key, value and fix.
+        """
+        problems = list(self.problems())
+        if problems:
+            lines = "\n".join(f"- {problem}" for problem in problems)
+            count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+            raise ConfigError(f"{count} in the settings of {self.label}:\n{lines}")
+        return self
+
+    def build(self, env: Any = None) -> Algorithm:  # noqa: ANN401
+        """Check a copy of these settings, freeze it and make the algorithm with it."""
+        config = self.copy() if env is None else self.copy().environment(env)
+        config.validate().freeze()
+        if not self.algorithm_class:
+            raise ConfigError("AlgorithmConfig names no algorithm. Use the configuration of one, for example PPOConfig.")
+        algorithm: Algorithm = load(self.algorithm_class, "algorithm")(config)
+        return algorithm
+
+
+def _nested(current: Any, keys: list[str], value: Any, path: str) -> dict[str, Any]:  # noqa: ANN401
+    """Return `current`, a mapping or nested settings, as a mapping with one inner value changed."""
+    if not isinstance(current, Mapping | Settings):
+        raise ConfigError(f"{path!r}: {path.split('.')[0]} has no inner settings.")
+    key, *rest = keys
+    inner = current.to_dict() if isinstance(current, Settings) else copy.deepcopy(dict(current))
+    inner[key] = _nested(inner.get(key, {}), rest, value, path) if rest else value
+    return inner

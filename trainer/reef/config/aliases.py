@@ -1,0 +1,74 @@
+"""Older spellings of settings and what they are called here. Read only where dictionaries come in."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from reef.errors import ConfigError
+
+RENAMED = {
+    "lambda": "lambda_",
+    "input": "input_",
+    "lr_schedule": "lr",
+    "entropy_coeff_schedule": "entropy_coeff",
+    "num_workers": "num_rollout_workers",
+    "num_env_runners": "num_rollout_workers",
+    "num_envs_per_env_runner": "num_envs_per_worker",
+    "num_cpus_per_env_runner": "num_cpus_per_worker",
+    "num_gpus_per_env_runner": "num_gpus_per_worker",
+    "custom_resources_per_env_runner": "custom_resources_per_worker",
+    "num_learners": "num_learner_workers",
+    "num_cpus_per_learner": "num_cpus_per_learner_worker",
+    "num_gpus_per_learner": "num_gpus_per_learner_worker",
+    "create_env_on_driver": "create_env_on_local_worker",
+    "create_env_on_local_env_runner": "create_env_on_local_worker",
+    "num_cpus_for_driver": "num_cpus_for_local_worker",
+    "num_cpus_for_main_process": "num_cpus_for_local_worker",
+    "validate_env_runners_after_construction": "validate_workers_after_construction",
+    "restart_failed_env_runners": "recreate_failed_workers",
+    "recreate_failed_env_runners": "recreate_failed_workers",
+    "ignore_env_runner_failures": "ignore_worker_failures",
+    "max_num_env_runner_restarts": "max_num_worker_restarts",
+    "delay_between_env_runner_restarts_s": "delay_between_worker_restarts_s",
+    "num_consecutive_env_runner_failures_tolerance": "num_consecutive_worker_failures_tolerance",
+    "env_runner_health_probe_timeout_s": "worker_health_probe_timeout_s",
+    "env_runner_restore_timeout_s": "worker_restore_timeout_s",
+    "evaluation_num_env_runners": "evaluation_num_workers",
+    "custom_eval_function": "custom_evaluation_function",
+    "evaluation_num_episodes": "evaluation_duration",
+    "metrics_smoothing_episodes": "metrics_num_episodes_for_smoothing",
+    "collect_metrics_timeout": "metrics_episode_collection_timeout_s",
+    "timesteps_per_iteration": "min_sample_timesteps_per_iteration",
+    "min_iter_time_s": "min_time_s_per_iteration",
+    "min_time_s_per_reporting": "min_time_s_per_iteration",
+    "min_train_timesteps_per_reporting": "min_train_timesteps_per_iteration",
+    "min_sample_timesteps_per_reporting": "min_sample_timesteps_per_iteration",
+    "max_requests_in_flight_per_env_runner": "max_requests_in_flight_per_sampler_worker",
+    "monitor": "record_env",
+    "_enable_learner_api": "_enable_new_api_stack",
+}
+WITHOUT_EFFECT = {"simple_optimizer": "num_learner_workers says how many learners there are"}
+
+
+def translate(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `settings` under their present names, with one warning for each older spelling.
+
+    Raises:
+        ConfigError: an old and a new spelling of one setting are both given.
+    """
+    renamed = {old: new for old, new in RENAMED.items() if old in settings}
+    clashes = {old: new for old, new in renamed.items() if new in settings and settings[old] is not None}
+    if clashes:
+        raise ConfigError("\n".join(f"{old!r} is an older spelling of {new!r}: give one." for old, new in clashes.items()))
+    for old, new in renamed.items():
+        warnings.warn(f"setting {old!r} is now called {new!r}.", FutureWarning, stacklevel=4)
+    for old in WITHOUT_EFFECT.keys() & settings.keys():
+        warnings.warn(f"setting {old!r} has no effect: {WITHOUT_EFFECT[old]}.", FutureWarning, stacklevel=4)
+    # An old schedule of None meant "none given".
+    kept = {key: value for key, value in settings.items() if not (key.endswith("_schedule") and value is None)}
+    translated = {renamed.get(key, key): value for key, value in kept.items() if key not in WITHOUT_EFFECT}
+    if "evaluation_num_episodes" in settings:
+        translated.setdefault("evaluation_duration_unit", "episodes")
+    return translated

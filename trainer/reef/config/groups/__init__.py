@@ -1,0 +1,1 @@
+"""The groups of settings: one mixin with its fluent setter per group."""

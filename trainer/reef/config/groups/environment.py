@@ -1,0 +1,54 @@
+"""What the policy acts in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
+
+from reef.config.groups.group import Group
+from reef.config.settings import NOT_GIVEN, setting
+from reef.config.spaces import as_space
+
+
+class EnvironmentSettings(Group):
+    """The environment, and what happens between it and the policy."""
+
+    group: ClassVar[str] = "environment"
+
+    env: str | type | Callable[..., Any] | None = setting(
+        None, "A Gymnasium id, 'package.module:Class', a class, or a function of env_config that returns an environment."
+    )
+    env_config: dict[str, Any] = setting(
+        {},
+        "What the environment is made with. A class or function gets it as one argument, together with worker_index, "
+        "vector_index, num_workers and recreated_worker; a Gymnasium id gets it as keyword arguments.",
+    )
+    observation_space: Any = setting(None, "The observation space, where the environment's own is not to be used.", convert=as_space)
+    action_space: Any = setting(None, "The action space, where the environment's own is not to be used.", convert=as_space)
+    env_task_fn: str | Callable[..., Any] | None = setting(
+        None, "Function (result, env, env_context) -> task for a curriculum.", available=False
+    )
+    render_env: bool = setting(False, "Render the first environment while training.", available=False)
+    record_env: bool | str = setting(False, "Record videos: true, or the folder for them.", available=False)
+    clip_rewards: bool | float | list[float] | None = setting(
+        None,
+        "Rewards seen by the learner: true keeps the sign only, a number v clips to -v..v, two numbers clip to these "
+        "bounds. null clips Atari games by sign and nothing else. Reported rewards are never clipped.",
+    )
+    normalize_actions: bool = setting(
+        True, "The policy acts in -1..1, which is stretched to the bounds of a Box action space."
+    )
+    clip_actions: bool = setting(False, "Clip actions to the bounds of the action space before they reach the environment.")
+    disable_env_checking: bool = setting(False, "Skip the check of spaces, reset and step before training starts.")
+    is_atari: bool | None = setting(None, "Whether this is an Atari game; null finds out.", available=False)
+    auto_wrap_old_gym_envs: bool = setting(
+        True, "Wrap environments of the old Gym API (reset -> obs, step -> 4 values); false refuses them with the steps to take."
+    )
+    action_mask_key: str = setting("action_mask", "Key of a dict observation that holds the valid actions.", available=False)
+    horizon: int | None = setting(None, "Cut episodes off after this many steps.", minimum=1, unit="steps")
+    soft_horizon: bool = setting(False, "At the horizon, go on in the environment without a reset.", available=False)
+    no_done_at_end: bool = setting(False, "Do not mark the end of an episode as terminal.", available=False)
+
+    def environment(self, env: Any = NOT_GIVEN, **settings: Any) -> Self:  # noqa: ANN401
+        """Set the environment and how it is used."""
+        return self.set_group("environment", {"env": env, **settings})

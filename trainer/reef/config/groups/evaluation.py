@@ -1,0 +1,55 @@
+"""Measuring the policy apart from training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, Self
+
+from reef.config.groups.group import Group
+from reef.config.settings import setting
+
+
+class EvaluationSettings(Group):
+    """When, how long and with which changed settings the policy is evaluated."""
+
+    group: ClassVar[str] = "evaluation"
+
+    evaluation_interval: int | None = setting(
+        None, "Evaluate after every so many iterations; null or 0 never does.", minimum=0, unit="iterations"
+    )
+    evaluation_duration: int | Literal["auto"] = setting(
+        10, "Length of one evaluation, in evaluation_duration_unit; 'auto' lasts as long as the parallel training.", minimum=1
+    )
+    evaluation_duration_unit: str = setting(
+        "episodes",
+        "'episodes' runs exactly so many, 'timesteps' close to so many steps.",
+        choices=("episodes", "timesteps"),
+    )
+    evaluation_sample_timeout_s: float = setting(
+        180.0, "How long an evaluation may wait for samples before it ends with a warning.", above=0.0, unit="seconds"
+    )
+    evaluation_parallel_to_training: bool = setting(
+        False, "Evaluate while the next iteration trains.", available=False
+    )
+    evaluation_config: dict[str, Any] = setting(
+        {}, "Settings that differ in evaluation; explore is false there unless this says otherwise. env_config is merged."
+    )
+    evaluation_num_workers: int = setting(
+        0, "Workers for evaluation only; 0 evaluates in the algorithm's process.", minimum=0
+    )
+    custom_evaluation_function: str | Callable[..., Any] | None = setting(
+        None, "Function (algorithm, evaluation_workers) -> results in place of the built-in evaluation.", available=False
+    )
+    always_attach_evaluation_results: bool = setting(False, "Repeat the newest evaluation in every result.")
+    enable_async_evaluation: bool = setting(False, "Let evaluation outlast slow or failing workers.", available=False)
+    off_policy_estimation_methods: dict[str, Any] = setting(
+        {}, "Estimators that judge the policy on recorded data: {name: {type: ..., arguments}}.", available=False
+    )
+    ope_split_batch_by_episode: bool = setting(True, "Estimate episode by episode.", available=False)
+    in_evaluation: bool = setting(
+        False, "True in the settings of evaluation workers.", available="is set by Reef itself in the settings for evaluation"
+    )
+
+    def evaluation(self, **settings: Any) -> Self:  # noqa: ANN401
+        """Set when and how the policy is evaluated."""
+        return self.set_group("evaluation", settings)

@@ -1,0 +1,44 @@
+"""What happens when a worker or an environment fails."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+from reef.config.groups.group import Group
+from reef.config.settings import setting
+
+
+class FaultToleranceSettings(Group):
+    """Failures of workers and environments. By default the first failure of a worker ends the run with its error."""
+
+    group: ClassVar[str] = "fault_tolerance"
+
+    ignore_worker_failures: bool = setting(False, "Go on without failed workers as long as one is left.")
+    recreate_failed_workers: bool = setting(False, "Start a failed worker again, with the same index.")
+    restart_failed_sub_environments: bool = setting(
+        False, "Make only a failed environment again; the other environments of the worker keep their episodes."
+    )
+    num_consecutive_worker_failures_tolerance: int = setting(
+        100, "Failures in a row, over all workers, after which the run ends.", minimum=0, unit="failures"
+    )
+    max_num_worker_restarts: int = setting(1000, "How often one worker may be started again.", minimum=0, unit="restarts")
+    delay_between_worker_restarts_s: float = setting(
+        60.0, "Least time between two restarts of one worker.", minimum=0.0, unit="seconds"
+    )
+    worker_health_probe_timeout_s: float = setting(
+        60.0, "How long a worker has to answer whether it is alive.", above=0.0, unit="seconds"
+    )
+    worker_restore_timeout_s: float = setting(
+        1800.0, "How long a restarted worker has until it is ready.", above=0.0, unit="seconds"
+    )
+    sample_timeout_s: float = setting(
+        300.0,
+        "How long one sample of a worker may take; after it the worker counts as failed. Raise it for environments so "
+        "slow that rollout_fragment_length steps take longer.",
+        above=0.0,
+        unit="seconds",
+    )
+
+    def fault_tolerance(self, **settings: Any) -> Self:  # noqa: ANN401
+        """Set what happens when a worker or an environment fails."""
+        return self.set_group("fault_tolerance", settings)

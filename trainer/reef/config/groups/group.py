@@ -1,0 +1,29 @@
+"""What every group of settings can do."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from reef.config.settings import NOT_GIVEN, Settings, by_key
+from reef.errors import ConfigError
+
+
+class Group(Settings):
+    """A mixin of settings that belong together, with one fluent setter."""
+
+    def set_group(self, group: str, settings: dict[str, Any]) -> Self:
+        """Set settings of one group; `NOT_GIVEN` leaves a setting as it is.
+
+        Raises:
+            ConfigError: a key is unknown or belongs to another group.
+        """
+        given = {key: value for key, value in settings.items() if value is not NOT_GIVEN}
+        known = by_key(type(self))
+        wrong = [
+            f"{key!r}: belongs to {known[key].group}. Write config.{known[key].group}({key}=...)."
+            for key in given
+            if key in known and known[key].group != group
+        ]
+        if wrong:
+            raise ConfigError("\n".join(wrong))
+        return self._assign(given)

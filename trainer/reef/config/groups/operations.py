@@ -1,0 +1,111 @@
+"""Running and watching: results, checkpoints, logs, callbacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
+
+from reef.config.groups.group import Group
+from reef.config.settings import NOT_GIVEN, setting
+
+
+class ReportingSettings(Group):
+    """What a result covers."""
+
+    group: ClassVar[str] = "reporting"
+
+    keep_per_episode_custom_metrics: bool = setting(
+        False, "Report custom metrics as lists of all episodes instead of mean, minimum and maximum."
+    )
+    metrics_episode_collection_timeout_s: float = setting(
+        60.0, "How long to wait for the episodes of workers.", minimum=0.0, unit="seconds", available=False
+    )
+    metrics_num_episodes_for_smoothing: int = setting(
+        100, "Newest episodes that the reported means cover; all of an iteration where it had more.", minimum=1, unit="episodes"
+    )
+    min_time_s_per_iteration: float | None = setting(
+        None, "Repeat the training step until an iteration took this long.", minimum=0.0, unit="seconds"
+    )
+    min_train_timesteps_per_iteration: int = setting(
+        0, "Repeat the training step until this many steps were trained on.", minimum=0, unit="steps"
+    )
+    min_sample_timesteps_per_iteration: int = setting(
+        0, "Repeat the training step until this many steps were sampled.", minimum=0, unit="steps"
+    )
+
+    def reporting(self, **settings: Any) -> Self:  # noqa: ANN401
+        """Set what a result covers."""
+        return self.set_group("reporting", settings)
+
+
+class CheckpointingSettings(Group):
+    """What a checkpoint holds beside the state needed to go on."""
+
+    group: ClassVar[str] = "checkpointing"
+
+    export_native_model_files: bool = setting(
+        False, "Also write the network in a form that loads without Reef.", available=False
+    )
+    checkpoint_trainable_policies_only: bool = setting(False, "Leave out policies that do not learn.", available=False)
+
+    def checkpointing(self, **settings: Any) -> Self:  # noqa: ANN401
+        """Set what a checkpoint holds."""
+        return self.set_group("checkpointing", settings)
+
+
+class DebuggingSettings(Group):
+    """Logs and reproducibility."""
+
+    group: ClassVar[str] = "debugging"
+
+    logger_creator: str | Callable[..., Any] | None = setting(None, "A logger of your own.", available=False)
+    logger_config: dict[str, Any] | None = setting(None, "Arguments of the logger.", available=False)
+    log_level: str = setting(
+        "WARN", "How much workers and driver write to the log.", choices=("DEBUG", "INFO", "WARN", "ERROR")
+    )
+    log_sys_usage: bool = setting(True, "Report use of CPU, memory and GPU in every result.")
+    fake_sampler: bool = setting(False, "Hand out the same sample again and again, to measure the learner.", available=False)
+    seed: int | None = setting(
+        None, "Seed of everything random; workers and environments derive theirs from it. null draws one.", minimum=0
+    )
+
+    def debugging(self, **settings: Any) -> Self:  # noqa: ANN401
+        """Set logs and the seed."""
+        return self.set_group("debugging", settings)
+
+
+class CallbackSettings(Group):
+    """Your own code at certain moments of training."""
+
+    group: ClassVar[str] = "callbacks"
+
+    callbacks_class: str | type | list[Any] | dict[str, Any] | Callable[..., Any] | None = setting(
+        None, "A class of callbacks, or 'package.module:Class'.", key="callbacks", available=False
+    )
+
+    def callbacks(self, callbacks: Any = NOT_GIVEN) -> Self:  # noqa: ANN401
+        """Set the class of callbacks."""
+        return self.set_group("callbacks", {"callbacks": callbacks})
+
+
+class ExperimentalSettings(Group):
+    """Switches that older configurations carry."""
+
+    group: ClassVar[str] = "experimental"
+
+    _enable_new_api_stack: bool = setting(False, "Another engine's second stack.", available="Reef has one engine; remove it")
+    _tf_policy_handles_more_than_one_loss: bool = setting(
+        False, "TensorFlow's several losses.", available="is for TensorFlow; a Reef learner may return any loss"
+    )
+    _disable_preprocessor_api: bool = setting(False, "Hand observations to the model as they are.", available=False)
+    _disable_action_flattening: bool = setting(False, "Keep nested actions nested.", available=False)
+    _disable_initialize_loss_from_dummy_batch: bool = setting(
+        False, "Skip the trial run of the loss.", available="Reef makes no such trial run; remove it"
+    )
+    _disable_execution_plan_api: bool = setting(
+        False, "Another engine's execution plans.", available="Reef has no execution plans; remove it"
+    )
+
+    def experimental(self, **settings: Any) -> Self:  # noqa: ANN401
+        """Set experimental switches."""
+        return self.set_group("experimental", settings)

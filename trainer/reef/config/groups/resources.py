@@ -1,0 +1,53 @@
+"""Processors, accelerators and their processes."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+from reef.config.groups.group import Group
+from reef.config.settings import setting
+
+
+class ResourceSettings(Group):
+    """What driver, workers and learners may use. Fractions of a GPU share it."""
+
+    group: ClassVar[str] = "resources"
+
+    num_gpus: float = setting(
+        0.0, "GPUs of the learner in the algorithm's process; 0 uses the CPU even where there are GPUs.", minimum=0.0, unit="GPUs"
+    )
+    _fake_gpus: bool = setting(False, "Run the code paths of GPUs on the CPU.")
+    num_cpus_per_worker: float = setting(1.0, "CPUs that each rollout worker reserves.", minimum=0.0, unit="CPUs")
+    num_gpus_per_worker: float = setting(0.0, "GPUs that each rollout worker reserves.", minimum=0.0, unit="GPUs")
+    custom_resources_per_worker: dict[str, float] = setting({}, "Further Ray resources that each rollout worker reserves.")
+    num_cpus_for_local_worker: float = setting(
+        1.0, "CPUs reserved for the algorithm's own process.", minimum=0.0, unit="CPUs"
+    )
+    num_learner_workers: int = setting(
+        0, "Learners in processes of their own that average their gradients; 0 learns in the algorithm's process.", minimum=0
+    )
+    num_cpus_per_learner_worker: float = setting(1.0, "CPUs that each learner reserves.", minimum=0.0, unit="CPUs")
+    num_gpus_per_learner_worker: float = setting(0.0, "GPUs that each learner reserves.", minimum=0.0, unit="GPUs")
+    local_gpu_idx: int = setting(0, "Which of the visible GPUs the learner in the algorithm's process uses.", minimum=0)
+    placement_strategy: str = setting(
+        "PACK",
+        "How processes are laid out over nodes: together, apart, and strictly so or refused.",
+        choices=("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"),
+    )
+
+    def resources(self, **settings: Any) -> Self:  # noqa: ANN401
+        """Set what driver, workers and learners may use."""
+        return self.set_group("resources", settings)
+
+
+class PythonEnvironmentSettings(Group):
+    """The processes' environment variables."""
+
+    group: ClassVar[str] = "python_environment"
+
+    extra_python_environs_for_driver: dict[str, str] = setting({}, "Environment variables of the algorithm's process.")
+    extra_python_environs_for_worker: dict[str, str] = setting({}, "Environment variables of rollout workers.")
+
+    def python_environment(self, **settings: Any) -> Self:  # noqa: ANN401
+        """Set the processes' environment variables."""
+        return self.set_group("python_environment", settings)

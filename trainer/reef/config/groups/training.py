@@ -1,0 +1,46 @@
+"""The learning itself: what all algorithms share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
+
+from reef.config.groups.group import Group
+from reef.config.model import ModelConfig
+from reef.config.settings import setting
+from reef.schedules import Scheduled
+
+
+class TrainingSettings(Group):
+    """Batch, step size, network. An algorithm's own settings belong to this group too."""
+
+    group: ClassVar[str] = "training"
+
+    gamma: float = setting(0.99, "Discount of future rewards.", minimum=0.0, maximum=1.0)
+    lr: Scheduled = setting(
+        1e-3, "Learning rate: a number, or [[timestep, value], ...] to interpolate between, starting at timestep 0.", above=0.0
+    )
+    grad_clip: float | None = setting(None, "Limit of the gradients, in the sense of grad_clip_by; null clips nothing.", above=0.0)
+    grad_clip_by: str = setting(
+        "global_norm",
+        "'value' clips each element, 'norm' the L2 norm of each tensor, 'global_norm' the L2 norm of all together.",
+        choices=("value", "norm", "global_norm"),
+    )
+    train_batch_size: int = setting(32, "Environment steps in one train batch.", minimum=1, unit="steps")
+    train_batch_size_per_learner: int | None = setting(
+        None, "Train batch of each learner; the whole batch is this times the learners. null uses train_batch_size.",
+        minimum=1, unit="steps",
+    )
+    model: ModelConfig = setting({}, "The network; see the model settings.")
+    optimizer: dict[str, Any] = setting({}, "Arguments of the Adam optimizer: betas, eps, weight_decay, amsgrad.")
+    max_requests_in_flight_per_sampler_worker: int = setting(
+        2, "Sample requests that one worker may have outstanding.", minimum=1, available=False
+    )
+    learner_class: str | type | None = setting(None, "A learner class of your own.", available=False)
+    learner_connector: str | Callable[..., Any] | None = setting(
+        None, "A pipeline of your own before the update.", available=False
+    )
+
+    def training(self, **settings: Any) -> Self:  # noqa: ANN401
+        """Set how the policy learns; the algorithm's own settings too."""
+        return self.set_group("training", settings)

@@ -1,0 +1,37 @@
+"""Turning "package.module:Name" into the object it names."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from reef.errors import ConfigError, nearest
+
+
+def load(path: str, what: str = "object") -> Any:  # noqa: ANN401 - it returns whatever the path names
+    """Import the object that `path` ("package.module:Name") names; `what` says in messages what it is to be.
+
+    Raises:
+        ConfigError: the path has another form, or the module or the name in it does not exist.
+    """
+    module_name, colon, name = path.partition(":")
+    if not (module_name and colon and name):
+        raise ConfigError(f"{what} {path!r}: expected the form 'package.module:Name'.")
+    if "<" in name:
+        raise ConfigError(f"{what} {path!r}: it was made inside a function. Define it at the top of a module.")
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{what} {path!r}: {_missing(module_name, error)}") from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise ConfigError(f"{what} {path!r}: {module_name} has no {part!r}.{nearest(part, dir(found))}")
+        found = getattr(found, part)
+    return found
+
+
+def _missing(module_name: str, error: ModuleNotFoundError) -> str:
+    """Tell a module that does not exist from one that itself imports something that does not."""
+    if error.name and (module_name == error.name or module_name.startswith(f"{error.name}.")):
+        return f"there is no module {error.name!r}. Install it, or put its folder on PYTHONPATH."
+    return f"module {module_name!r} imports {error.name!r}, which is not installed."

@@ -1,0 +1,80 @@
+"""Gymnasium spaces as plain data, so that a space given in a configuration survives a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from reef.errors import ConfigError, nearest
+
+KINDS = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple")
+
+
+def is_space(value: Any) -> bool:  # noqa: ANN401
+    """Whether `value` is a Gymnasium space; told by its class, so that nothing has to be imported."""
+    return any(kind.__module__ == "gymnasium.spaces.space" for kind in type(value).__mro__)
+
+
+def as_space(value: Any) -> Any:  # noqa: ANN401
+    """Return a space for its plain form; everything else comes back as it is."""
+    return space_from_dict(value) if isinstance(value, Mapping) else value
+
+
+def space_to_dict(space: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Describe a space as JSON data; infinite bounds become the text "inf" and "-inf"."""
+    kind = type(space).__name__
+    if kind == "Box":
+        bounds = {"low": _bounds(space.low), "high": _bounds(space.high)}
+        return {"type": kind, **bounds, "shape": list(space.shape), "dtype": str(space.dtype)}
+    if kind == "Discrete":
+        return {"type": kind, "n": int(space.n), "start": int(space.start)}
+    if kind == "MultiDiscrete":
+        return {"type": kind, "nvec": space.nvec.tolist()}
+    if kind == "MultiBinary":
+        return {"type": kind, "n": [int(size) for size in space.shape]}
+    if kind == "Dict":
+        return {"type": kind, "spaces": {key: space_to_dict(item) for key, item in space.spaces.items()}}
+    if kind == "Tuple":
+        return {"type": kind, "spaces": [space_to_dict(item) for item in space.spaces]}
+    raise ConfigError(f"space {space!r}: {kind} has no plain form. Use one of {', '.join(KINDS)}.")
+
+
+def space_from_dict(data: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    """Build the space that `space_to_dict` described.
+
+    Raises:
+        ConfigError: the type is unknown or its arguments are wrong.
+    """
+    from gymnasium import spaces
+
+    arguments = {key: value for key, value in data.items() if key != "type"}
+    kind = data.get("type")
+    if kind not in KINDS:
+        raise ConfigError(f"space type {kind!r}: expected one of {', '.join(KINDS)}.{nearest(str(kind), KINDS)}")
+    if kind == "Dict":
+        return spaces.Dict({key: space_from_dict(item) for key, item in arguments["spaces"].items()})
+    if kind == "Tuple":
+        return spaces.Tuple([space_from_dict(item) for item in arguments["spaces"]])
+    try:
+        return _box(**arguments) if kind == "Box" else getattr(spaces, kind)(**arguments)
+    except (TypeError, ValueError, AssertionError) as error:
+        raise ConfigError(f"space {dict(data)!r}: {error}") from error
+
+
+def _bounds(bounds: Any) -> Any:  # noqa: ANN401
+    """One value where all are equal, else nested lists."""
+    import numpy as np
+
+    if not np.isfinite(bounds).all():
+        bounds = bounds.astype(str)
+    first = bounds.flat[0] if bounds.size else 0
+    return first.item() if (bounds == first).all() else bounds.tolist()
+
+
+def _box(low: Any, high: Any, shape: Any = None, dtype: str = "float32") -> Any:  # noqa: ANN401
+    import numpy as np
+    from gymnasium import spaces
+
+    shape = tuple(shape) if shape is not None else np.shape(low)
+    bounds = (np.broadcast_to(np.asarray(bound).astype(dtype), shape) for bound in (low, high))
+    return spaces.Box(*bounds, dtype=np.dtype(dtype).type)
