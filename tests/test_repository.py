@@ -1,0 +1,107 @@
+"""What a newcomer relies on: exact versions, make targets that say what they do, checks that need no network."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+MAKEFILE = (ROOT / "Makefile").read_text()
+TARGETS = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)[1].split()
+
+
+def constraints() -> dict[str, Requirement]:
+    lines = (line.strip() for line in (ROOT / "constraints.txt").read_text().splitlines())
+    requirements = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    return {canonicalize_name(requirement.name): requirement for requirement in requirements}
+
+
+def make(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    return subprocess.run(
+        [shutil.which("make"), "-C", str(ROOT), "--no-print-directory", *arguments],
+        env=clean | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_every_constraint_is_one_exact_public_version():
+    for requirement in constraints().values():
+        (specifier,) = requirement.specifier
+        assert specifier.operator == "==", requirement
+        assert "+" not in specifier.version, f"{requirement} names a local build"
+
+
+@pytest.mark.parametrize("extra", ["", *PROJECT["optional-dependencies"]])
+def test_every_dependency_is_constrained_to_a_version_it_allows(extra: str):
+    wanted = PROJECT["optional-dependencies"][extra] if extra else PROJECT["dependencies"]
+    pinned = constraints()
+    for requirement in map(Requirement, wanted):
+        if requirement.name == "reef":
+            continue
+        (exact,) = pinned[canonicalize_name(requirement.name)].specifier
+        assert requirement.specifier.contains(exact.version), f"{requirement} is pinned to {exact.version}"
+
+
+def test_no_file_names_a_package_index():
+    for name in ("pyproject.toml", "constraints.txt", "Makefile", ".ci/run", ".pre-commit-config.yaml"):
+        assert not re.search(r"index-url|find-links|trusted-host|--proxy", (ROOT / name).read_text()), name
+
+
+def test_plain_make_lists_every_target():
+    listed = make()
+    assert listed.returncode == 0
+    assert re.findall(r"^  make ([a-z]+) +\S", listed.stdout, re.MULTILINE) == TARGETS
+
+
+def test_make_knows_every_target_it_lists():
+    for target in TARGETS:
+        assert make("--dry-run", target).returncode == 0, target
+
+
+def test_make_says_what_is_missing_when_python_is(tmp_path: Path):
+    outcome = make("setup", f"VENV={tmp_path}/venv", "PYTHON=no-such-python")
+    assert outcome.returncode != 0
+    assert "apt-get install python3 python3-venv" in outcome.stdout
+
+
+def test_make_says_what_is_missing_when_venv_is(tmp_path: Path):
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\ncase "$2" in *ensurepip*) exit 1;; esac\nexit 0\n')
+    python.chmod(0o755)
+    outcome = make("setup", f"VENV={tmp_path}/venv", f"PYTHON={python}")
+    assert outcome.returncode != 0
+    assert "apt-get install python3-venv" in outcome.stdout
+
+
+def test_ci_passes_the_same_tests_as_a_person():
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    assert "set -euo pipefail" in script.read_text()
+    assert "make test" in script.read_text()
+
+
+def test_hooks_need_no_network():
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    assert [repository["repo"] for repository in hooks["repos"]] == ["local"]
+    assert {hook["language"] for repository in hooks["repos"] for hook in repository["hooks"]} == {"system"}
+
+
+def test_the_license_is_apache_2():
+    assert PROJECT["license"] == "Apache-2.0"
+    text = (ROOT / "LICENSE").read_text()
+    assert "Apache License" in text
+    assert "END OF TERMS AND CONDITIONS" in text
