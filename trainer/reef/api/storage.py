@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import ConfigDict, Field, StringConstraints, model_validator
 
-from reef.api.fields import STORAGE_URI, Count, DocumentModel, ObjectName, PositiveCount, Text
+from reef.api.fields import STORAGE_URI, Count, DocumentModel, ObjectName, Text
 
 
 class VolumeClaim(DocumentModel):
@@ -57,8 +57,8 @@ class Checkpoint(DocumentModel):
 
     frequency: Count = Field(10, description="Training iterations between two checkpoints; 0 writes none on the way.")
     at_end: bool = Field(True, description="Whether a checkpoint is written when training ends or is stopped.")
-    keep: PositiveCount | None = Field(
-        3, description="How many checkpoints are kept: the best by scoreAttribute, and always the newest; null keeps all."
+    keep: Count = Field(
+        3, description="How many checkpoints are kept: the best by scoreAttribute, and always the newest; 0 keeps all."
     )
     score_attribute: Text = Field(
         "training_iteration",
