@@ -1,0 +1,6 @@
+"""Environments: making them, stepping many at once, checking what they return."""
+
+from reef.envs.make import EnvContext, make_env, make_vector_env
+from reef.envs.vector import StepResult, VectorEnv
+
+__all__ = ["EnvContext", "StepResult", "VectorEnv", "make_env", "make_vector_env"]

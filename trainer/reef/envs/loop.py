@@ -1,0 +1,244 @@
+"""Any Gymnasium environments, stepped one after the other."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+
+from reef.envs.vector import StepResult, VectorEnv
+from reef.errors import EnvironmentError
+from reef.types import Array, State
+
+if TYPE_CHECKING:
+    from reef.config import AlgorithmConfig
+
+logger = logging.getLogger(__name__)
+Env = gym.Env[Any, Any]
+
+REPLAY_LIMIT = 100_000  # steps of an episode whose actions are kept for `state`
+RESTART_ATTEMPTS = 5  # environments made in a row before a failing reset counts as a failure of the job
+
+
+class LoopVectorEnv(VectorEnv):
+    """B independent environments; `create(column, recreated)` makes one."""
+
+    def __init__(
+        self,
+        config: AlgorithmConfig,
+        worker_index: int,
+        num_envs: int,
+        create: Callable[[int, bool], Env],
+        *,
+        name: str,
+        recreated: bool = False,
+        atari: bool = False,
+    ) -> None:
+        self.envs: list[Env] = [create(column, recreated) for column in range(num_envs)]
+        first = self.envs[0]
+        super().__init__(config, worker_index, num_envs, first.observation_space, first.action_space, atari=atari)
+        self.name = name
+        self._worker_index = worker_index
+        self._create = create
+        self._restart = config.restart_failed_sub_environments
+        self._horizon = config.horizon or sys.maxsize
+        self._soft_horizon = config.soft_horizon
+        self._no_done_at_end = config.no_done_at_end
+        self._lengths = [0] * num_envs  # steps of the episode in progress
+        self._history: deque[Array] = deque(maxlen=REPLAY_LIMIT)  # actions [B, *act] of the latest steps
+        self._steps = 0  # since the last reset of all columns
+        self._begins = [0] * num_envs  # the step at which each column's environment was last reset
+
+    def _reset(self) -> None:
+        self._history.clear()
+        self._steps = 0
+        for column in range(self.num_envs):
+            self._begin(column)
+
+    def step(
+        self,
+        actions: Array,  # [B, *act], as the policy chose them
+    ) -> StepResult:
+        """Step every column once; EnvironmentError when an environment raises and may not be recreated."""
+        self._history.append(actions.copy())
+        self._steps += 1
+        final_obs: dict[int, Array] = {}
+        failed: list[int] = []
+        for column, action in enumerate(self._env_actions(actions)):
+            self._lengths[column] += 1
+            try:
+                obs, reward, terminated, truncated, _ = self.envs[column].step(action)
+                self._rewards[column] = reward
+                self._write(column, obs)
+            except Exception as error:
+                self._fail(column, "step", error)
+                failed.append(column)
+                final_obs[column] = self._obs[column].copy()  # the last one before the failure
+                self._recreate(column)
+                continue
+            cut = self._lengths[column] >= self._horizon
+            self._terminated[column] = terminated and not self._no_done_at_end
+            self._truncated[column] = truncated or cut or (terminated and self._no_done_at_end)
+            if terminated or truncated or cut:
+                final_obs[column] = self._obs[column].copy()
+                if cut and self._soft_horizon and not (terminated or truncated):
+                    self._lengths[column] = 0  # a new episode in the same, still running, environment
+                else:
+                    self._begin(column)
+        return self._result(final_obs, self._kill(failed) if failed else None)
+
+    def state(self) -> State:
+        """The seeds, and for each column the actions of its episode so far: what leads to the same state again."""
+        columns = []
+        first = self._steps - len(self._history)  # the step whose action is the oldest one kept
+        for column in range(self.num_envs):
+            begin = self._begins[column]
+            kept = [self._history[i - first][column] for i in range(begin, self._steps)] if begin >= first else None
+            shape = (0, *self.action_layout.shape)
+            columns.append(
+                {
+                    "seed": self._seeds.state(column),
+                    "length": self._lengths[column],
+                    "actions": None if kept is None else np.array(kept) if kept else np.empty(shape),
+                    "obs": self._obs[column].copy(),
+                }
+            )
+        return {"columns": columns}
+
+    def set_state(self, state: State) -> Array:
+        """Re-seed and replay each column's episode; a column that cannot be replayed starts a fresh episode."""
+        self._history.clear()
+        self._steps = 0
+        columns = state["columns"][: self.num_envs]
+        for column, saved in enumerate(columns):
+            self._seeds.restore(column, saved["seed"])
+        replays = [self._replay(column, saved) for column, saved in enumerate(columns)]
+        self._steps = max((len(actions) for actions in replays), default=0)
+        action = np.zeros((self._steps, self.num_envs, *self.action_layout.shape), _dtype(replays))
+        for column, actions in enumerate(replays):
+            self._begins[column] = self._steps - len(actions)
+            action[self._begins[column] :, column] = actions
+        self._history.extend(action)
+        for column in range(len(columns), self.num_envs):
+            self._begin(column)
+        return self._obs
+
+    def _replay(self, column: int, saved: State) -> Array:
+        """Bring a column to its saved state; return the actions [n, *act] that it took."""
+        actions = saved["actions"]
+        if actions is None:
+            logger.warning(
+                "environment %d of %s was more than %d steps into its episode when it was saved: it starts a new one.",
+                column, self.name, REPLAY_LIMIT,
+            )  # fmt: skip
+        else:
+            try:
+                obs, _ = self.envs[column].reset(seed=self._seeds.current(column))
+                for action in self._env_actions(actions):
+                    obs = self.envs[column].step(action)[0]
+                self._write(column, obs)
+            except Exception as error:
+                logger.warning(
+                    "environment %d of %s failed while its episode was replayed: %r", column, self.name, error
+                )
+            else:
+                self._lengths[column] = saved["length"]
+                if not np.array_equal(self._obs[column], saved["obs"], equal_nan=saved["obs"].dtype.kind == "f"):
+                    logger.warning(
+                        "environment %d of %s did not reach its saved observation when its episode was replayed: it "
+                        "is not deterministic for a given seed, so the resumed run differs from an uninterrupted one.",
+                        column, self.name,
+                    )  # fmt: skip
+                return np.asarray(actions)
+        self._begin(column)
+        return np.empty((0, *self.action_layout.shape))
+
+    def _env_actions(
+        self,
+        actions: Array,  # [B, *act]
+    ) -> list[Any]:
+        """The actions as the environments take them; none shares memory with the caller's."""
+        layout = self.action_layout
+        bounded = self.action_transform(actions)
+        if layout.composite:
+            return [layout.unflatten(row) for row in bounded]
+        values = layout.unflatten(bounded)
+        if layout.shape == ():
+            return values.tolist()  # type: ignore[no-any-return]
+        return list(values.copy() if values is actions else values)
+
+    def _write(self, column: int, obs: Any) -> None:
+        layout = self.observation_layout
+        self._obs[column] = obs if layout.direct else layout.flatten(obs)
+
+    def _begin(self, column: int) -> None:
+        """Start the next episode of a column."""
+        try:
+            obs, _ = self.envs[column].reset(seed=self._seeds.next(column))
+            self._write(column, obs)
+        except Exception as error:
+            self._fail(column, "reset", error)
+            self._recreate(column)
+        else:
+            self._begun(column)
+
+    def _begun(self, column: int) -> None:
+        self._lengths[column] = 0
+        self._begins[column] = self._steps
+        oldest = min(self._begins)
+        while self._history and self._steps - len(self._history) < oldest:
+            self._history.popleft()
+
+    def _fail(self, column: int, call: str, error: Exception) -> None:
+        """Raise EnvironmentError for the failure of one environment, or log it where it may be recreated."""
+        text = (
+            f"environment {self.name!r} raised in {call}() at column {column} of worker {self._worker_index}, "
+            f"step {self._lengths[column]} of its episode: {type(error).__name__}: {error}"
+        )
+        if self._restart:
+            logger.warning("%s. It is made anew; its episode is dropped.", text)
+            return
+        original = "".join(traceback.format_exception(error))
+        raise EnvironmentError(
+            f"{text}\nCorrect the environment, or set restart_failed_sub_environments=True to replace it then. "
+            f"Its own traceback:\n{original}"
+        ) from error
+
+    def _recreate(self, column: int) -> None:
+        """Replace the environment of a column and start an episode in it; siblings are not touched."""
+        for attempt in range(1, RESTART_ATTEMPTS + 1):
+            with suppress(Exception):
+                self.envs[column].close()
+            self.restarts += 1
+            try:
+                self.envs[column] = self._create(column, True)
+                obs, _ = self.envs[column].reset(seed=self._seeds.next(column))
+                self._write(column, obs)
+            except Exception as error:
+                if attempt == RESTART_ATTEMPTS:
+                    self._restart = False
+                self._fail(column, "reset", error)
+            else:
+                break
+        self._begun(column)
+
+    def _kill(self, failed: list[int]) -> Array:
+        """Turn the step of failed columns into a dead one; return which columns are live, [B] bool."""
+        live = np.ones(self.num_envs, np.bool_)
+        live[failed] = False
+        self._rewards[failed] = 0.0
+        self._terminated[failed] = False
+        self._truncated[failed] = True
+        return live
+
+
+def _dtype(replays: list[Array]) -> np.dtype[Any]:
+    longest = max(replays, key=len, default=np.empty(0))
+    return longest.dtype

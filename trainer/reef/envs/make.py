@@ -1,0 +1,135 @@
+"""From the settings `env` and `env_config` to environments."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+
+from reef.envs.loop import Env, LoopVectorEnv
+from reef.envs.native import CartPoleVector
+from reef.envs.vector import VectorEnv
+from reef.errors import ConfigError, EnvironmentError, nearest
+
+if TYPE_CHECKING:
+    from reef.config import AlgorithmConfig
+
+CARTPOLE = "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv"
+
+
+class EnvContext(dict[str, Any]):
+    """The setting `env_config` as a dict, with where the environment is made as attributes."""
+
+    def __init__(
+        self,
+        env_config: Mapping[str, Any],
+        *,
+        worker_index: int = 0,
+        vector_index: int = 0,
+        num_workers: int = 0,
+        remote: bool = False,
+        recreated_worker: bool = False,
+    ) -> None:
+        super().__init__(env_config)
+        self.worker_index = worker_index
+        self.vector_index = vector_index
+        self.num_workers = num_workers
+        self.remote = remote
+        self.recreated_worker = recreated_worker
+
+
+def make_vector_env(config: AlgorithmConfig, worker_index: int, num_envs: int, *, recreated: bool = False) -> VectorEnv:
+    """Make `num_envs` environments of `config.env` for one worker.
+
+    Raises ConfigError for a name that leads nowhere and EnvironmentError for an environment that cannot be made or
+    breaks the Gymnasium API. `recreated` says that the worker replaces one that failed.
+    """
+    spec = registered(config.env)
+    if spec is not None and _runs_natively(config, spec):
+        return CartPoleVector(config, worker_index, num_envs, max_episode_steps=spec.max_episode_steps or sys.maxsize)
+
+    def create(column: int, again: bool) -> Env:
+        context = EnvContext(
+            config.env_config,
+            worker_index=worker_index,
+            vector_index=column,
+            num_workers=config.num_rollout_workers,
+            recreated_worker=recreated or again,
+        )
+        return make_env(config, context)
+
+    return LoopVectorEnv(
+        config, worker_index, num_envs, create, name=env_name(config.env), recreated=recreated, atari=_is_atari(config)
+    )
+
+
+def make_env(config: AlgorithmConfig, context: EnvContext, *, render_mode: str | None = None) -> Env:
+    """Make one environment of `config.env`; `render_mode` goes to registered environments only."""
+    creator = _creator(config.env)
+    name = env_name(config.env)
+    try:
+        if isinstance(creator, str):
+            kwargs: dict[str, Any] = {"disable_env_checker": True, **context}
+            if render_mode is not None:
+                kwargs["render_mode"] = render_mode
+            return gym.make(creator, **kwargs)
+        env: Env = creator(context)
+    except gym.error.DependencyNotInstalled as error:
+        raise EnvironmentError(f"environment {name!r} needs a package that is not installed: {error}") from error
+    except Exception as error:
+        raise EnvironmentError(
+            f"environment {name!r} cannot be made with env_config={dict(context)}: {type(error).__name__}: {error}"
+        ) from error
+    return env
+
+
+def env_name(env: object) -> str:
+    """The name of an environment in messages and result folders."""
+    return env if isinstance(env, str) else str(getattr(env, "__name__", type(env).__name__))
+
+
+def registered(env: object) -> gym.envs.registration.EnvSpec | None:
+    """The registration of a Gymnasium id, or None for anything else."""
+    return gym.registry.get(env) if isinstance(env, str) else None
+
+
+def _creator(env: object) -> Callable[[EnvContext], Env] | str:
+    if callable(env):
+        return env
+    if not isinstance(env, str):
+        raise ConfigError(
+            f"env={env!r} is no environment. Give a Gymnasium id such as 'CartPole-v1', 'package.module:Class', a "
+            "class, or a function that takes the env_config."
+        )
+    if env in gym.registry:
+        return env
+    module, _, name = env.partition(":")
+    if name:
+        try:
+            found = getattr(importlib.import_module(module), name, None)
+        except ImportError as error:
+            raise ConfigError(f"env={env!r}: module {module!r} cannot be imported: {error}.") from error
+        if callable(found):
+            return found  # type: ignore[no-any-return]
+        if name in gym.registry:  # the module registered it, Gymnasium's own "module:Id-v0"
+            return name
+        raise ConfigError(f"env={env!r}: module {module!r} has no {name!r}.{nearest(name, vars(sys.modules[module]))}")
+    raise ConfigError(
+        f"env={env!r} is not registered with Gymnasium.{nearest(env, gym.registry)} For one of your own give "
+        "'package.module:Class'."
+    )
+
+
+def _is_atari(config: AlgorithmConfig) -> bool:
+    if config.is_atari is not None:
+        return bool(config.is_atari)
+    spec = registered(config.env)
+    return spec is not None and str(spec.entry_point).startswith(("ale_py", "shimmy.atari"))
+
+
+def _runs_natively(config: AlgorithmConfig, spec: gym.envs.registration.EnvSpec) -> bool:
+    plain = not config.env_config and config.horizon is None and not config.no_done_at_end
+    return plain and spec.vector_entry_point == CARTPOLE and not spec.additional_wrappers

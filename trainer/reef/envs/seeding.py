@@ -1,0 +1,44 @@
+"""Which seed every episode of every column starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from reef.types import State
+
+
+def column_seeds(seed: int | None, worker_index: int, num_envs: int) -> list[int]:
+    """Return one root seed per column from the run's seed and the worker's index; from entropy when `seed` is None."""
+    source = np.random.SeedSequence(None if seed is None else [seed, worker_index])
+    return [int(child.generate_state(1)[0]) for child in source.spawn(num_envs)]
+
+
+class EpisodeSeeds:
+    """A column's first episode uses the column's root seed, each later one a seed drawn from root and episode number.
+
+    No generator runs on between episodes, so a column's episodes do not depend on what its siblings do.
+    """
+
+    def __init__(self, roots: Sequence[int]) -> None:
+        self.roots = [int(root) for root in roots]
+        self.episodes = [0] * len(self.roots)  # started so far
+
+    def current(self, column: int) -> int:
+        """The seed of the episode in progress."""
+        root, number = self.roots[column], self.episodes[column] - 1
+        return root if number <= 0 else int(np.random.SeedSequence([root, number]).generate_state(1)[0])
+
+    def next(self, column: int) -> int:
+        """Begin the next episode of a column and return its seed."""
+        self.episodes[column] += 1
+        return self.current(column)
+
+    def state(self, column: int) -> State:
+        """What `restore` needs to go on with this column."""
+        return {"root": self.roots[column], "episodes": self.episodes[column]}
+
+    def restore(self, column: int, state: State) -> None:
+        """Go on where the column of `state` was."""
+        self.roots[column], self.episodes[column] = int(state["root"]), int(state["episodes"])

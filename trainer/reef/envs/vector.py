@@ -1,0 +1,123 @@
+"""Stepping many environments at once: what every form of it offers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from reef.envs.seeding import EpisodeSeeds, column_seeds
+from reef.envs.wrappers import ActionTransform, RewardTransform
+from reef.errors import EnvironmentError
+from reef.spaces import Layout, Space
+from reef.types import Array, State
+
+if TYPE_CHECKING:
+    from reef.config import AlgorithmConfig
+
+
+class StepResult(NamedTuple):
+    """One step of B columns. The arrays belong to the environment and are overwritten by its next step."""
+
+    obs: Array  # [B, *obs]; where an episode ended, the first observation of the next one
+    rewards: Array  # [B] float32 to train on
+    terminated: Array  # [B] bool
+    truncated: Array  # [B] bool
+    final_obs: dict[int, Array]  # the true successor of each column whose episode ended
+    live: Array | None  # [B] bool, False: a dead step that counts for nothing; None: all live
+    raw_rewards: Array  # [B] float32 as the environment gave them, before clipping: what an episode reports
+
+
+class VectorEnv(ABC):
+    """B environments of one kind, a column each, where an ended column starts its next episode within the same step.
+
+    A dead step (`live` False) that is also `truncated` is a column whose environment failed and was recreated: its
+    episode is to be forgotten.
+    """
+
+    envs: list[Any]  # the environments, or the one that holds all columns
+    restarts = 0  # environments recreated after a failure
+
+    def __init__(
+        self,
+        config: AlgorithmConfig,
+        worker_index: int,
+        num_envs: int,
+        observation_space: Space,
+        action_space: Space,
+        *,
+        atari: bool = False,
+    ) -> None:
+        self.num_envs = num_envs
+        self.observation_space = observation_space
+        self.action_space = action_space
+        self.observation_layout = Layout.of(observation_space)
+        self.action_layout = Layout.of(action_space)
+        self.action_transform = ActionTransform(
+            self.action_layout, normalize=config.normalize_actions, clip=config.clip_actions
+        )
+        self.reward_transform = RewardTransform(config.clip_rewards, atari=atari)
+        self._seeds = EpisodeSeeds(column_seeds(config.seed, worker_index, num_envs))
+        self._obs = np.zeros((num_envs, *self.observation_layout.shape), self.observation_layout.dtype)
+        self._rewards = np.zeros(num_envs, np.float32)
+        self._terminated = np.zeros(num_envs, np.bool_)
+        self._truncated = np.zeros(num_envs, np.bool_)
+
+    def reset(self, seeds: Sequence[int] | None = None) -> Array:
+        """Begin a new episode in every column and return the observations [B, *obs].
+
+        `seeds` gives each column the seed of this episode, from which those of its later episodes follow; without
+        it they come from the run's seed, the worker's index and the column.
+        """
+        if seeds is not None:
+            if len(seeds) != self.num_envs:
+                raise ValueError(f"{len(seeds)} seeds for {self.num_envs} environments: give one each.")
+            self._seeds = EpisodeSeeds(seeds)
+        self._reset()
+        return self._obs
+
+    @abstractmethod
+    def _reset(self) -> None:
+        """Fill the observations of all columns with those of new episodes."""
+
+    @abstractmethod
+    def step(
+        self,
+        actions: Array,  # [B, *act], as the policy chose them
+    ) -> StepResult:
+        """Step every column once; EnvironmentError when an environment raises and may not be recreated."""
+
+    @abstractmethod
+    def state(self) -> State:
+        """The episodes in progress, to go on with elsewhere."""
+
+    @abstractmethod
+    def set_state(self, state: State) -> Array:
+        """Go on with the episodes of `state` as far as the columns reach; return the observations [B, *obs]."""
+
+    def close(self) -> None:
+        """Close every environment."""
+        for env in self.envs:
+            env.close()
+
+    def _result(self, final_obs: dict[int, Array], live: Array | None = None) -> StepResult:
+        rewards = self.reward_transform(self._rewards)
+        return StepResult(self._obs, rewards, self._terminated, self._truncated, final_obs, live, self._rewards)
+
+
+def check_finite(
+    name: str,
+    values: Array,  # [..., *shape]
+    env: str,
+) -> None:
+    """Raise EnvironmentError naming the first NaN or infinite value among `values`, e.g. a fragment's observations."""
+    if not np.issubdtype(values.dtype, np.floating) or np.isfinite(values).all():
+        return
+    where = tuple(int(i) for i in np.argwhere(~np.isfinite(values))[0])
+    raise EnvironmentError(
+        f"environment {env!r} returned {name} with {values[where]} at index {list(where)} of {list(values.shape)} "
+        "(steps, columns, elements). Reef does not train on it: find the division or overflow in the environment, "
+        "or bound the value there."
+    )

@@ -1,0 +1,75 @@
+"""What is done to whole [B] arrays on their way into and out of the environments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from gymnasium import spaces
+
+from reef.spaces import Layout
+from reef.types import Array
+
+
+class ActionTransform:
+    """Bring actions as the policy chose them into the bounds of the action space.
+
+    `normalize`: the policy acts in [-1, 1], which is stretched to [low, high] where both are finite, then clipped.
+    `clip`: actions are only clipped. Discrete parts are left as they are; integer boxes are rounded.
+    """
+
+    def __init__(self, layout: Layout, *, normalize: bool, clip: bool) -> None:
+        self._dtype = layout.dtype
+        self._low = np.full(layout.size, -np.inf)
+        self._high = np.full(layout.size, np.inf)
+        self._whole = np.zeros(layout.size, np.bool_)  # elements that must be whole numbers
+        for leaf in layout.leaves:
+            if isinstance(leaf.space, spaces.Box):
+                part = slice(leaf.offset, leaf.offset + leaf.size)
+                self._low[part] = leaf.space.low.reshape(-1)
+                self._high[part] = leaf.space.high.reshape(-1)
+                self._whole[part] = np.issubdtype(leaf.space.dtype, np.integer)
+        self._low = self._low.reshape(layout.shape)
+        self._high = self._high.reshape(layout.shape)
+        self._whole = self._whole.reshape(layout.shape)
+        bounded = np.isfinite(self._low) & np.isfinite(self._high)
+        has_box = any(isinstance(leaf.space, spaces.Box) for leaf in layout.leaves)
+        self.identity = not (has_box and (normalize or clip))
+        # In one form for every element: a * scale + shift, where scale 1 and shift 0 leave it alone.
+        stretch = bounded & normalize
+        self._scale = np.ones(layout.shape)
+        self._shift = np.zeros(layout.shape)
+        self._scale[stretch] = (self._high[stretch] - self._low[stretch]) / 2
+        self._shift[stretch] = (self._high[stretch] + self._low[stretch]) / 2
+
+    def __call__(
+        self,
+        actions: Array,  # [B, *act]
+    ) -> Array:
+        """Return new actions [B, *act] in the space's dtype; the given array itself when there is nothing to do."""
+        if self.identity:
+            return actions
+        bounded = np.clip(actions * self._scale + self._shift, self._low, self._high)
+        return np.where(self._whole, np.rint(bounded), bounded).astype(self._dtype)
+
+
+class RewardTransform:
+    """Clip rewards: None clips Atari only, True takes the sign, False never, v clips to [-v, v], (a, b) to these."""
+
+    def __init__(self, clip_rewards: bool | float | Sequence[float] | None, *, atari: bool) -> None:
+        self._sign = clip_rewards is True or (clip_rewards is None and atari)
+        self._bounds: tuple[float, float] | None = None
+        if isinstance(clip_rewards, Sequence):
+            self._bounds = (float(clip_rewards[0]), float(clip_rewards[1]))
+        elif clip_rewards is not None and not isinstance(clip_rewards, bool):
+            self._bounds = (-abs(float(clip_rewards)), abs(float(clip_rewards)))
+        self.identity = not self._sign and self._bounds is None
+
+    def __call__(
+        self,
+        rewards: Array,  # [B]
+    ) -> Array:
+        """Return the rewards [B] to train on; the given array itself when there is nothing to do."""
+        if self._sign:
+            return np.sign(rewards)
+        return rewards if self._bounds is None else np.clip(rewards, *self._bounds)

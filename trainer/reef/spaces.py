@@ -1,0 +1,136 @@
+"""What a Gymnasium space means for arrays: one shape, one dtype, and the way there and back.
+
+Box, Discrete, MultiDiscrete and MultiBinary keep their own shape. Dict and Tuple, nested at will, become one float32
+vector of their leaves' raw values; networks take it apart again by the recorded leaves. Discrete values are held as
+indices from 0, whatever the space's `start` is, so that they can index logits and one-hot rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from reef.errors import EnvironmentError
+from reef.types import Array
+
+Space = spaces.Space[Any]
+SUPPORTED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One simple space inside a space, and where its values lie in the flat vector."""
+
+    path: tuple[str | int, ...]  # keys of Dict, positions of Tuple; () for a simple space itself
+    space: Space
+    offset: int  # elements
+    size: int  # elements
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the leaf's own value."""
+        return self.space.shape or ()
+
+    @property
+    def start(self) -> Any:
+        """What a value of the leaf exceeds its index by (Discrete and MultiDiscrete), or 0."""
+        return getattr(self.space, "start", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the values of one space lie in arrays."""
+
+    space: Space
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    leaves: tuple[Leaf, ...]
+    direct: bool  # a value is already its array: nothing to shift, nothing to gather
+
+    @classmethod
+    def of(cls, space: Space) -> Layout:
+        """Describe `space`; EnvironmentError names a part that no array can hold (Text, Graph, Sequence, OneOf)."""
+        leaves = tuple(_leaves(space, (), 0))
+        if isinstance(space, SUPPORTED):
+            shifted = bool(np.any(leaves[0].start))
+            dtype = np.dtype(np.int64) if isinstance(space, spaces.Discrete) else np.dtype(space.dtype)
+            return cls(space, space.shape or (), dtype, leaves, direct=not shifted)
+        size = sum(leaf.size for leaf in leaves)
+        return cls(space, (size,), np.dtype(np.float32), leaves, direct=False)
+
+    @property
+    def size(self) -> int:
+        """Elements of one value."""
+        return math.prod(self.shape)
+
+    @property
+    def composite(self) -> bool:
+        """Whether the space is a Dict or Tuple, held as one vector of leaves."""
+        return not isinstance(self.space, SUPPORTED)
+
+    def flatten(self, value: Any) -> Array:
+        """Turn a value of the space into an array of `shape` and `dtype`; a direct value is not copied."""
+        if self.direct:
+            return np.asarray(value, self.dtype)
+        if not self.composite:
+            return np.asarray(value - self.leaves[0].start, self.dtype)
+        flat = np.empty(self.shape, self.dtype)
+        for leaf in self.leaves:
+            part = np.asarray(_follow(value, leaf.path)) - leaf.start
+            flat[leaf.offset : leaf.offset + leaf.size] = part.reshape(-1)
+        return flat
+
+    def unflatten(self, array: Array) -> Any:
+        """Turn an array of `shape` into a value of the space, with the space's own dtypes."""
+        if self.direct:
+            return array
+        if not self.composite:
+            return array + self.leaves[0].start
+        leaves = iter(self.leaves)
+        return _build(self.space, array, leaves)
+
+
+def _leaves(space: Space, path: tuple[str | int, ...], offset: int) -> Iterator[Leaf]:
+    if isinstance(space, SUPPORTED):
+        yield Leaf(path, space, offset, math.prod(space.shape or ()))
+    elif isinstance(space, spaces.Dict | spaces.Tuple):
+        for key, child in _children(space):
+            for leaf in _leaves(child, (*path, key), offset):
+                yield leaf
+                offset = leaf.offset + leaf.size
+    else:
+        where = "".join(f"[{key!r}]" for key in path)
+        raise EnvironmentError(
+            f"space{where} is {space}, which no fixed-size array can hold. Use Box, Discrete, MultiDiscrete, "
+            "MultiBinary, or a Dict or Tuple of these."
+        )
+
+
+def _children(space: spaces.Dict | spaces.Tuple) -> list[tuple[str | int, Space]]:
+    if isinstance(space, spaces.Dict):
+        return list(space.spaces.items())
+    return list(enumerate(space.spaces))
+
+
+def _follow(value: Any, path: tuple[str | int, ...]) -> Any:
+    for key in path:
+        value = value[key]
+    return value
+
+
+def _build(space: Space, array: Array, leaves: Iterator[Leaf]) -> Any:
+    if isinstance(space, spaces.Dict):
+        return {key: _build(child, array, leaves) for key, child in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_build(child, array, leaves) for child in space.spaces)
+    leaf = next(leaves)
+    part = array[leaf.offset : leaf.offset + leaf.size].reshape(leaf.shape)
+    if np.issubdtype(space.dtype, np.integer):
+        part = np.rint(part)
+    value = part.astype(space.dtype) + leaf.start
+    return value[()] if isinstance(space, spaces.Discrete) else value
