@@ -12,7 +12,6 @@ All is written and flushed in a hidden sibling directory, which then takes its n
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
 import logging
 import math
@@ -27,6 +26,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+import reef
 from reef.errors import CheckpointError, StorageError
 from reef.types import Array, State
 
@@ -55,7 +55,7 @@ def write_checkpoint(
     arrays: dict[str, Array] = {}
     tree = _take_arrays_out(state, "", arrays)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    stamp = {"reef_version": reef_version(), "time": datetime.now(UTC).isoformat(timespec="seconds")}
+    stamp = {"reef_version": reef.__version__, "time": datetime.now(UTC).isoformat(timespec="seconds")}
     try:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
@@ -121,19 +121,11 @@ def find_checkpoint(path: str | Path) -> Path:
     return path
 
 
-def reef_version() -> str:
-    """The installed version of Reef."""
-    try:
-        return importlib.metadata.version("reef")
-    except importlib.metadata.PackageNotFoundError:
-        return "0+source"
-
-
 class CheckpointStore:
     """The checkpoints of one run: `checkpoint_<iteration>` in one directory, of which `keep` stay.
 
     Those with the best `score_attribute` stay (prefix "min-": the smallest), of equals the newer one, and the newest
-    in any case. `keep=None` keeps all.
+    in any case. Without `keep` (None or 0) all stay.
     """
 
     def __init__(
@@ -187,7 +179,7 @@ class CheckpointStore:
         return [path for _, path in ranked]
 
     def _prune(self, newest: Path) -> None:
-        if self.keep is not None:
+        if self.keep:
             for path in self._by_rank()[self.keep :]:
                 if path != newest:
                     _remove(path)
@@ -217,7 +209,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path / MANIFEST} does not describe a Reef checkpoint: give one that Reef wrote.")
     if manifest.get("version") != FORMAT_VERSION:
         raise CheckpointError(
-            f"{path} has checkpoint format {manifest.get('version')}, this Reef ({reef_version()}) reads format "
+            f"{path} has checkpoint format {manifest.get('version')}, this Reef ({reef.__version__}) reads format "
             f"{FORMAT_VERSION}: use the version that wrote it."
         )
     return manifest

@@ -1,0 +1,72 @@
+"""When a run ends: `{"episode_reward_mean": 450, "evaluation/episode_len_mean": 100}`, the first one reached stops."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from reef.api.stop import stop_key_problem
+from reef.errors import ConfigError
+from reef.run.metrics import Result
+
+# Fields that only grow, so that their share of the threshold tells how far the run is.
+GROWING_FIELDS = frozenset(
+    {
+        "agent_timesteps_total",
+        "episodes_total",
+        "num_agent_steps_sampled",
+        "num_agent_steps_trained",
+        "num_env_steps_sampled",
+        "num_env_steps_trained",
+        "time_total_s",
+        "timesteps_total",
+        "training_iteration",
+    }
+)
+
+
+class StopConditions:
+    """Thresholds on numeric result fields; a field that reaches its threshold ends the run."""
+
+    def __init__(self, conditions: Mapping[str, float]) -> None:
+        """Raises `ConfigError` with all problems, so that nothing starts under a condition that cannot come true."""
+        if problems := stop_problems(conditions):
+            raise ConfigError("\n".join(problems))
+        self._conditions = dict(conditions)
+
+    def reached(self, result: Result) -> str | None:
+        """The condition that `result` meets ("episode_reward_mean 451.2 >= 450"), or None."""
+        for key, threshold in self._conditions.items():
+            value = lookup(result, key)
+            if value is not None and value >= threshold:
+                return f"{key} {value:g} >= {threshold:g}"
+        return None
+
+    def progress(self, result: Result) -> float:
+        """How far the run is, 0 to 1, by the steps, iterations or seconds that end it first; 0 when none does."""
+        shares = [
+            value / threshold
+            for key, threshold in self._conditions.items()
+            if key in GROWING_FIELDS and threshold > 0 and (value := lookup(result, key)) is not None
+        ]
+        return min(1.0, max(shares, default=0.0))
+
+
+def stop_problems(conditions: Mapping[str, float]) -> list[str]:
+    """Every problem of a `stop` setting, as a sentence for the person who wrote it."""
+    problems = []
+    for key, threshold in conditions.items():
+        if problem := stop_key_problem(str(key)):
+            problems.append(f"stop: key {key!r} {problem}")
+        if isinstance(threshold, bool) or not isinstance(threshold, int | float) or math.isnan(threshold):
+            problems.append(f"stop: {key} is {threshold!r}, which is no number: give the value at which to stop.")
+    return problems
+
+
+def lookup(result: Mapping[str, Any], key: str) -> float | None:
+    """The number at `key` (slashes lead into groups), or None where there is none yet."""
+    value: Any = result
+    for name in key.split("/"):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return None if isinstance(value, bool) or not isinstance(value, int | float) else value
