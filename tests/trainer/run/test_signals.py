@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import signal
+import threading
+
+import pytest
+
+from reef.run.signals import StopSignals
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_is_noted_and_the_handlers_come_back(number: signal.Signals, code: int) -> None:
+    before = signal.getsignal(number)
+    with StopSignals() as signals:
+        assert signals.exit_code is None
+        signal.raise_signal(number)
+        assert signals.exit_code == code
+    assert signal.getsignal(number) is before
+
+
+def test_the_second_interrupt_aborts() -> None:
+    with StopSignals(), pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_the_first_signal_decides_the_exit_code() -> None:
+    with StopSignals() as signals:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)
+        assert signals.exit_code == 143
+
+
+def test_outside_the_main_thread_nothing_is_installed() -> None:
+    before, seen = signal.getsignal(signal.SIGTERM), []
+
+    def enter() -> None:
+        with StopSignals():
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join(5)
+    assert seen == [before]
