@@ -1,0 +1,138 @@
+"""The documents are true: their commands and snippets run, their manifests are valid, their links lead somewhere.
+
+The `sh` blocks of a document run as one script in an empty folder with a copy of examples/, `reef` being this checkout's.
+`make` only has to know its targets there: make itself is what runs these tests.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from reef.api import load_job
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+# Commands that take minutes. Their files and options are checked, and the named place runs the same for real.
+LONG = {
+    "reef run examples/cartpole-ppo.yaml": "tests/trainer/cli/test_examples.py trains it for one iteration; `make run` in full",
+}
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def name_of(document: Path) -> str:
+    return str(document.relative_to(ROOT))
+
+
+def blocks(document: Path, language: str) -> list[str]:
+    return [body for found, body in FENCE.findall(document.read_text()) if found == language]
+
+
+def with_block(language: str) -> list[Path]:
+    return [document for document in DOCUMENTS if blocks(document, language)]
+
+
+def shortened(script: str) -> str:
+    """The script with every command of LONG replaced by a check of its document."""
+    for command in LONG:
+        script = re.sub(rf"^{re.escape(command)}.*$", command.replace("reef run", "reef validate"), script, flags=re.M)
+    return script
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> tuple[Path, dict[str, str]]:
+    """A folder to work in, and the environment in which its commands run."""
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    work = tmp_path / "work"
+    work.mkdir()
+    if (ROOT / "examples").exists():
+        shutil.copytree(ROOT / "examples", work / "examples")
+    for name, line in {
+        "reef": f'exec {shlex.quote(sys.executable)} -m reef "$@"',
+        "make": f'exec {shutil.which("make")} --dry-run --directory {shlex.quote(str(ROOT))} "$@" >/dev/null',
+    }.items():
+        (commands / name).write_text(f"#!/bin/sh\n{line}\n")
+        (commands / name).chmod(0o755)
+    environment = os.environ | {"HOME": str(tmp_path), "PATH": f"{commands}:{os.environ['PATH']}", "COLUMNS": "120"}
+    for name in [name for name in environment if name.startswith("MAKE")]:
+        del environment[name]
+    return work, environment
+
+
+def run(arguments: list[str], desk: tuple[Path, dict[str, str]]) -> None:
+    work, environment = desk
+    outcome = subprocess.run(
+        arguments,
+        cwd=work,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert outcome.returncode == 0, f"{outcome.stdout[-3000:]}\n{outcome.stderr[-3000:]}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("document", with_block("sh"), ids=name_of)
+def test_commands_run(document: Path, desk: tuple[Path, dict[str, str]]):
+    script = shortened("\n".join(blocks(document, "sh")))
+    run(["bash", "-xeuo", "pipefail", "-c", script], desk)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("document", with_block("python"), ids=name_of)
+def test_snippets_run(document: Path, desk: tuple[Path, dict[str, str]]):
+    """All snippets of a document are one program, from top to bottom."""
+    run([sys.executable, "-c", "\n".join(blocks(document, "python"))], desk)
+
+
+@pytest.mark.parametrize("document", with_block("yaml"), ids=name_of)
+def test_manifests_are_valid(document: Path):
+    manifests = [block for block in blocks(document, "yaml") if "kind: RLTrainingJob" in block]
+    assert manifests
+    for manifest in manifests:
+        load_job(manifest)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_links_lead_somewhere(document: Path):
+    for target in LINK.findall(document.read_text()):
+        path, _, anchor = unquote(target).partition("#")
+        if re.match(r"[a-z]+:", path):
+            continue
+        linked = (document.parent / path).resolve() if path else document
+        assert linked.exists(), f"{name_of(document)} links to {target}"
+        if anchor and linked.suffix == ".md":
+            assert anchor in anchors(linked), f"{name_of(document)} links to {target}"
+
+
+def anchors(document: Path) -> set[str]:
+    """Anchors as GitHub makes them from headings."""
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", document.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_every_block_has_a_language_that_is_looked_at(document: Path):
+    known = {"sh", "python", "yaml", "text"}
+    assert {language for language, _ in FENCE.findall(document.read_text())} <= known
+
+
+def test_long_commands_are_still_in_the_documents():
+    everything = "\n".join(document.read_text() for document in DOCUMENTS)
+    assert all(command in everything for command in LONG)
+    assert (
+        shortened("reef run examples/cartpole-ppo.yaml --set a=1\nls") == "reef validate examples/cartpole-ppo.yaml\nls"
+    )
