@@ -1,7 +1,7 @@
 """The documents are true: their commands and snippets run, their manifests are valid, their links lead somewhere.
 
-The `sh` blocks of a document run as one script in an empty folder with a copy of examples/, `reef` being this checkout's.
-`make` only has to know its targets there: make itself is what runs these tests.
+The `sh` blocks of a document run as one script in an empty folder with a copy of examples/. `reef` is this checkout's
+there, and `make` only has to know its targets: it is make that runs these tests.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 # Commands that take minutes. Their files and options are checked, and the named place runs the same for real.
 LONG = {
-    "reef run examples/cartpole-ppo.yaml": "tests/trainer/cli/test_examples.py trains it for one iteration; `make run` in full",
+    "reef run examples/cartpole-ppo.yaml": "tests/trainer/cli/test_run.py",
 }
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -63,7 +63,11 @@ def desk(tmp_path: Path) -> tuple[Path, dict[str, str]]:
     }.items():
         (commands / name).write_text(f"#!/bin/sh\n{line}\n")
         (commands / name).chmod(0o755)
-    environment = os.environ | {"HOME": str(tmp_path), "PATH": f"{commands}:{os.environ['PATH']}", "COLUMNS": "120"}
+    environment = os.environ | {
+        "HOME": str(tmp_path),
+        "PATH": f"{commands}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT / "trainer"),
+    }
     for name in [name for name in environment if name.startswith("MAKE")]:
         del environment[name]
     return work, environment
