@@ -58,6 +58,7 @@ class AlgorithmConfig(
     label: ClassVar[str] = "AlgorithmConfig"
     algorithm: ClassVar[str] = ""  # its name in documents, for example "PPO"
     algorithm_class: ClassVar[str] = ""  # "package.module:Class"
+    policy_class: ClassVar[str] = ""  # "package.module:Class" of its network, called with (config, observation_space, action_space)
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -91,7 +91,7 @@ class LeafFeatures(nn.Module):
         if self.image is not None:
             return self.image(values.reshape(-1, *space.shape))
         if isinstance(space, spaces.Discrete):
-            return F.one_hot(values.reshape(-1).long() - int(space.start), self.out_features).float()
+            return F.one_hot(values.reshape(-1).long(), self.out_features).float()
         if isinstance(space, spaces.MultiDiscrete):
             columns = values.reshape(len(values), -1).long().unbind(1)
             return torch.cat([F.one_hot(c, int(n)) for c, n in zip(columns, self.sizes, strict=True)], dim=1).float()

@@ -1,0 +1,1 @@
+"""One file per algorithm, and a registry of names."""

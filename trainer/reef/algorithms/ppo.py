@@ -1,0 +1,178 @@
+"""Proximal policy optimisation (Schulman et al. 2017), with clipping and an adaptive KL penalty.
+
+Rollout [T, B] -> advantages by GAE -> several passes of minibatches through the clipped surrogate -> new weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from reef.batch import Rollout, Transitions
+from reef.config import AlgorithmConfig, ModelConfig, default, setting
+from reef.learn.learner import Columns, Learner, Stats
+from reef.math.gae import gae
+from reef.run.algorithm import Algorithm
+from reef.run.flows import on_policy
+from reef.schedules import Schedule
+from reef.types import State
+
+
+class PPOConfig(AlgorithmConfig):
+    """Settings of PPO."""
+
+    algorithm: ClassVar[str] = "PPO"
+    algorithm_class: ClassVar[str] = "reef.algorithms.ppo:PPO"
+    policy_class: ClassVar[str] = "reef.nn.policies:actor_critic"
+
+    lr: float | list[list[float]] = default(5e-5)
+    train_batch_size: int = default(4000)
+    rollout_fragment_length: int | str = default("auto")
+    model: ModelConfig = default({"vf_share_layers": False})
+    lambda_: float = setting(1.0, "GAE's lambda: 0 = one-step advantages, 1 = Monte Carlo", minimum=0.0, maximum=1.0)
+    use_gae: bool = setting(True, "Estimate advantages by GAE; False is GAE with lambda 1")
+    use_critic: bool = setting(True, "Subtract the critic's values; False trains on returns without a baseline")
+    sgd_minibatch_size: int = setting(128, "Steps in one minibatch, over all learners", minimum=1)
+    num_sgd_iter: int = setting(30, "Passes over each train batch", minimum=1)
+    clip_param: float = setting(0.3, "The likelihood ratio is clipped to 1 +- this (eq. 7)", above=0.0)
+    kl_coeff: float = setting(0.2, "First weight of the KL penalty (eq. 8); 0 switches it off", minimum=0.0)
+    kl_target: float = setting(0.01, "KL in nats that the adaptive penalty steers to", above=0.0)
+    vf_loss_coeff: float = setting(1.0, "Weight of the value loss", minimum=0.0)
+    vf_clip_param: float | None = setting(
+        10.0, "Squared value errors above this number give no gradient; depends on the scale of rewards; None = off", above=0.0
+    )
+    entropy_coeff: float | list[list[float]] = setting(0.0, "Weight of the entropy bonus, a number or [[step, value], ...]")
+    normalize_advantages: bool = setting(True, "Scale the advantages of a train batch to mean 0, deviation 1")
+
+    def problems(self) -> Iterator[str]:
+        """Contradictions of these settings."""
+        yield from super().problems()
+        yield from self.batch_size_problems()
+        if self.sgd_minibatch_size > self.total_train_batch_size:
+            yield (
+                f"sgd_minibatch_size={self.sgd_minibatch_size} is larger than "
+                f"train_batch_size={self.total_train_batch_size}; lower the first or raise the second"
+            )
+        if self.batch_mode == "truncate_episodes" and not self.use_critic:
+            yield (
+                "use_critic=False cannot bootstrap the episodes that batch_mode='truncate_episodes' cuts; "
+                "set batch_mode='complete_episodes' or use_critic=True"
+            )
+
+
+class PPOLearner(Learner):
+    """Clipped surrogate, clipped value error, entropy bonus, KL penalty."""
+
+    config: PPOConfig
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """See `Learner`."""
+        super().__init__(*args, **kwargs)
+        self.kl_coeff = torch.tensor(self.config.kl_coeff, device=self.device)
+        self.entropy_coeff = torch.tensor(0.0, device=self.device)
+        self.entropy_schedule = Schedule(self.config.entropy_coeff)
+
+    def begin(self, timestep: int) -> None:
+        """Learning rate and entropy weight follow their schedules."""
+        super().begin(timestep)
+        self.entropy_coeff.fill_(self.entropy_schedule(timestep))
+
+    def prepare(self, batch: Rollout) -> Columns:
+        """Add `advantages` and `value_targets` [N] from the critic as it is now; only valid steps are kept."""
+        values, next_values = self.predict_values(batch)
+        advantages, targets = gae(
+            batch.rewards,
+            values,
+            next_values,
+            batch.terminated,
+            batch.truncated,
+            self.config.gamma,
+            self.config.lambda_ if self.config.use_gae else 1.0,
+            batch.mask,
+        )
+        keep = batch.mask
+        if self.config.normalize_advantages:
+            valid = advantages[keep]
+            advantages = (advantages - valid.mean()) / max(1e-4, float(valid.std()))
+        columns = {
+            "obs": batch.obs,
+            "actions": batch.actions,
+            "action_logp": batch.extras["action_logp"],
+            "action_dist_inputs": batch.extras["action_dist_inputs"],
+            "advantages": advantages,
+            "value_targets": targets,
+        }
+        if self.config.kl_coeff == 0.0:
+            del columns["action_dist_inputs"]
+        flat = {name: c.reshape(-1, *c.shape[2:]) if keep.all() else c[keep] for name, c in columns.items()}
+        return {name: torch.from_numpy(column).to(self.device) for name, column in flat.items()}
+
+    def predict_values(self, batch: Rollout) -> tuple[np.ndarray, np.ndarray]:
+        """[T, B] values of every observation and of its successor; only cut ends need a second look."""
+        if not self.config.use_critic:
+            return np.zeros_like(batch.rewards), np.zeros_like(batch.rewards)
+        cut = batch.truncated.copy()
+        cut[-1] = True
+        with torch.inference_mode():
+            rows = np.concatenate([batch.obs.reshape(-1, *batch.obs.shape[2:]), batch.next_obs[cut]])
+            predicted = self.policy.values(torch.from_numpy(rows).to(self.device)).cpu().numpy()
+        values = predicted[: cut.size].reshape(cut.shape)
+        next_values = np.empty_like(values)
+        next_values[:-1] = values[1:]
+        next_values[cut] = predicted[cut.size :]
+        return values, next_values
+
+    def loss(self, minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
+        """The mean of PPO's loss over a minibatch."""
+        config = self.config
+        dist_inputs, values = self.policy(minibatch["obs"])
+        dist = self.policy.dist_class(dist_inputs)
+        advantages = minibatch["advantages"]
+        ratio = torch.exp(dist.logp(minibatch["actions"]) - minibatch["action_logp"])
+        clipped = ratio.clamp(1 - config.clip_param, 1 + config.clip_param)
+        policy_loss = -torch.min(advantages * ratio, advantages * clipped).mean()
+        value_error = (values - minibatch["value_targets"]) ** 2
+        if config.vf_clip_param is not None:
+            value_error = value_error.clamp(max=config.vf_clip_param)
+        value_loss = value_error.mean()
+        entropy = dist.entropy().mean()
+        loss = policy_loss + config.vf_loss_coeff * value_loss - self.entropy_coeff * entropy
+        stats = {"policy_loss": policy_loss, "vf_loss": value_loss, "entropy": entropy}
+        if config.kl_coeff > 0.0:
+            stats["kl"] = self.policy.dist_class(minibatch["action_dist_inputs"]).kl(dist).mean()
+            loss = loss + self.kl_coeff * stats["kl"]
+        return loss, {name: value.detach() for name, value in stats.items()}
+
+    def update(self, batch: Rollout | Transitions, timestep: int) -> Stats:
+        """As `Learner.update`; then the KL penalty moves towards `kl_target` (section 4 of the paper)."""
+        stats = super().update(batch, timestep)
+        if "kl" in stats:
+            if stats["kl"] > 2.0 * self.config.kl_target:
+                self.kl_coeff *= 1.5
+            elif stats["kl"] < 0.5 * self.config.kl_target:
+                self.kl_coeff *= 0.5
+        return stats | {"cur_kl_coeff": self.kl_coeff.item(), "entropy_coeff": self.entropy_coeff.item()}
+
+    def state(self) -> State:
+        """As `Learner.state`, with the adapted KL weight."""
+        return super().state() | {"kl_coeff": self.kl_coeff.item()}
+
+    def set_state(self, state: State) -> None:
+        """The reverse of `state`."""
+        super().set_state(state)
+        self.kl_coeff.fill_(state["kl_coeff"])
+
+
+class PPO(Algorithm):
+    """Sample a batch, improve on it, publish the weights."""
+
+    config_class = PPOConfig
+    learner_class = PPOLearner
+
+    def training_step(self) -> dict[str, Stats]:
+        """One round of the on-policy flow."""
+        return on_policy(self)

@@ -1,0 +1,32 @@
+"""Names of algorithms, as strings: nothing is imported until it is asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from reef.config.loading import load
+from reef.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from reef.config import AlgorithmConfig
+
+ALGORITHMS: dict[str, str] = {
+    "DQN": "reef.algorithms.dqn:DQN",
+    "PPO": "reef.algorithms.ppo:PPO",
+}
+
+
+def algorithm_class(name: str) -> type[Any]:
+    """The `Algorithm` of that name, whatever its case, or of a "package.module:Class" path; ConfigError when unknown."""
+    if ":" in name:
+        return load(name, what="algorithm")
+    exact = {known.upper(): known for known in ALGORITHMS}.get(name.upper())
+    if exact is None:
+        known = ", ".join(ALGORITHMS)
+        raise ConfigError(f"algorithm={name!r} is unknown.{nearest(name, ALGORITHMS)} Known: {known}.")
+    return load(ALGORITHMS[exact], what="algorithm")
+
+
+def config_class(name: str) -> type[AlgorithmConfig]:
+    """The settings class of that algorithm; ConfigError when unknown."""
+    return algorithm_class(name).config_class  # type: ignore[no-any-return]

@@ -1,0 +1,1 @@
+"""Learners: a batch becomes minibatches, a loss, a gradient and a step."""

@@ -1,0 +1,24 @@
+"""The three meanings of `grad_clip_by`."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from reef.nn.flat import FlatParameters
+
+
+def clip_gradient(flat: FlatParameters, norm: Tensor, limit: float | None, by: str) -> None:
+    """Clip in place: each entry ("value"), each tensor's L2 norm ("norm"), or the norm of all ("global_norm").
+
+    `norm` is the L2 norm of the whole gradient; `limit` None leaves everything as it is.
+    """
+    if limit is None:
+        return
+    if by == "value":
+        flat.gradient.clamp_(-limit, limit)
+    elif by == "norm":
+        for parameter in flat.parameters:
+            if parameter.grad is not None:
+                parameter.grad.mul_((limit / (parameter.grad.norm() + 1e-6)).clamp(max=1.0))
+    else:
+        flat.gradient.mul_((limit / (norm + 1e-6)).clamp(max=1.0))

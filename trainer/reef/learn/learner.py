@@ -1,0 +1,166 @@
+"""The learner of one policy: prepare -> minibatches -> loss -> step."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from reef.batch import Rollout, Transitions
+from reef.config import AlgorithmConfig
+from reef.errors import TrainingError
+from reef.learn.clipping import clip_gradient
+from reef.learn.device import learner_device
+from reef.nn.policies import make_policy
+from reef.schedules import Schedule
+from reef.types import Array, State
+
+Columns = dict[str, Tensor]  # equally long columns on the learner's device
+Stats = dict[str, float]
+Reduce = Callable[[Tensor], None]  # average a flat gradient over all learners, in place
+
+
+class Learner(ABC):
+    """Owns a policy, its optimizer and a random generator.
+
+    Several learners (`world_size` > 1) get the same batch, draw the same permutation and take every `world_size`-th
+    part of each minibatch; `reduce` between backward and step makes their gradient that of the whole minibatch.
+    """
+
+    def __init__(
+        self,
+        config: AlgorithmConfig,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        reduce: Reduce | None = None,
+    ) -> None:
+        """`rank` of `world_size` learners; raises ResourceError when the GPU asked for is not there."""
+        self.config = config
+        self.rank, self.world_size, self.reduce = rank, world_size, reduce
+        self.device = learner_device(config)
+        seed = config.seed if config.seed is not None else int(np.random.SeedSequence().generate_state(1)[0])
+        self.generator = torch.Generator().manual_seed(seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)  # layers draw their initial weights from torch's own generator
+            self.policy = make_policy(config, observation_space, action_space)
+        self.policy.finish(self.device)
+        self.lr = Schedule(config.lr)
+        self.optimizer = self._make_optimizer()
+        self.compute_loss = self.loss
+        if config.torch_compile_learner:
+            self.compute_loss = torch.compile(
+                self.loss,
+                backend=config.torch_compile_learner_dynamo_backend or "inductor",
+                mode=config.torch_compile_learner_dynamo_mode,
+            )
+
+    @abstractmethod
+    def prepare(self, batch: Rollout) -> Columns:
+        """A batch as columns to cut minibatches from: everything that does not change during the update."""
+
+    @abstractmethod
+    def loss(self, minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
+        """The mean loss of a minibatch and what to report of it (detached scalars)."""
+
+    def update(self, batch: Rollout | Transitions, timestep: int) -> Stats:
+        """Improve the policy; `timestep` (environment steps so far) drives the schedules."""
+        if not isinstance(batch, Rollout):
+            raise TypeError(f"{type(self).__name__} learns from a Rollout, not from {type(batch).__name__}")
+        self.begin(timestep)
+        columns = self.prepare(batch)
+        stats = [self.step(minibatch) for minibatch in self.minibatches(columns)]
+        return mean_stats(stats) | {"cur_lr": self.optimizer.param_groups[0]["lr"]}
+
+    def begin(self, timestep: int) -> None:
+        """Set what follows a schedule; subclasses extend."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.lr(timestep)
+
+    def minibatches(self, columns: Columns) -> Iterator[Columns]:
+        """`num_sgd_iter` passes over the rows in random order, in parts of `sgd_minibatch_size`; a short rest is left out.
+
+        Rows are gathered once per pass, so that minibatches are slices.
+        """
+        rows = len(next(iter(columns.values())))
+        size = min(self.config.sgd_minibatch_size, rows)
+        for _ in range(self.config.num_sgd_iter):
+            order = torch.randperm(rows, generator=self.generator).to(self.device)
+            shuffled = {name: column.index_select(0, order) for name, column in columns.items()}
+            for start in range(0, rows - size + 1, size):
+                span = self.my_part(start, size)
+                yield {name: column[span] for name, column in shuffled.items()}
+
+    def my_part(self, start: int, size: int) -> slice:
+        """The slice of a minibatch that this learner computes; parts are equally long, so that gradients average."""
+        part = size // self.world_size
+        return slice(start + self.rank * part, start + (self.rank + 1) * part)
+
+    def step(self, minibatch: Columns) -> dict[str, Tensor]:
+        """One gradient step; raises TrainingError, with the weights as they were, when the gradient is not finite."""
+        flat = self.policy.flat
+        flat.gradient.zero_()
+        loss, stats = self.compute_loss(minibatch)
+        loss.backward()
+        if self.reduce is not None:
+            self.reduce(flat.gradient)
+        norm = flat.gradient.norm()
+        if not math.isfinite(norm.item()):
+            raise TrainingError(self._not_finite(loss.item(), norm.item(), minibatch))
+        clip_gradient(flat, norm, self.config.grad_clip, self.config.grad_clip_by)
+        self.optimizer.step()
+        return stats | {"total_loss": loss.detach(), "grad_gnorm": norm}
+
+    def _not_finite(self, loss: float, norm: float, minibatch: Columns) -> str:
+        guilty = [name for name, column in minibatch.items() if not torch.isfinite(column).all()]
+        cause = f"the columns {guilty} hold NaN or infinite values" if guilty else "its inputs are finite"
+        return (
+            f"loss {loss} with gradient norm {norm} is not finite ({cause}); the step was not taken. "
+            "Lower lr, set grad_clip, or look at the environment's rewards and observations."
+        )
+
+    def _make_optimizer(self) -> torch.optim.Optimizer:
+        flat = torch.nn.Parameter(self.policy.flat.vector, requires_grad=True)
+        flat.grad = self.policy.flat.gradient
+        return torch.optim.Adam([flat], lr=self.lr(0), fused=True, **self.config.optimizer)
+
+    def weights(self) -> Array:
+        """All parameters as one vector, for publishing."""
+        return self.policy.flat.numpy()
+
+    def set_weights(self, weights: Array) -> None:
+        """Overwrite all parameters by one vector."""
+        self.policy.flat.load(weights)
+
+    def state(self) -> State:
+        """Everything that a checkpoint needs to go on bit for bit."""
+        moments = self.optimizer.state_dict()["state"].get(0, {})
+        return {
+            "weights": self.weights(),
+            "optimizer": {name: value.cpu().numpy().copy() for name, value in moments.items()},
+            "generator": self.generator.get_state().numpy().copy(),
+        }
+
+    def set_state(self, state: State) -> None:
+        """The reverse of `state`."""
+        self.set_weights(state["weights"])
+        self.generator.set_state(torch.from_numpy(np.array(state["generator"])))
+        optimizer = self.optimizer.state_dict()
+        moments = {name: torch.from_numpy(np.array(value)) for name, value in state["optimizer"].items()}
+        self.optimizer.load_state_dict(optimizer | {"state": {0: moments} if moments else {}})
+
+
+def mean_stats(stats: list[dict[str, Tensor]]) -> Stats:
+    """The mean of each reported scalar over all steps, with one transfer to the CPU."""
+    if not stats:
+        return {}
+    table = torch.stack([torch.stack(tuple(step.values())) for step in stats]).mean(0).tolist()
+    return dict(zip(stats[0], table, strict=True))

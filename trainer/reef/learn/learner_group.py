@@ -1,0 +1,81 @@
+"""The seam between an algorithm and its learners, and its form in this process."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from gymnasium import spaces
+
+from reef.batch import Rollout, Transitions
+from reef.config import AlgorithmConfig
+from reef.learn.learner import Learner, Stats
+from reef.types import DEFAULT_POLICY, PolicyId, State, Weights
+
+Batches = dict[PolicyId, Rollout] | dict[PolicyId, Transitions]
+
+
+class Learners(Protocol):
+    """One learner per policy, in this process or as Ray actors that share the work of each."""
+
+    def update(self, batches: Batches, timestep: int) -> dict[PolicyId, Stats]:
+        """Improve each policy on its batch; `timestep` drives the schedules."""
+        ...
+
+    def weights(self) -> Weights:
+        """The parameters of every policy, for publishing."""
+        ...
+
+    def set_weights(self, weights: Weights) -> None:
+        """Overwrite the parameters."""
+        ...
+
+    def state(self) -> State:
+        """Everything that a checkpoint needs to go on bit for bit."""
+        ...
+
+    def set_state(self, state: State) -> None:
+        """The reverse of `state`, also for another number of learners."""
+        ...
+
+    def stop(self) -> None:
+        """End processes."""
+        ...
+
+
+class LocalLearners:
+    """The `Learners` of `num_learner_workers=0`."""
+
+    def __init__(
+        self,
+        learner_class: type[Learner],
+        config: AlgorithmConfig,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+    ) -> None:
+        """Make the learner in this process."""
+        self.learners = {DEFAULT_POLICY: learner_class(config, observation_space, action_space)}
+
+    def update(self, batches: Batches, timestep: int) -> dict[PolicyId, Stats]:
+        """Improve each policy on its batch."""
+        return {policy_id: self.learners[policy_id].update(batch, timestep) for policy_id, batch in batches.items()}
+
+    def weights(self) -> Weights:
+        """Copies of the parameters."""
+        return {policy_id: learner.weights() for policy_id, learner in self.learners.items()}
+
+    def set_weights(self, weights: Weights) -> None:
+        """Overwrite the parameters."""
+        for policy_id, vector in weights.items():
+            self.learners[policy_id].set_weights(vector)
+
+    def state(self) -> State:
+        """The state of each learner by policy."""
+        return {policy_id: learner.state() for policy_id, learner in self.learners.items()}
+
+    def set_state(self, state: State) -> None:
+        """The reverse of `state`."""
+        for policy_id, stored in state.items():
+            self.learners[policy_id].set_state(stored)
+
+    def stop(self) -> None:
+        """Nothing runs outside this process."""

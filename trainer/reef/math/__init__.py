@@ -1,0 +1,1 @@
+"""Pure functions on arrays [T, B]: returns, advantages, targets, running statistics."""

@@ -1,0 +1,36 @@
+"""Advantages from rewards and values (Schulman et al. 2016, "High-Dimensional Continuous Control Using GAE", eq. 16)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from reef.types import Array
+
+
+def gae(
+    rewards: Array,  # [T, B]
+    values: Array,  # [T, B] value of each step's observation
+    next_values: Array,  # [T, B] value of each step's true successor
+    terminated: Array,  # [T, B] bool: the successor is worth nothing
+    truncated: Array,  # [T, B] bool: the successor is worth next_values, but what follows is another episode
+    gamma: float,
+    lambda_: float,
+    mask: Array | None = None,  # [T, B] bool: False where nothing happened
+) -> tuple[Array, Array]:
+    """Generalised advantages and value targets, both [T, B] float32.
+
+    Works backwards through time, all columns at once. The last step of the array is bootstrapped from `next_values`
+    like every other one. A masked step has advantage 0 and hands nothing on.
+    """
+    alive = ~terminated
+    carries = gamma * lambda_ * (alive & ~truncated)
+    deltas = rewards + gamma * next_values * alive - values
+    if mask is not None:
+        deltas, carries = deltas * mask, carries * mask
+    deltas, carries = deltas.astype(np.float32), carries.astype(np.float32)
+    advantages = np.empty_like(deltas)
+    last = np.zeros(deltas.shape[1], np.float32)
+    for t in range(len(deltas) - 1, -1, -1):
+        last = deltas[t] + carries[t] * last
+        advantages[t] = last
+    return advantages, advantages + values

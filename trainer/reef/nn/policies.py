@@ -1,0 +1,169 @@
+"""Policies: a network that says how to act, its action distribution, and the way from a raw observation to an action."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from reef.config import AlgorithmConfig, ModelConfig
+from reef.config.loading import load
+from reef.errors import ConfigError
+from reef.nn.distributions import Distribution, DistributionMaker
+from reef.nn.encoders import Encoder
+from reef.nn.flat import FlatParameters
+from reef.spaces import Layout
+from reef.types import Array
+
+
+class Policy(nn.Module):
+    """A network that acts. Observations come flat, as the observation layout says: [N, *obs]."""
+
+    acting_extras: ClassVar[tuple[str, ...]] = ()  # what a worker records with each step, see RolloutWorker
+
+    def __init__(self, config: AlgorithmConfig, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]):
+        """Subclasses build their layers, then call `finish`."""
+        super().__init__()
+        self.config = config
+        self.observation_layout = Layout.of(observation_space)
+        self.action_layout = Layout.of(action_space)
+        self.dist_class = DistributionMaker(self.action_layout)
+
+    def finish(self, device: torch.device | str = "cpu") -> None:
+        """Move to `device` and lay the parameters out as one vector: `self.flat`."""
+        self.to(device)
+        self.device = torch.device(device)
+        self.flat = FlatParameters(self.parameters())
+
+    @abstractmethod
+    def dist_inputs(self, obs: Tensor) -> Tensor:
+        """[N, *obs] -> [N, D], what the action distribution is made from."""
+
+    def distribution(self, obs: Tensor) -> Distribution:
+        """[N, *obs] -> how to act there."""
+        return self.dist_class(self.dist_inputs(obs))
+
+    def compute_actions(
+        self, obs: Array, *, explore: bool = False, generator: torch.Generator | None = None
+    ) -> tuple[Array, dict[str, Array]]:
+        """Act on a batch of flat observations [N, *obs]; returns actions [N, *action] and `action_dist_inputs`."""
+        with torch.inference_mode():
+            distribution = self.distribution(torch.as_tensor(obs, device=self.device))
+            actions = distribution.sample(generator) if explore else distribution.deterministic()
+            return actions.cpu().numpy(), {"action_dist_inputs": distribution.inputs.cpu().numpy()}
+
+    @property
+    def model(self) -> nn.Module:
+        """The network itself."""
+        return self
+
+    def get_weights(self) -> dict[str, Array]:
+        """Copies of all parameters by name."""
+        return {name: value.detach().cpu().numpy().copy() for name, value in self.named_parameters()}
+
+    def set_weights(self, weights: dict[str, Array]) -> None:
+        """Overwrite parameters by name; ConfigError names what is missing, unknown or of another shape."""
+        own = dict(self.named_parameters())
+        wrong = [name for name in own.keys() | weights.keys() if name not in own or name not in weights]
+        wrong += [name for name in own.keys() & weights.keys() if own[name].shape != weights[name].shape]
+        if wrong:
+            raise ConfigError(f"weights do not fit this policy: missing, unknown or of another shape: {sorted(wrong)}")
+        with torch.no_grad():
+            for name, parameter in own.items():
+                parameter.copy_(torch.from_numpy(np.array(weights[name])))
+
+
+class ActorCritic(Policy):
+    """An actor and a critic: separate branches of one batched encoder, or one shared branch (`vf_share_layers`)."""
+
+    acting_extras = ("action_dist_inputs", "action_logp")
+
+    def __init__(self, config: AlgorithmConfig, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]):
+        """Made from `config.model`."""
+        super().__init__(config, observation_space, action_space)
+        model: ModelConfig = config.model
+        self.encoder = Encoder(self.observation_layout, model, branches=1 if model.vf_share_layers else 2)
+        self.critic_branch = self.encoder.branches - 1
+        gaussian = self.dist_class.gaussian
+        self.log_std: nn.Parameter | None = None
+        outputs = self.dist_class.num_inputs
+        if model.free_log_std:
+            if gaussian.start == gaussian.stop:
+                raise ConfigError("model.free_log_std=True needs a Box action space; set it to False")
+            outputs = gaussian.start
+            self.log_std = nn.Parameter(torch.zeros(outputs))
+        self.pi = _linear(self.encoder.out_features, outputs, gain=0.01)
+        self.vf = _linear(self.encoder.out_features, 1, gain=1.0)
+
+    def dist_inputs(self, obs: Tensor) -> Tensor:
+        """[N, *obs] -> [N, D], by the actor alone: acting needs no critic."""
+        return self._with_log_std(self.pi(self.encoder.single(0, obs)))
+
+    def values(self, obs: Tensor) -> Tensor:
+        """[N, *obs] -> [N] state values, by the critic alone."""
+        return self.vf(self.encoder.single(self.critic_branch, obs)).squeeze(-1)
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """[N, *obs] -> distribution inputs [N, D] and state values [N]."""
+        features = self.encoder(obs)
+        return self._with_log_std(self.pi(features[0])), self.vf(features[self.critic_branch]).squeeze(-1)
+
+    def _with_log_std(self, outputs: Tensor) -> Tensor:
+        if self.log_std is None:
+            return outputs
+        return torch.cat([outputs, self.log_std.expand_as(outputs)], dim=-1)
+
+
+class CustomActorCritic(Policy):
+    """A user's module that maps observations to (distribution inputs [N, D], values [N])."""
+
+    acting_extras = ActorCritic.acting_extras
+
+    def __init__(self, config: AlgorithmConfig, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]):
+        """`model.custom_model` is called with the spaces, the number of outputs D and `model.custom_model_config`."""
+        super().__init__(config, observation_space, action_space)
+        make = load(config.model.custom_model, what="model.custom_model")
+        self.module = make(
+            observation_space, action_space, self.dist_class.num_inputs, **config.model.custom_model_config
+        )
+        if not isinstance(self.module, nn.Module):
+            raise ConfigError(f"model.custom_model={config.model.custom_model!r} must make a torch.nn.Module")
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """[N, *obs] -> distribution inputs [N, D] and state values [N]."""
+        outputs, values = self.module(obs)
+        return outputs, values.reshape(-1)
+
+    def dist_inputs(self, obs: Tensor) -> Tensor:
+        """[N, *obs] -> [N, D]."""
+        return self.forward(obs)[0]
+
+    def values(self, obs: Tensor) -> Tensor:
+        """[N, *obs] -> [N]."""
+        return self.forward(obs)[1]
+
+
+def actor_critic(
+    config: AlgorithmConfig, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
+) -> ActorCritic | CustomActorCritic:
+    """The actor-critic that the settings ask for."""
+    make = CustomActorCritic if config.model.custom_model else ActorCritic
+    return make(config, observation_space, action_space)
+
+
+def _linear(in_features: int, out_features: int, gain: float) -> nn.Linear:
+    layer = nn.Linear(in_features, out_features)
+    nn.init.orthogonal_(layer.weight, gain)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def make_policy(
+    config: AlgorithmConfig, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
+) -> Policy:
+    """The policy of the configured algorithm, as its `policy_class` names it."""
+    return load(config.policy_class, what="policy_class")(config, observation_space, action_space)  # type: ignore[no-any-return]

@@ -1,0 +1,1 @@
+"""Rollout workers: the loop around the environments, exploration, observation filters, episodes."""

@@ -1,0 +1,53 @@
+"""Reward and length of the episodes in progress."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from reef.batch import Episode
+from reef.types import DEFAULT_POLICY, Array, State
+
+
+class EpisodeTracker:
+    """Adds up B columns and hands out each episode as it ends."""
+
+    def __init__(self, columns: int) -> None:
+        """One running episode per column."""
+        self.rewards = np.zeros(columns, np.float64)
+        self.lengths = np.zeros(columns, np.int64)
+
+    def step(
+        self,
+        rewards: Array,  # [B] as the environment gave them
+        live: Array | None,  # [B] bool or None for all
+        done: Array,  # [B] bool
+    ) -> list[Episode]:
+        """Count one step and return the episodes that ended with it."""
+        if live is None:
+            self.rewards += rewards
+            self.lengths += 1
+        else:
+            self.rewards += rewards * live
+            self.lengths += live
+        return [self._finish(column) for column in np.flatnonzero(done)] if done.any() else []
+
+    def _finish(self, column: int) -> Episode:
+        reward = float(self.rewards[column])
+        episode = Episode(reward, int(self.lengths[column]), policy_rewards={DEFAULT_POLICY: reward})
+        self.forget(column)
+        return episode
+
+    def forget(self, column: int | slice) -> None:
+        """Drop what is running in a column."""
+        self.rewards[column] = 0.0
+        self.lengths[column] = 0
+
+    def state(self) -> State:
+        """The running sums."""
+        return {"rewards": self.rewards.copy(), "lengths": self.lengths.copy()}
+
+    def set_state(self, state: State) -> None:
+        """The reverse of `state`, as far as the columns reach."""
+        for mine, stored in ((self.rewards, state["rewards"]), (self.lengths, state["lengths"])):
+            count = min(len(mine), len(stored))
+            mine[:count] = stored[:count]

@@ -1,0 +1,59 @@
+"""The seam between an algorithm and those who sample for it: in this process, or as Ray actors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from reef.batch import Sample
+from reef.rollout.worker import RolloutWorker
+from reef.types import State, Weights
+
+T = TypeVar("T")
+
+
+class Workers(Protocol):
+    """One local worker, and any number of remote ones that sample in its place."""
+
+    num_healthy: int  # workers that can sample now
+    num_restarts: int  # so far
+
+    def local_worker(self) -> RolloutWorker:
+        """The worker in this process: it always has the policy, and environments when it samples itself."""
+        ...
+
+    def sample(self, steps: int | None = None) -> list[Sample]:
+        """One fragment from every healthy worker, in the order of their indices; `steps` per column if given."""
+        ...
+
+    def sample_episodes(self, count: int) -> list[Sample]:
+        """Exactly `count` new episodes, shared out over the healthy workers."""
+        ...
+
+    def set_weights(self, weights: Weights, version: int, timestep: int) -> None:
+        """Publish weights to all workers; `timestep` drives exploration schedules."""
+        ...
+
+    def foreach_worker(self, fn: Callable[[RolloutWorker], T]) -> list[T]:
+        """Call `fn(worker)` in every worker's process, the local one first."""
+        ...
+
+    def foreach_worker_with_index(self, fn: Callable[[RolloutWorker, int], T]) -> list[T]:
+        """Call `fn(worker, index)` in every worker's process, the local one (index 0) first."""
+        ...
+
+    def synchronize_filters(self) -> None:
+        """Merge what the workers' observation filters have seen since the last time, and give all of them the sum."""
+        ...
+
+    def state(self) -> State:
+        """The states of all workers."""
+        ...
+
+    def set_state(self, state: State) -> None:
+        """The reverse of `state`, also for another number of workers."""
+        ...
+
+    def stop(self) -> None:
+        """Close environments and end processes."""
+        ...

@@ -1,0 +1,229 @@
+"""The rollout worker: the only loop around `env.step`."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from reef.batch import Episode, Sample
+from reef.config import AlgorithmConfig
+from reef.envs import VectorEnv, make_vector_env
+from reef.envs.vector import check_finite
+from reef.nn.policies import make_policy
+from reef.rollout.episodes import EpisodeTracker
+from reef.rollout.exploration import make_exploration
+from reef.rollout.filters import make_filter
+from reef.rollout.fragment import Fragment
+from reef.types import DEFAULT_POLICY, Array, PolicyId, State, Weights
+
+T = TypeVar("T")
+
+
+class RolloutWorker:
+    """Steps `num_envs_per_worker` environments with a copy of the policy.
+
+    Worker 0 is the local one, in the driver's process; without environments (`with_env=False`) it only holds the
+    policy and the filters that the others are synchronised from.
+    """
+
+    def __init__(
+        self, config: AlgorithmConfig, worker_index: int = 0, *, with_env: bool = True, recreated: bool = False
+    ) -> None:
+        """Raises EnvironmentError or ConfigError when the environment or the network cannot be made."""
+        self.config = config
+        self.worker_index = worker_index
+        self.env: VectorEnv | None = None
+        env = make_vector_env(config, worker_index, config.num_envs_per_worker if with_env else 1, recreated=recreated)
+        self.observation_space, self.action_space = env.observation_space, env.action_space
+        self.policy = make_policy(config, self.observation_space, self.action_space)
+        self.policy.finish()
+        self.policy_map = {DEFAULT_POLICY: self.policy}
+        self.action_transform = env.action_transform
+        self.filter = make_filter(config.observation_filter, self.policy.observation_layout)
+        self.filters = {DEFAULT_POLICY: self.filter}
+        self.update_filter = not config.in_evaluation
+        self.exploration = make_exploration(config, self.policy.action_layout, worker_index)
+        self.generator = torch.Generator().manual_seed(_seed(config.seed, worker_index))
+        self.timestep = 0  # environment steps of the whole run, as of the last weights
+        self.policy_version = 0
+        self.fragment_length = config.fragment_length(worker_index)
+        self.episodes = EpisodeTracker(env.num_envs)
+        if with_env:
+            self.env = env
+        else:
+            env.close()
+        self._obs: Array | None = None  # [B, *obs] filtered; None: episodes begin with the next sample
+
+    def sample(self, steps: int | None = None) -> Sample:
+        """One fragment: exactly `steps` of each column, by default `fragment_length`; or as many in whole episodes.
+
+        With `batch_mode="complete_episodes"` every episode begins and ends inside the sample, which is then longer;
+        columns that are through wait as masked steps for the others.
+        """
+        steps = steps or self.fragment_length
+        if self.config.batch_mode == "complete_episodes":
+            return self._sample(steps, lambda fragment: self._whole_episodes(fragment, min_steps=steps))
+        return self._sample(steps, self._fixed_length)
+
+    def sample_episodes(self, count: int) -> Sample:
+        """Exactly `count` new episodes, each column its share, so that long ones weigh no less than short ones."""
+        share, more = divmod(count, self.episodes.lengths.size)
+        quota = share + (np.arange(self.episodes.lengths.size) < more)
+        return self._sample(self.fragment_length, lambda fragment: self._whole_episodes(fragment, quota=quota))
+
+    def _sample(self, room: int, collect: Callable[[Fragment], tuple[int, list[Episode]]]) -> Sample:
+        """Fill a fragment; EnvironmentError when observations or rewards are not finite."""
+        if self.env is None:
+            raise RuntimeError(f"worker {self.worker_index} has no environment to sample from")
+        started = time.perf_counter()
+        fragment = Fragment(self.policy, room, self.env.num_envs)
+        with torch.inference_mode():
+            steps, episodes = collect(fragment)
+            rollout = fragment.rollout(steps, self._extras(fragment, steps), self.policy_version)
+        for name, values in (("observations", rollout.next_obs), ("rewards", rollout.rewards)):
+            check_finite(name, values, str(self.config.env))
+        timers = {"sample": time.perf_counter() - started}
+        return Sample({DEFAULT_POLICY: rollout}, episodes, len(rollout), self.worker_index, timers)
+
+    def _fixed_length(self, fragment: Fragment) -> tuple[int, list[Episode]]:
+        fragment.obs[0] = self._begin() if self._obs is None else self._obs
+        episodes: list[Episode] = []
+        for t in range(fragment.capacity):
+            episodes += self._step(fragment, t)
+        self._obs = fragment.obs[-1]
+        return fragment.capacity, episodes
+
+    def _whole_episodes(
+        self, fragment: Fragment, *, min_steps: int = 0, quota: Array | None = None
+    ) -> tuple[int, list[Episode]]:
+        """Begin anew and go on until every column has ended its episode (or its `quota` [B]) and steps suffice."""
+        fragment.obs[0] = self._begin()
+        self._obs = None
+        columns = fragment.mask.shape[1]
+        active = np.ones(columns, np.bool_) if quota is None else quota > 0
+        ended = np.zeros(columns, np.int64)
+        episodes: list[Episode] = []
+        count = t = 0
+        while active.any():
+            if t == fragment.capacity:
+                fragment.grow()
+            fragment.mask[t] = active
+            episodes += self._step(fragment, t)
+            count += np.count_nonzero(fragment.mask[t])
+            done = (fragment.terminated[t] | fragment.truncated[t]) & fragment.mask[t]
+            if quota is not None:
+                ended += done
+                active &= ended < quota
+            elif count >= min_steps * columns:
+                active &= ~done
+            t += 1
+        return t, episodes
+
+    def _begin(self) -> Array:
+        assert self.env is not None
+        self.episodes.forget(slice(None))
+        return self.filter(self.env.reset(), update=self.update_filter)
+
+    def _step(self, fragment: Fragment, t: int) -> list[Episode]:
+        """Act, step every column once, write step `t`; returns the episodes that ended."""
+        assert self.env is not None
+        distribution = self.policy.distribution(torch.from_numpy(fragment.obs[t]))
+        actions = self.exploration.get_exploration_action(
+            distribution, self.timestep, self.config.explore, self.generator
+        ).numpy()
+        fragment.actions[t] = actions
+        if fragment.dist_inputs is not None:
+            fragment.dist_inputs[t] = distribution.inputs.numpy()
+        result = self.env.step(actions)
+        fragment.write(t, result)
+        fragment.obs[t + 1] = self.filter(result.obs, update=self.update_filter)
+        for column, obs in result.final_obs.items():
+            fragment.finals.append((t, column, self.filter(obs[None], update=False)[0]))
+        done = result.terminated | result.truncated
+        if result.live is not None:
+            for column in np.flatnonzero(~result.live & result.truncated):
+                self.episodes.forget(column)  # its environment failed: this episode is not counted
+            done = done & result.live
+        counted = fragment.mask[t] if result.live is not None or not fragment.mask[t].all() else None
+        return self.episodes.step(result.raw_rewards, counted, done if counted is None else done & counted)
+
+    def _extras(self, fragment: Fragment, steps: int) -> dict[str, Array]:
+        """What the policy returned when it acted; log-likelihoods are computed for the whole fragment at once."""
+        if fragment.dist_inputs is None:
+            return {}
+        inputs, actions = fragment.dist_inputs[:steps], fragment.actions[:steps]
+        distribution = self.policy.dist_class(torch.from_numpy(inputs.reshape(-1, inputs.shape[-1])))
+        logp = distribution.logp(torch.from_numpy(actions.reshape(-1, *actions.shape[2:])))
+        return {"action_dist_inputs": inputs, "action_logp": logp.numpy().reshape(inputs.shape[:2])}
+
+    def set_weights(self, weights: Weights, version: int = 0, timestep: int = 0) -> None:
+        """Take over published weights; `timestep` drives exploration schedules."""
+        for policy_id, vector in weights.items():
+            self.policy_map[policy_id].flat.load(vector)
+        self.policy_version, self.timestep = version, timestep
+
+    def get_weights(self) -> Weights:
+        """One flat vector per policy."""
+        return {policy_id: policy.flat.numpy() for policy_id, policy in self.policy_map.items()}
+
+    def set_filters(self, filters: dict[PolicyId, State]) -> None:
+        """Take over the observation statistics of another worker."""
+        for policy_id, stored in filters.items():
+            self.filters[policy_id].set_state(stored)
+
+    def foreach_env(self, fn: Callable[[Any], T]) -> list[T]:
+        """Call `fn` with every sub-environment."""
+        return [fn(env) for env in self.env.envs] if self.env is not None else []
+
+    def apply(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Call `fn(worker, *args, **kwargs)` where this worker lives."""
+        return fn(self, *args, **kwargs)
+
+    def ping(self) -> str:
+        """Answer a health probe: "host:pid"."""
+        return f"{socket.gethostname()}:{os.getpid()}"
+
+    def state(self) -> State:
+        """Everything but the weights: random generators, episodes in progress, filters, exploration."""
+        return {
+            "generator": self.generator.get_state().numpy().copy(),
+            "timestep": self.timestep,
+            "policy_version": self.policy_version,
+            "filters": {policy_id: f.state() for policy_id, f in self.filters.items()},
+            "exploration": self.exploration.state(),
+            "episodes": self.episodes.state(),
+            "env": self.env.state() if self.env is not None else None,
+            "obs": None if self._obs is None else self._obs.copy(),
+        }
+
+    def set_state(self, state: State) -> None:
+        """The reverse of `state`; episodes of another number of columns go on as far as the columns reach."""
+        self.generator.set_state(torch.from_numpy(np.array(state["generator"])))
+        self.timestep, self.policy_version = state["timestep"], state["policy_version"]
+        self.set_filters(state["filters"])
+        self.exploration.set_state(state["exploration"])
+        if self.env is None or state["env"] is None or state["obs"] is None:
+            return
+        self.episodes.set_state(state["episodes"])
+        self._obs = self.filter(self.env.set_state(state["env"]), update=False)
+        count = min(len(self._obs), len(state["obs"]))
+        self._obs[:count] = state["obs"][:count]
+
+    def stop(self) -> None:
+        """Close the environments."""
+        if self.env is not None:
+            self.env.close()
+
+
+def _seed(seed: int | None, worker_index: int) -> int:
+    """A generator seed of its own for each worker of a run; the trailing 1 keeps it apart from the environments'."""
+    source = np.random.SeedSequence(None if seed is None else [seed, worker_index, 1])
+    return int(source.generate_state(1, np.uint64)[0] >> 1)
+
+

@@ -1,0 +1,66 @@
+"""Sampling in this process: a worker set without Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from reef.batch import Sample
+from reef.config import AlgorithmConfig
+from reef.rollout.worker import RolloutWorker
+from reef.types import State, Weights
+
+T = TypeVar("T")
+
+
+class LocalWorkers:
+    """The `Workers` of `num_rollout_workers=0`."""
+
+    num_healthy = 1
+    num_restarts = 0
+
+    def __init__(self, config: AlgorithmConfig) -> None:
+        """Make the one worker, with its environments."""
+        self._worker = RolloutWorker(config)
+
+    def local_worker(self) -> RolloutWorker:
+        """The one worker."""
+        return self._worker
+
+    def sample(self, steps: int | None = None) -> list[Sample]:
+        """One fragment."""
+        return [self._worker.sample(steps)]
+
+    def sample_episodes(self, count: int) -> list[Sample]:
+        """Exactly `count` new episodes."""
+        return [self._worker.sample_episodes(count)]
+
+    def set_weights(self, weights: Weights, version: int, timestep: int) -> None:
+        """Publish weights."""
+        self._worker.set_weights(weights, version, timestep)
+
+    def foreach_worker(self, fn: Callable[[RolloutWorker], T]) -> list[T]:
+        """[fn(worker)]."""
+        return [fn(self._worker)]
+
+    def foreach_worker_with_index(self, fn: Callable[[RolloutWorker, int], T]) -> list[T]:
+        """[fn(worker, 0)]."""
+        return [fn(self._worker, 0)]
+
+    def synchronize_filters(self) -> None:
+        """Nothing to do: there is one filter."""
+
+    def state(self) -> State:
+        """The worker's state, as the local one of a set."""
+        return {"local": self._worker.state(), "remote": []}
+
+    def set_state(self, state: State) -> None:
+        """The reverse of `state`; what sampled remotely before goes on here as far as it fits."""
+        own = state["local"]
+        if own["env"] is None and state["remote"]:
+            own = state["remote"][0] | {"filters": own["filters"]}
+        self._worker.set_state(own)
+
+    def stop(self) -> None:
+        """Close the environments."""
+        self._worker.stop()

@@ -1,0 +1,261 @@
+"""`Algorithm`: what a person builds from a configuration and trains, evaluates, saves and restores."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+
+from reef.batch import Sample
+from reef.config import AlgorithmConfig
+from reef.config.loading import load
+from reef.learn.learner import Learner, Stats
+from reef.learn.learner_group import Learners, LocalLearners
+from reef.nn.policies import Policy
+from reef.rollout.seams import Workers
+from reef.rollout.worker_set import LocalWorkers
+from reef.run.checkpoint import find_checkpoint, read_checkpoint, write_checkpoint
+from reef.run.evaluation import Evaluation
+from reef.run.metrics import IterationMetrics
+from reef.types import DEFAULT_POLICY, Array, PolicyId, State
+
+
+class Algorithm(ABC):
+    """Workers that sample, learners that improve, and the loop between them.
+
+    Subclasses name their `config_class` and `learner_class` and write `training_step`, usually one call of a flow.
+    Works as a context manager: `with PPOConfig().environment("CartPole-v1").build() as algorithm: ...`.
+    """
+
+    config_class: ClassVar[type[AlgorithmConfig]]
+    learner_class: ClassVar[type[Learner]]
+
+    def __init__(self, config: AlgorithmConfig) -> None:
+        """Start workers and learners for a frozen configuration; use `config.build()`."""
+        self.config = config
+        set_threads(config)
+        self.iteration = 0
+        self.counters = dict.fromkeys(
+            ("num_env_steps_sampled", "num_env_steps_trained", "num_agent_steps_sampled", "num_agent_steps_trained"), 0
+        )
+        self.timers: dict[str, float] = {}
+        self.metrics = IterationMetrics(config)
+        self.workers: Workers = make_workers(config)
+        local = self.workers.local_worker()
+        self.learners: Learners = make_learners(
+            self.learner_class, config, local.observation_space, local.action_space
+        )
+        self.evaluation = Evaluation(config)
+        self.policy_version = 0
+        self.publish_weights()
+
+    @property
+    def timestep(self) -> int:
+        """Environment steps sampled so far."""
+        return self.counters["num_env_steps_sampled"]
+
+    @abstractmethod
+    def training_step(self) -> dict[PolicyId, Stats]:
+        """Sample and learn once; returns what the learners report."""
+
+    def train(self) -> dict[str, Any]:
+        """Run one iteration and return its result (see docs/results.md for the fields)."""
+        self.metrics.start_iteration()
+        self.timers = {}
+        before, started = self.timestep, time.monotonic()
+        trained_before = self.counters["num_env_steps_trained"]
+        while True:
+            stats = self.training_step()
+            if self._iteration_is_full(started, before, trained_before):
+                break
+        self.iteration += 1
+        evaluation = None
+        if self.evaluation.is_due(self.iteration):
+            with self.timer("evaluation"):
+                evaluation = self.evaluate()["evaluation"]
+        elif self.config.always_attach_evaluation_results:
+            evaluation = self.evaluation.latest
+        return self.metrics.result(
+            self.iteration,
+            counters=self.counters,
+            learner_stats=stats,
+            timers=self.timers,
+            num_healthy_workers=self.workers.num_healthy if self.config.num_rollout_workers else 0,
+            num_worker_restarts=self.workers.num_restarts,
+            evaluation=evaluation,
+        )
+
+    def _iteration_is_full(self, started: float, sampled_before: int, trained_before: int) -> bool:
+        """Whether the minimum time and steps of an iteration are reached."""
+        config = self.config
+        return (
+            time.monotonic() - started >= (config.min_time_s_per_iteration or 0)
+            and self.timestep - sampled_before >= (config.min_sample_timesteps_per_iteration or 0)
+            and self.counters["num_env_steps_trained"] - trained_before
+            >= (config.min_train_timesteps_per_iteration or 0)
+        )
+
+    def evaluate(self) -> dict[str, Any]:
+        """Run the configured evaluation with the newest weights; the metrics are under "evaluation"."""
+        return {"evaluation": self.evaluation.run(self.learners.weights(), self.workers.local_worker(), self.timestep)}
+
+    def sample(self) -> list[Sample]:
+        """One fragment from every worker, counted and reported."""
+        samples = self.workers.sample()
+        for sample in samples:
+            self.metrics.add_sample(sample)
+            self.counters["num_env_steps_sampled"] += sample.env_steps
+            self.counters["num_agent_steps_sampled"] += sum(len(rollout) for rollout in sample.rollouts.values())
+        return samples
+
+    def count_trained(self, steps: int) -> None:
+        """Count `steps` as learned from."""
+        self.counters["num_env_steps_trained"] += steps
+        self.counters["num_agent_steps_trained"] += steps
+
+    def publish_weights(self) -> None:
+        """Give all workers the learners' weights, once per version, and merge their observation filters."""
+        with self.timer("synch_weights"):
+            self.policy_version += 1
+            self.workers.set_weights(self.learners.weights(), self.policy_version, self.timestep)
+            self.workers.synchronize_filters()
+
+    @contextmanager
+    def timer(self, name: str) -> Iterator[None]:
+        """Add the seconds of a block to this iteration's timer."""
+        started = time.perf_counter()
+        yield
+        self.timers[name] = self.timers.get(name, 0.0) + time.perf_counter() - started
+
+    def get_policy(self, policy_id: PolicyId = DEFAULT_POLICY) -> Policy:
+        """The local worker's copy of a policy; KeyError when there is none of that name."""
+        policies = self.workers.local_worker().policy_map
+        if policy_id not in policies:
+            raise KeyError(f"PolicyID {policy_id!r} not found in PolicyMap; there is {sorted(policies)}")
+        return policies[policy_id]
+
+    def compute_single_action(
+        self,
+        observation: Any,  # noqa: ANN401 - a value of the environment's observation space
+        *,
+        explore: bool | None = None,
+        policy_id: PolicyId = DEFAULT_POLICY,
+        full_fetch: bool = False,
+    ) -> Any:  # noqa: ANN401 - a value of the environment's action space
+        """The action for one observation, filtered and unsquashed as in training.
+
+        `explore` None means the setting of that name. With `full_fetch` returns (action, state, extras).
+        """
+        worker = self.workers.local_worker()
+        policy = self.get_policy(policy_id)
+        obs = worker.filters[policy_id](policy.observation_layout.flatten(observation)[None], update=False)
+        chosen = self.config.explore if explore is None else explore
+        with torch.inference_mode():
+            distribution = policy.distribution(torch.from_numpy(np.array(obs)))
+            actions = worker.exploration.get_exploration_action(
+                distribution, self.timestep, chosen, worker.generator
+            ).numpy()
+        action = policy.action_layout.unflatten(worker.action_transform(actions)[0])
+        if policy.action_layout.shape == ():
+            action = action.item() if isinstance(action, np.ndarray | np.generic) else action
+        return (action, [], {"action_dist_inputs": distribution.inputs[0].numpy()}) if full_fetch else action
+
+    compute_action = compute_single_action
+
+    def get_weights(self) -> dict[PolicyId, dict[str, Array]]:
+        """Parameters by policy and name."""
+        return {name: policy.get_weights() for name, policy in self.workers.local_worker().policy_map.items()}
+
+    def set_weights(self, weights: dict[PolicyId, dict[str, Array]]) -> None:
+        """Overwrite parameters by policy and name, in the learners and all workers."""
+        for policy_id, named in weights.items():
+            self.get_policy(policy_id).set_weights(named)
+        self.learners.set_weights(self.workers.local_worker().get_weights())
+        self.publish_weights()
+
+    def save(self, directory: str | Path | None = None) -> str:
+        """Write a checkpoint (default: a new folder under the current one) and return its path."""
+        path = Path(directory) if directory else Path.cwd() / f"checkpoint_{self.iteration:06d}"
+        write_checkpoint(path, self.state(), self.metadata())
+        return str(path)
+
+    def restore(self, path: str | Path) -> None:
+        """Go on from a checkpoint of the same algorithm and environment; CheckpointError when it does not fit."""
+        state, _ = read_checkpoint(find_checkpoint(path))
+        self.set_state(state)
+
+    @classmethod
+    def from_checkpoint(cls, path: str | Path) -> Algorithm:
+        """Build the algorithm that wrote a checkpoint, with its settings, and restore it."""
+        state, metadata = read_checkpoint(find_checkpoint(path))
+        algorithm_class = load("reef.algorithms.registry:algorithm_class")(metadata["algorithm"])
+        algorithm: Algorithm = algorithm_class.config_class.from_dict(metadata["config"]).build()
+        algorithm.set_state(state)
+        return algorithm
+
+    def metadata(self) -> dict[str, Any]:
+        """What a checkpoint says about itself."""
+        return {"algorithm": self.config.algorithm, "config": self.config.to_dict(), "iteration": self.iteration}
+
+    def state(self) -> State:
+        """Everything that training depends on, as a tree that a checkpoint can hold."""
+        return {
+            "iteration": self.iteration,
+            "policy_version": self.policy_version,
+            "counters": dict(self.counters),
+            "metrics": self.metrics.state(),
+            "learners": self.learners.state(),
+            "workers": self.workers.state(),
+            "evaluation": self.evaluation.state(),
+        }
+
+    def set_state(self, state: State) -> None:
+        """The reverse of `state`."""
+        self.iteration, self.policy_version = state["iteration"], state["policy_version"] - 1
+        self.counters = dict(state["counters"])
+        self.metrics.set_state(state["metrics"], iteration=self.iteration)
+        self.learners.set_state(state["learners"])
+        self.evaluation.set_state(state["evaluation"])
+        self.publish_weights()
+        self.workers.set_state(state["workers"])
+
+    def stop(self) -> None:
+        """End all processes and close all environments."""
+        self.evaluation.stop()
+        self.learners.stop()
+        self.workers.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def set_threads(config: AlgorithmConfig) -> None:
+    """Set torch's thread counts on purpose: small networks lose more to synchronisation than they gain."""
+    if config.torch_threads_per_learner is not None:
+        torch.set_num_threads(config.torch_threads_per_learner)
+
+
+def make_workers(config: AlgorithmConfig) -> Workers:
+    """Workers in this process or, with `num_rollout_workers`, as Ray actors."""
+    if config.num_rollout_workers == 0:
+        return LocalWorkers(config)
+    return load("reef.distributed.worker_set:RayWorkers")(config, config.num_rollout_workers)  # type: ignore[no-any-return]
+
+
+def make_learners(learner_class: type[Learner], config: AlgorithmConfig, *spaces: Any) -> Learners:
+    """The learner in this process or, with `num_learner_workers`, several as Ray actors."""
+    if config.num_learner_workers == 0:
+        return LocalLearners(learner_class, config, *spaces)
+    return load("reef.distributed.learner_group:RayLearners")(learner_class, config, *spaces)  # type: ignore[no-any-return]

@@ -1,0 +1,87 @@
+"""Evaluation: episodes with workers of their own, whose data is not learned from."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from reef.batch import Episode, Sample
+from reef.config import AlgorithmConfig
+from reef.config.loading import load
+from reef.rollout.seams import Workers
+from reef.rollout.worker import RolloutWorker
+from reef.rollout.worker_set import LocalWorkers
+from reef.run.metrics import summarize_episodes
+from reef.types import State, Weights
+
+
+class Evaluation:
+    """Runs `evaluation_duration` episodes or steps every `evaluation_interval` iterations.
+
+    Its workers are made at the first evaluation: in this process, or `evaluation_num_workers` Ray actors.
+    """
+
+    def __init__(self, config: AlgorithmConfig) -> None:
+        """`config`: that of training; what evaluation changes is in `evaluation_config`."""
+        self.config = config
+        self.latest: dict[str, Any] | None = None
+        self._workers: Workers | None = None
+        self._stored: State | None = None
+
+    @property
+    def workers(self) -> Workers:
+        """The evaluation workers."""
+        if self._workers is None:
+            settings = self.config.evaluation_settings().freeze()
+            if self.config.evaluation_num_workers == 0:
+                self._workers = LocalWorkers(settings)
+            else:
+                count = self.config.evaluation_num_workers
+                self._workers = load("reef.distributed.worker_set:RayWorkers")(settings, count, evaluation=True)
+            if self._stored is not None:
+                self._workers.set_state(self._stored)
+        return self._workers
+
+    def is_due(self, iteration: int) -> bool:
+        """Whether iteration number `iteration` (from 1) ends with an evaluation."""
+        interval = self.config.evaluation_interval
+        return bool(interval) and iteration % interval == 0
+
+    def run(self, weights: Weights, trained: RolloutWorker, timestep: int) -> dict[str, Any]:
+        """Evaluate `weights` with the filters of the `trained` worker; returns the metrics of the episodes."""
+        workers = self.workers
+        workers.set_weights(weights, trained.policy_version, timestep)
+        filters = {policy_id: f.state() for policy_id, f in trained.filters.items()}
+        workers.foreach_worker(lambda worker: worker.set_filters(filters))
+        samples = self._episodes(workers) if self.config.evaluation_duration_unit == "episodes" else self._steps(workers)
+        episodes: list[Episode] = [episode for sample in samples for episode in sample.episodes]
+        self.latest = {
+            **summarize_episodes(episodes, keep_per_episode=self.config.keep_per_episode_custom_metrics),
+            "episodes_this_iter": len(episodes),
+            "timesteps_this_iter": sum(sample.env_steps for sample in samples),
+            "num_healthy_workers": workers.num_healthy if self.config.evaluation_num_workers else 0,
+        }
+        return self.latest
+
+    def _episodes(self, workers: Workers) -> list[Sample]:
+        return workers.sample_episodes(int(self.config.evaluation_duration))
+
+    def _steps(self, workers: Workers) -> list[Sample]:
+        columns = workers.num_healthy * self.config.num_envs_per_worker
+        return workers.sample(math.ceil(int(self.config.evaluation_duration) / columns))
+
+    def state(self) -> State:
+        """The latest metrics and the workers' states."""
+        workers = self._workers.state() if self._workers is not None else self._stored
+        return {"latest": self.latest, "workers": workers}
+
+    def set_state(self, state: State) -> None:
+        """The reverse of `state`."""
+        self.latest, self._stored = state["latest"], state["workers"]
+        if self._workers is not None and self._stored is not None:
+            self._workers.set_state(self._stored)
+
+    def stop(self) -> None:
+        """End the workers."""
+        if self._workers is not None:
+            self._workers.stop()
