@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 def write_checkpoint(
-    path: str | Path, state: State, *, kind: str = "algorithm", metadata: dict[str, Any] | None = None
+    path: str | Path, state: State, metadata: dict[str, Any] | None = None, *, kind: str = "algorithm"
 ) -> None:
     """Write `state` to the directory `path`, replacing a checkpoint that is there.
 
@@ -140,7 +140,7 @@ class CheckpointStore:
         """Write a checkpoint named after `metadata["iteration"]`, then delete those that need not be kept."""
         self.clean()
         path = self.directory / f"{PREFIX}{metadata['iteration']:06d}"
-        write_checkpoint(path, state, metadata={**metadata, "score": score})
+        write_checkpoint(path, state, {**metadata, "score": score})
         self._prune(newest=path)
         return path
 
