@@ -126,7 +126,7 @@ class IterationMetrics:
         self._experiment_id = uuid.uuid4().hex
         self._host = {"pid": os.getpid(), "hostname": socket.gethostname(), "node_ip": node_ip()}
         self._previous: dict[str, int] = {}  # counters of the last result
-        self._iteration = self._restored_iteration = self._restored_timesteps = 0
+        self._restored_iteration = self._restored_timesteps = 0
         self._time_total_s = self._restored_time_s = 0.0
         self._started = time.monotonic()
 
@@ -181,7 +181,7 @@ class IterationMetrics:
         }
         if evaluation is not None:
             result["evaluation"] = dict(evaluation)
-        self._iteration, self._previous = iteration, dict(counters)
+        self._previous = dict(counters)
         self._started = time.monotonic()
         return {key: value if key == "config" else json_safe(value) for key, value in result.items()}
 
@@ -220,20 +220,19 @@ class IterationMetrics:
             "window": self._window.state(),
             "sampler_perf": self._sampler_perf.state(),
             "counters": dict(self._previous),
-            "iteration": self._iteration,
             "time_total_s": self._time_total_s,
             "experiment_id": self._experiment_id,
         }
 
-    def set_state(self, state: State) -> None:
-        """Take up where `state` was written."""
+    def set_state(self, state: State, *, iteration: int) -> None:
+        """Take up where `state` was written, after `iteration` iterations."""
         self._window.set_state(state["window"])
         self._sampler_perf.set_state(state["sampler_perf"])
         self._previous = dict(state["counters"])
         self._time_total_s = self._restored_time_s = float(state["time_total_s"])
         self._experiment_id = state["experiment_id"]
         self._restored_timesteps = self._previous.get("num_env_steps_sampled", 0)
-        self._iteration = self._restored_iteration = int(state["iteration"])
+        self._restored_iteration = iteration
 
 
 class EpisodeWindow:
