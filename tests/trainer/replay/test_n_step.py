@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from reef.batch import Rollout, Transitions
+from reef.replay.n_step import NStep, n_step
+
+
+def rollout(
+    rewards: list[list[float]], terminated: list[list[int]], truncated: list[list[int]], mask: list[list[int]] | None = None
+) -> Rollout:
+    """Step t of column b has observation [10 b + t, ...] and successor 0.5 later; times run on over episodes."""
+    shape = np.shape(rewards)
+    number = np.arange(shape[0])[:, None] + 10.0 * np.arange(shape[1])
+    return Rollout(
+        obs=number[..., None].astype(np.float32),
+        actions=number.astype(np.int64),
+        rewards=np.array(rewards, np.float32),
+        next_obs=(number[..., None] + 0.5).astype(np.float32),
+        terminated=np.array(terminated, np.bool_),
+        truncated=np.array(truncated, np.bool_),
+        mask=np.ones(shape, np.bool_) if mask is None else np.array(mask, np.bool_),
+    )
+
+
+def table(transitions: Transitions) -> dict[int, tuple[float, float, float, bool, bool]]:
+    """Start -> (reward, successor, discount, terminated, truncated)."""
+    columns = (
+        transitions.rewards.tolist(),
+        transitions.next_obs[:, 0].tolist(),
+        transitions.extras["discounts"].tolist(),
+        transitions.terminated.tolist(),
+        transitions.truncated.tolist(),
+    )
+    starts = transitions.obs[:, 0].astype(int).tolist()
+    assert len(set(starts)) == len(starts)
+    assert transitions.actions.tolist() == starts
+    return dict(zip(starts, zip(*columns, strict=True), strict=True))
+
+
+def fragments(whole: Rollout, length: int) -> list[Rollout]:
+    names = ("obs", "actions", "rewards", "next_obs", "terminated", "truncated", "mask")
+    return [
+        replace(whole, **{name: getattr(whole, name)[start : start + length].copy() for name in names})
+        for start in range(0, whole.shape[0], length)
+    ]
+
+
+EPISODES = rollout(  # column 0 terminates at step 2, column 1 is truncated at step 4
+    rewards=[[1, 10], [2, 20], [4, 30], [8, 40], [16, 50], [32, 60]],
+    terminated=[[0, 0], [0, 0], [1, 0], [0, 0], [0, 0], [0, 0]],
+    truncated=[[0, 0], [0, 0], [0, 0], [0, 0], [0, 1], [0, 0]],
+)
+HAND = {  # n = 3, gamma = 0.5
+    0: (1 + 1 + 1, 2.5, 0.125, True, False),
+    1: (2 + 2, 2.5, 0.25, True, False),
+    2: (4, 2.5, 0.5, True, False),
+    3: (8 + 8 + 8, 5.5, 0.125, False, False),
+    10: (10 + 10 + 7.5, 12.5, 0.125, False, False),
+    11: (20 + 15 + 10, 13.5, 0.125, False, False),
+    12: (30 + 20 + 12.5, 14.5, 0.125, False, True),
+    13: (40 + 25, 14.5, 0.25, False, True),
+    14: (50, 14.5, 0.5, False, True),
+}
+CUT = {  # the end of the rollout
+    4: (16 + 16, 5.5, 0.25, False, False),
+    5: (32, 5.5, 0.5, False, False),
+    15: (60, 15.5, 0.5, False, False),
+}
+
+
+def test_hand_numbers() -> None:
+    assert table(n_step(EPISODES, 3, 0.5)) == HAND | CUT
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 6])
+def test_fragments_of_any_length_give_the_same_and_lose_nothing(length: int) -> None:
+    steps, found = NStep(3, 0.5), {}
+    for fragment in fragments(EPISODES, length):
+        new = table(steps.add(fragment))
+        assert not found.keys() & new.keys()
+        found |= new
+    assert found == HAND
+
+
+def test_random_episodes_agree_with_a_plain_loop() -> None:
+    rng = np.random.default_rng(0)
+    shape, n, gamma = (40, 3), 4, 0.9
+    ends = rng.random(shape) < 0.2
+    terminated = ends & (rng.random(shape) < 0.5)
+    whole = rollout(rng.random(shape).tolist(), terminated.tolist(), (ends & ~terminated).tolist())
+    number = np.arange(shape[0])[:, None] + 100.0 * np.arange(shape[1])
+    whole = replace(whole, obs=number[..., None].astype(np.float32), actions=number.astype(np.int64))
+    expected = {}
+    for t, b in np.ndindex(*shape):
+        total, k = 0.0, 0
+        while t + k < shape[0] and k < n:
+            total += gamma**k * whole.rewards[t + k, b]
+            k += 1
+            if ends[t + k - 1, b]:
+                break
+        expected[int(number[t, b])] = (total, float(gamma**k))
+    found = {start: row[0:3:2] for start, row in table(n_step(whole, n, gamma)).items()}
+    assert found.keys() == expected.keys()
+    for start, row in expected.items():
+        assert found[start] == pytest.approx(row, rel=1e-5)
+
+
+def test_dead_steps_count_for_nothing_and_cut_a_column() -> None:
+    whole = rollout(  # column 0: a dead step after the end; column 1: cut without an end
+        rewards=[[1, 1], [2, 2], [99, 99], [4, 4], [8, 8]],
+        terminated=[[0, 0], [1, 0], [0, 0], [0, 0], [0, 0]],
+        truncated=np.zeros((5, 2)).tolist(),
+        mask=[[1, 1], [1, 1], [0, 0], [1, 1], [1, 1]],
+    )
+    expected = {
+        0: (2.0, 1.5, 0.25, True, False),
+        1: (2.0, 1.5, 0.5, True, False),
+        3: (8.0, 4.5, 0.25, False, False),
+        10: (2.0, 11.5, 0.25, False, False),
+        11: (2.0, 11.5, 0.5, False, False),
+        13: (8.0, 14.5, 0.25, False, False),
+    }
+    for length in (1, 2, 5):
+        steps, found = NStep(2, 0.5), {}
+        for fragment in fragments(whole, length):
+            found |= table(steps.add(fragment))
+        assert found == expected
+
+
+def test_one_step_is_the_rollout_itself() -> None:
+    found = table(NStep(1, 0.5).add(EPISODES))
+    assert len(found) == 12
+    assert found[2] == (4.0, 2.5, 0.5, True, False)
+    assert found[15] == (60.0, 15.5, 0.5, False, False)
+
+
+def test_waiting_steps_survive_a_checkpoint_and_the_reuse_of_arrays() -> None:
+    first, second = fragments(EPISODES, 3)
+    steps, restored = NStep(3, 0.5), NStep(3, 0.5)
+    steps.add(first)
+    first.rewards[:] = first.obs[:] = 77  # the worker writes its next fragment there
+    restored.set_state(steps.state())
+    found = table(restored.add(second))
+    assert found == {start: row for start, row in HAND.items() if start in (3, 11, 12, 13, 14)}

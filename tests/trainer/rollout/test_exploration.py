@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from reef.errors import ConfigError
+from reef.nn.distributions import DistributionMaker
+from reef.rollout.exploration import EXPLORATIONS, EpsilonGreedy, Exploration, make_exploration
+from reef.spaces import Layout
+
+THREE = spaces.Discrete(3, start=5)
+BOX = spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 10.0], np.float32))
+Q = torch.tensor([[0.0, 2.0, 1.0]])
+
+
+def make(space: spaces.Space[Any], worker_index: int = 0, workers: int = 0, normalize: bool = True, **options: Any) -> Exploration:
+    config = SimpleNamespace(exploration_config=options, normalize_actions=normalize, num_rollout_workers=workers)
+    return make_exploration(config, Layout.of(space), worker_index)
+
+
+def act(
+    exploration: Exploration, inputs: torch.Tensor, timestep: int = 0, explore: bool = True, rows: int = 3000
+) -> np.ndarray:
+    distribution = DistributionMaker(exploration.actions.layout)(inputs.expand(rows, -1))
+    generator = torch.Generator().manual_seed(0)
+    return exploration.get_exploration_action(distribution, timestep, explore, generator).numpy()
+
+
+def shares(actions: np.ndarray) -> list[float]:
+    return (np.bincount(actions, minlength=3) / len(actions)).tolist()
+
+
+@pytest.mark.parametrize("kind", EXPLORATIONS)
+def test_without_exploring_every_kind_takes_the_best_action(kind: str) -> None:
+    noisy = "Noise" in kind
+    actions = act(make(BOX if noisy else THREE, type=kind), torch.tensor([[0.1, 0.2, 0.0, 0.0]]) if noisy else Q, explore=False)
+    expected = [0.1, 0.2] if noisy else 1
+    np.testing.assert_allclose(actions, np.broadcast_to(expected, actions.shape))
+
+
+def test_epsilon_falls_after_the_warmup() -> None:
+    greedy = make(THREE, type="EpsilonGreedy", initial_epsilon=0.8, final_epsilon=0.2, warmup_timesteps=10, epsilon_timesteps=100)
+    epsilons = [greedy.info(t)["cur_epsilon"] for t in (0, 10, 60, 110, 1000)]
+    assert epsilons == pytest.approx([0.8, 0.8, 0.5, 0.2, 0.2])
+    assert shares(act(greedy, Q, timestep=60)) == pytest.approx([0.5 / 3, 0.5 + 0.5 / 3, 0.5 / 3], abs=0.03)
+
+
+def test_epsilon_without_timesteps_is_the_final_one() -> None:
+    assert make(THREE, type="EpsilonGreedy", epsilon_timesteps=0).info(0) == {"cur_epsilon": 0.05}
+
+
+def test_an_epsilon_schedule_takes_the_place_of_the_ramp() -> None:
+    greedy = make(THREE, type="EpsilonGreedy", epsilon_schedule=[[0, 1.0], [10, 0.0]])
+    assert greedy.info(5) == {"cur_epsilon": 0.5}
+
+
+@pytest.mark.parametrize("kind", ["EpsilonGreedy", "Random", "SoftQ", "StochasticSampling"])
+def test_masked_actions_are_never_taken(kind: str) -> None:
+    masked = torch.tensor([[torch.finfo(torch.float32).min, 2.0, 1.0]])
+    found = shares(act(make(THREE, type=kind), masked))
+    assert found[0] == 0.0
+    assert found[2] > 0.2
+
+
+def test_soft_q_follows_the_temperature() -> None:
+    expected = torch.softmax(Q[0] / 2.0, -1).tolist()
+    assert shares(act(make(THREE, type="SoftQ", temperature=2.0), Q)) == pytest.approx(expected, abs=0.03)
+
+
+def test_sampling_is_uniform_at_first() -> None:
+    sampling = make(THREE, type="StochasticSampling", random_timesteps=100)
+    assert shares(act(sampling, 100 * Q, timestep=99)) == pytest.approx([1 / 3] * 3, abs=0.03)
+    assert shares(act(sampling, 100 * Q, timestep=100)) == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("space", "normalize", "low", "high"),
+    [
+        (BOX, True, [-1, -1], [1, 1]),
+        (BOX, False, [-2, 0], [2, 10]),
+        (spaces.MultiDiscrete([2, 4]), True, [0, 0], [1, 3]),
+        (spaces.MultiBinary(2), True, [0, 0], [1, 1]),
+        (spaces.Tuple((spaces.Discrete(3), spaces.Box(0.0, 5.0, (1,)))), True, [0, -1], [2, 1]),
+    ],
+)
+def test_random_actions_fill_the_space(
+    space: spaces.Space[Any], normalize: bool, low: list[float], high: list[float]
+) -> None:
+    random = make(space, normalize=normalize, type="Random")
+    actions = act(random, torch.zeros(1, DistributionMaker(Layout.of(space)).num_inputs))
+    assert actions.dtype == Layout.of(space).dtype
+    np.testing.assert_allclose(actions.min(0), low, atol=0.05)
+    np.testing.assert_allclose(actions.max(0), high, atol=0.05)
+
+
+def test_gaussian_noise_shrinks_and_stays_in_bounds() -> None:
+    noise = make(BOX, type="GaussianNoise", random_timesteps=0, stddev=0.1, scale_timesteps=100)
+    mean = torch.tensor([[0.2, 0.99, 0.0, 0.0]])
+    early, late = act(noise, mean, timestep=0), act(noise, mean, timestep=100)
+    assert early[:, 0].std() == pytest.approx(0.1, rel=0.1)
+    assert late[:, 0].std() == pytest.approx(0.002, rel=0.1)
+    assert early.max() == 1.0
+
+
+def test_ornstein_uhlenbeck_noise_remembers_and_is_restored() -> None:
+    options = {"type": "OrnsteinUhlenbeckNoise", "random_timesteps": 0, "ou_base_scale": 0.5, "ou_sigma": 0.0}
+    noise, restored = make(BOX, **options), make(BOX, **options)
+    noise.set_state({"walk": np.array([[0.4, -0.4]], np.float32)})
+    zero = torch.zeros(1, 4)
+    np.testing.assert_allclose(act(noise, zero, rows=1), [[0.4 * 0.85, -0.4 * 0.85]], rtol=1e-5)
+    restored.set_state(noise.state())
+    np.testing.assert_allclose(act(restored, zero, rows=1), [[0.4 * 0.85**2, -0.4 * 0.85**2]], rtol=1e-5)
+
+
+@pytest.mark.parametrize(("worker", "workers", "epsilon"), [(0, 8, 0.0), (1, 8, 0.4), (8, 8, 0.4**8), (1, 1, 0.4), (0, 0, 1.0)])
+def test_every_worker_has_its_own_epsilon(worker: int, workers: int, epsilon: float) -> None:
+    greedy = make(THREE, worker, workers, type="PerWorkerEpsilonGreedy")
+    assert greedy.info(0)["cur_epsilon"] == pytest.approx(epsilon)
+
+
+def test_every_worker_has_its_own_noise() -> None:
+    assert make(BOX, 2, 2, type="PerWorkerGaussianNoise").info(9)["cur_scale"] == pytest.approx(0.4**8)
+    assert make(BOX, 1, 2, type="PerWorkerOrnsteinUhlenbeckNoise").info(9)["cur_scale"] == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(
+    "kind", ["EpsilonGreedy", "reef.rollout.exploration:EpsilonGreedy", "reef.rollout.exploration.EpsilonGreedy", EpsilonGreedy]
+)
+def test_the_type_is_a_name_a_path_or_a_class(kind: Any) -> None:
+    assert make(THREE, type=kind, final_epsilon=0.5).info(10**6) == {"cur_epsilon": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("space", "options", "words"),
+    [
+        (THREE, {"type": "EpsilonGredy"}, ["EpsilonGredy", "Did you mean 'EpsilonGreedy'?"]),
+        (THREE, {"type": "EpsilonGreedy", "final_epsilom": 0.1}, ["final_epsilom=0.1", "Did you mean 'final_epsilon'?"]),
+        (THREE, {"type": "EpsilonGreedy", "initial_epsilon": 2}, ["initial_epsilon=2", "from 0.0 to 1.0"]),
+        (THREE, {"type": "EpsilonGreedy", "epsilon_timesteps": "many"}, ["epsilon_timesteps='many'"]),
+        (THREE, {"type": "SoftQ", "temperature": 0.0}, ["temperature", "above 0"]),
+        (THREE, {"type": "Random", "seed": 1}, ["seed=1", "none"]),
+        (THREE, {"type": dict}, ["subclass of Exploration"]),
+        (THREE, {"type": "GaussianNoise"}, ["GaussianNoise", "Box action space"]),
+        (BOX, {"type": "SoftQ"}, ["SoftQ", "Discrete action space"]),
+    ],
+)
+def test_wrong_settings_name_key_and_fix(space: spaces.Space[Any], options: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(ConfigError) as error:
+        make(space, **options)
+    assert all(word in str(error.value) for word in words)

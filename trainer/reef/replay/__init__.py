@@ -1,0 +1,1 @@
+"""Replay: rings of transitions, uniform or prioritized, and the n-step sums that fill them."""

@@ -1,0 +1,81 @@
+"""A ring of transitions in preallocated arrays, sampled uniformly."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from reef.batch import TRANSITION_COLUMNS, Transitions
+from reef.errors import CheckpointError, ConfigError
+from reef.types import Array, State
+
+
+class ReplayBuffer:
+    """The newest `capacity` transitions, drawn uniformly with replacement."""
+
+    def __init__(self, capacity: int) -> None:
+        if capacity < 1:
+            raise ConfigError(f"replay_buffer_config.capacity={capacity} must be at least 1 transition.")
+        self.capacity = capacity
+        self.added = 0  # transitions, ever
+        self._columns: dict[str, Array] = {}  # name -> [capacity, ...]
+
+    def __len__(self) -> int:
+        return min(self.added, self.capacity)
+
+    def add(self, transitions: Transitions) -> Array:
+        """Store [N] transitions over the oldest ones and return the rows they took."""
+        transitions = transitions[-self.capacity :] if len(transitions) > self.capacity else transitions
+        rows = np.arange(self.added, self.added + len(transitions)) % self.capacity
+        arrays = _arrays(transitions)
+        if not self._columns:
+            # Untouched pages of np.zeros cost no memory, so a large capacity is paid for as it fills.
+            self._columns = {
+                name: np.zeros((self.capacity, *array.shape[1:]), array.dtype) for name, array in arrays.items()
+            }
+        for name, column in self._columns.items():
+            column[rows] = arrays[name]
+        self.added += len(transitions)
+        return rows
+
+    def sample(self, count: int, rng: np.random.Generator) -> Transitions:
+        """Draw [count] transitions."""
+        return self.take(rng.integers(len(self), size=count))
+
+    def take(self, rows: Array, extras: dict[str, Array] | None = None) -> Transitions:
+        """Copy the transitions of `rows` [N], with further extras if given."""
+        taken = {name: column.take(rows, axis=0) for name, column in self._columns.items()}
+        values = {name: taken.pop(name) for name in TRANSITION_COLUMNS}
+        return Transitions(**values, extras=taken if extras is None else taken | extras)
+
+    def state(self) -> State:
+        """Copy what is stored."""
+        return {
+            "capacity": self.capacity,
+            "added": self.added,
+            "columns": {name: column[: len(self)].copy() for name, column in self._columns.items()},
+        }
+
+    def set_state(self, state: State) -> None:
+        """Take back what `state` returned; a smaller buffer keeps the newest transitions."""
+        rows = self._kept(state)
+        columns = {name: column[rows] for name, column in state["columns"].items()}
+        added = state["added"] if state["capacity"] == self.capacity else len(rows)
+        if any(len(column) != min(added, self.capacity) for column in columns.values()):
+            raise CheckpointError(f"The stored replay buffer says {added} transitions; its arrays say otherwise.")
+        self._columns = {}
+        for name, column in columns.items():
+            self._columns[name] = np.zeros((self.capacity, *column.shape[1:]), column.dtype)
+            self._columns[name][: len(column)] = column
+        self.added = added
+
+    def _kept(self, state: State) -> Array:
+        """The stored rows to take: all in place, or the newest ones in order when the capacities differ."""
+        added, capacity = state["added"], state["capacity"]
+        stored = min(added, capacity)
+        if capacity == self.capacity:
+            return np.arange(stored)
+        return np.arange(added - min(stored, self.capacity), added) % capacity
+
+
+def _arrays(transitions: Transitions) -> dict[str, Array]:
+    return {name: getattr(transitions, name) for name in TRANSITION_COLUMNS} | transitions.extras

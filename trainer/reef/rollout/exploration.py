@@ -1,0 +1,368 @@
+"""How a policy explores: from a batch of action distributions to the actions that are taken.
+
+One `Exploration` per policy, made from `exploration_config`: `type` (a name of `EXPLORATIONS`, a path such as
+"package.module:Name", or a class) and the arguments of that class. Own classes subclass `Exploration`; their `__init__`
+takes the `ActionBox` first and then their arguments.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from reef.config.loading import load
+from reef.errors import ConfigError, nearest
+from reef.nn.distributions import Distribution
+from reef.schedules import Schedule
+from reef.spaces import Layout
+from reef.types import State
+
+INVALID_LOGIT = -1e30  # an action mask sets the logits of forbidden actions below this
+
+
+@dataclass(frozen=True, slots=True)
+class ActionBox:
+    """The actions a policy may return, element by element, and who asks for them."""
+
+    layout: Layout
+    low: Tensor  # [*action] float32
+    high: Tensor  # [*action] float32, itself excluded where whole
+    whole: Tensor  # [*action] bool: an index, not a real number
+    worker_index: int = 0
+    num_workers: int = 0
+
+    @classmethod
+    def of(cls, layout: Layout, *, normalized: bool, worker_index: int = 0, num_workers: int = 0) -> ActionBox:
+        """Describe `layout`; `normalized` Box elements reach from -1 to 1, and so do unbounded ones."""
+        low, high, whole = (np.empty(layout.size, kind) for kind in (np.float32, np.float32, bool))
+        for leaf in layout.leaves:
+            part = slice(leaf.offset, leaf.offset + leaf.size)
+            low[part], high[part], whole[part] = _bounds(leaf.space, normalized)
+        bounds = (torch.from_numpy(array).reshape(layout.shape) for array in (low, high, whole))
+        return cls(layout, *bounds, worker_index, num_workers)
+
+    def uniform(self, batch: int, generator: torch.Generator) -> Tensor:
+        """[batch, *action] uniformly random actions."""
+        if isinstance(self.layout.space, spaces.Discrete):
+            return torch.randint(int(self.layout.space.n), (batch,), generator=generator)
+        values = torch.rand((batch, *self.layout.shape), generator=generator) * (self.high - self.low) + self.low
+        values = torch.where(self.whole, values.floor(), values)
+        return values.to(torch.from_numpy(np.empty(0, self.layout.dtype)).dtype)
+
+    def require(self, kind: type[spaces.Space[Any]], who: object) -> None:
+        """Raise ConfigError unless the action space is of `kind`."""
+        if not isinstance(self.layout.space, kind):
+            raise ConfigError(
+                f"exploration_config.type {type(who).__name__!r} needs a {kind.__name__} action space, but the "
+                f"environment's is {self.layout.space}. Use 'StochasticSampling' or 'Random'."
+            )
+
+
+def _bounds(space: spaces.Space[Any], normalized: bool) -> tuple[Any, Any, bool]:
+    if isinstance(space, spaces.Box):
+        bounded = (not normalized) & np.isfinite(space.low) & np.isfinite(space.high)
+        return np.where(bounded, space.low, -1.0).ravel(), np.where(bounded, space.high, 1.0).ravel(), False
+    sizes = getattr(space, "nvec", None)
+    if sizes is None:
+        sizes = np.array(space.n if isinstance(space, spaces.Discrete) else 2)
+    return 0.0, sizes.ravel(), True
+
+
+@dataclass
+class Exploration:
+    """Turns distributions into actions; the timestep is that of all environments together."""
+
+    actions: ActionBox
+
+    def get_exploration_action(
+        self,
+        distribution: Distribution,  # of B rows
+        timestep: int,  # environment steps
+        explore: bool,
+        generator: torch.Generator,
+    ) -> Tensor:  # [B, *action]
+        """Return explored actions, or the deterministic ones when `explore` is False."""
+        return self.explore(distribution, timestep, generator) if explore else distribution.deterministic()
+
+    def explore(self, distribution: Distribution, timestep: int, generator: torch.Generator) -> Tensor:
+        """Return explored actions [B, *action]."""
+        raise NotImplementedError
+
+    def info(self, timestep: int) -> dict[str, float]:
+        """What to report in the results, such as the current epsilon."""
+        return {}
+
+    def state(self) -> State:
+        """What a checkpoint must hold beyond the timestep."""
+        return {}
+
+    def set_state(self, state: State) -> None:
+        """Take back what `state` returned."""
+
+
+@dataclass
+class StochasticSampling(Exploration):
+    """Sample from the distribution, after `random_timesteps` of uniformly random actions."""
+
+    _: KW_ONLY
+    random_timesteps: int = 0
+
+    def __post_init__(self) -> None:
+        _check("random_timesteps", self.random_timesteps, 0)
+
+    def explore(self, distribution: Distribution, timestep: int, generator: torch.Generator) -> Tensor:
+        """Return samples, uniform ones at first."""
+        if timestep < self.random_timesteps:
+            return self.actions.uniform(len(distribution.deterministic()), generator)
+        return distribution.sample(generator)
+
+
+@dataclass
+class Random(Exploration):
+    """Uniformly random actions."""
+
+    def explore(self, distribution: Distribution, timestep: int, generator: torch.Generator) -> Tensor:
+        """Return uniform actions; where actions are masked, uniform over the valid ones."""
+        if isinstance(self.actions.layout.space, spaces.Discrete):
+            return _uniform_valid(distribution.inputs, generator)
+        return self.actions.uniform(len(distribution.deterministic()), generator)
+
+
+@dataclass
+class EpsilonGreedy(Exploration):
+    """With probability epsilon a uniformly random valid action, else the best one.
+
+    Epsilon stays at `initial_epsilon` for `warmup_timesteps`, then falls linearly over `epsilon_timesteps`;
+    an `epsilon_schedule` [[timestep, value], ...] takes the place of all four.
+    """
+
+    _: KW_ONLY
+    initial_epsilon: float = 1.0
+    final_epsilon: float = 0.05
+    warmup_timesteps: int = 0
+    epsilon_timesteps: int = 100_000
+    epsilon_schedule: list[list[float]] | None = None
+
+    def __post_init__(self) -> None:
+        self.actions.require(spaces.Discrete, self)
+        for name in ("initial_epsilon", "final_epsilon"):
+            _check(name, getattr(self, name), 0.0, 1.0)
+        for name in ("warmup_timesteps", "epsilon_timesteps"):
+            _check(name, getattr(self, name), 0)
+        ramp = _ramp(self.initial_epsilon, self.final_epsilon, self.warmup_timesteps, self.epsilon_timesteps)
+        self.epsilon = Schedule(self.epsilon_schedule or ramp)
+
+    def explore(self, distribution: Distribution, timestep: int, generator: torch.Generator) -> Tensor:
+        """Return the best actions, some of them replaced."""
+        best = distribution.deterministic()
+        chosen = torch.rand(len(best), generator=generator) < self.epsilon(timestep)
+        if not chosen.any():  # nearly always, once epsilon is small
+            return best
+        return torch.where(chosen, _uniform_valid(distribution.inputs, generator), best)
+
+    def info(self, timestep: int) -> dict[str, float]:
+        """Return the current epsilon."""
+        return {"cur_epsilon": self.epsilon(timestep)}
+
+
+@dataclass
+class PerWorkerEpsilonGreedy(EpsilonGreedy):
+    """Epsilon-greedy with a constant of its own for each worker (Horgan et al. 2018, section 4.1).
+
+    Worker i of N acts with 0.4 ** (1 + 7 (i - 1) / (N - 1)), the local worker greedily; without workers the local one
+    follows the schedule of `EpsilonGreedy`.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.actions.num_workers > 0:
+            self.epsilon = Schedule(_worker_share(self.actions))
+
+
+@dataclass
+class SoftQ(Exploration):
+    """Sample actions with probability proportional to exp(Q / temperature)."""
+
+    _: KW_ONLY
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        self.actions.require(spaces.Discrete, self)
+        _check("temperature", self.temperature, 0.0)
+        if self.temperature == 0.0:
+            raise ConfigError("exploration_config.temperature is 0; it must be above 0. Near 0 means greedy.")
+
+    def explore(self, distribution: Distribution, timestep: int, generator: torch.Generator) -> Tensor:
+        """Return samples of the tempered distribution."""
+        probabilities = torch.softmax(distribution.inputs / self.temperature, dim=-1)
+        return torch.multinomial(probabilities, 1, generator=generator).squeeze(-1)
+
+
+@dataclass
+class GaussianNoise(Exploration):
+    """Deterministic actions plus normal noise, clipped to the bounds, after uniformly random ones.
+
+    The noise has `stddev` times a scale that falls from `initial_scale` to `final_scale` over `scale_timesteps`.
+    """
+
+    _: KW_ONLY
+    random_timesteps: int = 1000
+    stddev: float = 0.1
+    initial_scale: float = 1.0
+    final_scale: float = 0.02
+    scale_timesteps: int = 10_000
+
+    def __post_init__(self) -> None:
+        self.actions.require(spaces.Box, self)
+        for name in ("random_timesteps", "stddev", "initial_scale", "final_scale", "scale_timesteps"):
+            _check(name, getattr(self, name), 0)
+        self.scale = Schedule(_ramp(self.initial_scale, self.final_scale, self.random_timesteps, self.scale_timesteps))
+
+    def explore(self, distribution: Distribution, timestep: int, generator: torch.Generator) -> Tensor:
+        """Return noisy actions."""
+        actions = distribution.deterministic()
+        if timestep < self.random_timesteps:
+            return self.actions.uniform(len(actions), generator)
+        noisy = actions + self.scale(timestep) * self.noise(actions, generator)
+        return torch.clamp(noisy, self.actions.low, self.actions.high)
+
+    def noise(self, actions: Tensor, generator: torch.Generator) -> Tensor:
+        """Return noise of the shape of `actions` [B, *action], before scaling."""
+        return self.stddev * torch.randn(actions.shape, generator=generator)
+
+    def info(self, timestep: int) -> dict[str, float]:
+        """Return the current scale."""
+        return {"cur_scale": self.scale(timestep)}
+
+
+@dataclass
+class OrnsteinUhlenbeckNoise(GaussianNoise):
+    """Noise that remembers: x += -theta x + sigma N(0, 1), one x per column (Lillicrap et al. 2016, section 7)."""
+
+    _: KW_ONLY
+    ou_theta: float = 0.15
+    ou_sigma: float = 0.2
+    ou_base_scale: float = 0.1
+    walk: Tensor | None = field(default=None, init=False)  # [B, *action]
+
+    def noise(self, actions: Tensor, generator: torch.Generator) -> Tensor:
+        """Return the next point of the walk, in units of half the action range."""
+        if self.walk is None or self.walk.shape != actions.shape:
+            self.walk = torch.zeros_like(actions)
+        step = self.ou_sigma * torch.randn(actions.shape, generator=generator)
+        self.walk = (1.0 - self.ou_theta) * self.walk + step
+        return self.ou_base_scale * self.walk * (self.actions.high - self.actions.low)
+
+    def state(self) -> State:
+        """Return the walk."""
+        return {} if self.walk is None else {"walk": self.walk.numpy().copy()}
+
+    def set_state(self, state: State) -> None:
+        """Go on from a stored walk."""
+        self.walk = torch.from_numpy(np.array(state["walk"])) if "walk" in state else None
+
+
+@dataclass
+class PerWorkerGaussianNoise(GaussianNoise):
+    """Gaussian noise whose scale is a constant of its own for each worker, as in `PerWorkerEpsilonGreedy`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.actions.num_workers > 0:
+            self.scale = Schedule(_worker_share(self.actions))
+
+
+@dataclass
+class PerWorkerOrnsteinUhlenbeckNoise(OrnsteinUhlenbeckNoise):
+    """Ornstein-Uhlenbeck noise whose scale is a constant of its own for each worker."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.actions.num_workers > 0:
+            self.scale = Schedule(_worker_share(self.actions))
+
+
+EXPLORATIONS: dict[str, type[Exploration]] = {
+    kind.__name__: kind
+    for kind in (
+        StochasticSampling,
+        Random,
+        EpsilonGreedy,
+        PerWorkerEpsilonGreedy,
+        SoftQ,
+        GaussianNoise,
+        PerWorkerGaussianNoise,
+        OrnsteinUhlenbeckNoise,
+        PerWorkerOrnsteinUhlenbeckNoise,
+    )
+}
+
+
+def make_exploration(
+    config: Any,  # AlgorithmConfig: exploration_config, normalize_actions, num_rollout_workers
+    action_layout: Layout,
+    worker_index: int = 0,
+) -> Exploration:
+    """Make the exploration of one policy on one worker; ConfigError names a wrong type or argument."""
+    arguments = dict(config.exploration_config)
+    make = _constructor(arguments.pop("type", "StochasticSampling"))
+    known = list(inspect.signature(make).parameters)[1:]
+    for name in arguments:
+        if name not in known:
+            raise ConfigError(
+                f"exploration_config.{name}={arguments[name]!r} is no argument of {make.__name__}, which takes: "
+                f"{', '.join(known) or 'none'}.{nearest(name, known)}"
+            )
+    box = ActionBox.of(
+        action_layout,
+        normalized=config.normalize_actions,
+        worker_index=worker_index,
+        num_workers=config.num_rollout_workers,
+    )
+    return make(box, **arguments)
+
+
+def _constructor(kind: Any) -> Callable[..., Exploration]:
+    if isinstance(kind, str) and "." in kind:
+        path = kind if ":" in kind else ":".join(kind.rsplit(".", 1))
+        kind = load(path, what="exploration_config.type")
+    if isinstance(kind, str):
+        if kind not in EXPLORATIONS:
+            raise ConfigError(
+                f"exploration_config.type={kind!r} is unknown. Use one of {', '.join(EXPLORATIONS)}, or a path "
+                f"'package.module:Name'.{nearest(kind, EXPLORATIONS)}"
+            )
+        return EXPLORATIONS[kind]
+    if not (isinstance(kind, type) and issubclass(kind, Exploration)):
+        raise ConfigError(f"exploration_config.type={kind!r} must be a name or a subclass of Exploration.")
+    return kind
+
+
+def _check(name: str, value: Any, low: float, high: float = float("inf")) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        limits = f"at least {low}" if high == float("inf") else f"from {low} to {high}"
+        raise ConfigError(f"exploration_config.{name}={value!r} must be a number, {limits}.")
+
+
+def _ramp(initial: float, final: float, warmup: int, length: int) -> list[list[float]]:
+    start = [[0, initial], [warmup, initial]] if warmup else [[0, initial]]
+    return [*start, [warmup + length, final]] if length else [*start[:-1], [warmup, final]]
+
+
+def _worker_share(actions: ActionBox) -> float:
+    if actions.worker_index == 0:
+        return 0.0
+    return float(0.4 ** (1.0 + 7.0 * (actions.worker_index - 1) / max(actions.num_workers - 1, 1)))
+
+
+def _uniform_valid(logits: Tensor, generator: torch.Generator) -> Tensor:
+    """[B] random columns of `logits` [B, n], those below INVALID_LOGIT excluded."""
+    scores = torch.rand(logits.shape, generator=generator)
+    return scores.masked_fill_(logits < INVALID_LOGIT, -1.0).argmax(-1)
