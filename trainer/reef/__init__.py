@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,12 +11,9 @@ if TYPE_CHECKING:
     from reef.config import AlgorithmConfig
     from reef.run.algorithm import Algorithm
 
-__all__ = ["Algorithm", "AlgorithmConfig", "DQNConfig", "PPOConfig", "__version__"]
+    __version__: str
 
-try:
-    __version__ = version("reef")
-except PackageNotFoundError:  # a source tree that was put on the path without being installed
-    __version__ = "0+unknown"
+__all__ = ["Algorithm", "AlgorithmConfig", "DQNConfig", "PPOConfig", "__version__"]
 
 # The operator imports reef.api and must not pay for torch: names resolve on first use (PEP 562).
 _HOMES = {
@@ -29,9 +25,20 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'reef' has no attribute {name!r}")
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("reef")
+    except PackageNotFoundError:  # a source tree that was put on the path without being installed
+        return "0+unknown"
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""The job document `RLTrainingJob`: models, validation and schemas, free of torch and ray (the operator imports this)."""
+"""The job document `RLTrainingJob`: models, validation, schemas; free of torch and ray, as the operator imports it."""
 
 from __future__ import annotations
 

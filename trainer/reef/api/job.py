@@ -47,7 +47,9 @@ class RLTrainingJob(DocumentModel):
     api_version: Literal["reef.dev/v1"] = Field("reef.dev/v1", description="Version of the document's form.")
     kind: Literal["RLTrainingJob"] = Field("RLTrainingJob", description="Kind of the document.")
     metadata: Metadata = Field(description="Name, labels and annotations.")
-    spec: JobSpec = Field(description="What is trained, until when, on which pods, and what happens when something fails.")
+    spec: JobSpec = Field(
+        description="What is trained, until when, on which pods, and what happens when something fails."
+    )
     status: JobStatus | None = Field(None, description="What the operator reports.")
 
     @model_validator(mode="after")

@@ -42,18 +42,23 @@ def load_job(source: str | Path) -> RLTrainingJob:
     """
     if isinstance(source, str) and "\n" in source:
         return job_from_document(parse_yaml(source, "the text"), "the text")
+    return job_from_document(read_yaml(source), str(source))
+
+
+def read_yaml(path: str | Path) -> Any:
+    """Return the one YAML document in a file; ConfigError when it cannot be read."""
     try:
-        text = Path(source).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
-        raise ConfigError(f"{source}: cannot be read: {reason}.") from error
-    return job_from_document(parse_yaml(text, str(source)), str(source))
+        raise ConfigError(f"{path}: cannot be read: {reason}.") from error
+    return parse_yaml(text, str(path))
 
 
 def parse_yaml(text: str, source: str) -> Any:
     """Return the one YAML document in `text`; `source` names it in the error."""
     try:
-        documents = [document for document in yaml.load_all(text, _Loader) if document is not None]  # noqa: S506 - safe
+        documents = [document for document in yaml.load_all(text, _Loader) if document is not None]
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ConfigError(f"{source}: is no valid YAML: {_yaml_problem(error)}.") from error
     if len(documents) != 1:
@@ -61,9 +66,15 @@ def parse_yaml(text: str, source: str) -> Any:
     return documents[0]
 
 
-def job_from_document(
-    document: Any, source: str = "the job", names: Mapping[str, str] | None = None
-) -> RLTrainingJob:
+def parse_value(text: str) -> Any:
+    """Return one value as YAML reads it: a number, true, null, a text, `[1, 2]` or `{a: 1}`."""
+    try:
+        return yaml.load(text, _Loader)  # noqa: S506 - safe
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ConfigError(f"{text!r} is no value: {_yaml_problem(error)}.") from error
+
+
+def job_from_document(document: Any, source: str = "the job", names: Mapping[str, str] | None = None) -> RLTrainingJob:
     """Validate a job document.
 
     Args:

@@ -32,7 +32,8 @@ class Gpu(DocumentModel):
         description="Resource that the device plugin offers, for example nvidia.com/mig-1g.5gb for a MIG slice.",
     )
     product: Text | None = Field(
-        None, description="GPU model to run on: the value of the node label <vendor>/gpu.product, as NVIDIA-A100-SXM4-80GB."
+        None,
+        description="GPU model to run on: the value of the node label <vendor>/gpu.product, as NVIDIA-A100-SXM4-80GB.",
     )
 
 
@@ -40,7 +41,8 @@ class Resources(DocumentModel):
     """CPU, memory and other resources of one pod, as Kubernetes writes them."""
 
     requests: dict[str, Quantity] = Field(
-        default_factory=dict, description="What the scheduler reserves for the pod, for example cpu: '2' and memory: 4Gi."
+        default_factory=dict,
+        description="What the scheduler reserves for the pod, for example cpu: '2' and memory: 4Gi.",
     )
     limits: dict[str, Quantity] = Field(default_factory=dict, description="What the pod may use at most.")
 
@@ -49,7 +51,9 @@ class Toleration(DocumentModel):
     """A node taint that the pod puts up with."""
 
     key: Text | None = Field(None, description="Taint key; none with operator Exists tolerates every taint.")
-    operator: Literal["Equal", "Exists"] = Field("Equal", description="How the taint's value is compared: Equal or Exists.")
+    operator: Literal["Equal", "Exists"] = Field(
+        "Equal", description="How the taint's value is compared: Equal or Exists."
+    )
     value: str | None = Field(None, description="Taint value, for operator Equal.")
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
         None, description="Taint effect that is tolerated; none means all of them."
@@ -63,7 +67,8 @@ class PodSettings(DocumentModel):
     """What the head and the pools have in common: resources and where the pods may run."""
 
     resources: Resources = Field(
-        default_factory=lambda: Resources(), description="CPU, memory and other resources of each pod; one CPU when none is named."
+        default_factory=lambda: Resources(),
+        description="CPU, memory and other resources of each pod; one CPU when none is named.",
     )
     gpu: Gpu | None = Field(None, description="GPUs of each pod; none for pods without GPUs.")
     node_selector: dict[str, str] = Field(
@@ -74,11 +79,13 @@ class PodSettings(DocumentModel):
         default_factory=dict, description="Kubernetes affinity of these pods, exactly as in a pod's specification."
     )
     priority_class_name: ObjectName | None = Field(None, description="PriorityClass of these pods.")
-    scheduler_name: Text | None = Field(None, description="Scheduler that places these pods; none means the cluster's own.")
+    scheduler_name: Text | None = Field(
+        None, description="Scheduler that places these pods; none means the cluster's own."
+    )
     template: FreeMapping = Field(
         default_factory=dict,
-        description="PodTemplateSpec that is merged over the generated pods: volumes, environment variables, annotations, "
-        "side cars. The container named 'reef' is the trainer.",
+        description="PodTemplateSpec that is merged over the generated pods: volumes, environment variables, "
+        "annotations, side cars. The container named 'reef' is the trainer.",
     )
 
     @model_validator(mode="after")
@@ -120,12 +127,13 @@ class NodePool(PodSettings):
     name: Name = Field(description="Name of the pool, unique in the job; part of its pods' names.")
     replicas: Count = Field(1, description="Pods of the pool; may be changed while the job runs.")
     min_replicas: Count | None = Field(
-        None, description="Training goes on while at least this many pods are ready; 1 when not given (0 for an empty pool)."
+        None,
+        description="Training goes on while at least this many pods are ready; 1 when not given (0 for an empty pool).",
     )
     rollout_workers: Count = Field(
         1,
-        description="Rollout workers for which each pod of the pool counts when config.num_rollout_workers is not given; "
-        "0 for a pool that only holds learners.",
+        description="Rollout workers for which each pod of the pool counts when config.num_rollout_workers is not "
+        "given; 0 for a pool that only holds learners.",
     )
 
     @model_validator(mode="after")

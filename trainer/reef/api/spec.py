@@ -45,7 +45,9 @@ def _unique_names(pools: list[NodePool]) -> list[NodePool]:
 class Environment(DocumentModel):
     """The environment that is learnt."""
 
-    name: Text = Field(description="Gymnasium id such as CartPole-v1, a registered name, or a class as package.module:Class.")
+    name: Text = Field(
+        description="Gymnasium id such as CartPole-v1, a registered name, or a class as package.module:Class."
+    )
     config: FreeMapping = Field(default_factory=dict, description="Passed to the environment as its configuration.")
 
 
@@ -56,7 +58,8 @@ class FaultTolerance(DocumentModel):
         3, description="How often a failed head is started again, each time from the newest valid checkpoint."
     )
     no_retry_exit_codes: Annotated[list[ExitCode], Field(max_length=64)] = Field(
-        default_factory=lambda: [2], description="Exit codes of the head that end the job at once; 2 means that the job is wrong."
+        default_factory=lambda: [2],
+        description="Exit codes of the head that end the job at once; 2 means that the job is wrong.",
     )
     termination_grace_period_seconds: PositiveSeconds = Field(
         60, description="Time that a stopped head has to write its checkpoint, in seconds."
@@ -66,7 +69,9 @@ class FaultTolerance(DocumentModel):
 class Cleanup(DocumentModel):
     """When the pods of a finished job are removed: workers first, so that GPUs come free."""
 
-    worker_delay_seconds: Seconds = Field(0, description="Seconds from the end of the training to the workers' removal.")
+    worker_delay_seconds: Seconds = Field(
+        0, description="Seconds from the end of the training to the workers' removal."
+    )
     head_delay_seconds: Seconds = Field(0, description="Seconds from the workers' removal to the head's.")
 
 
@@ -93,7 +98,8 @@ class JobSpec(DocumentModel):
     algorithm: Text = Field(description="Algorithm, for example PPO or DQN; `reef list` prints all.")
     environment: Environment = Field(description="The environment that is learnt.")
     config: FreeMapping = Field(
-        default_factory=dict, description="Settings of the algorithm; `reef describe ALGORITHM` prints them with their defaults."
+        default_factory=dict,
+        description="Settings of the algorithm; `reef describe ALGORITHM` prints them with their defaults.",
     )
     stop: Annotated[dict[str, Number], Field(min_length=1, max_length=64), AfterValidator(_known_keys)] = Field(
         description="Result fields and the values at which training ends, whichever is reached first, for example "
@@ -105,7 +111,9 @@ class JobSpec(DocumentModel):
     restore_from: Text | None = Field(
         None, description="Checkpoint (a path or a URI) from which training starts; none starts with a fresh policy."
     )
-    image: Text | None = Field(None, description="Container image of head and workers; none means the operator's default.")
+    image: Text | None = Field(
+        None, description="Container image of head and workers; none means the operator's default."
+    )
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
         None, description="When the image is pulled; none leaves it to Kubernetes."
     )
@@ -113,9 +121,12 @@ class JobSpec(DocumentModel):
         default_factory=list, description="Names of the Secrets with which the image is pulled."
     )
     runtime_env: FreeMapping = Field(
-        default_factory=dict, description="Ray's runtime environment for user code: working_dir, pip, env_vars, py_modules."
+        default_factory=dict,
+        description="Ray's runtime environment for user code: working_dir, pip, env_vars, py_modules.",
     )
-    head: Head = Field(default_factory=lambda: Head(), description="The head pod: Ray's head and the driver of the training.")
+    head: Head = Field(
+        default_factory=lambda: Head(), description="The head pod: Ray's head and the driver of the training."
+    )
     workers: Annotated[list[NodePool], Field(max_length=32), AfterValidator(_unique_names)] = Field(
         default_factory=list,
         description="Pools of worker pods; none trains in the head alone. Without config.num_rollout_workers there are "
@@ -128,7 +139,9 @@ class JobSpec(DocumentModel):
         default_factory=lambda: FaultTolerance(), description="What happens when the head fails."
     )
     tune: Tune | None = Field(None, description="A sweep over settings; none trains once.")
-    suspend: bool = Field(False, description="Whether the job holds still: a checkpoint is written and all pods are removed.")
+    suspend: bool = Field(
+        False, description="Whether the job holds still: a checkpoint is written and all pods are removed."
+    )
     active_deadline_seconds: PositiveSeconds | None = Field(
         None, description="Seconds after which an unfinished job fails; none means no limit."
     )

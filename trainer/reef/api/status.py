@@ -73,7 +73,9 @@ class TrialStatus(StatusModel):
     """The best trial of a sweep."""
 
     name: str = Field(description="Name of the trial.")
-    config: dict[str, object] = Field(default_factory=dict, description="The settings that varied, with this trial's values.")
+    config: dict[str, object] = Field(
+        default_factory=dict, description="The settings that varied, with this trial's values."
+    )
     metric: float | None = Field(None, description="Its best value of the sweep's metric.")
     checkpoint: str | None = Field(None, description="Its checkpoint.")
 

@@ -13,7 +13,9 @@ class VolumeClaim(DocumentModel):
     """An existing PersistentVolumeClaim in the job's namespace."""
 
     claim_name: ObjectName = Field(description="Name of the PersistentVolumeClaim.")
-    sub_path: Text | None = Field(None, description="Folder inside the volume; none means a folder with the job's name.")
+    sub_path: Text | None = Field(
+        None, description="Folder inside the volume; none means a folder with the job's name."
+    )
 
 
 class SecretReference(DocumentModel):

@@ -19,7 +19,9 @@ class Parameter(DocumentModel):
         json_schema_extra={
             "x-kubernetes-validations": [
                 {
-                    "rule": "[" + ", ".join(f"has(self.{kind})" for kind in _KINDS) + "].filter(given, given).size() == 1",
+                    "rule": "["
+                    + ", ".join(f"has(self.{kind})" for kind in _KINDS)
+                    + "].filter(given, given).size() == 1",
                     "message": "give exactly one of " + ", ".join(_KINDS),
                 }
             ]
@@ -48,7 +50,9 @@ class Parameter(DocumentModel):
 class Scheduler(DocumentModel):
     """Which trials are ended early."""
 
-    kind: Literal["fifo", "asha"] = Field("fifo", description="fifo runs every trial to its end; asha ends the weak ones.")
+    kind: Literal["fifo", "asha"] = Field(
+        "fifo", description="fifo runs every trial to its end; asha ends the weak ones."
+    )
     grace_period: PositiveCount = Field(1, description="Iterations that every trial gets before asha may end it.")
     reduction_factor: Annotated[int, Field(ge=2, le=100)] = Field(
         4, description="At each rung asha keeps one trial in this many."

@@ -1,0 +1,85 @@
+"""`reef describe [ALGORITHM]`: every setting with its type, default and meaning."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from reef.config import AlgorithmConfig
+    from reef.config.describe import SettingInfo
+
+
+def add_parser(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], verbosity: argparse.ArgumentParser
+) -> None:
+    """Add the command to the command line."""
+    parser = commands.add_parser("describe", parents=[verbosity], help="print all settings of an algorithm")
+    parser.add_argument("algorithm", nargs="?", help="algorithm; without it, the settings that all of them share")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON")
+    form.add_argument(
+        "--markdown", action="store_true", help="print the whole job reference: document and all algorithms"
+    )
+    parser.set_defaults(action=_command)
+
+
+def _command(args: argparse.Namespace) -> int:
+    if args.markdown:
+        from reef.cli.reference import job_reference
+
+        print(job_reference())
+        return 0
+    from reef.config.describe import settings_of
+
+    settings = settings_of(config_class_of(args.algorithm))
+    print(
+        json.dumps([asdict(info) for info in settings], indent=2, default=str)
+        if args.json
+        else "\n".join(_text(settings))
+    )
+    return 0
+
+
+def config_class_of(algorithm: str | None) -> type[AlgorithmConfig]:
+    """Return the settings of an algorithm, or those that all share."""
+    from reef.algorithms.registry import config_class
+    from reef.config import AlgorithmConfig
+
+    return config_class(algorithm) if algorithm else AlgorithmConfig
+
+
+def in_groups(settings: Iterable[SettingInfo]) -> Iterator[tuple[str, list[SettingInfo]]]:
+    """Yield each group of settings with its name, in the order of the groups' first setting."""
+    order: dict[str, list[SettingInfo]] = {}
+    for info in settings:
+        order.setdefault(info.group, []).append(info)
+    yield from order.items()
+
+
+def limits_of(info: SettingInfo) -> str:
+    """Return what a setting may be, beyond its type."""
+    parts = []
+    if info.choices:
+        parts.append("one of " + ", ".join(map(repr, info.choices)))
+    if info.minimum is not None:
+        parts.append(f"at least {info.minimum:g}")
+    if info.maximum is not None:
+        parts.append(f"at most {info.maximum:g}")
+    if info.available is not True:
+        parts.append(info.available or "not available yet")
+    return "; ".join(parts)
+
+
+def _text(settings: Iterable[SettingInfo]) -> Iterator[str]:
+    for group, members in in_groups(settings):
+        yield f"\n{group.replace('_', ' ').upper()}"
+        for info in members:
+            yield f"  {info.name}: {info.type} = {json.dumps(info.default, default=str)}"
+            limits = limits_of(info)
+            meaning = f"{info.doc} ({limits})" if limits else info.doc
+            yield textwrap.fill(meaning, width=100, initial_indent="      ", subsequent_indent="      ")

@@ -1,0 +1,221 @@
+"""`reef evaluate CHECKPOINT`: runs the learnt policy and says how well it does."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from reef.cli.train import json_mapping
+from reef.errors import ConfigError, EnvironmentError, StorageError
+
+if TYPE_CHECKING:
+    from reef.config import AlgorithmConfig
+    from reef.run.algorithm import Algorithm
+
+DEFAULT_STEPS = 10_000
+
+
+@dataclass
+class Episode:
+    """One episode as it was played."""
+
+    number: int
+    reward: float = 0.0
+    length: int = 0
+    complete: bool = False  # False: the step limit cut it
+    steps: list[dict[str, Any]] = field(default_factory=list)  # filled only when somebody wants to keep them
+
+
+def add_parser(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], verbosity: argparse.ArgumentParser
+) -> None:
+    """Add the command to the command line."""
+    parser = commands.add_parser(
+        "evaluate",
+        aliases=["rollout"],
+        parents=[verbosity],
+        help="run the policy of a checkpoint and report its rewards",
+    )
+    parser.add_argument("checkpoint", nargs="?", help="folder of a checkpoint; without it, an untrained policy")
+    parser.add_argument("--algo", "--run", "-a", "-r", metavar="NAME", help="algorithm, where no checkpoint names it")
+    parser.add_argument("--env", "-e", metavar="ID", help="another environment than the checkpoint's")
+    parser.add_argument("--config", "-c", type=json_mapping, default={}, metavar="JSON", help="settings to change")
+    parser.add_argument("--episodes", type=_count, default=0, metavar="N", help="stop after N episodes (0: no limit)")
+    parser.add_argument(
+        "--steps",
+        type=_count,
+        metavar="N",
+        help=f"stop after N steps (0: no limit); {DEFAULT_STEPS} when --episodes is not given",
+    )
+    parser.add_argument("--render", action="store_true", help="show the environment")
+    parser.add_argument("--video-dir", metavar="DIR", help="record every episode as a video (needs moviepy)")
+    parser.add_argument("--out", metavar="FILE", help="write every episode as a line of JSON")
+    parser.add_argument("--save-info", action="store_true", help="with --out, also the environment's infos")
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON, and nothing else")
+    parser.set_defaults(action=_command)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, 0 or more")
+    return int(text)
+
+
+def _command(args: argparse.Namespace) -> int:
+    if args.render and args.video_dir:
+        raise ConfigError("--render and --video-dir exclude each other: an environment renders in one way.")
+    if args.video_dir:
+        _check_video(Path(args.video_dir))
+    with ExitStack() as stack:
+        out = stack.enter_context(_opened(args.out)) if args.out else None
+        algorithm = stack.enter_context(_algorithm(args))
+        settings = algorithm.config.evaluation_settings()
+        env = _environment(settings, args)
+        stack.callback(env.close)
+        finished: list[Episode] = []
+        for episode in _episodes(algorithm, env, settings, args):
+            finished.append(episode)
+            _report(episode, args, out)
+            episode.steps.clear()
+    _summarize(finished, as_json=args.json)
+    return 0
+
+
+def _opened(path: str) -> TextIO:
+    try:
+        return open(path, "w", encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f"--out {path}: cannot be written: {error.strerror}.") from error
+
+
+def _check_video(folder: Path) -> None:
+    if find_spec("moviepy") is None:
+        raise ConfigError("--video-dir needs moviepy to write mp4 files: pip install moviepy.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"--video-dir {folder}: cannot be written: {error.strerror}.") from error
+
+
+def _algorithm(args: argparse.Namespace) -> Algorithm:
+    """Build the algorithm in this process alone, whatever workers and GPUs it was trained with."""
+    from reef.algorithms.registry import config_class
+    from reef.run.checkpoint import find_checkpoint, read_checkpoint
+
+    state, stored = None, {}
+    if args.checkpoint:
+        state, metadata = read_checkpoint(find_checkpoint(args.checkpoint))
+        name, stored = metadata["algorithm"], metadata["config"]
+        if args.algo and config_class(args.algo) is not config_class(name):
+            raise ConfigError(f"--algo {args.algo}: the checkpoint is of {name}. Leave --algo out.")
+    elif not (args.algo and args.env):
+        raise ConfigError("give a checkpoint, or --algo and --env for an untrained policy.")
+    else:
+        name = args.algo
+    config = config_class(name).from_dict(stored).update_from_dict(args.config)
+    config.update_from_dict({"num_rollout_workers": 0, "num_learner_workers": 0, "num_gpus": 0})
+    if args.env:
+        config.environment(args.env)
+    algorithm = config.build()
+    if state is not None:
+        algorithm.set_state(state)
+    return algorithm
+
+
+def _environment(settings: AlgorithmConfig, args: argparse.Namespace) -> Any:
+    from reef.envs.make import EnvContext, make_env
+
+    mode = "human" if args.render else "rgb_array" if args.video_dir else None
+    env = make_env(settings, EnvContext(settings.env_config), render_mode=mode)
+    if not args.video_dir:
+        return env
+    from gymnasium.wrappers import RecordVideo
+
+    return RecordVideo(env, args.video_dir, episode_trigger=lambda number: True)
+
+
+def _episodes(algorithm: Algorithm, env: Any, settings: AlgorithmConfig, args: argparse.Namespace) -> Iterator[Episode]:
+    limit = args.steps if args.steps is not None else 0 if args.episodes else DEFAULT_STEPS
+    number = steps = 0
+    while (not args.episodes or number < args.episodes) and (not limit or steps < limit):
+        number += 1
+        seed = settings.seed if number == 1 else None
+        episode = _play(algorithm, env, settings, Episode(number), seed, limit - steps if limit else None, args)
+        steps += episode.length
+        yield episode
+
+
+def _play(
+    algorithm: Algorithm,
+    env: Any,
+    settings: AlgorithmConfig,
+    episode: Episode,
+    seed: int | None,
+    limit: int | None,
+    args: argparse.Namespace,
+) -> Episode:
+    obs, _ = _guarded(episode, env.reset, seed=seed)
+    while not episode.complete and (limit is None or episode.length < limit):
+        action = algorithm.compute_single_action(obs, explore=settings.explore)
+        next_obs, reward, terminated, truncated, info = _guarded(episode, env.step, action)
+        episode.reward += float(reward)
+        episode.length += 1
+        episode.complete = bool(terminated or truncated) or episode.length == settings.horizon
+        if args.out:
+            step = {"obs": obs, "action": action, "next_obs": next_obs, "reward": float(reward)}
+            step |= {"terminated": bool(terminated), "truncated": bool(truncated)}
+            episode.steps.append(step | ({"info": info} if args.save_info else {}))
+        obs = next_obs
+    return episode
+
+
+def _guarded(episode: Episode, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call the environment; what it raises becomes a message that says where."""
+    try:
+        return call(*args, **kwargs)
+    except Exception as error:
+        where = f"episode {episode.number} after {episode.length} steps"
+        raise EnvironmentError(f"the environment failed in {where}: {type(error).__name__}: {error}") from error
+
+
+def _report(episode: Episode, args: argparse.Namespace, out: TextIO | None) -> None:
+    if not args.json:
+        cut = "" if episode.complete else ", cut by the step limit"
+        print(f"Episode #{episode.number}: reward: {episode.reward:g} ({episode.length} steps{cut})")
+    if out:
+        out.write(json.dumps(vars(episode), default=_plain) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    """Return a NumPy value as JSON can say it; what has no such form (an info may hold anything) as its text."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+def _summarize(episodes: list[Episode], *, as_json: bool) -> None:
+    complete = [episode for episode in episodes if episode.complete]
+    rewards = [episode.reward for episode in complete]
+    count = len(complete)
+    mean = sum(rewards) / count if count else None
+    length = sum(episode.length for episode in complete) / count if count else None
+    if as_json:
+        summary = {
+            "episodes": count,
+            "steps": sum(episode.length for episode in episodes),
+            "episode_reward_mean": mean,
+            "episode_reward_min": min(rewards, default=None),
+            "episode_reward_max": max(rewards, default=None),
+            "episode_len_mean": length,
+            "episode_rewards": rewards,
+        }
+        print(json.dumps(summary))
+    elif count:
+        spread = f"{min(rewards):g} to {max(rewards):g}"
+        print(f"{count} complete episodes: mean reward {mean:g} ({spread}), mean length {length:g}")
+    else:
+        print("No episode was complete: raise --steps.")

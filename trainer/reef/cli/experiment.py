@@ -1,0 +1,153 @@
+"""From a job document to a training in this process: settings, resources, and what only Kubernetes does."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reef.errors import CheckpointError, ConfigError, StorageError
+
+if TYPE_CHECKING:
+    from reef.api import RLTrainingJob
+    from reef.api.pods import PodSettings
+    from reef.config import AlgorithmConfig
+
+DEFAULT_STORAGE_PATH = "~/reef_results"
+_LOG_LEVELS = ("", "INFO", "DEBUG")
+_POD_FIELDS = ("node_selector", "tolerations", "affinity", "priority_class_name", "scheduler_name", "template")
+_SPEC_FIELDS = (
+    "image",
+    "image_pull_policy",
+    "image_pull_secrets",
+    "runtime_env",
+    "fault_tolerance",
+    "suspend",
+    "active_deadline_seconds",
+    "pre_running_deadline_seconds",
+    "ttl_seconds_after_finished",
+    "cleanup",
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a person decides for this run and not in the job document."""
+
+    storage_path: Path
+    resume: bool = False
+    metrics_port: int | None = None
+    verbosity: int = 0
+
+
+def run_job(job: RLTrainingJob, options: Options, *, stop: Mapping[str, float] | None = None) -> int:
+    """Train a job in this process and return the exit code; `stop` takes the place of the job's own conditions."""
+    if job.spec.tune:
+        raise ConfigError("spec.tune: sweeps are not available yet. Remove it, or start one job per combination.")
+    config = config_of(job)
+    if options.verbosity:
+        config.log_level = _LOG_LEVELS[min(options.verbosity, 2)]
+    check_environment(config)
+    _check_restore(job.spec.restore_from)
+    _check_storage(options.storage_path)
+    notice = kubernetes_notice(job)
+    if notice:
+        print(notice)
+    return _train(job, config, options, dict(job.spec.stop if stop is None else stop))
+
+
+def _train(job: RLTrainingJob, config: AlgorithmConfig, options: Options, stop: dict[str, float]) -> int:
+    from reef.run.experiment import CheckpointSettings, run_experiment
+
+    checkpoint = job.spec.checkpoint
+    result = run_experiment(
+        config,
+        stop=stop,
+        checkpoint=CheckpointSettings(
+            frequency=checkpoint.frequency,
+            at_end=checkpoint.at_end,
+            keep=checkpoint.keep or None,
+            score_attribute=checkpoint.score_attribute,
+        ),
+        name=job.metadata.name,
+        storage_path=options.storage_path,
+        resume=options.resume,
+        restore_from=job.spec.restore_from,
+        metrics_port=options.metrics_port,
+    )
+    print(f"\nResults         {result.folder}")
+    if result.picture:
+        print(f"Learning curve  {result.picture}")
+    if result.checkpoint:
+        print(f"Checkpoint      {result.checkpoint}")
+        print(f"\nSee what it learnt:\n  reef evaluate {shlex.quote(str(result.checkpoint))} --episodes 10")
+    else:
+        print("Checkpoint      none was written: checkpoint.atEnd is false and checkpoint.frequency was not reached")
+    return result.exit_code
+
+
+def config_of(job: RLTrainingJob) -> AlgorithmConfig:
+    """Return the checked settings of a job's algorithm.
+
+    Raises:
+        ConfigError: the algorithm is unknown, or settings are unknown, wrong or contradict each other.
+    """
+    from reef.algorithms.registry import config_class
+    from reef.config.aliases import RENAMED
+
+    spec = job.spec
+    for key, field in (("env", "name"), ("env_config", "config")):
+        if key in spec.config:
+            raise ConfigError(f"spec.config.{key}: belongs to spec.environment.{field}. Move it there.")
+    config = config_class(spec.algorithm).from_dict(spec.config)
+    spellings = {"num_rollout_workers", *(old for old, new in RENAMED.items() if new == "num_rollout_workers")}
+    if not spellings & spec.config.keys():
+        config.num_rollout_workers = spec.num_rollout_workers
+    return config.environment(spec.environment.name, env_config=dict(spec.environment.config)).validate()
+
+
+def check_environment(config: AlgorithmConfig) -> None:
+    """Make the environment once, so that a wrong name or a missing package is said before anything is written."""
+    from reef.envs.make import EnvContext, make_env
+
+    make_env(config, EnvContext(config.env_config)).close()
+
+
+def kubernetes_notice(job: RLTrainingJob) -> str:
+    """Say in one sentence which given fields have no effect outside a cluster; "" when there is none."""
+    fields = list(_kubernetes_fields(job))
+    return f"Only Kubernetes acts on these, they have no effect here: {', '.join(fields)}." if fields else ""
+
+
+def _kubernetes_fields(job: RLTrainingJob) -> Iterator[str]:
+    spec = job.spec
+    for field in _SPEC_FIELDS:
+        if field in spec.model_fields_set:
+            yield _alias(spec, field)
+    if spec.checkpoint.storage:
+        yield "checkpoint.storage"
+    pods: list[tuple[str, PodSettings]] = [("head", spec.head)]
+    pods += [(f"workers[{index}]", pool) for index, pool in enumerate(spec.workers)]
+    for place, pod in pods:
+        for field in (*_POD_FIELDS, "min_replicas"):
+            if field in pod.model_fields_set:
+                yield f"{place}.{_alias(pod, field)}"
+
+
+def _alias(model: Any, field: str) -> str:
+    return type(model).model_fields[field].alias or field
+
+
+def _check_restore(path: str | None) -> None:
+    if path and "://" not in path and not Path(path).exists():
+        raise CheckpointError(f"checkpoint {path!r} does not exist. Give the folder of a checkpoint.")
+
+
+def _check_storage(path: Path) -> None:
+    existing = next(folder for folder in (path, *path.parents) if folder.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        reason = "is no folder" if not existing.is_dir() else "cannot be written"
+        raise StorageError(f"results cannot be kept in {path}: {existing} {reason}. Give another --storage-path.")

@@ -1,0 +1,80 @@
+"""`reef COMMAND ...`: reads the command line, runs one command, and turns errors into one message and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from typing import TextIO
+
+import reef
+from reef.cli import catalog, describe, evaluate, run, schema, train, validate
+from reef.errors import EXIT_INTERRUPTED, ReefError
+
+COMMANDS = (run, train, evaluate, validate, describe, catalog, schema)
+LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
+
+
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        print(f"reef {reef.__version__}")
+        parser.exit()
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
+    parser = argparse.ArgumentParser(prog="reef", description=reef.__doc__)
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
+    verbosity = argparse.ArgumentParser(add_help=False)
+    verbosity.add_argument(
+        "-v", "--verbose", action="count", default=0, help="say more: -v is INFO, -vv is DEBUG and tracebacks of errors"
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        command.add_parser(commands, verbosity)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command in `argv` (default: the process' arguments) and return its exit code."""
+    try:
+        args = build_parser().parse_args(argv)
+    except SystemExit as stop:  # argparse has said everything, so that the code is left
+        return stop.code if isinstance(stop.code, int) else 2
+    logging.basicConfig(level=LEVELS[min(args.verbose, 2)], format="%(levelname)s %(name)s: %(message)s")
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        return _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
+    try:
+        code: int = args.action(args)
+    except ReefError as error:
+        if args.verbose > 1:
+            traceback.print_exc()
+        print(f"reef {args.command}: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print(f"reef {args.command}: stopped by Ctrl-C", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    return code
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Show a warning as a sentence: the line of our code that noticed it tells a person nothing."""
+    print(f"reef: warning: {message}", file=file or sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

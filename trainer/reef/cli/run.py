@@ -1,0 +1,65 @@
+"""`reef run FILE`: trains a job document in this process."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from reef.cli.experiment import DEFAULT_STORAGE_PATH, Options, run_job
+from reef.cli.overrides import apply_overrides
+
+
+def add_parser(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], verbosity: argparse.ArgumentParser
+) -> None:
+    """Add the command to the command line."""
+    parser = commands.add_parser("run", parents=[verbosity], help="train a job document (RLTrainingJob, YAML) here")
+    parser.add_argument("file", help="the job document")
+    add_override(parser)
+    add_options(parser)
+    parser.set_defaults(action=_command)
+
+
+def add_override(parser: argparse.ArgumentParser) -> None:
+    """Add `--set`."""
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="overrides",
+        metavar="PATH=VALUE",
+        help="change the document first: config.lr=0.001, stop.training_iteration=5 (may be given several times)",
+    )
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what a person decides for one run: where results go, resuming, metrics."""
+    parser.add_argument(
+        "--storage-path",
+        "--local-dir",
+        default=DEFAULT_STORAGE_PATH,
+        metavar="DIR",
+        help="where results go (%(default)s)",
+    )
+    parser.add_argument("--resume", action="store_true", help="go on from the newest checkpoint of the earlier run")
+    parser.add_argument(
+        "--metrics-port", type=int, metavar="N", help="serve Prometheus metrics, /progress and /healthz"
+    )
+
+
+def options_of(args: argparse.Namespace) -> Options:
+    """Return what `add_options` read."""
+    path = Path(args.storage_path).expanduser().resolve()
+    return Options(path, resume=args.resume, metrics_port=args.metrics_port, verbosity=args.verbose)
+
+
+def run_file(args: argparse.Namespace, path: str) -> int:
+    """Train the job document at `path`."""
+    from reef.api.loading import job_from_document, read_yaml
+
+    job = job_from_document(apply_overrides(read_yaml(path), args.overrides), path)
+    return run_job(job, options_of(args))
+
+
+def _command(args: argparse.Namespace) -> int:
+    return run_file(args, args.file)

@@ -1,0 +1,143 @@
+"""`reef train --algo PPO --env CartPole-v1 ...`: a training from flags, and `reef train file PATH`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from reef.cli.experiment import run_job
+from reef.cli.run import add_options, add_override, options_of, run_file
+from reef.errors import ConfigError
+
+NOT_YET = (
+    "--upload-dir", "--num-samples", "--resources-per-trial", "--scheduler", "--scheduler-config", "--max-failures",
+    "--export-formats", "--sync-on-checkpoint", "--eager", "--trace", "--config-file", "-f", "--ray-address",
+    "--ray-num-cpus", "--ray-num-gpus", "--ray-object-store-memory", "--ray-num-nodes", "--ray-ui", "--no-ray-ui",
+    "--local-mode", "--wandb-key", "--wandb-project", "--wandb-run-name",
+)  # fmt: skip
+FLAG_OF = {  # where a person wrote what the job document calls by this path
+    "spec.algorithm": "--algo",
+    "spec.environment.name": "--env",
+    "spec.config": "--config",
+    "spec.stop": "--stop",
+    "spec.checkpoint.frequency": "--checkpoint-freq",
+    "spec.checkpoint.keep": "--keep-checkpoints-num",
+    "spec.checkpoint.scoreAttribute": "--checkpoint-score-attr",
+    "spec.restoreFrom": "--restore",
+    "metadata.name": "--experiment-name",
+}
+
+
+class _NotYet(argparse.Action):
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        parser.error(f"{option_string} is not available yet")
+
+
+def add_parser(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], verbosity: argparse.ArgumentParser
+) -> None:
+    """Add the command to the command line."""
+    parser = commands.add_parser("train", parents=[verbosity], help="train from flags, or `train file PATH`")
+    parser.add_argument("--algo", "--run", "-a", "-r", metavar="NAME", help="algorithm, see `reef list`")
+    parser.add_argument("--env", "-e", metavar="ID", help="Gymnasium id, or package.module:Class")
+    parser.add_argument(
+        "--config", "-c", type=json_mapping, default={}, metavar="JSON", help="settings of the algorithm"
+    )
+    parser.add_argument(
+        "--stop",
+        "-s",
+        type=json_mapping,
+        metavar="JSON",
+        help="result fields and values that end training; default never",
+    )
+    parser.add_argument(
+        "--checkpoint-freq", type=int, default=0, metavar="N", help="iterations between checkpoints (0: none)"
+    )
+    parser.add_argument(
+        "--checkpoint-at-end",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="a checkpoint when training ends",
+    )
+    parser.add_argument(
+        "--keep-checkpoints-num", type=int, default=0, metavar="N", help="checkpoints to keep (default all)"
+    )
+    parser.add_argument(
+        "--checkpoint-score-attr",
+        default="training_iteration",
+        metavar="FIELD",
+        help="result field that ranks checkpoints; 'min-' in front: the smallest is best (%(default)s)",
+    )
+    parser.add_argument("--experiment-name", "-n", metavar="NAME", help="name of the results' folder")
+    parser.add_argument("--restore", metavar="CHECKPOINT", help="start from this checkpoint")
+    parser.add_argument("--framework", help="torch")
+    parser.add_argument(
+        "--torch", action="store_const", const="torch", dest="framework", help="same as --framework torch"
+    )
+    add_options(parser)
+    parser.add_argument(*NOT_YET, action=_NotYet, nargs="?", help="not available yet")
+    parser.set_defaults(action=_train_flags, parser=parser)
+    kinds = parser.add_subparsers(metavar="file", title="from a file")
+    file = kinds.add_parser("file", parents=[verbosity], help="train the job document at PATH")
+    file.add_argument("path", metavar="PATH", help="a job document (RLTrainingJob, YAML)")
+    add_override(file)
+    add_options(file)
+    file.set_defaults(action=_train_file)
+
+
+def json_mapping(text: str) -> dict[str, Any]:
+    """Read a flag's value as a JSON object; argparse says so when it is none."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is no JSON object, expected {{...}}")
+    return value
+
+
+def _train_file(args: argparse.Namespace) -> int:
+    return run_file(args, args.path)
+
+
+def _train_flags(args: argparse.Namespace) -> int:
+    from reef.api.loading import job_from_document
+
+    missing = [flag for flag, value in (("--algo", args.algo), ("--env", args.env)) if not value]
+    if missing:
+        args.parser.error(f"the following arguments are required: {', '.join(missing)}")
+    if args.framework and args.config.get("framework", args.framework) != args.framework:
+        raise ConfigError(
+            f"--framework {args.framework}: --config says {args.config['framework']!r}. Give one of them."
+        )
+    job = job_from_document(_document(args), "the command line", FLAG_OF)
+    return run_job(job, options_of(args), stop=args.stop or {})
+
+
+def _document(args: argparse.Namespace) -> dict[str, Any]:
+    name = args.experiment_name or re.sub(r"[^a-z0-9]+", "-", f"{args.algo}-{args.env}".lower()).strip("-")[:52]
+    config = dict(args.config)
+    environment = {"name": args.env, "config": config.pop("env_config", {})}
+    spec = {
+        "algorithm": args.algo,
+        "environment": environment,
+        "config": config | ({"framework": args.framework} if args.framework else {}),
+        # A job document must say when it ends; a training from flags may go on until Ctrl-C (run_job gets {}).
+        "stop": {"training_iteration": 1} if args.stop is None else args.stop,
+        "checkpoint": {
+            "frequency": args.checkpoint_freq,
+            "atEnd": args.checkpoint_at_end,
+            "keep": args.keep_checkpoints_num,
+            "scoreAttribute": args.checkpoint_score_attr,
+        },
+    } | ({"restoreFrom": args.restore} if args.restore else {})
+    return {"apiVersion": "reef.dev/v1", "kind": "RLTrainingJob", "metadata": {"name": name}, "spec": spec}
