@@ -9,14 +9,14 @@ An algorithm declares its own like this (no decorator; `default` gives an inheri
         model: ModelConfig = default({"vf_share_layers": False})
         lambda_: float = setting(1.0, "Decay of the advantage estimate.", minimum=0.0, maximum=1.0)
 
-        def problems(self) -> Iterator[str]:
-            yield from super().problems()
+        def contradictions(self) -> Iterator[str]:  # asked only when every value is fine by itself
+            yield from super().contradictions()
             yield from self.batch_size_problems()
 """
 
 from reef.config.algorithm_config import AlgorithmConfig
+from reef.config.declaration import default, setting
 from reef.config.model import ModelConfig
-from reef.config.settings import default, setting
 from reef.schedules import Scheduled
 
 __all__ = ["AlgorithmConfig", "ModelConfig", "Scheduled", "default", "setting"]

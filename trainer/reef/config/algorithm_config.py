@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -25,13 +24,10 @@ from reef.config.groups.resources import PythonEnvironmentSettings, ResourceSett
 from reef.config.groups.rollouts import ExplorationSettings, RolloutSettings
 from reef.config.groups.training import TrainingSettings
 from reef.config.loading import load
-from reef.config.settings import Settings, by_key
-from reef.errors import ConfigError, nearest
+from reef.errors import ConfigError
 
 if TYPE_CHECKING:
     from reef.run.algorithm import Algorithm
-
-OPTIMIZER_ARGUMENTS = ("betas", "eps", "weight_decay", "amsgrad")
 
 
 class AlgorithmConfig(
@@ -58,7 +54,9 @@ class AlgorithmConfig(
     label: ClassVar[str] = "AlgorithmConfig"
     algorithm: ClassVar[str] = ""  # its name in documents, for example "PPO"
     algorithm_class: ClassVar[str] = ""  # "package.module:Class"
-    policy_class: ClassVar[str] = ""  # "package.module:Class" of its network, called with (config, observation_space, action_space)
+    policy_class: ClassVar[str] = (
+        ""  # "package.module:Class" of its network, called with (config, observation_space, action_space)
+    )
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -75,27 +73,20 @@ class AlgorithmConfig(
 
     def update_from_dict(self, settings: Mapping[str, Any]) -> Self:
         """Set many settings at once, by key; older spellings are translated."""
-        return self._assign(translate(settings))
+        translated = translate(settings)
+        if isinstance(translated.get("evaluation_config"), Mapping):
+            translated["evaluation_config"] = translate(translated["evaluation_config"])
+        return self.assign(translated)
 
     @classmethod
-    def overrides(cls, **settings: Any) -> dict[str, Any]:  # noqa: ANN401
+    def overrides(cls, **settings: Any) -> dict[str, Any]:
         """Check the keys and return the settings as a mapping, for `evaluation_config`."""
-        problems = cls.unknown(settings)
-        if problems:
-            raise ConfigError("\n".join(problems))
+        cls.check_keys(settings)
         return settings
 
-    def set_path(self, path: str, value: Any) -> Self:  # noqa: ANN401
-        """Set one setting by its dotted path, such as "model.fcnet_hiddens" or "env_config.length"."""
-        key, _, rest = path.partition(".")
-        (key, current), *_ = translate({key: None}).items() or ((key, None),)
-        if not rest:
-            return self.update_from_dict({path: value})
-        problems = self.unknown([key])
-        if problems:
-            raise ConfigError("\n".join(problems))
-        current = getattr(self, by_key(type(self))[key].name)
-        return self.update_from_dict({key: _nested(current, rest.split("."), value, path)})
+    def set_path(self, path: str, value: Any) -> Self:
+        """Set one setting by its dotted path, such as "lr", "model.fcnet_hiddens" or "env_config.length"."""
+        return super().set_path(path, value) if "." in path else self.update_from_dict({path: value})
 
     @property
     def total_train_batch_size(self) -> int:
@@ -114,9 +105,9 @@ class AlgorithmConfig(
         return max(length + takes_one_more, 1)
 
     def batch_size_problems(self) -> Iterator[str]:
-        """Say where fragments cannot make up the train batch within 10 %. For algorithms that train on whole samples."""
+        """Say where whole fragments miss the train batch by over 10 %; for algorithms that train on all they sample."""
         length, total = self.rollout_fragment_length, self.total_train_batch_size
-        if not isinstance(length, int) or length < 1:
+        if length == "auto":
             return
         workers = max(self.num_rollout_workers, 1)
         step = length * workers * self.num_envs_per_worker
@@ -131,41 +122,17 @@ class AlgorithmConfig(
 
     def evaluation_settings(self) -> Self:
         """The settings of evaluation workers: `evaluation_config` on top, no exploration unless that asks for it."""
-        settings = self.copy()
-        changed = {"explore": False, **translate(self.evaluation_config)}
-        if isinstance(changed.get("env_config"), Mapping):
+        changed: dict[str, Any] = {
+            "explore": False,
+            "num_rollout_workers": self.evaluation_num_workers,
+            "sample_timeout_s": self.evaluation_sample_timeout_s,
+            "evaluation_config": {},
+            "in_evaluation": True,
+            **self.evaluation_config,
+        }
+        if "env_config" in changed:
             changed["env_config"] = {**self.env_config, **changed["env_config"]}
-        settings._assign(
-            {
-                "num_rollout_workers": self.evaluation_num_workers,
-                "sample_timeout_s": self.evaluation_sample_timeout_s,
-                "in_evaluation": True,
-                **changed,
-            }
-        )
-        return settings
-
-    def problems(self) -> Iterator[str]:
-        """Say what is wrong; subclasses add their own contradictions."""
-        wrong = list(super().problems())
-        yield from wrong
-        if not wrong:  # contradictions between values that are not even well formed would only confuse
-            yield from self._contradictions()
-
-    def _contradictions(self) -> Iterator[str]:
-        if self.ignore_worker_failures and self.recreate_failed_workers:
-            yield (
-                "ignore_worker_failures=True, recreate_failed_workers=True: they exclude each other. Keep "
-                "recreate_failed_workers to replace failed workers, ignore_worker_failures to go on without them."
-            )
-        if self.evaluation_duration == "auto" and not self.evaluation_parallel_to_training:
-            yield (
-                "evaluation_duration='auto': needs evaluation_parallel_to_training=True. Give a number of "
-                f"{self.evaluation_duration_unit} instead."
-            )
-        for key in self.optimizer.keys() - set(OPTIMIZER_ARGUMENTS):
-            options = ", ".join(OPTIMIZER_ARGUMENTS)
-            yield f"optimizer.{key}: expected one of {options}.{nearest(key, OPTIMIZER_ARGUMENTS)}"
+        return self.copy().assign(changed)
 
     def validate(self) -> Self:
         """Check everything.
@@ -180,21 +147,11 @@ class AlgorithmConfig(
             raise ConfigError(f"{count} in the settings of {self.label}:\n{lines}")
         return self
 
-    def build(self, env: Any = None) -> Algorithm:  # noqa: ANN401
+    def build(self, env: Any = None) -> Algorithm:
         """Check a copy of these settings, freeze it and make the algorithm with it."""
         config = self.copy() if env is None else self.copy().environment(env)
         config.validate().freeze()
         if not self.algorithm_class:
-            raise ConfigError("AlgorithmConfig names no algorithm. Use the configuration of one, for example PPOConfig.")
+            raise ConfigError(f"{self.label} names no algorithm. Use the configuration of one, such as PPOConfig.")
         algorithm: Algorithm = load(self.algorithm_class, "algorithm")(config)
         return algorithm
-
-
-def _nested(current: Any, keys: list[str], value: Any, path: str) -> dict[str, Any]:  # noqa: ANN401
-    """Return `current`, a mapping or nested settings, as a mapping with one inner value changed."""
-    if not isinstance(current, Mapping | Settings):
-        raise ConfigError(f"{path!r}: {path.split('.')[0]} has no inner settings.")
-    key, *rest = keys
-    inner = current.to_dict() if isinstance(current, Settings) else copy.deepcopy(dict(current))
-    inner[key] = _nested(inner.get(key, {}), rest, value, path) if rest else value
-    return inner

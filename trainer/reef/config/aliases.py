@@ -9,6 +9,7 @@ from typing import Any
 from reef.errors import ConfigError
 
 RENAMED = {
+    "learning_rate": "lr",
     "lambda": "lambda_",
     "input": "input_",
     "lr_schedule": "lr",
@@ -61,7 +62,8 @@ def translate(settings: Mapping[str, Any]) -> dict[str, Any]:
     renamed = {old: new for old, new in RENAMED.items() if old in settings}
     clashes = {old: new for old, new in renamed.items() if new in settings and settings[old] is not None}
     if clashes:
-        raise ConfigError("\n".join(f"{old!r} is an older spelling of {new!r}: give one." for old, new in clashes.items()))
+        texts = (f"{old}={settings[old]!r}: an older spelling of {new!r}. Give one." for old, new in clashes.items())
+        raise ConfigError("\n".join(texts))
     for old, new in renamed.items():
         warnings.warn(f"setting {old!r} is now called {new!r}.", FutureWarning, stacklevel=4)
     for old in WITHOUT_EFFECT.keys() & settings.keys():

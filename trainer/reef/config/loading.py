@@ -8,7 +8,7 @@ from typing import Any
 from reef.errors import ConfigError, nearest
 
 
-def load(path: str, what: str = "object") -> Any:  # noqa: ANN401 - it returns whatever the path names
+def load(path: str, what: str = "object") -> Any:
     """Import the object that `path` ("package.module:Name") names; `what` says in messages what it is to be.
 
     Raises:

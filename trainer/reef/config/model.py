@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from reef.config.settings import Settings, setting
+from reef.config.declaration import setting
+from reef.config.settings import Settings
 
 ACTIVATIONS = ("tanh", "relu", "silu", "elu", "gelu", "linear")
 
@@ -14,6 +15,7 @@ class ModelConfig(Settings):
     """Which encoder and heads a policy has. Given as a mapping, it is merged over the algorithm's own defaults."""
 
     label: ClassVar[str] = "model"
+    prefix: ClassVar[str] = "model."
 
     fcnet_hiddens: list[int] = setting([256, 256], "Sizes of the fully connected layers of the encoder.")
     fcnet_activation: str = setting("tanh", "Activation of the fully connected layers.", choices=ACTIVATIONS)
@@ -24,7 +26,8 @@ class ModelConfig(Settings):
     post_fcnet_hiddens: list[int] = setting([], "Sizes of fully connected layers after convolutions.")
     post_fcnet_activation: str = setting("relu", "Activation of the layers after convolutions.", choices=ACTIVATIONS)
     free_log_std: bool = setting(
-        False, "Learn the standard deviation of continuous actions as parameters of its own, apart from the observation."
+        False,
+        "Learn the standard deviation of continuous actions as parameters of its own, apart from the observation.",
     )
     no_final_linear: bool = setting(False, "Leave out the last linear layer.", available=False)
     vf_share_layers: bool = setting(True, "Let policy and value function share the encoder.")
@@ -49,7 +52,9 @@ class ModelConfig(Settings):
         50, "Steps of the past that are attended to when training.", minimum=1, unit="steps", available=False
     )
     attention_position_wise_mlp_dim: int = setting(32, "Size of the layer inside a block.", minimum=1, available=False)
-    attention_init_gru_gate_bias: float = setting(2.0, "First bias of the gates; above 0 lets inputs pass.", available=False)
+    attention_init_gru_gate_bias: float = setting(
+        2.0, "First bias of the gates; above 0 lets inputs pass.", available=False
+    )
     attention_use_n_prev_actions: int = setting(
         0, "Previous actions that are fed in.", minimum=0, unit="actions", available=False
     )
@@ -68,5 +73,7 @@ class ModelConfig(Settings):
     custom_model_config: dict[str, Any] = setting({}, "Keyword arguments of the custom model.")
     custom_action_dist: str | type | None = setting(None, "The action distribution as a class.", available=False)
     custom_preprocessor: str | type | None = setting(
-        None, "Older form of an observation wrapper.", available="wrap the environment with a gymnasium.ObservationWrapper"
+        None,
+        "Older form of an observation wrapper.",
+        available="wrap the environment with a gymnasium.ObservationWrapper",
     )

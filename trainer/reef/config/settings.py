@@ -1,210 +1,128 @@
-"""One declaration per setting, and the base class that reads, checks and writes groups of them."""
+"""The base class that reads, checks and writes a set of settings."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any, ClassVar, Self, dataclass_transform, get_type_hints
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Self, get_type_hints
 
 from reef.config.aliases import RENAMED
-from reef.config.values import MisfitError, fit, plain, type_text
+from reef.config.declaration import NewDefault, Setting
+from reef.config.values import plain
 from reef.errors import ConfigError, nearest
-from reef.schedules import Schedule, Scheduled
-
-NOT_GIVEN: Any = object()
 
 
-@dataclass(frozen=True)
-class Setting:
-    """What is known of one setting."""
-
-    default: Any
-    doc: str
-    choices: tuple[Any, ...] | None = None
-    minimum: float | None = None
-    maximum: float | None = None
-    above: float | None = None
-    available: bool | str = True  # False: not yet; text: never, and what to use instead
-    unit: str | None = None
-    key: str = ""  # its name in dictionaries; the attribute differs where a group's method has that name
-    convert: Callable[[Any], Any] | None = None
-    name: str = ""
-    group: str = ""
-    type: Any = Any
-
-    def fresh(self) -> Any:  # noqa: ANN401
-        """The default, as an object of its own."""
-        return fit(copy.deepcopy(self.default), self.type)
-
-    def accept(self, value: Any) -> Any:  # noqa: ANN401
-        """Return `value` in the declared form, or as it is where it does not fit: `problems` then says so."""
-        try:
-            return fit(self.convert(value) if self.convert else value, self.type)
-        except MisfitError:
-            return value
-
-    def problems(self, value: Any) -> Iterator[str]:  # noqa: ANN401
-        """Say what is wrong with `value`."""
-        if isinstance(value, Settings):
-            yield from (f"{self.key}.{problem}" for problem in value.problems())
-            return
-        shown = f"{self.key}={value!r}"
-        try:
-            fit(value, self.type)
-            plain(value)
-        except MisfitError as error:
-            yield f"{shown}: expected {type_text(self.type)}{f'; {error}' if str(error) else ''}."
-            return
-        if self.available is not True and value != self.fresh():
-            reason = self.available or "not available yet"
-            yield f"{shown}: {reason}. Leave it at {self.default!r}."
-        elif self.choices is not None and value not in self.choices:
-            options = ", ".join(repr(choice) for choice in self.choices)
-            yield f"{shown}: expected one of {options}.{nearest(value, map(str, self.choices))}"
-        yield from self._limit_problems(shown, value)
-
-    def _limit_problems(self, shown: str, value: Any) -> Iterator[str]:  # noqa: ANN401
-        if self.type == Scheduled and isinstance(value, list):
-            try:
-                Schedule(value)
-            except ConfigError as error:
-                yield f"{self.key}: {error}"
-                return
-            numbers = [point[1] for point in value]
-        else:
-            numbers = [value] if isinstance(value, int | float) else []
-        unit = f" {self.unit}" if self.unit else ""
-        for number in numbers:
-            if self.minimum is not None and number < self.minimum:
-                yield f"{shown}: must be at least {self.minimum}{unit}."
-            if self.maximum is not None and number > self.maximum:
-                yield f"{shown}: must be at most {self.maximum}{unit}."
-            if self.above is not None and number <= self.above:
-                yield f"{shown}: must be larger than {self.above}{unit}."
-
-
-def setting(
-    default: Any,  # noqa: ANN401
-    doc: str,
-    *,
-    choices: Iterable[Any] | None = None,
-    minimum: float | None = None,
-    maximum: float | None = None,
-    above: float | None = None,
-    available: bool | str = True,
-    unit: str | None = None,
-    key: str = "",
-    convert: Callable[[Any], Any] | None = None,
-) -> Any:  # noqa: ANN401 - stands where the annotation promises the setting's own type
-    """Declare a setting: its default, its meaning and what it may be.
-
-    `available=False` declares a setting whose working is still to be written: any other value than the default is
-    refused. A text says that the setting will never work and what to use instead.
-    """
-    options = tuple(choices) if choices is not None else None
-    return Setting(default, doc, options, minimum, maximum, above, available, unit, key, convert)
-
-
-@dataclass(frozen=True)
-class _NewDefault:
-    value: Any
-
-
-def default(value: Any) -> Any:  # noqa: ANN401 - stands where the inherited annotation promises its type
-    """Give an inherited setting another default; meaning, type and limits stay."""
-    return _NewDefault(value)
-
-
-@cache
-def declared(cls: type[Settings]) -> dict[str, Setting]:
-    """The settings of a class by attribute, in the order of declaration."""
-    hints = get_type_hints(cls)
-    found: dict[str, Setting] = {}
-    for owner in reversed(cls.__mro__):
-        for name, item in vars(owner).items():
-            if isinstance(item, Setting):
-                group = found[name].group if name in found else getattr(owner, "group", "")
-                found[name] = replace(item, name=name, key=item.key or name, group=group, type=hints[name])
-    return found
-
-
-@cache
-def by_key(cls: type[Settings]) -> dict[str, Setting]:
-    """The settings of a class by the name that dictionaries and documents use."""
-    return {item.key: item for item in declared(cls).values()}
-
-
-@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(setting, default))
 class Settings:
     """A set of settings. Subclasses declare `name: type = setting(default, doc)`; no decorator is needed."""
 
-    group: ClassVar[str] = ""
-    label: ClassVar[str] = "settings"  # what messages call it
+    group: ClassVar[str] = ""  # the group of the settings that this class declares
+    label: ClassVar[str] = ""  # what messages call it
+    prefix: ClassVar[str] = ""  # what stands before its keys in messages
+    declared: ClassVar[dict[str, Setting]] = {}  # by attribute, in the order of the groups
+    by_key: ClassVar[dict[str, Setting]] = {}  # by the name that dictionaries and documents use
+    _frozen: bool
 
     def __init_subclass__(cls) -> None:
         for name, item in list(vars(cls).items()):
-            if isinstance(item, _NewDefault):
+            if isinstance(item, NewDefault):
                 inherited = next((vars(base)[name] for base in cls.__mro__[1:] if name in vars(base)), None)
                 if not isinstance(inherited, Setting):
                     raise TypeError(f"{cls.__name__}.{name} = default(...): there is no inherited setting {name!r}.")
                 setattr(cls, name, replace(inherited, default=item.value))
+        cls.declared = _collect(cls)
+        cls.by_key = {item.key: item for item in cls.declared.values()}
 
     def __init__(self, **settings: Any) -> None:
         vars(self)["_frozen"] = False
-        for item in declared(type(self)).values():
+        for item in self.declared.values():
             vars(self)[item.name] = item.fresh()
-        self._assign(settings)
+        self.assign(settings)
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, Any]) -> Self:
         """Make one with these settings over the defaults."""
         return cls(**settings)
 
-    @classmethod
-    def unknown(cls, keys: Iterable[str]) -> list[str]:
-        """One message for each of `keys` that is no setting."""
-        known = by_key(cls)
-        return [cls._unknown(key) for key in keys if key not in known]
-
-    @classmethod
-    def _unknown(cls, key: str) -> str:
-        known = by_key(cls)
-        if RENAMED.get(key) in known:
-            return f"{key!r}: this setting is now called {RENAMED[key]!r}."
-        close = nearest(key, known)
-        match = next((item for item in known.values() if close == f" Did you mean {item.key!r}?"), None)
-        where = f" It belongs to {match.group}." if match and match.group else ""
-        return f"{key!r}: {cls.label} has no such setting.{close}{where}"
-
     def __setattr__(self, name: str, value: Any) -> None:
         if self._frozen:
-            raise ConfigError(f"{name}={value!r}: this configuration is frozen. Change a copy: config.copy().")
-        item = declared(type(self)).get(name)
+            raise ConfigError(
+                f"{self.prefix}{name}={value!r}: the configuration is frozen. Change a copy: config.copy()."
+            )
+        item = self.declared.get(name)
         if item is None:
             raise ConfigError(self._unknown(name))
         current = getattr(self, name)
         if isinstance(current, Settings) and isinstance(value, Mapping):
-            value = current.copy().update_from_dict(value)
+            value = current.copy().assign(value)
         vars(self)[name] = item.accept(value)
 
-    def _assign(self, settings: Mapping[str, Any]) -> Self:
-        problems = self.unknown(settings)
-        if problems:
-            raise ConfigError("\n".join(problems))
+    def assign(self, settings: Mapping[str, Any]) -> Self:
+        """Set many settings at once, by key.
+
+        Raises:
+            ConfigError: naming every key that is no setting, with the nearest one and its group.
+        """
+        self.check_keys(settings)
         for key, value in settings.items():
-            setattr(self, by_key(type(self))[key].name, value)
+            setattr(self, self.by_key[key].name, value)
         return self
 
-    def update_from_dict(self, settings: Mapping[str, Any]) -> Self:
-        """Set many settings at once, by key."""
-        return self._assign(settings)
+    def set_path(self, path: str, value: Any) -> Self:
+        """Set one setting by its dotted path, such as "model.fcnet_hiddens" or "env_config.length".
+
+        Raises:
+            ConfigError: there is no such setting, or it has nothing inside.
+        """
+        key, _, rest = path.partition(".")
+        if not rest:
+            return self.assign({key: value})
+        self.check_keys([key])
+        current = getattr(self, self.by_key[key].name)
+        if isinstance(current, Settings):
+            current.set_path(rest, value)
+            return self
+        if not isinstance(current, Mapping):
+            raise ConfigError(f"{path}={value!r}: {key} has nothing inside. Set {key} itself.")
+        return self.assign({key: _with_path(current, rest.split("."), value)})
+
+    @classmethod
+    def check_keys(cls, keys: Iterable[str]) -> None:
+        """Refuse keys that are no settings.
+
+        Raises:
+            ConfigError: naming each with the nearest setting and its group.
+        """
+        unknown = [cls._unknown(key) for key in keys if key not in cls.by_key]
+        if unknown:
+            raise ConfigError("\n".join(unknown))
+
+    @classmethod
+    def _unknown(cls, key: str) -> str:
+        known = cls.by_key
+        if RENAMED.get(key) in known:
+            return f"{cls.prefix}{key}: this setting is called {RENAMED[key]!r} now."
+        old = {name: new for name, new in RENAMED.items() if new in known}
+        hint = nearest(key, [*known, *old])
+        found = next((name for name in [*known, *old] if hint.endswith(f"{name!r}?")), None)
+        if found is None:
+            return f"{cls.prefix}{key}: {cls.label} has no such setting."
+        item = known[old.get(found, found)]
+        group = f" It belongs to {item.group!r}." if item.group else ""
+        return f"{cls.prefix}{key}: {cls.label} has no such setting. Did you mean {item.key!r}?{group}"
 
     def problems(self) -> Iterator[str]:
-        """Say what is wrong, one sentence or two per problem: key, value, fix."""
-        for item in declared(type(self)).values():
-            yield from item.problems(getattr(self, item.name))
+        """Say what is wrong, one text per problem: key, value, fix."""
+        wrong: list[str] = []
+        for item in self.declared.values():
+            value = getattr(self, item.name)
+            wrong.extend(value.problems() if isinstance(value, Settings) else item.problems(value))
+        # Contradictions between values of the wrong type would only confuse.
+        yield from ([f"{self.prefix}{problem}" for problem in wrong] or self.contradictions())
+
+    def contradictions(self) -> Iterator[str]:
+        """Say which settings exclude each other; asked when each is fine by itself. Overrides also yield super()'s."""
+        yield from ()
 
     def copy(self) -> Self:
         """An independent copy that can be changed."""
@@ -224,15 +142,37 @@ class Settings:
                 value._freeze(frozen)
 
     def to_dict(self) -> dict[str, Any]:
-        """All settings by key, as JSON data."""
-        return {item.key: plain(getattr(self, item.name)) for item in declared(type(self)).values()}
+        """All settings by key, as JSON data; classes and functions as "module:Name"."""
+        return {item.key: plain(getattr(self, item.name)) for item in self.declared.values()}
+
+    def changed(self) -> dict[str, Any]:
+        """The settings that differ from the defaults, by key, as they are."""
+        values = [(item, getattr(self, item.name)) for item in self.declared.values()]
+        return {item.key: value for item, value in values if value != item.fresh()}
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and isinstance(other, Settings) and self.to_dict() == other.to_dict()
 
-    __hash__ = None  # type: ignore[assignment] - it can change
-
     def __repr__(self) -> str:
-        items = declared(type(self)).values()
-        changed = {item.key: plain(getattr(self, item.name)) for item in items if getattr(self, item.name) != item.fresh()}
-        return f"{type(self).__name__}({', '.join(f'{key}={value!r}' for key, value in changed.items())})"
+        return f"{type(self).__name__}({', '.join(f'{key}={value!r}' for key, value in self.changed().items())})"
+
+
+def _collect(cls: type[Settings]) -> dict[str, Setting]:
+    hints = get_type_hints(cls)
+    found: dict[str, Setting] = {}
+    owners = [owner for owner in cls.__mro__ if issubclass(owner, Settings)]
+    for owner in reversed(owners):
+        for name, item in vars(owner).items():
+            if isinstance(item, Setting):
+                group = found[name].group if name in found else owner.group
+                found[name] = replace(item, name=name, key=item.key or name, group=group, type=hints[name])
+    groups = [owner.group for owner in owners]
+    return dict(sorted(found.items(), key=lambda named: groups.index(named[1].group)))
+
+
+def _with_path(current: Any, keys: list[str], value: Any) -> dict[str, Any]:
+    """Return the mapping `current` with one inner value changed; what is missing on the way there is made."""
+    key, *rest = keys
+    inner = dict(current) if isinstance(current, Mapping) else {}
+    inner[key] = _with_path(inner.get(key), rest, value) if rest else value
+    return inner

@@ -10,17 +10,17 @@ from reef.errors import ConfigError, nearest
 KINDS = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple")
 
 
-def is_space(value: Any) -> bool:  # noqa: ANN401
+def is_space(value: Any) -> bool:
     """Whether `value` is a Gymnasium space; told by its class, so that nothing has to be imported."""
     return any(kind.__module__ == "gymnasium.spaces.space" for kind in type(value).__mro__)
 
 
-def as_space(value: Any) -> Any:  # noqa: ANN401
+def as_space(value: Any) -> Any:
     """Return a space for its plain form; everything else comes back as it is."""
     return space_from_dict(value) if isinstance(value, Mapping) else value
 
 
-def space_to_dict(space: Any) -> dict[str, Any]:  # noqa: ANN401
+def space_to_dict(space: Any) -> dict[str, Any]:
     """Describe a space as JSON data; infinite bounds become the text "inf" and "-inf"."""
     kind = type(space).__name__
     if kind == "Box":
@@ -39,7 +39,7 @@ def space_to_dict(space: Any) -> dict[str, Any]:  # noqa: ANN401
     raise ConfigError(f"space {space!r}: {kind} has no plain form. Use one of {', '.join(KINDS)}.")
 
 
-def space_from_dict(data: Mapping[str, Any]) -> Any:  # noqa: ANN401
+def space_from_dict(data: Mapping[str, Any]) -> Any:
     """Build the space that `space_to_dict` described.
 
     Raises:
@@ -61,20 +61,19 @@ def space_from_dict(data: Mapping[str, Any]) -> Any:  # noqa: ANN401
         raise ConfigError(f"space {dict(data)!r}: {error}") from error
 
 
-def _bounds(bounds: Any) -> Any:  # noqa: ANN401
+def _bounds(bounds: Any) -> Any:
     """One value where all are equal, else nested lists."""
     import numpy as np
 
     if not np.isfinite(bounds).all():
         bounds = bounds.astype(str)
-    first = bounds.flat[0] if bounds.size else 0
-    return first.item() if (bounds == first).all() else bounds.tolist()
+    return bounds.flat[0].item() if bounds.size and (bounds == bounds.flat[0]).all() else bounds.tolist()
 
 
-def _box(low: Any, high: Any, shape: Any = None, dtype: str = "float32") -> Any:  # noqa: ANN401
+def _box(low: Any, high: Any, shape: Any = None, dtype: str = "float32") -> Any:
     import numpy as np
     from gymnasium import spaces
 
     shape = tuple(shape) if shape is not None else np.shape(low)
-    bounds = (np.broadcast_to(np.asarray(bound).astype(dtype), shape) for bound in (low, high))
-    return spaces.Box(*bounds, dtype=np.dtype(dtype).type)
+    least, most = (np.broadcast_to(np.asarray(bound).astype(dtype), shape) for bound in (low, high))
+    return spaces.Box(least, most, dtype=np.dtype(dtype).type)

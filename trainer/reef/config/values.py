@@ -14,7 +14,7 @@ class MisfitError(TypeError):
     """A value does not fit its declared type."""
 
 
-def fit(value: Any, hint: Any) -> Any:  # noqa: ANN401 - works on values of all types
+def fit(value: Any, hint: Any) -> Any:
     """Return `value` in the form that `hint` asks for; only conversions that lose nothing are made.
 
     Raises:
@@ -40,7 +40,7 @@ def fit(value: Any, hint: Any) -> Any:  # noqa: ANN401 - works on values of all 
     return _fit_plain(value, hint)
 
 
-def _fit_union(value: Any, hints: Sequence[Any]) -> Any:  # noqa: ANN401
+def _fit_union(value: Any, hints: Sequence[Any]) -> Any:
     """Prefer the alternative that takes the value as it is, so that "auto" stays text and 1 stays whole."""
     fitted = []
     for hint in hints:
@@ -53,7 +53,7 @@ def _fit_union(value: Any, hints: Sequence[Any]) -> Any:  # noqa: ANN401
     return next((item for item in fitted if type(item) is type(value)), fitted[0])
 
 
-def _fit_plain(value: Any, hint: Any) -> Any:  # noqa: ANN401
+def _fit_plain(value: Any, hint: Any) -> Any:
     if hint is NoneType:
         return _require(value is None, value)
     if hint is float:
@@ -66,7 +66,7 @@ def _fit_plain(value: Any, hint: Any) -> Any:  # noqa: ANN401
     return _require(isinstance(value, hint), value)
 
 
-def _number(value: Any) -> float:  # noqa: ANN401
+def _number(value: Any) -> float:
     """A finite float; also from text, because YAML reads 1e-4 (without a dot) as text."""
     _require(isinstance(value, int | float | str) or hasattr(value, "dtype"), value)
     _require(not isinstance(value, bool), value)
@@ -77,13 +77,13 @@ def _number(value: Any) -> float:  # noqa: ANN401
     return float(_require(math.isfinite(number), number))
 
 
-def _require(fits: bool, value: Any) -> Any:  # noqa: ANN401
+def _require(fits: bool, value: Any) -> Any:
     if not fits:
         raise MisfitError
     return value
 
 
-def type_text(hint: Any) -> str:  # noqa: ANN401
+def type_text(hint: Any) -> str:
     """Name a type as a person would, for messages and tables."""
     names = {float: "number", int: "whole number", bool: "true or false", str: "text", NoneType: "null", Any: "any"}
     origin, arguments = get_origin(hint), get_args(hint)
@@ -91,6 +91,8 @@ def type_text(hint: Any) -> str:  # noqa: ANN401
         return " or ".join(dict.fromkeys(type_text(argument) for argument in arguments))
     if origin is Literal:
         return " or ".join(repr(argument) for argument in arguments)
+    if hint == list[list[float]]:
+        return "points [[timestep, value], ...]"
     if origin is list:
         return f"list of {type_text(arguments[0])}"
     if origin is dict or hint is dict:
@@ -100,7 +102,7 @@ def type_text(hint: Any) -> str:  # noqa: ANN401
     return names.get(hint) or {"type": "class"}.get(hint.__name__, "mapping")
 
 
-def plain(value: Any) -> Any:  # noqa: ANN401
+def plain(value: Any) -> Any:
     """Return `value` as JSON data: classes and functions as "module:Name", arrays as lists.
 
     Raises:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Literal, Self
 
+from reef.config.declaration import setting
 from reef.config.groups.group import Group
-from reef.config.settings import setting
+from reef.config.settings import Settings
+from reef.errors import ConfigError
 
 
 class EvaluationSettings(Group):
@@ -18,7 +20,9 @@ class EvaluationSettings(Group):
         None, "Evaluate after every so many iterations; null or 0 never does.", minimum=0, unit="iterations"
     )
     evaluation_duration: int | Literal["auto"] = setting(
-        10, "Length of one evaluation, in evaluation_duration_unit; 'auto' lasts as long as the parallel training.", minimum=1
+        10,
+        "Length of one evaluation, in evaluation_duration_unit; 'auto' lasts as long as the parallel training.",
+        minimum=1,
     )
     evaluation_duration_unit: str = setting(
         "episodes",
@@ -28,17 +32,18 @@ class EvaluationSettings(Group):
     evaluation_sample_timeout_s: float = setting(
         180.0, "How long an evaluation may wait for samples before it ends with a warning.", above=0.0, unit="seconds"
     )
-    evaluation_parallel_to_training: bool = setting(
-        False, "Evaluate while the next iteration trains.", available=False
-    )
+    evaluation_parallel_to_training: bool = setting(False, "Evaluate while the next iteration trains.", available=False)
     evaluation_config: dict[str, Any] = setting(
-        {}, "Settings that differ in evaluation; explore is false there unless this says otherwise. env_config is merged."
+        {},
+        "Settings that differ in evaluation; explore is false there unless this says otherwise. env_config is merged.",
     )
     evaluation_num_workers: int = setting(
         0, "Workers for evaluation only; 0 evaluates in the algorithm's process.", minimum=0
     )
     custom_evaluation_function: str | Callable[..., Any] | None = setting(
-        None, "Function (algorithm, evaluation_workers) -> results in place of the built-in evaluation.", available=False
+        None,
+        "Function (algorithm, evaluation_workers) -> results in place of the built-in evaluation.",
+        available=False,
     )
     always_attach_evaluation_results: bool = setting(False, "Repeat the newest evaluation in every result.")
     enable_async_evaluation: bool = setting(False, "Let evaluation outlast slow or failing workers.", available=False)
@@ -47,9 +52,30 @@ class EvaluationSettings(Group):
     )
     ope_split_batch_by_episode: bool = setting(True, "Estimate episode by episode.", available=False)
     in_evaluation: bool = setting(
-        False, "True in the settings of evaluation workers.", available="is set by Reef itself in the settings for evaluation"
+        False,
+        "True in the settings of evaluation workers.",
+        available="is set by Reef itself in the settings for evaluation",
     )
 
-    def evaluation(self, **settings: Any) -> Self:  # noqa: ANN401
+    def evaluation(self, **settings: Any) -> Self:
         """Set when and how the policy is evaluated."""
         return self.set_group("evaluation", settings)
+
+    def contradictions(self) -> Iterator[str]:
+        """An automatic duration needs training beside it, and every changed setting must itself be fine."""
+        yield from super().contradictions()
+        if self.evaluation_duration == "auto" and not self.evaluation_parallel_to_training:
+            yield (
+                "evaluation_duration='auto': needs evaluation_parallel_to_training=True. Give a number of "
+                f"{self.evaluation_duration_unit} instead."
+            )
+        try:
+            changed = self.copy().assign(self.evaluation_config)
+        except ConfigError as error:
+            yield from (f"evaluation_config.{problem}" for problem in str(error).splitlines())
+            return
+        for key in self.evaluation_config:
+            item = self.by_key[key]
+            value = getattr(changed, item.name)
+            found = value.problems() if isinstance(value, Settings) else item.problems(value)
+            yield from (f"evaluation_config.{problem}" for problem in found)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
+from reef.config.declaration import setting
 from reef.config.groups.group import Group
-from reef.config.settings import setting
 
 
 class FaultToleranceSettings(Group):
@@ -21,7 +22,9 @@ class FaultToleranceSettings(Group):
     num_consecutive_worker_failures_tolerance: int = setting(
         100, "Failures in a row, over all workers, after which the run ends.", minimum=0, unit="failures"
     )
-    max_num_worker_restarts: int = setting(1000, "How often one worker may be started again.", minimum=0, unit="restarts")
+    max_num_worker_restarts: int = setting(
+        1000, "How often one worker may be started again.", minimum=0, unit="restarts"
+    )
     delay_between_worker_restarts_s: float = setting(
         60.0, "Least time between two restarts of one worker.", minimum=0.0, unit="seconds"
     )
@@ -39,6 +42,15 @@ class FaultToleranceSettings(Group):
         unit="seconds",
     )
 
-    def fault_tolerance(self, **settings: Any) -> Self:  # noqa: ANN401
+    def fault_tolerance(self, **settings: Any) -> Self:
         """Set what happens when a worker or an environment fails."""
         return self.set_group("fault_tolerance", settings)
+
+    def contradictions(self) -> Iterator[str]:
+        """Ignoring and recreating exclude each other."""
+        yield from super().contradictions()
+        if self.ignore_worker_failures and self.recreate_failed_workers:
+            yield (
+                "ignore_worker_failures=True, recreate_failed_workers=True: they exclude each other. Keep "
+                "recreate_failed_workers to replace failed workers, or ignore_worker_failures to go on without them."
+            )

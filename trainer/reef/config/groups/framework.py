@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Self
 
-from reef.config.groups.group import Group
-from reef.config.settings import NOT_GIVEN, setting
+from reef.config.declaration import setting
+from reef.config.groups.group import NOT_GIVEN, Group
 
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 TENSORFLOW = "is for TensorFlow, and Reef trains with PyTorch; "
@@ -25,12 +25,16 @@ class FrameworkSettings(Group):
 
     group: ClassVar[str] = "framework"
 
-    framework_str: str = setting("torch", "The tensor library. Only 'torch' exists here.", choices=("torch",), key="framework")
+    framework_str: str = setting(
+        "torch", "The tensor library. Only 'torch' exists here.", choices=("torch",), key="framework"
+    )
     torch_threads_per_worker: int = setting(1, "CPU threads of torch in each rollout worker process.", minimum=1)
     torch_threads_per_learner: int | None = setting(
         None, "CPU threads of torch in each learner process; null leaves the choice to torch.", minimum=1
     )
-    torch_compile_learner: bool = setting(False, "Compile the learner with torch.compile: slower start, faster updates.")
+    torch_compile_learner: bool = setting(
+        False, "Compile the learner with torch.compile: slower start, faster updates."
+    )
     torch_compile_learner_what_to_compile: str = setting(
         "forward_train", "What of the learner is compiled.", choices=("forward_train", "complete_update")
     )
@@ -53,9 +57,11 @@ class FrameworkSettings(Group):
         SESSION, "TensorFlow's session arguments.", available=f"{TENSORFLOW}use torch_threads_per_worker"
     )
     local_tf_session_args: dict[str, Any] = setting(
-        LOCAL_SESSION, "TensorFlow's session arguments of the driver.", available=f"{TENSORFLOW}use torch_threads_per_learner"
+        LOCAL_SESSION,
+        "TensorFlow's session arguments of the driver.",
+        available=f"{TENSORFLOW}use torch_threads_per_learner",
     )
 
-    def framework(self, framework: Any = NOT_GIVEN, **settings: Any) -> Self:  # noqa: ANN401
+    def framework(self, framework: Any = NOT_GIVEN, **settings: Any) -> Self:
         """Set how PyTorch runs."""
         return self.set_group("framework", {"framework": framework, **settings})

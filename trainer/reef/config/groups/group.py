@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from reef.config.settings import NOT_GIVEN, Settings, by_key
+from reef.config.settings import Settings
 from reef.errors import ConfigError
+
+NOT_GIVEN: Any = object()
 
 
 class Group(Settings):
@@ -18,7 +20,7 @@ class Group(Settings):
             ConfigError: a key is unknown or belongs to another group.
         """
         given = {key: value for key, value in settings.items() if value is not NOT_GIVEN}
-        known = by_key(type(self))
+        known = self.by_key
         wrong = [
             f"{key!r}: belongs to {known[key].group}. Write config.{known[key].group}({key}=...)."
             for key in given
@@ -26,4 +28,4 @@ class Group(Settings):
         ]
         if wrong:
             raise ConfigError("\n".join(wrong))
-        return self._assign(given)
+        return self.assign(given)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
+from reef.config.declaration import setting
 from reef.config.groups.group import Group
-from reef.config.settings import setting
 from reef.types import DEFAULT_POLICY
 
 
@@ -49,6 +49,6 @@ class MultiAgentSettings(Group):
         {}, "Settings that differ for one policy: {policy id: {key: value}}.", available=False
     )
 
-    def multi_agent(self, **settings: Any) -> Self:  # noqa: ANN401
+    def multi_agent(self, **settings: Any) -> Self:
         """Set policies and who acts with which."""
         return self.set_group("multi_agent", settings)

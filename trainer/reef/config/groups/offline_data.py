@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
+from reef.config.declaration import setting
 from reef.config.groups.group import Group
-from reef.config.settings import setting
 
 MEBIBYTE = 1024 * 1024
 
@@ -22,11 +22,15 @@ class OfflineDataSettings(Group):
         available=False,
     )
     input_config: dict[str, Any] = setting({}, "Arguments of the input.", available=False)
-    actions_in_input_normalized: bool = setting(False, "Whether recorded actions are already in -1..1.", available=False)
+    actions_in_input_normalized: bool = setting(
+        False, "Whether recorded actions are already in -1..1.", available=False
+    )
     input_evaluation: list[str] = setting(
         ["is", "wis"], "Older form of off_policy_estimation_methods.", available="use off_policy_estimation_methods"
     )
-    postprocess_inputs: bool = setting(False, "Compute returns and advantages of recorded episodes anew.", available=False)
+    postprocess_inputs: bool = setting(
+        False, "Compute returns and advantages of recorded episodes anew.", available=False
+    )
     shuffle_buffer_size: int = setting(
         0, "Size of the buffer in which recorded batches are shuffled.", minimum=0, unit="batches", available=False
     )
@@ -35,9 +39,11 @@ class OfflineDataSettings(Group):
     )
     output_config: dict[str, Any] = setting({}, "Arguments of the output.", available=False)
     output_compress_columns: list[str] = setting(["obs", "new_obs"], "Columns that are compressed.", available=False)
-    output_max_file_size: int = setting(64 * MEBIBYTE, "Size at which a new file begins.", minimum=1, unit="bytes", available=False)
+    output_max_file_size: int = setting(
+        64 * MEBIBYTE, "Size at which a new file begins.", minimum=1, unit="bytes", available=False
+    )
     offline_sampling: bool = setting(False, "Let workers read recorded data as if they sampled.", available=False)
 
-    def offline_data(self, **settings: Any) -> Self:  # noqa: ANN401
+    def offline_data(self, **settings: Any) -> Self:
         """Set where experience is read from and written to."""
         return self.set_group("offline_data", settings)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
-from reef.config.groups.group import Group
-from reef.config.settings import NOT_GIVEN, setting
+from reef.config.declaration import setting
+from reef.config.groups.group import NOT_GIVEN, Group
 
 
 class ReportingSettings(Group):
@@ -21,7 +21,10 @@ class ReportingSettings(Group):
         60.0, "How long to wait for the episodes of workers.", minimum=0.0, unit="seconds", available=False
     )
     metrics_num_episodes_for_smoothing: int = setting(
-        100, "Newest episodes that the reported means cover; all of an iteration where it had more.", minimum=1, unit="episodes"
+        100,
+        "Newest episodes that the reported means cover; all of an iteration where it had more.",
+        minimum=1,
+        unit="episodes",
     )
     min_time_s_per_iteration: float | None = setting(
         None, "Repeat the training step until an iteration took this long.", minimum=0.0, unit="seconds"
@@ -33,7 +36,7 @@ class ReportingSettings(Group):
         0, "Repeat the training step until this many steps were sampled.", minimum=0, unit="steps"
     )
 
-    def reporting(self, **settings: Any) -> Self:  # noqa: ANN401
+    def reporting(self, **settings: Any) -> Self:
         """Set what a result covers."""
         return self.set_group("reporting", settings)
 
@@ -48,7 +51,7 @@ class CheckpointingSettings(Group):
     )
     checkpoint_trainable_policies_only: bool = setting(False, "Leave out policies that do not learn.", available=False)
 
-    def checkpointing(self, **settings: Any) -> Self:  # noqa: ANN401
+    def checkpointing(self, **settings: Any) -> Self:
         """Set what a checkpoint holds."""
         return self.set_group("checkpointing", settings)
 
@@ -64,12 +67,14 @@ class DebuggingSettings(Group):
         "WARN", "How much workers and driver write to the log.", choices=("DEBUG", "INFO", "WARN", "ERROR")
     )
     log_sys_usage: bool = setting(True, "Report use of CPU, memory and GPU in every result.")
-    fake_sampler: bool = setting(False, "Hand out the same sample again and again, to measure the learner.", available=False)
+    fake_sampler: bool = setting(
+        False, "Hand out the same sample again and again, to measure the learner.", available=False
+    )
     seed: int | None = setting(
         None, "Seed of everything random; workers and environments derive theirs from it. null draws one.", minimum=0
     )
 
-    def debugging(self, **settings: Any) -> Self:  # noqa: ANN401
+    def debugging(self, **settings: Any) -> Self:
         """Set logs and the seed."""
         return self.set_group("debugging", settings)
 
@@ -83,7 +88,7 @@ class CallbackSettings(Group):
         None, "A class of callbacks, or 'package.module:Class'.", key="callbacks", available=False
     )
 
-    def callbacks(self, callbacks: Any = NOT_GIVEN) -> Self:  # noqa: ANN401
+    def callbacks(self, callbacks: Any = NOT_GIVEN) -> Self:
         """Set the class of callbacks."""
         return self.set_group("callbacks", {"callbacks": callbacks})
 
@@ -93,7 +98,9 @@ class ExperimentalSettings(Group):
 
     group: ClassVar[str] = "experimental"
 
-    _enable_new_api_stack: bool = setting(False, "Another engine's second stack.", available="Reef has one engine; remove it")
+    _enable_new_api_stack: bool = setting(
+        False, "Another engine's second stack.", available="Reef has one engine; remove it"
+    )
     _tf_policy_handles_more_than_one_loss: bool = setting(
         False, "TensorFlow's several losses.", available="is for TensorFlow; a Reef learner may return any loss"
     )
@@ -106,6 +113,6 @@ class ExperimentalSettings(Group):
         False, "Another engine's execution plans.", available="Reef has no execution plans; remove it"
     )
 
-    def experimental(self, **settings: Any) -> Self:  # noqa: ANN401
+    def experimental(self, **settings: Any) -> Self:
         """Set experimental switches."""
         return self.set_group("experimental", settings)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
+from reef.config.declaration import setting
 from reef.config.groups.group import Group
-from reef.config.settings import setting
 
 
 class ResourceSettings(Group):
@@ -14,17 +15,24 @@ class ResourceSettings(Group):
     group: ClassVar[str] = "resources"
 
     num_gpus: float = setting(
-        0.0, "GPUs of the learner in the algorithm's process; 0 uses the CPU even where there are GPUs.", minimum=0.0, unit="GPUs"
+        0.0,
+        "GPUs of the learner in the algorithm's process; 0 uses the CPU even where there are GPUs.",
+        minimum=0.0,
+        unit="GPUs",
     )
     _fake_gpus: bool = setting(False, "Run the code paths of GPUs on the CPU.")
     num_cpus_per_worker: float = setting(1.0, "CPUs that each rollout worker reserves.", minimum=0.0, unit="CPUs")
     num_gpus_per_worker: float = setting(0.0, "GPUs that each rollout worker reserves.", minimum=0.0, unit="GPUs")
-    custom_resources_per_worker: dict[str, float] = setting({}, "Further Ray resources that each rollout worker reserves.")
+    custom_resources_per_worker: dict[str, float] = setting(
+        {}, "Further Ray resources that each rollout worker reserves."
+    )
     num_cpus_for_local_worker: float = setting(
         1.0, "CPUs reserved for the algorithm's own process.", minimum=0.0, unit="CPUs"
     )
     num_learner_workers: int = setting(
-        0, "Learners in processes of their own that average their gradients; 0 learns in the algorithm's process.", minimum=0
+        0,
+        "Learners in processes of their own that average their gradients; 0 learns in the algorithm's process.",
+        minimum=0,
     )
     num_cpus_per_learner_worker: float = setting(1.0, "CPUs that each learner reserves.", minimum=0.0, unit="CPUs")
     num_gpus_per_learner_worker: float = setting(0.0, "GPUs that each learner reserves.", minimum=0.0, unit="GPUs")
@@ -35,9 +43,22 @@ class ResourceSettings(Group):
         choices=("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"),
     )
 
-    def resources(self, **settings: Any) -> Self:  # noqa: ANN401
+    def resources(self, **settings: Any) -> Self:
         """Set what driver, workers and learners may use."""
         return self.set_group("resources", settings)
+
+    def contradictions(self) -> Iterator[str]:
+        """More than one GPU cannot be divided, and only one place can hold the learner."""
+        yield from super().contradictions()
+        for key in ("num_gpus", "num_gpus_per_worker", "num_gpus_per_learner_worker"):
+            count = getattr(self, key)
+            if count > 1 and not count.is_integer():
+                yield f"{key}={count}: above 1 only whole GPUs can be had. Give a whole number, or a fraction below 1."
+        if self.num_gpus and self.num_learner_workers:
+            yield (
+                f"num_gpus={self.num_gpus:g}, num_learner_workers={self.num_learner_workers}: num_gpus is for a "
+                "learner in the algorithm's process. Set num_gpus_per_learner_worker instead."
+            )
 
 
 class PythonEnvironmentSettings(Group):
@@ -48,6 +69,6 @@ class PythonEnvironmentSettings(Group):
     extra_python_environs_for_driver: dict[str, str] = setting({}, "Environment variables of the algorithm's process.")
     extra_python_environs_for_worker: dict[str, str] = setting({}, "Environment variables of rollout workers.")
 
-    def python_environment(self, **settings: Any) -> Self:  # noqa: ANN401
+    def python_environment(self, **settings: Any) -> Self:
         """Set the processes' environment variables."""
         return self.set_group("python_environment", settings)

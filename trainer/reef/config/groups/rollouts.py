@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal, Self
 
+from reef.config.declaration import setting
 from reef.config.groups.framework import TENSORFLOW
 from reef.config.groups.group import Group
-from reef.config.settings import setting
 
 
 class RolloutSettings(Group):
@@ -21,25 +21,33 @@ class RolloutSettings(Group):
         0, "Rollout workers in processes of their own; 0 samples inside the algorithm's process.", minimum=0
     )
     num_envs_per_worker: int = setting(
-        1, "Environments of one worker, stepped together; the policy acts for all of them in one forward pass.", minimum=1
+        1,
+        "Environments of one worker, stepped together; the policy acts for all of them in one forward pass.",
+        minimum=1,
     )
     create_env_on_local_worker: bool = setting(
         False, "Also make the environment in the algorithm's own process when there are rollout workers."
     )
     rollout_fragment_length: int | Literal["auto"] = setting(
         200,
-        "Steps of each environment in one sample of a worker; 'auto' divides the train batch among workers and environments.",
+        "Steps of each environment in one sample of a worker; 'auto' divides the train batch among all environments.",
         minimum=1,
         unit="steps",
     )
     batch_mode: str = setting(
         "truncate_episodes",
-        "'truncate_episodes' samples exactly the fragment length, 'complete_episodes' at least that and only whole episodes.",
+        "'truncate_episodes' samples exactly the fragment, 'complete_episodes' at least that and only whole episodes.",
         choices=("truncate_episodes", "complete_episodes"),
     )
-    remote_worker_envs: bool = setting(False, "Step every environment of a worker in a process of its own.", available=False)
+    remote_worker_envs: bool = setting(
+        False, "Step every environment of a worker in a process of its own.", available=False
+    )
     remote_env_batch_wait_ms: int = setting(
-        0, "How long to wait for more remote environments before acting.", minimum=0, unit="milliseconds", available=False
+        0,
+        "How long to wait for more remote environments before acting.",
+        minimum=0,
+        unit="milliseconds",
+        available=False,
     )
     validate_workers_after_construction: bool = setting(True, "Check that every worker answers before training starts.")
     preprocessor_pref: str | None = setting(
@@ -69,10 +77,12 @@ class RolloutSettings(Group):
         None, "Weight of the newest value in timings; null averages all.", minimum=0.0, maximum=1.0, available=False
     )
     enable_tf1_exec_eagerly: bool = setting(
-        False, "TensorFlow's eager mode.", available=f"{TENSORFLOW}torch runs eagerly unless torch_compile_worker is set"
+        False,
+        "TensorFlow's eager mode.",
+        available=f"{TENSORFLOW}torch runs eagerly unless torch_compile_worker is set",
     )
 
-    def rollouts(self, **settings: Any) -> Self:  # noqa: ANN401
+    def rollouts(self, **settings: Any) -> Self:
         """Set how experience is collected."""
         return self.set_group("rollouts", settings)
 
@@ -88,6 +98,6 @@ class ExplorationSettings(Group):
         "'type' is the name of an exploration, 'package.module:Class' or a class; the other keys are its arguments.",
     )
 
-    def exploration(self, **settings: Any) -> Self:  # noqa: ANN401
+    def exploration(self, **settings: Any) -> Self:
         """Set how actions are chosen while collecting."""
         return self.set_group("exploration", settings)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Self
 
+from reef.config.declaration import setting
 from reef.config.groups.group import Group
 from reef.config.model import ModelConfig
-from reef.config.settings import setting
+from reef.errors import nearest
 from reef.schedules import Scheduled
+
+OPTIMIZER_ARGUMENTS = ("betas", "eps", "weight_decay", "amsgrad")
 
 
 class TrainingSettings(Group):
@@ -18,9 +21,13 @@ class TrainingSettings(Group):
 
     gamma: float = setting(0.99, "Discount of future rewards.", minimum=0.0, maximum=1.0)
     lr: Scheduled = setting(
-        1e-3, "Learning rate: a number, or [[timestep, value], ...] to interpolate between, starting at timestep 0.", above=0.0
+        1e-3,
+        "Learning rate: a number, or [[timestep, value], ...] to interpolate between, starting at timestep 0.",
+        above=0.0,
     )
-    grad_clip: float | None = setting(None, "Limit of the gradients, in the sense of grad_clip_by; null clips nothing.", above=0.0)
+    grad_clip: float | None = setting(
+        None, "Limit of the gradients, in the sense of grad_clip_by; null clips nothing.", above=0.0
+    )
     grad_clip_by: str = setting(
         "global_norm",
         "'value' clips each element, 'norm' the L2 norm of each tensor, 'global_norm' the L2 norm of all together.",
@@ -28,8 +35,10 @@ class TrainingSettings(Group):
     )
     train_batch_size: int = setting(32, "Environment steps in one train batch.", minimum=1, unit="steps")
     train_batch_size_per_learner: int | None = setting(
-        None, "Train batch of each learner; the whole batch is this times the learners. null uses train_batch_size.",
-        minimum=1, unit="steps",
+        None,
+        "Train batch of each learner; the whole batch is this times the learners. null uses train_batch_size.",
+        minimum=1,
+        unit="steps",
     )
     model: ModelConfig = setting({}, "The network; see the model settings.")
     optimizer: dict[str, Any] = setting({}, "Arguments of the Adam optimizer: betas, eps, weight_decay, amsgrad.")
@@ -41,6 +50,13 @@ class TrainingSettings(Group):
         None, "A pipeline of your own before the update.", available=False
     )
 
-    def training(self, **settings: Any) -> Self:  # noqa: ANN401
+    def training(self, **settings: Any) -> Self:
         """Set how the policy learns; the algorithm's own settings too."""
         return self.set_group("training", settings)
+
+    def contradictions(self) -> Iterator[str]:
+        """The optimizer takes only its own arguments."""
+        yield from super().contradictions()
+        for key in self.optimizer.keys() - set(OPTIMIZER_ARGUMENTS):
+            options = ", ".join(OPTIMIZER_ARGUMENTS)
+            yield f"optimizer.{key}: expected one of {options}.{nearest(key, OPTIMIZER_ARGUMENTS)}"

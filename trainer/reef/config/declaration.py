@@ -1,0 +1,116 @@
+"""One declaration per setting: its default, type, meaning and limits."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from reef.config.values import MisfitError, fit, plain, type_text
+from reef.errors import ConfigError, nearest
+from reef.schedules import Schedule, Scheduled
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is known of one setting."""
+
+    default: Any
+    doc: str
+    choices: tuple[Any, ...] | None = None
+    minimum: float | None = None
+    maximum: float | None = None
+    above: float | None = None
+    available: bool | str = True  # False: not yet; text: never, and what to use instead
+    unit: str | None = None
+    key: str = ""  # its name in dictionaries; the attribute differs where a group's method has that name
+    convert: Callable[[Any], Any] | None = None
+    name: str = ""
+    group: str = ""
+    type: Any = Any
+
+    def fresh(self) -> Any:
+        """The default, as an object of its own."""
+        return fit(copy.deepcopy(self.default), self.type)
+
+    def accept(self, value: Any) -> Any:
+        """Return `value` in the declared form, or as it is where it does not fit: `problems` then says so."""
+        try:
+            return fit(self.convert(value) if self.convert else value, self.type)
+        except MisfitError:
+            return value
+
+    def problems(self, value: Any) -> Iterator[str]:
+        """Say what is wrong with `value`: key, value, fix."""
+        shown = f"{self.key}={value!r}"
+        try:
+            fit(value, self.type)
+            plain(value)
+        except MisfitError as error:
+            yield f"{shown}: expected {type_text(self.type)}{f', and {error}' if str(error) else ''}."
+            return
+        if self.available is not True and value != self.fresh():
+            yield f"{shown}: {self.available or 'not available yet'}. Leave it at {self.default!r}."
+        elif self.choices is not None and value not in self.choices:
+            one_of = "one of " if len(self.choices) > 1 else ""
+            options = ", ".join(repr(choice) for choice in self.choices)
+            yield f"{shown}: expected {one_of}{options}.{nearest(value, map(str, self.choices))}"
+        else:
+            yield from self._limit_problems(value)
+
+    def _limit_problems(self, value: Any) -> Iterator[str]:
+        numbers = [value] if isinstance(value, int | float) else []
+        if self.type == Scheduled and isinstance(value, list):
+            try:
+                Schedule(value)
+            except ConfigError as error:
+                yield f"{self.key}: {error}"
+                return
+            numbers = [level for _, level in value]
+        for number in numbers:
+            if self.minimum is not None and number < self.minimum:
+                yield f"{self.key}={value!r}: must be at least {self._with_unit(self.minimum)}."
+            if self.maximum is not None and number > self.maximum:
+                yield f"{self.key}={value!r}: must be at most {self._with_unit(self.maximum)}."
+            if self.above is not None and number <= self.above:
+                yield f"{self.key}={value!r}: must be larger than {self._with_unit(self.above)}."
+
+    def _with_unit(self, limit: float) -> str:
+        return f"{limit:g} {self.unit}" if self.unit else f"{limit:g}"
+
+
+def setting(
+    default: Any,
+    doc: str,
+    *,
+    choices: Iterable[Any] | None = None,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    above: float | None = None,
+    available: bool | str = True,
+    unit: str | None = None,
+    key: str = "",
+    convert: Callable[[Any], Any] | None = None,
+) -> Any:
+    """Declare a setting: its default, its meaning and what it may be.
+
+    Limits hold for the number itself, and for every value of a schedule. `available=False` declares a setting that
+    does not work yet: any other value than the default is refused. A text says that it never will, and what to use
+    instead. `key` is its name in dictionaries where a method of the class has that name; `convert` builds the value
+    from its plain form.
+    """
+    options = None if choices is None else tuple(choices)
+    return Setting(default, doc, options, minimum, maximum, above, available, unit, key, convert)
+
+
+@dataclass(frozen=True)
+class NewDefault:
+    """Stands in a class body until the inherited setting is found."""
+
+    value: Any
+
+
+def default(value: Any) -> Any:
+    """Give an inherited setting another default; meaning, type and limits stay."""
+    return NewDefault(value)

@@ -1,0 +1,116 @@
+"""What the settings are: for the command line, the documentation, and the schema that documents are checked with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from reef.config.aliases import RENAMED
+from reef.config.declaration import Setting
+from reef.config.settings import Settings
+from reef.config.values import plain, type_text
+
+
+@dataclass(frozen=True, slots=True)
+class SettingInfo:
+    """One setting, described for people."""
+
+    name: str  # dotted where it is inside another one: "model.fcnet_hiddens"
+    group: str
+    type: str
+    default: Any  # JSON data
+    doc: str
+    choices: tuple[Any, ...] | None
+    minimum: float | None
+    maximum: float | None
+    available: bool
+    note: str  # why it is not available, or ""
+
+
+def settings_of(config_class: type[Settings]) -> list[SettingInfo]:
+    """All settings of a class, group after group; those inside the model follow with dotted names."""
+    return list(_infos(config_class))
+
+
+def _infos(config_class: type[Settings], prefix: str = "", group: str = "") -> Iterator[SettingInfo]:
+    for item in config_class.declared.values():
+        inner = _inner(item)
+        if inner:
+            yield from _infos(inner, f"{item.key}.", item.group)
+            continue
+        minimum = item.minimum if item.above is None else item.above
+        available = item.available is True
+        note = "" if available else item.available or "not available yet"
+        where = (f"{prefix}{item.key}", item.group or group, type_text(item.type), plain(item.fresh()), item.doc)
+        yield SettingInfo(*where, item.choices, minimum, item.maximum, available, str(note))
+
+
+def markdown(config_class: type[Settings]) -> str:
+    """The settings of a class as one Markdown table per group."""
+    parts = []
+    for group, infos in groupby(settings_of(config_class), key=lambda info: info.group):
+        rows = "\n".join(_row(info) for info in infos)
+        parts.append(f"### {group}\n\n| Setting | Type | Default | Meaning |\n|---|---|---|---|\n{rows}\n")
+    return "\n".join(parts)
+
+
+def _row(info: SettingInfo) -> str:
+    choices = f" One of {', '.join(f'`{choice}`' for choice in info.choices)}." if info.choices else ""
+    note = f" *({info.note})*" if info.note else ""
+    meaning = f"{info.doc}{choices}{note}".replace("|", "\\|")
+    return f"| `{info.name}` | {info.type} | `{info.default!r}` | {meaning} |"
+
+
+def json_schema(config_class: type[Settings]) -> dict[str, Any]:
+    """The JSON schema of a class's settings; older spellings are in it, marked as deprecated."""
+    known = {item.key: _property(item) for item in config_class.declared.values()}
+    old = {
+        name: {**known[new], "deprecated": True, "description": f"Older spelling of {new}."}
+        for name, new in RENAMED.items()
+        if new in known and name not in known
+    }
+    return {"type": "object", "additionalProperties": False, "properties": {**known, **old}}
+
+
+def _property(item: Setting) -> dict[str, Any]:
+    inner = _inner(item)
+    shape = json_schema(inner) if inner else _shape(item.type)
+    unit = f" Unit: {item.unit}." if item.unit else ""
+    note = "" if item.available is True else f" ({item.available or 'not available yet'})"
+    limits = {"minimum": item.minimum, "maximum": item.maximum, "exclusiveMinimum": item.above}
+    return {
+        **shape,
+        "description": f"{item.doc}{unit}{note}",
+        "default": plain(item.fresh()),
+        **({"enum": list(item.choices)} if item.choices else {}),
+        **{name: limit for name, limit in limits.items() if limit is not None},
+    }
+
+
+def _inner(item: Setting) -> type[Settings] | None:
+    return item.type if isinstance(item.type, type) and issubclass(item.type, Settings) else None
+
+
+def _shape(hint: Any) -> dict[str, Any]:
+    """The JSON schema of a type; classes and functions are text, because documents name them."""
+    simple = {bool: "boolean", int: "integer", float: "number", str: "string", NoneType: "null", type: "string"}
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return _any_of([_shape(argument) for argument in arguments])
+    if origin is Literal:
+        return {"enum": list(arguments)}
+    if origin is list:
+        return {"type": "array", "items": _shape(arguments[0])}
+    if origin is dict:
+        return {"type": "object", "additionalProperties": _shape(arguments[1]) or True}
+    if origin is not None:
+        return {"type": "string"}
+    return {"type": simple[hint]} if hint in simple else {}
+
+
+def _any_of(shapes: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    different = [shape for index, shape in enumerate(shapes) if shape not in shapes[:index]]
+    return different[0] if len(different) == 1 else {"anyOf": different}
