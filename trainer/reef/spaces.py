@@ -111,7 +111,7 @@ def _leaves(space: Space, path: tuple[str | int, ...], offset: int) -> Iterator[
         )
 
 
-def _children(space: spaces.Dict | spaces.Tuple) -> list[tuple[str | int, Space]]:
+def _children(space: spaces.Dict | spaces.Tuple[Any]) -> list[tuple[str | int, Space]]:
     if isinstance(space, spaces.Dict):
         return list(space.spaces.items())
     return list(enumerate(space.spaces))

@@ -1,6 +1,6 @@
 """Environments: making them, stepping many at once, checking what they return."""
 
 from reef.envs.make import EnvContext, make_env, make_vector_env
-from reef.envs.vector import StepResult, VectorEnv
+from reef.envs.vector import StepResult, VectorEnv, check_finite
 
-__all__ = ["EnvContext", "StepResult", "VectorEnv", "make_env", "make_vector_env"]
+__all__ = ["EnvContext", "StepResult", "VectorEnv", "check_finite", "make_env", "make_vector_env"]

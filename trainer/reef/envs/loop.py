@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import traceback
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import numpy as np
 
+from reef.envs.failures import describe, failure
 from reef.envs.vector import StepResult, VectorEnv
-from reef.errors import EnvironmentError
 from reef.types import Array, State
 
 if TYPE_CHECKING:
@@ -28,20 +27,19 @@ RESTART_ATTEMPTS = 5  # environments made in a row before a failing reset counts
 
 
 class LoopVectorEnv(VectorEnv):
-    """B independent environments; `create(column, recreated)` makes one."""
+    """B independent environments; `create(column)` makes one."""
 
     def __init__(
         self,
         config: AlgorithmConfig,
         worker_index: int,
         num_envs: int,
-        create: Callable[[int, bool], Env],
+        create: Callable[[int], Env],
         *,
         name: str,
-        recreated: bool = False,
         atari: bool = False,
     ) -> None:
-        self.envs: list[Env] = [create(column, recreated) for column in range(num_envs)]
+        self.envs: list[Env] = [create(column) for column in range(num_envs)]
         first = self.envs[0]
         super().__init__(config, worker_index, num_envs, first.observation_space, first.action_space, atari=atari)
         self.name = name
@@ -104,21 +102,19 @@ class LoopVectorEnv(VectorEnv):
             shape = (0, *self.action_layout.shape)
             columns.append(
                 {
-                    "seed": self._seeds.state(column),
                     "length": self._lengths[column],
                     "actions": None if kept is None else np.array(kept) if kept else np.empty(shape),
                     "obs": self._obs[column].copy(),
                 }
             )
-        return {"columns": columns}
+        return {"seeds": self._seeds.state(), "columns": columns}
 
     def set_state(self, state: State) -> Array:
         """Re-seed and replay each column's episode; a column that cannot be replayed starts a fresh episode."""
         self._history.clear()
         self._steps = 0
         columns = state["columns"][: self.num_envs]
-        for column, saved in enumerate(columns):
-            self._seeds.restore(column, saved["seed"])
+        self._seeds.restore(state["seeds"])
         replays = [self._replay(column, saved) for column, saved in enumerate(columns)]
         self._steps = max((len(actions) for actions in replays), default=0)
         action = np.zeros((self._steps, self.num_envs, *self.action_layout.shape), _dtype(replays))
@@ -198,18 +194,12 @@ class LoopVectorEnv(VectorEnv):
 
     def _fail(self, column: int, call: str, error: Exception) -> None:
         """Raise EnvironmentError for the failure of one environment, or log it where it may be recreated."""
-        text = (
-            f"environment {self.name!r} raised in {call}() at column {column} of worker {self._worker_index}, "
-            f"step {self._lengths[column]} of its episode: {type(error).__name__}: {error}"
-        )
-        if self._restart:
-            logger.warning("%s. It is made anew; its episode is dropped.", text)
-            return
-        original = "".join(traceback.format_exception(error))
-        raise EnvironmentError(
-            f"{text}\nCorrect the environment, or set restart_failed_sub_environments=True to replace it then. "
-            f"Its own traceback:\n{original}"
-        ) from error
+        step = self._lengths[column]
+        where = f"at column {column} of worker {self._worker_index}, step {step} of its episode"
+        if not self._restart:
+            fix = "Correct the environment, or set restart_failed_sub_environments=True to replace it when it fails."
+            raise failure(self.name, call, where, error, fix) from error
+        logger.warning("%s. It is made anew; its episode is dropped.", describe(self.name, call, where, error))
 
     def _recreate(self, column: int) -> None:
         """Replace the environment of a column and start an episode in it; siblings are not touched."""
@@ -218,7 +208,7 @@ class LoopVectorEnv(VectorEnv):
                 self.envs[column].close()
             self.restarts += 1
             try:
-                self.envs[column] = self._create(column, True)
+                self.envs[column] = self._create(column)
                 obs, _ = self.envs[column].reset(seed=self._seeds.next(column))
                 self._write(column, obs)
             except Exception as error:

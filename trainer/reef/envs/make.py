@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
+from reef.envs.adapted import AdaptedVector
+from reef.envs.check import check_env
 from reef.envs.loop import Env, LoopVectorEnv
 from reef.envs.native import CartPoleVector
+from reef.envs.old_api import STEPS_TO_NEW_API, OldApiEnv, speaks_old_api
 from reef.envs.vector import VectorEnv
 from reef.errors import ConfigError, EnvironmentError, nearest
 
@@ -50,20 +53,42 @@ def make_vector_env(config: AlgorithmConfig, worker_index: int, num_envs: int, *
     spec = registered(config.env)
     if spec is not None and _runs_natively(config, spec):
         return CartPoleVector(config, worker_index, num_envs, max_episode_steps=spec.max_episode_steps or sys.maxsize)
+    if spec is not None and _is_vectorised(config, spec, num_envs):
+        env = gym.make_vec(spec.id, num_envs, "vector_entry_point", **config.env_config)
+        return AdaptedVector(config, worker_index, env, spec.id)
+    factory = _Factory(config, worker_index, recreated)
+    return LoopVectorEnv(config, worker_index, num_envs, factory, name=env_name(config.env), atari=_is_atari(config))
 
-    def create(column: int, again: bool) -> Env:
+
+class _Factory:
+    """Makes the environment of a column; the first one of all is checked."""
+
+    def __init__(self, config: AlgorithmConfig, worker_index: int, recreated_worker: bool) -> None:
+        self._config = config
+        self._worker_index = worker_index
+        self._recreated_worker = recreated_worker
+        self._old_api: bool | None = None  # found out with the first environment
+
+    def __call__(self, column: int) -> Env:
+        config, name = self._config, env_name(self._config.env)
         context = EnvContext(
             config.env_config,
-            worker_index=worker_index,
+            worker_index=self._worker_index,
             vector_index=column,
             num_workers=config.num_rollout_workers,
-            recreated_worker=recreated or again,
+            recreated_worker=self._recreated_worker,
         )
-        return make_env(config, context)
-
-    return LoopVectorEnv(
-        config, worker_index, num_envs, create, name=env_name(config.env), recreated=recreated, atari=_is_atari(config)
-    )
+        env = make_env(config, context)
+        first = self._old_api is None
+        if self._old_api is None:
+            self._old_api = speaks_old_api(env, try_out=not config.disable_env_checking)
+        if self._old_api:
+            if not config.auto_wrap_old_gym_envs:
+                raise EnvironmentError(f"environment {name!r} is of the old Gym API. {STEPS_TO_NEW_API}")
+            env = OldApiEnv(env)
+        if first and not config.disable_env_checking:
+            check_env(env, name)
+        return env
 
 
 def make_env(config: AlgorithmConfig, context: EnvContext, *, render_mode: str | None = None) -> Env:
@@ -133,3 +158,10 @@ def _is_atari(config: AlgorithmConfig) -> bool:
 def _runs_natively(config: AlgorithmConfig, spec: gym.envs.registration.EnvSpec) -> bool:
     plain = not config.env_config and config.horizon is None and not config.no_done_at_end
     return plain and spec.vector_entry_point == CARTPOLE and not spec.additional_wrappers
+
+
+def _is_vectorised(config: AlgorithmConfig, spec: gym.envs.registration.EnvSpec, num_envs: int) -> bool:
+    """Whether to take the form that its author registered for many columns; none of them knows a horizon of ours."""
+    if spec.vector_entry_point in (None, CARTPOLE) or spec.additional_wrappers:
+        return False
+    return spec.entry_point is None or (num_envs > 1 and config.horizon is None and not config.no_done_at_end)

@@ -34,47 +34,98 @@ class CartPoleVector(VectorEnv):
         super().__init__(config, worker_index, num_envs, env.single_observation_space, env.single_action_space)
         self._env = env
         self.envs = [env]
+        self._generator = np.random.default_rng(0)  # seeded by reset
+        self._state = np.zeros((4, num_envs))  # position, velocity, angle, angular velocity
+        self._change = np.zeros((4, num_envs))  # the state's derivative
+        self._scratch = np.zeros((5, num_envs))
+        self._outside = np.zeros((2, num_envs), np.bool_)
+        self._steps = np.zeros(num_envs, np.int64)
+        self._done = np.zeros(num_envs, np.bool_)
+        self._rewards[:] = 1.0
 
     def _reset(self) -> None:
-        env = self._env
-        env.reset()
-        env.np_random = np.random.default_rng(self._seeds.roots)
+        _, *others = self._seeds.roots
+        self._generator = np.random.default_rng([self._seeds.next(0), *others])
         self._begin(np.arange(self.num_envs))
 
     def _begin(self, columns: Array) -> None:
-        env = self._env
-        env.state[:, columns] = env.np_random.uniform(-START_BOUND, START_BOUND, (len(columns), 4)).T
-        env.steps[columns] = 0
-        env.prev_done[columns] = False
-        self._obs[columns] = env.state[:, columns].T
+        start = self._generator.uniform(-START_BOUND, START_BOUND, (len(columns), 4))
+        self._state[:, columns] = start.T
+        self._steps[columns] = 0
+        self._obs[columns] = start
 
     def step(
         self,
         actions: Array,  # [B] 0 or 1
     ) -> StepResult:
         """Step every column once."""
-        env = self._env
-        obs, self._rewards, self._terminated, self._truncated, _ = env.step(actions)
-        self._obs = obs
-        ended = np.flatnonzero(env.prev_done)
-        if len(ended) == 0:
+        self._move(actions)
+        self._steps += 1
+        np.abs(self._state[::2], out=self._scratch[:2])
+        np.greater(self._scratch[0], self._env.x_threshold, out=self._outside[0])
+        np.greater(self._scratch[1], self._env.theta_threshold_radians, out=self._outside[1])
+        np.logical_or(self._outside[0], self._outside[1], out=self._terminated)
+        np.greater_equal(self._steps, self._env.max_episode_steps, out=self._truncated)
+        np.logical_or(self._terminated, self._truncated, out=self._done)
+        self._obs[:] = self._state.T
+        if not self._done.any():
             return self._result({})
-        final_obs = dict(zip(ended.tolist(), obs[ended], strict=True))
+        ended = np.flatnonzero(self._done)
+        final_obs = dict(zip(ended.tolist(), self._obs[ended], strict=True))
         self._begin(ended)
         return self._result(final_obs)
 
+    def _move(
+        self,
+        actions: Array,  # [B] 0 or 1
+    ) -> None:
+        """One Euler step of the cart and pole (https://coneural.org/florian/papers/05_cart_pole.pdf, eq. 23 and 24).
+
+        The constants are read from Gymnasium's object in each step, so that `foreach_env` may change them.
+        """
+        env, change = self._env, self._change
+        angle, spin = self._state[2], self._state[3]
+        acceleration, spin_up = change[1], change[3]
+        sine, cosine, push, swing, inertia = self._scratch
+        lever = env.polemass_length / env.total_mass
+        np.sin(angle, out=sine)
+        np.cos(angle, out=cosine)
+        np.multiply(actions, 2 * env.force_mag / env.total_mass, out=push)
+        push -= env.force_mag / env.total_mass
+        np.multiply(spin, spin, out=swing)
+        swing *= sine
+        swing *= lever
+        push += swing
+        np.multiply(cosine, cosine, out=inertia)
+        inertia *= -env.length * env.masspole / env.total_mass
+        inertia += env.length * 4 / 3
+        np.multiply(sine, env.gravity, out=spin_up)
+        np.multiply(cosine, push, out=swing)
+        spin_up -= swing
+        spin_up /= inertia
+        np.multiply(spin_up, cosine, out=acceleration)
+        acceleration *= -lever
+        acceleration += push
+        change[::2] = self._state[1::2]
+        change *= env.tau
+        self._state += change
+
     def state(self) -> State:
         """The physical states, step counts and the generator, as arrays and numbers."""
-        env = self._env
-        return {"state": env.state.copy(), "steps": env.steps.copy(), "generator": env.np_random.bit_generator.state}
+        return {
+            "state": self._state.copy(),
+            "steps": self._steps.copy(),
+            "seeds": self._seeds.state(),
+            "generator": self._generator.bit_generator.state,
+        }
 
     def set_state(self, state: State) -> Array:
         """Go on with the columns of `state` as far as there are columns; further ones begin episodes."""
-        self._reset()
-        env = self._env
-        env.np_random.bit_generator.state = state["generator"]
         count = min(self.num_envs, len(state["steps"]))
-        env.state[:, :count] = state["state"][:, :count]
-        env.steps[:count] = state["steps"][:count]
-        self._obs[:] = env.state.T
+        self._seeds.restore(state["seeds"])
+        self._generator.bit_generator.state = state["generator"]
+        self._begin(np.arange(count, self.num_envs))
+        self._state[:, :count] = state["state"][:, :count]
+        self._steps[:count] = state["steps"][:count]
+        self._obs[:] = self._state.T
         return self._obs

@@ -35,10 +35,12 @@ class EpisodeSeeds:
         self.episodes[column] += 1
         return self.current(column)
 
-    def state(self, column: int) -> State:
-        """What `restore` needs to go on with this column."""
-        return {"root": self.roots[column], "episodes": self.episodes[column]}
+    def state(self) -> State:
+        """What `restore` needs to go on."""
+        return {"roots": list(self.roots), "episodes": list(self.episodes)}
 
-    def restore(self, column: int, state: State) -> None:
-        """Go on where the column of `state` was."""
-        self.roots[column], self.episodes[column] = int(state["root"]), int(state["episodes"])
+    def restore(self, state: State) -> None:
+        """Go on where the columns of `state` were, as far as there are columns."""
+        count = min(len(self.roots), len(state["roots"]))
+        self.roots[:count] = map(int, state["roots"][:count])
+        self.episodes[:count] = map(int, state["episodes"][:count])

@@ -51,10 +51,10 @@ class VectorEnv(ABC):
         atari: bool = False,
     ) -> None:
         self.num_envs = num_envs
-        self.observation_space = observation_space
-        self.action_space = action_space
-        self.observation_layout = Layout.of(observation_space)
-        self.action_layout = Layout.of(action_space)
+        self.observation_space = observation_space if config.observation_space is None else config.observation_space
+        self.action_space = action_space if config.action_space is None else config.action_space
+        self.observation_layout = Layout.of(self.observation_space)
+        self.action_layout = Layout.of(self.action_space)
         self.action_transform = ActionTransform(
             self.action_layout, normalize=config.normalize_actions, clip=config.clip_actions
         )
@@ -103,7 +103,7 @@ class VectorEnv(ABC):
             env.close()
 
     def _result(self, final_obs: dict[int, Array], live: Array | None = None) -> StepResult:
-        rewards = self.reward_transform(self._rewards)
+        rewards = self._rewards if self.reward_transform.identity else self.reward_transform(self._rewards)
         return StepResult(self._obs, rewards, self._terminated, self._truncated, final_obs, live, self._rewards)
 
 

@@ -1,0 +1,102 @@
+"""Vectorised environments of others, through Gymnasium's vector API."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import concatenate, create_empty_array, iterate
+
+from reef.envs.failures import failure
+from reef.envs.vector import StepResult, VectorEnv
+from reef.errors import EnvironmentError
+from reef.types import Array, State
+
+if TYPE_CHECKING:
+    from reef.config import AlgorithmConfig
+
+
+class AdaptedVector(VectorEnv):
+    """Any `gymnasium.vector.VectorEnv` that resets ended columns itself, within the same step or with the next one.
+
+    The latter ignores the action of the step after an episode's end, which therefore is a dead step. Episodes in
+    progress cannot be saved: after a restore every column starts a new one. The first seed decides for all columns.
+    """
+
+    def __init__(
+        self, config: AlgorithmConfig, worker_index: int, env: gym.vector.VectorEnv[Any, Any, Any], name: str
+    ) -> None:
+        super().__init__(config, worker_index, env.num_envs, env.single_observation_space, env.single_action_space)
+        mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+        if mode not in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
+            raise EnvironmentError(
+                f"environment {name!r} has autoreset_mode={mode}: Reef works with NEXT_STEP and SAME_STEP. "
+                "Make it reset ended columns itself."
+            )
+        self.name = name
+        self.envs = [env]
+        self._env = env
+        self._same_step = mode == AutoresetMode.SAME_STEP
+        self._done = np.zeros(env.num_envs, np.bool_)  # columns whose episode ended with the last step
+
+    def _reset(self) -> None:
+        try:
+            obs, _ = self._env.reset(seed=self._seeds.next(0))
+            self._write(obs)
+        except Exception as error:
+            raise failure(self.name, "reset", "of all columns", error) from error
+        self._done[:] = False
+
+    def step(
+        self,
+        actions: Array,  # [B, *act], as the policy chose them
+    ) -> StepResult:
+        """Step every column once; a step is dead where the environment spends it on a reset."""
+        try:
+            obs, rewards, terminated, truncated, infos = self._env.step(self._env_actions(actions))
+            self._write(obs)
+        except Exception as error:
+            raise failure(self.name, "step", "of all columns", error) from error
+        self._rewards[:] = rewards
+        self._terminated[:] = terminated
+        self._truncated[:] = truncated
+        dead = None if self._same_step or not self._done.any() else self._done.copy()
+        if dead is not None:
+            self._rewards[dead] = 0.0
+            self._terminated[dead] = self._truncated[dead] = False
+        np.logical_or(self._terminated, self._truncated, out=self._done)
+        ended = np.flatnonzero(self._done).tolist()
+        return self._result(self._final_obs(ended, infos), None if dead is None else ~dead)
+
+    def _final_obs(self, ended: list[int], infos: dict[str, Any]) -> dict[int, Array]:
+        if self._same_step:
+            return {column: np.array(self.observation_layout.flatten(infos["final_obs"][column])) for column in ended}
+        return {column: self._obs[column].copy() for column in ended}
+
+    def state(self) -> State:
+        """Only the seeds."""
+        return {"seeds": self._seeds.state()}
+
+    def set_state(self, state: State) -> Array:
+        """Start new episodes, with seeds that follow those of the saved ones."""
+        self._seeds.restore(state["seeds"])
+        return self.reset()
+
+    def _env_actions(self, actions: Array) -> Any:
+        layout = self.action_layout
+        bounded = self.action_transform(actions)
+        if not layout.composite:
+            return layout.unflatten(bounded)
+        values = [layout.unflatten(row) for row in bounded]
+        batch: Any = create_empty_array(self.action_space, self.num_envs)
+        return concatenate(self.action_space, values, batch)
+
+    def _write(self, obs: Any) -> None:
+        layout = self.observation_layout
+        if layout.direct:
+            self._obs[:] = obs
+        else:
+            for column, value in enumerate(iterate(self._env.observation_space, obs)):
+                self._obs[column] = layout.flatten(value)

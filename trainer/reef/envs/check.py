@@ -1,0 +1,130 @@
+"""A look at an environment before training: does it keep the Gymnasium API?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from reef.envs.failures import failure
+from reef.envs.old_api import STEPS_TO_NEW_API
+from reef.errors import EnvironmentError
+from reef.spaces import Layout, Space
+
+STEP_RESULT = ("obs", "reward", "terminated", "truncated", "info")
+
+
+def check_env(env: Any, name: str) -> None:
+    """Reset and step `env` once; EnvironmentError lists everything that breaks the API, with the fix."""
+    problems = list(_space_problems(env)) or list(_reset_problems(env, name)) or list(_step_problems(env, name))
+    if problems:
+        lines = "\n  - ".join(problems)
+        raise EnvironmentError(
+            f"environment {name!r} breaks the Gymnasium API:\n  - {lines}\n"
+            "Correct it; disable_env_checking=True skips this check, not the trouble."
+        )
+
+
+def _space_problems(env: Any) -> Iterator[str]:
+    for kind in ("observation_space", "action_space"):
+        space = getattr(env, kind, None)
+        if space is None:
+            yield f"{kind} is missing: set self.{kind} in __init__ to a gymnasium.spaces.Space."
+        elif not isinstance(space, spaces.Space):
+            yield f"{kind} is a {_type(space)}, not a gymnasium.spaces.Space."
+        else:
+            try:
+                Layout.of(space)
+            except EnvironmentError as error:
+                yield f"{kind}: {error}"
+    for call in ("reset", "step"):
+        if not callable(getattr(env, call, None)):
+            yield f"it has no method {call}()."
+
+
+def _reset_problems(env: Any, name: str) -> Iterator[str]:
+    try:
+        result = env.reset(seed=0)
+    except Exception as error:
+        raise failure(name, "reset", "while it was checked", error) from error
+    if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
+        yield f"reset() returned {_show(result)}, expected (obs, info) with info a dict. {STEPS_TO_NEW_API}"
+        return
+    yield from (f"reset(): {problem}" for problem in mismatches(env.observation_space, result[0], "obs"))
+
+
+def _step_problems(env: Any, name: str) -> Iterator[str]:
+    env.action_space.seed(0)
+    action = env.action_space.sample()
+    try:
+        result = env.step(action)
+    except Exception as error:
+        raise failure(name, "step", f"with action {action!r} while it was checked", error) from error
+    if not (isinstance(result, tuple) and len(result) == 5):
+        yield f"step() returned {_show(result)}, expected 5 values ({', '.join(STEP_RESULT)}). {STEPS_TO_NEW_API}"
+        return
+    obs, reward, terminated, truncated, info = result
+    yield from (f"step(): {problem}" for problem in mismatches(env.observation_space, obs, "obs"))
+    if np.ndim(reward) != 0 or not np.issubdtype(np.asarray(reward).dtype, np.number):
+        yield f"step(): reward is {_show(reward)}, expected one number: return float(reward)."
+    elif not np.isfinite(reward):
+        yield f"step(): reward is {reward}, expected a finite number."
+    for key, value in (("terminated", terminated), ("truncated", truncated)):
+        if not isinstance(value, bool | np.bool_):
+            yield f"step(): {key} is {_show(value)}, expected True or False: return bool({key})."
+    if not isinstance(info, dict):
+        yield f"step(): info is {_show(info)}, expected a dict."
+
+
+def mismatches(space: Space, value: Any, name: str) -> Iterator[str]:
+    """Say how `value` misses `space`; floats of another width pass, since they are converted."""
+    if isinstance(space, spaces.Dict):
+        if not hasattr(value, "keys") or set(value.keys()) != set(space.spaces):
+            found = sorted(map(str, value)) if hasattr(value, "keys") else _show(value)
+            yield f"{name} has {found}, expected a dict with the keys {sorted(map(str, space.spaces))}."
+            return
+        for key, child in space.spaces.items():
+            yield from mismatches(child, value[key], f"{name}[{key!r}]")
+    elif isinstance(space, spaces.Tuple):
+        if not isinstance(value, tuple | list) or len(value) != len(space.spaces):
+            yield f"{name} is {_show(value)}, expected a tuple of {len(space.spaces)}."
+            return
+        for index, child in enumerate(space.spaces):
+            yield from mismatches(child, value[index], f"{name}[{index}]")
+    else:
+        yield from _array_mismatches(space, value, name)
+
+
+def _array_mismatches(space: Space, value: Any, name: str) -> Iterator[str]:
+    try:
+        array = np.asarray(value)
+    except ValueError:  # ragged lists
+        array = np.asarray(None)
+    if not np.issubdtype(array.dtype, np.number) and array.dtype != np.bool_:
+        yield f"{name} is {_show(value)}, expected numbers of {space}."
+    elif array.shape != space.shape:
+        yield f"{name} has the shape {array.shape}, expected {space.shape} of {space}."
+    elif not np.isfinite(array).all():
+        yield f"{name} has NaN or infinite values: {_show(value)}."
+    elif isinstance(space, spaces.Box):
+        outside = np.argwhere((array < space.low) | (array > space.high))
+        if len(outside):
+            at = tuple(outside[0])
+            yield (
+                f"{name}{list(map(int, at))} is {array[at]}, outside of [{space.low[at]}, {space.high[at]}] of the "
+                "observation_space: widen its bounds or clip the observation."
+            )
+    elif not space.contains(array.astype(space.dtype)):
+        yield f"{name} is {_show(value)}, which {space} does not contain."
+
+
+def _type(value: Any) -> str:
+    kind = type(value)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _show(value: Any) -> str:
+    text = repr(value)
+    return f"{text if len(text) <= 80 else text[:77] + '...'} ({type(value).__name__})"

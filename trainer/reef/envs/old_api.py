@@ -1,0 +1,76 @@
+"""Environments of the old Gym API: `reset() -> obs` and `step() -> obs, reward, done, info`."""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import suppress
+from typing import Any
+
+import gymnasium as gym
+
+STEPS_TO_NEW_API = (
+    "Change reset(self, *, seed=None, options=None) to return (obs, info), and step(self, action) to return (obs, "
+    "reward, terminated, truncated, info); or set auto_wrap_old_gym_envs=True."
+)
+
+
+class OldApiEnv(gym.Env[Any, Any]):
+    """Speaks the new API for an environment of the old one; its other attributes stay reachable."""
+
+    def __init__(self, env: Any) -> None:
+        self._env = env
+        self.observation_space = env.observation_space
+        self.action_space = env.action_space
+        self._seedable = reset_takes_seed(env)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Seed the environment in whichever way it knows, then reset it."""
+        if self._seedable:
+            result = self._env.reset(seed=seed)
+        else:
+            if seed is not None and callable(getattr(self._env, "seed", None)):
+                self._env.seed(seed)
+            result = self._env.reset()
+        return result if _is_new_reset(result) else (result, {})
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Split `done`: a time limit says so in the info's "TimeLimit.truncated"."""
+        result = self._env.step(action)
+        if len(result) != 4:
+            return result  # type: ignore[no-any-return]
+        obs, reward, done, info = result
+        truncated = bool(done and info.get("TimeLimit.truncated", False))
+        return obs, reward, bool(done) and not truncated, truncated, info
+
+    def close(self) -> None:
+        """Close the environment, if it can be closed."""
+        if hasattr(self._env, "close"):
+            self._env.close()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_env":  # not set yet: __init__ failed, or a copy is being made
+            raise AttributeError(name)
+        return getattr(self._env, name)
+
+
+def reset_takes_seed(env: Any) -> bool:
+    """Whether `reset` can be called with the keyword `seed`."""
+    try:
+        parameters = inspect.signature(env.reset).parameters.values()
+    except (TypeError, ValueError):  # a compiled method without a signature
+        return True
+    return any(p.name == "seed" or p.kind is p.VAR_KEYWORD for p in parameters)
+
+
+def speaks_old_api(env: Any, *, try_out: bool) -> bool:
+    """Whether an environment is of the old API; `try_out` resets and steps it where its signature does not tell."""
+    if not reset_takes_seed(env):
+        return True
+    if try_out:
+        with suppress(Exception):  # the check that follows says what is wrong
+            return not _is_new_reset(env.reset(seed=0)) or len(env.step(env.action_space.sample())) == 4
+    return False
+
+
+def _is_new_reset(result: Any) -> bool:
+    return isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)

@@ -1,0 +1,161 @@
+"""Observation filters: what observations go through before any policy sees them.
+
+A worker's filter also remembers what it saw since its last `delta`; the driver merges the deltas of all workers into
+the central filter and syncs the workers from it, so that no observation counts twice.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from gymnasium import spaces
+
+from reef.errors import ConfigError, nearest
+from reef.math.running import RunningStat
+from reef.spaces import Layout
+from reef.types import Array, State
+
+FILTERS = ("NoFilter", "MeanStdFilter")
+EPSILON = 1e-8  # keeps a constant element from dividing by zero
+
+
+class Filter(Protocol):
+    """What a worker, the driver and checkpoints ask of an observation filter."""
+
+    def __call__(
+        self,
+        obs: Array,  # [B, *obs]
+        *,
+        update: bool = True,
+    ) -> Array:
+        """Return the filtered observations [B, *obs]; `update` counts them into the statistics."""
+
+    def delta(self) -> RunningStat:
+        """What was seen since the last call."""
+
+    def merge(self, delta: RunningStat) -> None:
+        """Take in what another filter saw; it is no part of this filter's own delta."""
+
+    def sync(self, other: Filter) -> None:
+        """Take over another filter's statistics; what this one saw since its last `delta` stays counted."""
+
+    def state(self) -> State:
+        """For checkpoints."""
+
+    def set_state(self, state: State) -> None:
+        """The reverse of `state`."""
+
+
+class NoFilter:
+    """Lets observations pass as they are."""
+
+    def __call__(
+        self,
+        obs: Array,  # [B, *obs]
+        *,
+        update: bool = True,
+    ) -> Array:
+        """Return `obs` itself."""
+        return obs
+
+    def delta(self) -> RunningStat:
+        """Nothing."""
+        return RunningStat()
+
+    def merge(self, delta: RunningStat) -> None:
+        """Ignore it."""
+
+    def sync(self, other: Filter) -> None:
+        """Ignore it."""
+
+    def state(self) -> State:
+        """Empty."""
+        return {}
+
+    def set_state(self, state: State) -> None:
+        """Ignore it."""
+
+
+class MeanStdFilter:
+    """Subtracts the running mean and divides by the running standard deviation, element by element.
+
+    Only Box parts are filtered: the indices of Discrete parts choose one-hot rows and stay what they are. The result
+    has the dtype of the observations' layout; integer boxes are refused by `make_filter`.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self._dtype = layout.dtype
+        self._fixed: Array | None = None  # [*obs] bool: elements that are left alone
+        fixed = np.zeros(layout.size, np.bool_)
+        for leaf in layout.leaves:
+            fixed[leaf.offset : leaf.offset + leaf.size] = not isinstance(leaf.space, spaces.Box)
+        if fixed.any():
+            self._fixed = fixed.reshape(layout.shape)
+        self.stat = RunningStat(layout.shape)
+        self._delta = RunningStat(layout.shape)
+        self._refresh()
+
+    def __call__(
+        self,
+        obs: Array,  # [B, *obs]
+        *,
+        update: bool = True,
+    ) -> Array:
+        """Return new, filtered observations [B, *obs]; `update` counts them first."""
+        if update:
+            seen = RunningStat(self.stat.mean.shape)
+            seen.push(obs)
+            self._delta.merge(seen)
+            self.stat.merge(seen)
+            self._refresh()
+        return ((obs - self._mean) * self._scale).astype(self._dtype)
+
+    def _refresh(self) -> None:
+        self._mean, self._scale = self.stat.mean, 1.0 / (self.stat.std + EPSILON)
+        if self._fixed is not None:
+            self._mean, self._scale = np.where(self._fixed, 0.0, self._mean), np.where(self._fixed, 1.0, self._scale)
+
+    def delta(self) -> RunningStat:
+        """What was seen since the last call."""
+        delta, self._delta = self._delta, RunningStat(self.stat.mean.shape)
+        return delta
+
+    def merge(self, delta: RunningStat) -> None:
+        """Take in what another filter saw; it is no part of this filter's own delta."""
+        self.stat.merge(delta)
+        self._refresh()
+
+    def sync(self, other: Filter) -> None:
+        """Take over another filter's statistics; what this one saw since its last `delta` stays counted."""
+        assert isinstance(other, MeanStdFilter), "filters of one run are of one kind"
+        self.stat = other.stat.copy()
+        self.stat.merge(self._delta)
+        self._refresh()
+
+    def state(self) -> State:
+        """The statistics, and the part of them not handed over yet."""
+        return {"stat": self.stat.state(), "delta": self._delta.state()}
+
+    def set_state(self, state: State) -> None:
+        """The reverse of `state`."""
+        self.stat, self._delta = RunningStat.of(state["stat"]), RunningStat.of(state["delta"])
+        self._refresh()
+
+
+def make_filter(name: str, layout: Layout) -> NoFilter | MeanStdFilter:
+    """The filter that the setting `observation_filter` names; ConfigError for another name or an integer Box.
+
+    Where nothing can be filtered (a Discrete, MultiDiscrete or MultiBinary observation) it is NoFilter.
+    """
+    if name not in FILTERS:
+        raise ConfigError(f"observation_filter={name!r}: expected one of {', '.join(FILTERS)}.{nearest(name, FILTERS)}")
+    boxes = [leaf.space for leaf in layout.leaves if isinstance(leaf.space, spaces.Box)]
+    if name == "NoFilter" or not boxes:
+        return NoFilter()
+    if not np.issubdtype(layout.dtype, np.floating):
+        raise ConfigError(
+            f"observation_filter='MeanStdFilter' needs floating-point observations, but they are {layout.space}. Use "
+            "'NoFilter': image encoders scale integers themselves."
+        )
+    return MeanStdFilter(layout)
