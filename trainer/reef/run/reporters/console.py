@@ -1,0 +1,119 @@
+"""Progress for the person at the keyboard: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, TextIO
+
+from reef.run.metrics import Result
+from reef.run.reporters.reporter import Run, Summary
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+PLAIN_INTERVAL_S = 1.0  # short iterations would fill a log with lines
+BAR_STEPS = 1000
+
+
+class Console:
+    """Shows steps, reward, steps per second and the time left. `lines` asks for plain lines on a terminal too."""
+
+    def __init__(self, stream: TextIO | None = None, *, lines: bool = False) -> None:
+        self._stream = stream or sys.stdout
+        self._lines = lines or not self._stream.isatty()
+        self._bar: Bar | None = None
+        self._run: Run | None = None
+        self._last: Result | None = None
+        self._last_shown_s = float("-inf")
+
+    def start(self, run: Run) -> None:
+        """Say what is trained and where the results go."""
+        self._run = run
+        self._print(f"{run.algorithm} on {run.environment}, results in {run.folder}")
+        if run.restored_iteration:
+            self._print(f"continuing after iteration {run.restored_iteration}")
+        if not self._lines:
+            self._bar = Bar(self._stream)
+
+    def report(self, result: Result) -> None:
+        """Show a result; plain lines at most one a second, the last result always."""
+        assert self._run is not None, "start() comes first"
+        self._last = result
+        share = self._run.stop.progress(result)
+        if self._bar is not None:
+            self._bar.show(describe(result), share)
+        elif result["done"] or time.monotonic() - self._last_shown_s >= PLAIN_INTERVAL_S:
+            self._last_shown_s = time.monotonic()
+            left = time_left(result, share)
+            self._print(describe(result) + (f", {left} left" if left else ""))
+
+    def finish(self, summary: Summary | None) -> None:
+        """Say how it ended and what to do next."""
+        if self._bar is not None:
+            self._bar.close()
+            if self._last is not None:
+                self._print(describe(self._last))
+        if summary is None:
+            return
+        self._print(f"stopped: {summary.reason}")
+        self._print(f"results:        {summary.folder}")
+        if summary.picture:
+            self._print(f"learning curve: {summary.picture}")
+        if summary.checkpoint:
+            self._print(f"checkpoint:     {summary.checkpoint}")
+            self._print(f"go on with:     reef evaluate {summary.checkpoint}")
+
+    def _print(self, line: str) -> None:
+        print(line, file=self._stream, flush=True)
+
+
+class Bar:
+    """A bar that fills towards the first stop condition, or runs on when none can be foreseen."""
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.console import Console as Terminal
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+        self._progress: Progress = Progress(
+            BarColumn(bar_width=24),
+            TextColumn("{task.description}"),
+            TimeElapsedColumn(),
+            TextColumn("ETA"),
+            TimeRemainingColumn(),
+            console=Terminal(file=stream),
+            transient=True,
+        )
+        self._task: TaskID = self._progress.add_task("first iteration", total=None)
+        self._progress.start()
+
+    def show(self, text: str, share: float) -> None:
+        """Fill to `share` (0 to 1) and show `text` beside it."""
+        total = BAR_STEPS if share > 0 else None
+        self._progress.update(self._task, description=text, completed=share * BAR_STEPS, total=total)
+
+    def close(self) -> None:
+        """Take the bar off the terminal."""
+        self._progress.stop()
+
+
+def describe(result: Result) -> str:
+    """One result in one line."""
+    reward, rate = result["episode_reward_mean"], result["num_env_steps_sampled_throughput_per_sec"]
+    parts = [
+        f"iteration {result['training_iteration']}",
+        f"{result['timesteps_total']:,} steps",
+        f"reward {reward:.2f}" if reward is not None else "no episode ended yet",
+        f"{rate or 0:,.0f} steps/s",
+    ]
+    evaluated = (result.get("evaluation") or {}).get("episode_reward_mean")
+    return ", ".join([*parts, f"evaluation {evaluated:.2f}"] if evaluated is not None else parts)
+
+
+def time_left(result: Result, share: float) -> str:
+    """The time that is left at the pace so far ("4:05"), or "" when it cannot be told."""
+    if not 0 < share < 1:
+        return ""
+    minutes, seconds = divmod(round(result["time_total_s"] * (1 - share) / share), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"

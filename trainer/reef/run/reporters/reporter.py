@@ -1,0 +1,59 @@
+"""The seam between a run and whoever shows its results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from reef.run.metrics import Result
+from reef.run.stopping import StopConditions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What reporters know before the first result."""
+
+    folder: Path  # may not exist yet: it is made by whoever writes first
+    algorithm: str
+    environment: str
+    config: dict[str, Any]
+    stop: StopConditions
+    restored_iteration: int = 0  # results after this one are from a life that is continued, and are done again
+    restored_timesteps: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """How a run ended."""
+
+    folder: Path
+    checkpoint: Path | None  # the newest, if any was written
+    result: Result | None  # the last one
+    exit_code: int
+    reason: str  # "episode_reward_mean 451.2 >= 450", "SIGTERM"
+    picture: Path | None = None
+
+
+class Reporter(Protocol):
+    """Shows the results of one run; its methods are called in this order, in the driver's thread."""
+
+    def start(self, run: Run) -> None:
+        """Before the first iteration. Nothing may be written to disk yet: the first iteration can still fail."""
+
+    def report(self, result: Result) -> None:
+        """After each iteration."""
+
+    def finish(self, summary: Summary | None) -> None:
+        """At the end; `None` when the run failed with an error."""
+
+
+def flatten(result: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Name and value of everything but lists and the configuration: ("evaluation/episode_reward_mean", 20.0)."""
+    for key, value in result.items():
+        if isinstance(value, Mapping):
+            if key not in ("config", "hist_stats"):
+                yield from flatten(value, f"{prefix}{key}/")
+        elif not isinstance(value, list):
+            yield prefix + key, value
