@@ -1,0 +1,1 @@
+"""Speed of Reef beside its peers, and what its algorithms learn."""

@@ -1,0 +1,97 @@
+"""What no trainer can exceed on this machine: raw stepping, a forward pass, the bare SGD of one batch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from benchmarks.bare_ppo import Bare, make_envs
+from benchmarks.peers.protocol import answer, arguments
+
+
+def per_second(work: Callable[[], int], seconds: float) -> float:
+    """Return what `work` counts, per second, over about `seconds`."""
+    work()
+    count, start = 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - start) < seconds:
+        count += work()
+    return count / elapsed
+
+
+def one_env(name: str) -> Callable[[], int]:
+    """Return a function that steps a single environment a hundred times."""
+    env = gym.make(name)
+    env.reset(seed=0)
+    actions = np.random.default_rng(0).integers(int(env.action_space.n), size=100).tolist()
+
+    def work() -> int:
+        for action in actions:
+            _, _, terminated, truncated, _ = env.step(action)
+            if terminated or truncated:
+                env.reset()
+        return len(actions)
+
+    return work
+
+
+def many_envs(name: str, count: int) -> Callable[[], int]:
+    """Return a function that steps `count` environments as one, dead steps counted like the others."""
+    envs, _ = make_envs(name, count)
+    envs.reset(seed=0)
+    actions = np.random.default_rng(0).integers(int(envs.single_action_space.n), size=(20, count))
+
+    def work() -> int:
+        for row in actions:
+            envs.step(row)
+        return int(actions.size)
+
+    return work
+
+
+def forward(size: int) -> Callable[[], int]:
+    """Return a function that passes `size` observations through actor and critic once."""
+    bare = Bare(settings(size, 8))
+    obs = bare.obs[0]
+
+    def work() -> int:
+        bare.forward(obs)
+        return 1
+
+    return work
+
+
+def sgd(minibatch: int) -> Callable[[], int]:
+    """Return a function that makes all passes over one batch and returns its steps."""
+    bare = Bare(settings(8, minibatch))
+    steps = bare.sample()
+
+    def work() -> int:
+        bare.learn()
+        return steps
+
+    return work
+
+
+def settings(num_envs: int, minibatch: int) -> dict[str, Any]:
+    """Return the shared PPO settings."""
+    return {"env": "CartPole-v1", "num_envs": num_envs, "batch": 4096, "minibatch": minibatch, "epochs": 10, "seed": 0}
+
+
+if __name__ == "__main__":
+    SECONDS = arguments()["measure_s"]
+    WORK = {
+        "CartPole-v1, 1 environment, steps/s": one_env("CartPole-v1"),
+        "CartPole-v1, 8 as one, steps/s": many_envs("CartPole-v1", 8),
+        "CartPole-v1, 128 as one, steps/s": many_envs("CartPole-v1", 128),
+        "CartPole-v1, 4096 as one, steps/s": many_envs("CartPole-v1", 4096),
+        "LunarLander-v3, 1 environment, steps/s": one_env("LunarLander-v3"),
+        "forward, sampling and values of 8 observations, per s": forward(8),
+        "forward, sampling and values of 128 observations, per s": forward(128),
+        "bare SGD, minibatch 128, steps/s": sgd(128),
+        "bare SGD, minibatch 1024, steps/s": sgd(1024),
+    }
+    answer({"rates": {name: per_second(work, SECONDS) for name, work in WORK.items()}}, "torch", "gymnasium")

@@ -1,0 +1,81 @@
+"""Reef's PPO and DQN: steps per second of whole training, or of sampling alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.peers.protocol import answer, arguments, measure
+from reef.config import AlgorithmConfig
+
+
+def ppo(args: dict[str, Any]) -> AlgorithmConfig:
+    """Return PPO at the settings that all peers share; everything else is Reef's default."""
+    from reef.algorithms.ppo import PPOConfig
+
+    return PPOConfig().training(
+        lr=3e-4,
+        train_batch_size=args["batch"],
+        sgd_minibatch_size=args["minibatch"],
+        num_sgd_iter=args["epochs"],
+        model={"fcnet_hiddens": [64, 64], "fcnet_activation": "tanh"},
+    )
+
+
+def dqn(args: dict[str, Any]) -> AlgorithmConfig:
+    """Return plain DQN: uniform replay, one gradient step per `steps_per_update` environment steps."""
+    from reef.algorithms.dqn import DQNConfig
+
+    return (
+        DQNConfig()
+        .training(
+            lr=5e-4,
+            train_batch_size=args["batch"],
+            training_intensity=args["batch"] / args["steps_per_update"],
+            replay_buffer_config={"type": "uniform", "capacity": args["buffer"]},
+            num_steps_sampled_before_learning_starts=args["learning_starts"],
+            double_q=False,
+            dueling=False,
+            hiddens=[],
+            model={"fcnet_hiddens": args["hiddens"], "fcnet_activation": "relu"},
+        )
+        .rollouts(rollout_fragment_length=1)
+        .reporting(min_sample_timesteps_per_iteration=1000)
+    )
+
+
+def configuration(args: dict[str, Any]) -> AlgorithmConfig:
+    """Return the settings that `args` describe."""
+    config = {"ppo": ppo, "dqn": dqn}[args["algorithm"]](args)
+    config.environment(args["env"]).debugging(seed=args["seed"])
+    config.rollouts(num_rollout_workers=args["workers"], num_envs_per_worker=args["num_envs"])
+    if args.get("compiled"):
+        config.framework("torch", torch_compile_learner=True)
+    return config
+
+
+def training(algorithm: Any) -> Callable[[], int]:
+    """Return a function that trains one iteration and returns its number of environment steps."""
+
+    def iteration() -> int:
+        return int(algorithm.train()["timesteps_this_iter"])
+
+    return iteration
+
+
+def sampling(algorithm: Any) -> Callable[[], int]:
+    """Return a function that samples one fragment without learning."""
+    worker = algorithm.workers.local_worker()
+
+    def iteration() -> int:
+        return int(worker.sample().env_steps)
+
+    return iteration
+
+
+if __name__ == "__main__":
+    ARGS = arguments()
+    with configuration(ARGS).build() as ALGORITHM:
+        ITERATION = sampling(ALGORITHM) if ARGS.get("sampling_only") else training(ALGORITHM)
+        WARMUP = 3 if ARGS["algorithm"] == "dqn" or ARGS.get("compiled") else 1
+        answer(measure(ITERATION, ARGS["measure_s"], WARMUP), "reef", "ray", "torch", "gymnasium")

@@ -1,0 +1,85 @@
+"""RLlib's PPO and DQN (new stack): steps per second of whole training, in process or with runner actors."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+import ray
+from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.algorithms.dqn import DQNConfig
+from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
+from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME
+
+from benchmarks.peers.protocol import answer, arguments, measure
+
+
+def ppo(args: dict[str, Any]) -> AlgorithmConfig:
+    """Return PPO at the settings that all peers share; everything else is the peer's default."""
+    return (
+        PPOConfig()
+        .training(
+            lr=3e-4,
+            train_batch_size_per_learner=args["batch"],
+            minibatch_size=args["minibatch"],
+            num_epochs=args["epochs"],
+        )
+        .rl_module(
+            model_config=DefaultModelConfig(
+                fcnet_hiddens=[64, 64], fcnet_activation="tanh", head_fcnet_hiddens=[], vf_share_layers=False
+            )
+        )
+    )
+
+
+def dqn(args: dict[str, Any]) -> AlgorithmConfig:
+    """Return plain DQN: uniform replay, one gradient step per `steps_per_update` environment steps."""
+    return (
+        DQNConfig()
+        .env_runners(rollout_fragment_length=1)
+        .training(
+            lr=5e-4,
+            train_batch_size_per_learner=args["batch"],
+            training_intensity=args["batch"] / args["steps_per_update"],
+            replay_buffer_config={"type": "EpisodeReplayBuffer", "capacity": args["buffer"]},
+            num_steps_sampled_before_learning_starts=args["learning_starts"],
+            double_q=False,
+            dueling=False,
+        )
+        .rl_module(
+            model_config=DefaultModelConfig(
+                fcnet_hiddens=args["hiddens"], fcnet_activation="relu", head_fcnet_hiddens=[]
+            )
+        )
+    )
+
+
+def build(args: dict[str, Any]) -> Any:
+    """Return the algorithm, ready to train."""
+    config = {"ppo": ppo, "dqn": dqn}[args["algorithm"]](args)
+    config.environment(args["env"])
+    config.env_runners(num_env_runners=args["workers"], num_envs_per_env_runner=args["num_envs"])
+    config.debugging(seed=args["seed"], log_level="ERROR")
+    return config.build_algo()
+
+
+if __name__ == "__main__":
+    ARGS = arguments()
+    logging.disable(logging.WARNING)
+    ALGORITHM = build(ARGS)
+    STEPS = [0]
+
+    def iteration() -> int:
+        """Call `train` once."""
+        before, results = STEPS[0], ALGORITHM.train()
+        STEPS[0] = int(results[ENV_RUNNER_RESULTS][NUM_ENV_STEPS_SAMPLED_LIFETIME])
+        return STEPS[0] - before
+
+    WARMUP = 3 if ARGS["algorithm"] == "dqn" else 1
+    answer(measure(iteration, ARGS["measure_s"], WARMUP), "ray", "torch", "gymnasium")
+    ALGORITHM.stop()
+    ray.shutdown()

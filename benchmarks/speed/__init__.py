@@ -1,0 +1,1 @@
+"""`python -m benchmarks.speed`: how fast Reef is beside its peers, measured in one run on one machine."""

@@ -1,0 +1,142 @@
+"""What is measured: for every part the cases, one script call each, in the order in which they take turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+SCRIPTS = {
+    "reef": "benchmarks.peers.reef",
+    "reef compiled": "benchmarks.peers.reef",
+    "bare loop": "benchmarks.bare_ppo",
+    "cleanrl": "benchmarks.peers.cleanrl_style_ppo",
+    "rllib": "benchmarks.peers.rllib",
+    "sb3": "benchmarks.peers.stable_baselines3_ppo",
+}
+RUNS = 3
+ACTORS = (1, 2, 4, 8, 16, 32)
+PPO = {
+    "algorithm": "ppo",
+    "env": "CartPole-v1",
+    "num_envs": 8,
+    "workers": 0,
+    "batch": 4096,
+    "minibatch": 128,
+    "epochs": 10,
+}
+DQN = {
+    "algorithm": "dqn",
+    "env": "CartPole-v1",
+    "num_envs": 8,
+    "workers": 0,
+    "batch": 64,
+    "hiddens": [256, 256],
+    "buffer": 50_000,
+    "learning_starts": 1000,
+    "steps_per_update": 4,
+}
+WIDE = {**PPO, "num_envs": 4096, "batch": 4096 * 64, "minibatch": 32_768, "epochs": 1}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One script with its arguments; `name` is its key in the results."""
+
+    name: str
+    peer: str
+    args: dict[str, Any]
+    script: str = ""
+    runs: int = RUNS
+    limit_s: float = 180.0
+
+    @property
+    def module(self) -> str:
+        """The script as `python -m` names it."""
+        return self.script or SCRIPTS[self.peer]
+
+
+def ppo() -> Iterator[Case]:
+    """Whole training at the shared settings, in process and with two workers."""
+    for minibatch in (128, 1024):
+        args = {**PPO, "minibatch": minibatch, "measure_s": 4.0}
+        for peer in ("rllib", "sb3", "cleanrl", "bare loop", "reef"):
+            yield Case(f"{peer}, minibatch {minibatch}", peer, args)
+        yield Case(f"reef compiled, minibatch {minibatch}", "reef compiled", {**args, "compiled": True})
+        for peer in ("rllib", "reef"):
+            yield Case(f"{peer}, minibatch {minibatch}, 2 workers", peer, {**args, "workers": 2})
+
+
+def lunar() -> Iterator[Case]:
+    """Two workers against none where stepping is dear."""
+    for workers in (0, 2):
+        for minibatch in (128, 1024):
+            args = {**PPO, "env": "LunarLander-v3", "minibatch": minibatch, "workers": workers, "measure_s": 4.0}
+            yield Case(f"reef, minibatch {minibatch}, {workers} workers", "reef", args)
+
+
+def dqn() -> Iterator[Case]:
+    """One gradient step per four environment steps."""
+    args = {**DQN, "measure_s": 5.0}
+    yield Case("rllib", "rllib", args)
+    yield Case("sb3", "sb3", args, "benchmarks.peers.stable_baselines3_dqn")
+    yield Case("reef", "reef", args)
+    yield Case("reef compiled", "reef compiled", {**args, "compiled": True})
+
+
+def sampling() -> Iterator[Case]:
+    """Sampling alone with 128 vectorised environments, against stepping and forward with nothing around."""
+    args = {**PPO, "num_envs": 128, "batch": 128 * 64, "sampling_only": True, "measure_s": 3.0}
+    for peer in ("bare loop", "reef"):
+        yield Case(peer, peer, args)
+
+
+def reward() -> Iterator[Case]:
+    """Wall time to a mean reward of 450 on CartPole: each run has another seed."""
+    args = {"reward": 450.0, "max_steps": 200_000, "document": "examples/cartpole-ppo.yaml"}
+    yield Case("sb3", "sb3", args, "benchmarks.peers.stable_baselines3_reward")
+    yield Case("reef", "reef", args, "benchmarks.peers.reef_reward")
+
+
+def memory() -> Iterator[Case]:
+    """From process start to the end of the first iteration, and the peak memory of all processes."""
+    for peer in ("rllib", "sb3", "reef"):
+        yield Case(peer, peer, {**PPO, "measure_s": 1.0})
+
+
+def actors() -> Iterator[Case]:
+    """What every further worker costs."""
+    for workers in ACTORS:
+        yield Case(f"{workers} workers", "reef", {**PPO, "workers": workers, "measure_s": 2.0}, runs=1, limit_s=300.0)
+
+
+def store() -> Iterator[Case]:
+    """Bytes through the object store."""
+    yield Case("reef", "reef", PPO, "benchmarks.peers.reef_object_store", runs=1)
+
+
+def wide() -> Iterator[Case]:
+    """4,096 vectorised CartPoles with large minibatches."""
+    args = {**WIDE, "measure_s": 4.0}
+    for peer in ("bare loop", "reef"):
+        yield Case(peer, peer, args)
+    yield Case("reef compiled", "reef compiled", {**args, "compiled": True})
+
+
+def limits() -> Iterator[Case]:
+    """Raw stepping, a forward pass, the bare SGD."""
+    yield Case("limits", "bare loop", {"measure_s": 1.0}, "benchmarks.peers.limits")
+
+
+def profile() -> Iterator[Case]:
+    """Where the time goes."""
+    script = "benchmarks.peers.reef_profile"
+    for minibatch in (128, 1024):
+        yield Case(f"minibatch {minibatch}", "reef", {**PPO, "minibatch": minibatch, "measure_s": 4.0}, script, runs=1)
+    yield Case("4,096 environments", "reef", {**WIDE, "measure_s": 4.0}, script, runs=1)
+    yield Case("DQN", "reef", {**DQN, "measure_s": 4.0}, script, runs=1)
+
+
+PARTS: dict[str, Callable[[], Iterator[Case]]] = {
+    part.__name__: part for part in (ppo, lunar, dqn, sampling, reward, memory, actors, store, wide, limits, profile)
+}

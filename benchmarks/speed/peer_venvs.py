@@ -1,0 +1,31 @@
+"""The peers' virtual environments: outside the checkout, made when missing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+FOLDER_VARIABLE = "REEF_BENCH_VENVS"
+TORCH = "torch==2.13.0"
+REQUIREMENTS = {
+    "rllib": ["ray[rllib]==2.60.0", TORCH],
+    "sb3": ["stable-baselines3==2.9.2", TORCH],
+}
+
+
+def python_of(peer: str) -> Path:
+    """Return the interpreter that runs a peer's scripts: its own, or the one running now for Reef and the bare loops."""
+    if peer not in REQUIREMENTS:
+        return Path(sys.executable)
+    folder = Path(os.environ.get(FOLDER_VARIABLE, "~/.cache/reef/bench")).expanduser() / peer
+    python, complete = folder / "bin" / "python", folder / "complete"
+    wanted = "\n".join(REQUIREMENTS[peer])
+    if not complete.exists() or complete.read_text() != wanted:
+        print(f"==> Installing {', '.join(REQUIREMENTS[peer])} into {folder}", flush=True)
+        venv.create(folder, with_pip=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *REQUIREMENTS[peer]], check=True, timeout=1800)
+        complete.write_text(wanted)
+    return python

@@ -1,0 +1,236 @@
+"""benchmarks/RESULTS.md from the raw numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.speed.measurements import ACTORS
+from benchmarks.speed.numbers import Numbers, Spread
+from benchmarks.speed.targets import MINIBATCHES, NAMES, targets
+
+REMARKS = Path(__file__).with_name("remarks.md")
+
+
+def report(results: dict[str, Any]) -> str:
+    """Return RESULTS.md as text."""
+    numbers = Numbers(results)
+    sections = (
+        _head,
+        _targets,
+        _ppo,
+        _lunar,
+        _dqn,
+        _sampling,
+        _reward,
+        _memory,
+        _actors,
+        _store,
+        _wide,
+        _limits,
+        _profile,
+    )
+    lines = [line for section in sections for line in section(numbers)]
+    return "\n".join([*lines, REMARKS.read_text().strip(), ""])
+
+
+def _head(numbers: Numbers) -> Iterator[str]:
+    results = numbers.results
+    yield "# Speed"
+    yield ""
+    yield "Written by `make bench` from results.json; do not edit. Environment steps per second of whole training (sampling"
+    yield "and SGD), start-up and first iteration excluded: median (lowest - highest) of three runs that take turns with the"
+    yield "peers', each in a process of its own. Reef and every peer run with their own defaults for threads."
+    yield ""
+    if "machine" in results:
+        yield f"Machine: {', '.join(f'{key} {value}' for key, value in results['machine'].items())}."
+    versions: dict[str, set[str]] = {}
+    for part in results["parts"].values():
+        for run in (run for case in part["cases"].values() for run in case["runs"]):
+            for package, version in run.get("versions", {}).items():
+                versions.setdefault(package, set()).add(version)
+    yield (
+        "Versions: "
+        + ", ".join(f"{name} {' / '.join(sorted(found))}" for name, found in sorted(versions.items()))
+        + "."
+    )
+    for part, found in results["parts"].items():
+        if found["quick"]:
+            yield f"\n**{part} is from a quick run, which shows that it works and not how fast.**"
+    yield ""
+    yield from _table("part", "measured", "commit", "load before")
+    for part, found in results["parts"].items():
+        yield f"| {part} | {found['date']} | {found['commit']} | {found['load_before']} |"
+    yield ""
+
+
+def _targets(numbers: Numbers) -> Iterator[str]:
+    yield "## Targets"
+    yield ""
+    yield from _table("what", "wanted", "measured", "")
+    found = list(targets(numbers))
+    yield from (target.row() for target in found)
+    missed = [target.what for target in found if target.met is False]
+    yield ""
+    yield "Not met: " + "; ".join(missed) + "." if missed else "Nothing measured was missed."
+    yield ""
+
+
+def _ppo(numbers: Numbers) -> Iterator[str]:
+    yield "## PPO"
+    yield ""
+    yield "CartPole-v1, MLP 64x64 tanh, 4,096 steps an iteration, 10 epochs, 8 environments (8 on each worker), steps/s."
+    yield ""
+    yield from _table("", *(f"minibatch {minibatch}" for minibatch in MINIBATCHES))
+    for case in NAMES:
+        rates = [numbers.rate("ppo", f"{case}, minibatch {minibatch}") for minibatch in MINIBATCHES]
+        yield _row(NAMES[case], *map(_text, rates))
+    for case in ("rllib", "reef"):
+        rates = [numbers.rate("ppo", f"{case}, minibatch {minibatch}, 2 workers") for minibatch in MINIBATCHES]
+        yield _row(f"{NAMES[case]}, 2 workers", *map(_text, rates))
+    yield ""
+
+
+def _lunar(numbers: Numbers) -> Iterator[str]:
+    yield "## PPO on LunarLander-v3, Reef"
+    yield ""
+    yield from _table("workers", *(f"minibatch {minibatch}" for minibatch in MINIBATCHES))
+    for workers in (0, 2):
+        cases = [f"reef, minibatch {minibatch}, {workers} workers" for minibatch in MINIBATCHES]
+        yield _row(str(workers), *(_text(numbers.rate("lunar", case)) for case in cases))
+    yield ""
+
+
+def _dqn(numbers: Numbers) -> Iterator[str]:
+    yield "## DQN"
+    yield ""
+    yield "CartPole-v1, plain DQN with uniform replay: one gradient step per four environment steps, batch 64, MLP 256x256,"
+    yield "8 environments, once learning has started."
+    yield ""
+    yield from _table("", "steps/s")
+    for case in ("rllib", "sb3", "reef", "reef compiled"):
+        yield _row(NAMES[case], _text(numbers.rate("dqn", case)))
+    yield ""
+
+
+def _sampling(numbers: Numbers) -> Iterator[str]:
+    yield "## Sampling alone, 128 vectorised CartPoles"
+    yield ""
+    yield from _table("", "steps/s")
+    for case in ("bare loop", "reef"):
+        yield _row(NAMES[case], _text(numbers.rate("sampling", case)))
+    yield ""
+
+
+def _reward(numbers: Numbers) -> Iterator[str]:
+    yield "## Wall time to mean reward 450 on CartPole-v1"
+    yield ""
+    yield "Mean of the last 100 training episodes, three seeds, start-up excluded. Reef: examples/cartpole-ppo.yaml;"
+    yield "Stable-Baselines3: its tuned settings (rl-zoo)."
+    yield ""
+    yield from _table("", "seconds", "steps", "seeds that reached it")
+    for case in ("sb3", "reef"):
+        seconds, steps = (numbers.field("reward", case, key) for key in ("seconds", "steps"))
+        runs = numbers.runs("reward", case)
+        reached = f"{sum(run['reached'] for run in runs)} of {len(runs)}"
+        yield _row(NAMES[case], _text(seconds, 1), _text(steps), reached)
+    yield ""
+
+
+def _memory(numbers: Numbers) -> Iterator[str]:
+    yield "## Start and memory, in process"
+    yield ""
+    yield "Memory: largest sum of the resident memory of all processes, pages shared between them counted in each."
+    yield ""
+    yield from _table("", "process start to end of first iteration, s", "peak memory, MB", "processes")
+    for case in ("rllib", "sb3", "reef"):
+        keys = (("first_iteration_s", 1), ("peak_mb", 0), ("peak_processes", 0))
+        yield _row(NAMES[case], *(_text(numbers.field("memory", case, key), digits) for key, digits in keys))
+    yield ""
+
+
+def _actors(numbers: Numbers) -> Iterator[str]:
+    yield "## What every further worker costs (Reef, one run)"
+    yield ""
+    yield from _table("workers", "steps/s", "start to first iteration, s", "peak memory, MB", "MB per further worker")
+    before: tuple[int, float] | None = None
+    for workers in ACTORS:
+        case = f"{workers} workers"
+        memory = numbers.field("actors", case, "peak_mb")
+        each = f"{(memory.median - before[1]) / (workers - before[0]):,.0f}" if memory and before else "-"
+        before = (workers, memory.median) if memory else None
+        values = (numbers.rate("actors", case), numbers.field("actors", case, "first_iteration_s"), memory)
+        yield _row(str(workers), *(_plain(value) for value in values), each)
+    yield ""
+
+
+def _store(numbers: Numbers) -> Iterator[str]:
+    yield "## Through Ray's object store"
+    yield ""
+    for run in numbers.runs("store", "reef"):
+        each = run["sample_bytes"] / run["steps"]
+        yield f"A worker's sample takes {each:.1f} bytes per environment step ({run['observation_bytes'] / run['steps']:.0f} of"
+        yield f"them the observation); the weights, once per version, {run['weights_bytes']:,} bytes."
+    yield ""
+
+
+def _wide(numbers: Numbers) -> Iterator[str]:
+    yield "## Wide: 4,096 vectorised CartPoles"
+    yield ""
+    yield "262,144 steps an iteration, one epoch, minibatch 32,768. PufferLib, with 4,096 environments in C and its own"
+    yield "settings, was measured at 510,000 steps/s on this kind of machine."
+    yield ""
+    yield from _table("", "steps/s")
+    for case in ("bare loop", "reef", "reef compiled"):
+        yield _row(NAMES[case], _text(numbers.rate("wide", case)))
+    yield ""
+
+
+def _limits(numbers: Numbers) -> Iterator[str]:
+    yield "## Limits of the machine, and how far Reef is from them"
+    yield ""
+    runs = numbers.runs("limits", "limits")
+    if runs:
+        yield from _table("", "")
+        for name in runs[0]["rates"]:
+            yield _row(name, _text(numbers.limit(name)))
+        yield ""
+        stepping = numbers.limit("CartPole-v1, 8 as one, steps/s")
+        for minibatch in MINIBATCHES:
+            sgd = numbers.limit(f"bare SGD, minibatch {minibatch}, steps/s")
+            reef = numbers.rate("ppo", f"reef, minibatch {minibatch}")
+            if stepping and sgd and reef:
+                limit = 1 / (1 / stepping.median + 1 / sgd.median)
+                yield f"- minibatch {minibatch}: raw stepping and the bare eager SGD of the same batch, with nothing else, would"
+                yield f"  make {limit:,.0f} steps/s; Reef makes {reef.median / limit:.2f} of that."
+        yield ""
+
+
+def _profile(numbers: Numbers) -> Iterator[str]:
+    yield "## Where Reef's time goes"
+    yield ""
+    yield "Share of wall time by the innermost function of Reef, with what it called in another library."
+    yield ""
+    for case in numbers.results["parts"].get("profile", {}).get("cases", {}):
+        for run in numbers.runs("profile", case):
+            yield from _table(case, "share")
+            yield from (_row(f"`{name}`", f"{share:.0%}") for name, share in run["shares"].items() if share >= 0.01)
+            yield ""
+
+
+def _table(*titles: str) -> Iterator[str]:
+    yield _row(*titles)
+    yield "|" + "---|" * len(titles)
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _text(spread: Spread | None, digits: int = 0) -> str:
+    return spread.text(digits) if spread else "-"
+
+
+def _plain(spread: Spread | None) -> str:
+    return f"{spread.median:,.0f}" if spread else "-"

@@ -1,0 +1,88 @@
+"""What Reef is to reach, as ratios of medians in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from benchmarks.speed.numbers import Numbers, fastest, ratio
+
+MINIBATCHES = (128, 1024)
+PEERS = ("rllib", "sb3", "cleanrl")
+
+
+@dataclass(frozen=True)
+class Target:
+    """One line of the table: the measured value has to be at least, or at most, the wanted one."""
+
+    what: str
+    wanted: float
+    measured: float | None
+    at_most: bool = False
+    unit: str = "x"
+
+    @property
+    def met(self) -> bool | None:
+        """Whether it was reached; None when not measured."""
+        if self.measured is None:
+            return None
+        return self.measured <= self.wanted if self.at_most else self.measured >= self.wanted
+
+    def row(self) -> str:
+        """Return its line of the table."""
+        sign = "<=" if self.at_most else ">="
+        measured = "not measured" if self.measured is None else f"{self.measured:.2f}{self.unit}"
+        verdict = {None: "-", True: "met", False: "**not met**"}[self.met]
+        return f"| {self.what} | {sign} {self.wanted:g}{self.unit} | {measured} | {verdict} |"
+
+
+def targets(numbers: Numbers) -> Iterator[Target]:
+    """Yield all targets."""
+    for minibatch in MINIBATCHES:
+        yield from _ppo(numbers, minibatch)
+    yield Target(
+        "sampling alone, 128 environments: Reef / bare stepping and forward",
+        0.6,
+        ratio(numbers.rate("sampling", "reef"), numbers.rate("sampling", "bare loop")),
+    )
+    yield from _workers(numbers)
+    for peer, wanted in (("rllib", 3.0), ("sb3", 1.5)):
+        rates = numbers.rate("dqn", "reef"), numbers.rate("dqn", peer)
+        yield Target(f"DQN: Reef / {NAMES[peer]}", wanted, ratio(*rates))
+    seconds = numbers.field("reward", "reef", "seconds"), numbers.field("reward", "sb3", "seconds")
+    yield Target(
+        "CartPole-v1 to mean reward 450: Reef's seconds / Stable-Baselines3's", 0.5, ratio(*seconds), at_most=True
+    )
+    started = numbers.field("memory", "reef", "first_iteration_s")
+    yield Target("process start to end of first iteration", 3.0, started and started.median, at_most=True, unit=" s")
+    memory = numbers.field("memory", "reef", "peak_mb"), numbers.field("memory", "sb3", "peak_mb")
+    yield Target("peak memory: Reef / Stable-Baselines3", 1.0, ratio(*memory), at_most=True)
+
+
+NAMES = {
+    "rllib": "RLlib",
+    "sb3": "Stable-Baselines3",
+    "cleanrl": "CleanRL-style file",
+    "bare loop": "bare loop",
+    "reef": "Reef",
+    "reef compiled": "Reef, learner compiled",
+}
+
+
+def _ppo(numbers: Numbers, minibatch: int) -> Iterator[Target]:
+    rates = {case: numbers.rate("ppo", f"{case}, minibatch {minibatch}") for case in NAMES}
+    best = fastest([rates[peer] for peer in PEERS])
+    name = f"PPO, minibatch {minibatch}"
+    yield Target(f"{name}: Reef / fastest peer", 2.0, ratio(rates["reef"], best))
+    yield Target(f"{name}: Reef / RLlib", 4.0, ratio(rates["reef"], rates["rllib"]))
+    yield Target(f"{name}: Reef compiled / fastest peer", 3.0, ratio(rates["reef compiled"], best))
+    yield Target(f"{name}: Reef / bare loop", 0.85, ratio(rates["reef"], rates["bare loop"]))
+
+
+def _workers(numbers: Numbers) -> Iterator[Target]:
+    for minibatch in MINIBATCHES:
+        name = f"reef, minibatch {minibatch}"
+        cart = numbers.rate("ppo", f"{name}, 2 workers"), numbers.rate("ppo", name)
+        lunar = numbers.rate("lunar", f"{name}, 2 workers"), numbers.rate("lunar", f"{name}, 0 workers")
+        yield Target(f"two Ray workers / none, CartPole-v1, minibatch {minibatch}", 0.95, ratio(*cart))
+        yield Target(f"two Ray workers / none, LunarLander-v3, minibatch {minibatch}", 1.6, ratio(*lunar))
