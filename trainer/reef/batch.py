@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -28,7 +28,8 @@ class Rollout:
     @property
     def shape(self) -> tuple[int, int]:
         """(T, B)."""
-        return self.rewards.shape  # type: ignore[return-value]
+        steps, columns = self.rewards.shape
+        return steps, columns
 
     @property
     def done(self) -> Array:
@@ -100,37 +101,28 @@ class Sample:
     timers: dict[str, float] = field(default_factory=dict)  # seconds spent, by name
 
 
+ROLLOUT_COLUMNS = (*TRANSITION_COLUMNS, "mask")
+
+
 def concat_columns(rollouts: Sequence[Rollout]) -> Rollout:
     """Put rollouts of several workers side by side: [T, B1 + B2 + ...]. Shorter ones are padded with masked steps."""
     if len(rollouts) == 1:
         return rollouts[0]
     length = max(rollout.shape[0] for rollout in rollouts)
-    padded = [_pad(rollout, length) for rollout in rollouts]
 
-    def join(name: str) -> Array:
-        return np.concatenate([getattr(rollout, name) for rollout in padded], axis=1)
+    def join(arrays: list[Array]) -> Array:
+        return np.concatenate([_pad(array, length) for array in arrays], axis=1)
 
-    arrays = {f.name: join(f.name) for f in fields(Rollout) if f.name not in ("extras", "state_in", "policy_version")}
-    first = padded[0]
+    first = rollouts[0]
     return Rollout(
-        **arrays,
-        extras={key: np.concatenate([r.extras[key] for r in padded], axis=1) for key in first.extras},
-        state_in={key: np.concatenate([r.state_in[key] for r in padded], axis=0) for key in first.state_in},
-        policy_version=min(rollout.policy_version for rollout in padded),
+        **{name: join([getattr(rollout, name) for rollout in rollouts]) for name in ROLLOUT_COLUMNS},
+        extras={name: join([rollout.extras[name] for rollout in rollouts]) for name in first.extras},
+        state_in={name: np.concatenate([rollout.state_in[name] for rollout in rollouts]) for name in first.state_in},
+        policy_version=min(rollout.policy_version for rollout in rollouts),
     )
 
 
-def _pad(rollout: Rollout, length: int) -> Rollout:
-    missing = length - rollout.shape[0]
-    if missing == 0:
-        return rollout
-
-    def pad(array: Array) -> Array:
-        return np.concatenate([array, np.zeros((missing, *array.shape[1:]), array.dtype)])
-
-    arrays = {
-        f.name: pad(getattr(rollout, f.name))
-        for f in fields(Rollout)
-        if f.name not in ("extras", "state_in", "policy_version")
-    }
-    return replace(rollout, **arrays, extras={key: pad(array) for key, array in rollout.extras.items()})
+def _pad(array: Array, length: int) -> Array:
+    """[T, ...] -> [length, ...], with zeros at the end."""
+    missing = length - len(array)
+    return np.concatenate([array, np.zeros((missing, *array.shape[1:]), array.dtype)]) if missing else array

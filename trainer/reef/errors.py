@@ -24,7 +24,7 @@ class ConfigError(ReefError, ValueError):
     exit_code = EXIT_WRONG_USE
 
 
-class EnvironmentError(ReefError):  # noqa: A001 - the field's word; the built-in alias of OSError is never used here
+class EnvironmentError(ReefError):
     """An environment cannot be made, breaks the Gymnasium API, or raised."""
 
     exit_code = EXIT_WRONG_USE

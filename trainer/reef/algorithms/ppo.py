@@ -6,7 +6,7 @@ Rollout [T, B] -> advantages by GAE -> several passes of minibatches through the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from reef.batch import Rollout, Transitions
 from reef.config import AlgorithmConfig, ModelConfig, default, setting
 from reef.learn.learner import Columns, Learner, Stats
 from reef.math.gae import gae
+from reef.nn.policies import ActorCritic, CustomActorCritic
 from reef.run.algorithm import Algorithm
 from reef.run.flows import on_policy
 from reef.schedules import Schedule
@@ -31,7 +32,7 @@ class PPOConfig(AlgorithmConfig):
 
     lr: float | list[list[float]] = default(5e-5)
     train_batch_size: int = default(4000)
-    rollout_fragment_length: int | str = default("auto")
+    rollout_fragment_length: int | Literal["auto"] = default("auto")
     model: ModelConfig = default({"vf_share_layers": False})
     lambda_: float = setting(1.0, "GAE's lambda: 0 = one-step advantages, 1 = Monte Carlo", minimum=0.0, maximum=1.0)
     use_gae: bool = setting(True, "Estimate advantages by GAE; False is GAE with lambda 1")
@@ -43,9 +44,13 @@ class PPOConfig(AlgorithmConfig):
     kl_target: float = setting(0.01, "KL in nats that the adaptive penalty steers to", above=0.0)
     vf_loss_coeff: float = setting(1.0, "Weight of the value loss", minimum=0.0)
     vf_clip_param: float | None = setting(
-        10.0, "Squared value errors above this number give no gradient; depends on the scale of rewards; None = off", above=0.0
+        10.0,
+        "Squared value errors above this give no gradient: fit it to the scale of rewards, or None",
+        above=0.0,
     )
-    entropy_coeff: float | list[list[float]] = setting(0.0, "Weight of the entropy bonus, a number or [[step, value], ...]")
+    entropy_coeff: float | list[list[float]] = setting(
+        0.0, "Weight of the entropy bonus: a number or [[step, value], ...]"
+    )
     normalize_advantages: bool = setting(True, "Scale the advantages of a train batch to mean 0, deviation 1")
 
     def problems(self) -> Iterator[str]:
@@ -68,10 +73,12 @@ class PPOLearner(Learner):
     """Clipped surrogate, clipped value error, entropy bonus, KL penalty."""
 
     config: PPOConfig
+    policy: ActorCritic | CustomActorCritic
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """See `Learner`."""
         super().__init__(*args, **kwargs)
+        self.passes, self.minibatch_size = self.config.num_sgd_iter, self.config.sgd_minibatch_size
         self.kl_coeff = torch.tensor(self.config.kl_coeff, device=self.device)
         self.entropy_coeff = torch.tensor(0.0, device=self.device)
         self.entropy_schedule = Schedule(self.config.entropy_coeff)

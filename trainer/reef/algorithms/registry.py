@@ -17,14 +17,14 @@ ALGORITHMS: dict[str, str] = {
 
 
 def algorithm_class(name: str) -> type[Any]:
-    """The `Algorithm` of that name, whatever its case, or of a "package.module:Class" path; ConfigError when unknown."""
+    """The `Algorithm` of that name in any case, or of a "package.module:Class" path; ConfigError when unknown."""
     if ":" in name:
-        return load(name, what="algorithm")
+        return load(name, what="algorithm")  # type: ignore[no-any-return]
     exact = {known.upper(): known for known in ALGORITHMS}.get(name.upper())
     if exact is None:
         known = ", ".join(ALGORITHMS)
         raise ConfigError(f"algorithm={name!r} is unknown.{nearest(name, ALGORITHMS)} Known: {known}.")
-    return load(ALGORITHMS[exact], what="algorithm")
+    return load(ALGORITHMS[exact], what="algorithm")  # type: ignore[no-any-return]
 
 
 def config_class(name: str) -> type[AlgorithmConfig]:

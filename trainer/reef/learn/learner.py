@@ -33,6 +33,9 @@ class Learner(ABC):
     part of each minibatch; `reduce` between backward and step makes their gradient that of the whole minibatch.
     """
 
+    passes = 1  # over each batch
+    minibatch_size: int | None = None  # rows over all learners; None: the whole batch
+
     def __init__(
         self,
         config: AlgorithmConfig,
@@ -86,13 +89,13 @@ class Learner(ABC):
             group["lr"] = self.lr(timestep)
 
     def minibatches(self, columns: Columns) -> Iterator[Columns]:
-        """`num_sgd_iter` passes over the rows in random order, in parts of `sgd_minibatch_size`; a short rest is left out.
+        """`passes` over the rows in random order, in parts of `minibatch_size`; a short rest is left out.
 
         Rows are gathered once per pass, so that minibatches are slices.
         """
         rows = len(next(iter(columns.values())))
-        size = min(self.config.sgd_minibatch_size, rows)
-        for _ in range(self.config.num_sgd_iter):
+        size = min(self.minibatch_size or rows, rows)
+        for _ in range(self.passes):
             order = torch.randperm(rows, generator=self.generator).to(self.device)
             shuffled = {name: column.index_select(0, order) for name, column in columns.items()}
             for start in range(0, rows - size + 1, size):
@@ -109,7 +112,7 @@ class Learner(ABC):
         flat = self.policy.flat
         flat.gradient.zero_()
         loss, stats = self.compute_loss(minibatch)
-        loss.backward()
+        torch.autograd.backward(loss)
         if self.reduce is not None:
             self.reduce(flat.gradient)
         norm = flat.gradient.norm()

@@ -1,4 +1,4 @@
-"""Advantages from rewards and values (Schulman et al. 2016, "High-Dimensional Continuous Control Using GAE", eq. 16)."""
+"""Generalised advantage estimation (Schulman et al. 2016, eq. 16): advantages from rewards and values."""
 
 from __future__ import annotations
 

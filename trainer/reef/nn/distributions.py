@@ -183,9 +183,7 @@ class Joint(Distribution):
         self.members = [part.make(inputs[:, part.inputs]) for part in parts]
 
     def _split(self, actions: Tensor) -> list[Tensor]:
-        return [
-            actions[:, part.actions.start] if part.scalar else actions[:, part.actions] for part in self.parts
-        ]
+        return [actions[:, part.actions.start] if part.scalar else actions[:, part.actions] for part in self.parts]
 
     def _join(self, actions: list[Tensor]) -> Tensor:
         return torch.cat([a.reshape(len(a), -1).to(self.dtype) for a in actions], dim=-1)

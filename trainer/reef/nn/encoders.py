@@ -26,7 +26,7 @@ def is_image(space: spaces.Space[object]) -> bool:
 def default_filters(shape: tuple[int, ...]) -> Filters:
     """[[channels, kernel, stride], ...] for an image [height, width, channels].
 
-    From 36 pixels on the three layers of Mnih et al. (2015), below that one stride-2 layer per halving down to 4 pixels.
+    From 36 pixels on the three layers of Mnih et al. (2015), below that a stride-2 layer per halving down to 4.
     """
     size = min(shape[:2])
     if size >= 36:
@@ -40,14 +40,15 @@ class ImageEncoder(nn.Module):
     def __init__(self, space: spaces.Box, filters: Filters | None, activation: str) -> None:
         """Raises ConfigError when the filters do not fit the image."""
         super().__init__()
-        self.scale = 1 / 255 if space.dtype.kind == "u" else 1.0
+        self.scale = 1 / 255 if space.high.max() > 1 and space.dtype.kind == "u" else 1.0
         self.activation = ACTIVATIONS[activation]
         height, width, channels = space.shape
         self.layers = nn.ModuleList()
         for out_channels, kernel, stride in filters or default_filters(space.shape):
             layer = nn.Conv2d(channels, out_channels, kernel, stride)
             nn.init.orthogonal_(layer.weight, math.sqrt(2))
-            nn.init.zeros_(layer.bias)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
             self.layers.append(layer)
             channels = out_channels
             height, width = (height - kernel) // stride + 1, (width - kernel) // stride + 1
@@ -63,39 +64,48 @@ class ImageEncoder(nn.Module):
         return x.flatten(1)
 
 
-class LeafFeatures(nn.Module):
-    """One leaf of an observation as features: an image through convolutions, a number of choices as one-hot."""
+class OneHot(nn.Module):
+    """Indices [N] or [N, k] of choices -> one-hot rows [N, sum of sizes]."""
 
-    def __init__(self, leaf: Leaf, model: ModelConfig) -> None:
-        """`leaf`: where it lies in the flat observation and its space."""
+    def __init__(self, sizes: Sequence[int]) -> None:
+        """`sizes`: how many choices each index has."""
         super().__init__()
-        self.leaf = leaf
-        space = leaf.space
-        self.image: ImageEncoder | None = None
-        if is_image(space):
-            self.image = ImageEncoder(space, model.conv_filters, model.conv_activation)
-            self.out_features = self.image.out_features
-        elif isinstance(space, spaces.Discrete):
-            self.out_features = int(space.n)
-        elif isinstance(space, spaces.MultiDiscrete):
-            self.register_buffer("sizes", torch.as_tensor(space.nvec.reshape(-1)), persistent=False)
-            self.out_features = int(space.nvec.sum())
-        elif isinstance(space, spaces.Box | spaces.MultiBinary):
-            self.out_features = math.prod(space.shape)
-        else:
-            raise ConfigError(f"observation space {space} has no encoder; use Box, Discrete, Dict, Tuple or custom_model")
+        self.sizes = list(sizes)
+        self.out_features = sum(sizes)
 
     def forward(self, values: Tensor) -> Tensor:
-        """The leaf's raw values [N, ...] -> [N, out_features]."""
-        space = self.leaf.space
-        if self.image is not None:
-            return self.image(values.reshape(-1, *space.shape))
-        if isinstance(space, spaces.Discrete):
-            return F.one_hot(values.reshape(-1).long(), self.out_features).float()
-        if isinstance(space, spaces.MultiDiscrete):
-            columns = values.reshape(len(values), -1).long().unbind(1)
-            return torch.cat([F.one_hot(c, int(n)) for c, n in zip(columns, self.sizes, strict=True)], dim=1).float()
+        """[N, ...] -> [N, out_features]."""
+        columns = values.reshape(len(values), -1).long().unbind(1)
+        return torch.cat([F.one_hot(c, n) for c, n in zip(columns, self.sizes, strict=True)], dim=1).float()
+
+
+class Numbers(nn.Module):
+    """Numbers of any rank -> one float vector per row."""
+
+    def __init__(self, size: int) -> None:
+        """`size`: elements of one value."""
+        super().__init__()
+        self.out_features = size
+
+    def forward(self, values: Tensor) -> Tensor:
+        """[N, ...] -> [N, out_features]."""
         return values.reshape(len(values), -1).float()
+
+
+def leaf_encoder(leaf: Leaf, model: ModelConfig) -> ImageEncoder | OneHot | Numbers:
+    """How one leaf of an observation becomes features; ConfigError for a space that has no encoder."""
+    space = leaf.space
+    if isinstance(space, spaces.Box):
+        if is_image(space):
+            return ImageEncoder(space, model.conv_filters, model.conv_activation)
+        return Numbers(leaf.size)
+    if isinstance(space, spaces.MultiBinary):
+        return Numbers(leaf.size)
+    if isinstance(space, spaces.Discrete):
+        return OneHot([int(space.n)])
+    if isinstance(space, spaces.MultiDiscrete):
+        return OneHot([int(n) for n in space.nvec.reshape(-1)])
+    raise ConfigError(f"observation space {space} has no encoder; use Box, Discrete, Dict, Tuple or model.custom_model")
 
 
 class Features(nn.Module):
@@ -104,22 +114,24 @@ class Features(nn.Module):
     def __init__(self, layout: Layout, model: ModelConfig) -> None:
         """`layout`: how the observation space became arrays."""
         super().__init__()
-        self.leaves = nn.ModuleList(LeafFeatures(leaf, model) for leaf in layout.leaves)
-        self.composite = isinstance(layout.space, spaces.Dict | spaces.Tuple)
+        self.leaves = layout.leaves
+        encoders = [leaf_encoder(leaf, model) for leaf in self.leaves]
+        self.encoders = nn.ModuleList(encoders)
+        self.composite = layout.composite
         self.plain = isinstance(layout.space, spaces.Box) and len(layout.shape) == 1
-        self.has_image = any(is_image(leaf.space) for leaf in layout.leaves)
-        self.out_features = sum(leaf.out_features for leaf in self.leaves)
+        self.has_image = any(is_image(leaf.space) for leaf in self.leaves)
+        self.out_features = sum(encoder.out_features for encoder in encoders)
 
     def forward(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N, out_features]."""
         if self.plain:
             return obs if obs.dtype == torch.float32 else obs.float()
         if not self.composite:
-            return self.leaves[0](obs)
-        spans = [module.leaf for module in self.leaves]
+            features: Tensor = self.encoders[0](obs)
+            return features
         parts = [
-            module(obs[:, leaf.offset : leaf.offset + leaf.size])
-            for module, leaf in zip(self.leaves, spans, strict=True)
+            encoder(obs[:, leaf.offset : leaf.offset + leaf.size].reshape(-1, *leaf.shape))
+            for encoder, leaf in zip(self.encoders, self.leaves, strict=True)
         ]
         return torch.cat(parts, dim=1)
 
@@ -139,10 +151,12 @@ class Encoder(nn.Module):
         separate = branches if first.has_image else 1
         self.features = nn.ModuleList([first, *(Features(layout, model) for _ in range(separate - 1))])
         if first.has_image:
-            self.mlp = StackedMLP(first.out_features, model.post_fcnet_hiddens or [256], model.conv_activation, branches)
+            self.mlp = StackedMLP(
+                first.out_features, model.post_fcnet_hiddens or [256], model.conv_activation, branches
+            )
         else:
-            hiddens = [*model.fcnet_hiddens, *model.post_fcnet_hiddens]
-            self.mlp = StackedMLP(first.out_features, hiddens, model.fcnet_activation, branches)
+            hiddens, activation = [*model.fcnet_hiddens, *model.post_fcnet_hiddens], model.fcnet_activation
+        self.mlp = StackedMLP(first.out_features, hiddens, activation, branches)
         self.out_features = self.mlp.out_features
 
     def forward(self, obs: Tensor) -> Tensor:
@@ -151,7 +165,8 @@ class Encoder(nn.Module):
             features = self.features[0](obs)
         else:
             features = torch.stack([module(obs) for module in self.features])
-        return self.mlp(features)
+        encoded: Tensor = self.mlp(features)
+        return encoded
 
     def single(self, branch: int, obs: Tensor) -> Tensor:
         """Only one branch: [N, *obs] -> [N, out_features]."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 
 class FlatParameters:

@@ -1,13 +1,12 @@
-"""Policies: a network that says how to act, its action distribution, and the way from a raw observation to an action."""
+"""Policies: a network that says how to act, and its action distribution."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
-from gymnasium import spaces
 from torch import Tensor, nn
 
 from reef.config import AlgorithmConfig, ModelConfig
@@ -16,7 +15,7 @@ from reef.errors import ConfigError
 from reef.nn.distributions import Distribution, DistributionMaker
 from reef.nn.encoders import Encoder
 from reef.nn.flat import FlatParameters
-from reef.spaces import Layout
+from reef.spaces import Layout, Space
 from reef.types import Array
 
 
@@ -25,7 +24,7 @@ class Policy(nn.Module):
 
     acting_extras: ClassVar[tuple[str, ...]] = ()  # what a worker records with each step, see RolloutWorker
 
-    def __init__(self, config: AlgorithmConfig, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]):
+    def __init__(self, config: AlgorithmConfig, observation_space: Space, action_space: Space) -> None:
         """Subclasses build their layers, then call `finish`."""
         super().__init__()
         self.config = config
@@ -82,7 +81,7 @@ class ActorCritic(Policy):
 
     acting_extras = ("action_dist_inputs", "action_logp")
 
-    def __init__(self, config: AlgorithmConfig, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]):
+    def __init__(self, config: AlgorithmConfig, observation_space: Space, action_space: Space) -> None:
         """Made from `config.model`."""
         super().__init__(config, observation_space, action_space)
         model: ModelConfig = config.model
@@ -105,7 +104,8 @@ class ActorCritic(Policy):
 
     def values(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N] state values, by the critic alone."""
-        return self.vf(self.encoder.single(self.critic_branch, obs)).squeeze(-1)
+        values: Tensor = self.vf(self.encoder.single(self.critic_branch, obs))
+        return values.squeeze(-1)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """[N, *obs] -> distribution inputs [N, D] and state values [N]."""
@@ -123,10 +123,12 @@ class CustomActorCritic(Policy):
 
     acting_extras = ActorCritic.acting_extras
 
-    def __init__(self, config: AlgorithmConfig, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]):
+    def __init__(self, config: AlgorithmConfig, observation_space: Space, action_space: Space) -> None:
         """`model.custom_model` is called with the spaces, the number of outputs D and `model.custom_model_config`."""
         super().__init__(config, observation_space, action_space)
-        make = load(config.model.custom_model, what="model.custom_model")
+        custom = config.model.custom_model
+        make = load(custom, what="model.custom_model") if isinstance(custom, str) else custom
+        assert make is not None, "chosen by actor_critic only when there is one"
         self.module = make(
             observation_space, action_space, self.dist_class.num_inputs, **config.model.custom_model_config
         )
@@ -148,7 +150,7 @@ class CustomActorCritic(Policy):
 
 
 def actor_critic(
-    config: AlgorithmConfig, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
+    config: AlgorithmConfig, observation_space: Space, action_space: Space
 ) -> ActorCritic | CustomActorCritic:
     """The actor-critic that the settings ask for."""
     make = CustomActorCritic if config.model.custom_model else ActorCritic
@@ -162,8 +164,6 @@ def _linear(in_features: int, out_features: int, gain: float) -> nn.Linear:
     return layer
 
 
-def make_policy(
-    config: AlgorithmConfig, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
-) -> Policy:
+def make_policy(config: AlgorithmConfig, observation_space: Space, action_space: Space) -> Policy:
     """The policy of the configured algorithm, as its `policy_class` names it."""
     return load(config.policy_class, what="policy_class")(config, observation_space, action_space)  # type: ignore[no-any-return]

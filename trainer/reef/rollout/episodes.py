@@ -19,17 +19,13 @@ class EpisodeTracker:
     def step(
         self,
         rewards: Array,  # [B] as the environment gave them
-        live: Array | None,  # [B] bool or None for all
+        live: Array,  # [B] bool: False where the step counts for nothing
         done: Array,  # [B] bool
     ) -> list[Episode]:
         """Count one step and return the episodes that ended with it."""
-        if live is None:
-            self.rewards += rewards
-            self.lengths += 1
-        else:
-            self.rewards += rewards * live
-            self.lengths += live
-        return [self._finish(column) for column in np.flatnonzero(done)] if done.any() else []
+        self.rewards += rewards * live
+        self.lengths += live
+        return [self._finish(int(column)) for column in np.flatnonzero(done)] if done.any() else []
 
     def _finish(self, column: int) -> Episode:
         reward = float(self.rewards[column])

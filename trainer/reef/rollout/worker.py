@@ -115,7 +115,7 @@ class RolloutWorker:
                 fragment.grow()
             fragment.mask[t] = active
             episodes += self._step(fragment, t)
-            count += np.count_nonzero(fragment.mask[t])
+            count += int(np.count_nonzero(fragment.mask[t]))
             done = (fragment.terminated[t] | fragment.truncated[t]) & fragment.mask[t]
             if quota is not None:
                 ended += done
@@ -128,7 +128,8 @@ class RolloutWorker:
     def _begin(self) -> Array:
         assert self.env is not None
         self.episodes.forget(slice(None))
-        return self.filter(self.env.reset(), update=self.update_filter)
+        obs: Array = self.filter(self.env.reset(), update=self.update_filter)
+        return obs
 
     def _step(self, fragment: Fragment, t: int) -> list[Episode]:
         """Act, step every column once, write step `t`; returns the episodes that ended."""
@@ -147,11 +148,11 @@ class RolloutWorker:
             fragment.finals.append((t, column, self.filter(obs[None], update=False)[0]))
         done = result.terminated | result.truncated
         if result.live is not None:
-            for column in np.flatnonzero(~result.live & result.truncated):
-                self.episodes.forget(column)  # its environment failed: this episode is not counted
+            for failed in np.flatnonzero(~result.live & result.truncated):
+                self.episodes.forget(int(failed))  # its environment failed: this episode is not counted
             done = done & result.live
-        counted = fragment.mask[t] if result.live is not None or not fragment.mask[t].all() else None
-        return self.episodes.step(result.raw_rewards, counted, done if counted is None else done & counted)
+        counted = fragment.mask[t]
+        return self.episodes.step(result.raw_rewards, counted, done & counted)
 
     def _extras(self, fragment: Fragment, steps: int) -> dict[str, Array]:
         """What the policy returned when it acted; log-likelihoods are computed for the whole fragment at once."""
@@ -225,5 +226,3 @@ def _seed(seed: int | None, worker_index: int) -> int:
     """A generator seed of its own for each worker of a run; the trailing 1 keeps it apart from the environments'."""
     source = np.random.SeedSequence(None if seed is None else [seed, worker_index, 1])
     return int(source.generate_state(1, np.uint64)[0] >> 1)
-
-

@@ -49,9 +49,7 @@ class Algorithm(ABC):
         self.metrics = IterationMetrics(config)
         self.workers: Workers = make_workers(config)
         local = self.workers.local_worker()
-        self.learners: Learners = make_learners(
-            self.learner_class, config, local.observation_space, local.action_space
-        )
+        self.learners: Learners = make_learners(self.learner_class, config, local.observation_space, local.action_space)
         self.evaluation = Evaluation(config)
         self.policy_version = 0
         self.publish_weights()
@@ -143,12 +141,12 @@ class Algorithm(ABC):
 
     def compute_single_action(
         self,
-        observation: Any,  # noqa: ANN401 - a value of the environment's observation space
+        observation: Any,  # a value of the environment's observation space
         *,
         explore: bool | None = None,
         policy_id: PolicyId = DEFAULT_POLICY,
         full_fetch: bool = False,
-    ) -> Any:  # noqa: ANN401 - a value of the environment's action space
+    ) -> Any:  # a value of the environment's action space
         """The action for one observation, filtered and unsquashed as in training.
 
         `explore` None means the setting of that name. With `full_fetch` returns (action, state, extras).

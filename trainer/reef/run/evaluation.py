@@ -45,7 +45,7 @@ class Evaluation:
     def is_due(self, iteration: int) -> bool:
         """Whether iteration number `iteration` (from 1) ends with an evaluation."""
         interval = self.config.evaluation_interval
-        return bool(interval) and iteration % interval == 0
+        return interval is not None and interval > 0 and iteration % interval == 0
 
     def run(self, weights: Weights, trained: RolloutWorker, timestep: int) -> dict[str, Any]:
         """Evaluate `weights` with the filters of the `trained` worker; returns the metrics of the episodes."""
@@ -53,7 +53,9 @@ class Evaluation:
         workers.set_weights(weights, trained.policy_version, timestep)
         filters = {policy_id: f.state() for policy_id, f in trained.filters.items()}
         workers.foreach_worker(lambda worker: worker.set_filters(filters))
-        samples = self._episodes(workers) if self.config.evaluation_duration_unit == "episodes" else self._steps(workers)
+        samples = (
+            self._episodes(workers) if self.config.evaluation_duration_unit == "episodes" else self._steps(workers)
+        )
         episodes: list[Episode] = [episode for sample in samples for episode in sample.episodes]
         self.latest = {
             **summarize_episodes(episodes, keep_per_episode=self.config.keep_per_episode_custom_metrics),
