@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from benchmarks.peers.protocol import answer, arguments
 from reef.algorithms.registry import config_class
 from reef.api import load_job
 
+
+def train(args: dict[str, Any]) -> dict[str, Any]:
+    """Train the document's job until the mean reward or the most steps are reached."""
+    spec = load_job(args["document"]).spec
+    config = config_class(spec.algorithm).from_dict(spec.config)
+    config.environment(spec.environment.name, env_config=spec.environment.config).debugging(seed=args["seed"])
+    with config.build() as algorithm:
+        start, reward, steps = time.perf_counter(), None, 0
+        while steps < args["max_steps"] and (reward is None or reward < args["reward"]):
+            result = algorithm.train()
+            reward, steps = result["episode_reward_mean"], result["timesteps_total"]
+        seconds = time.perf_counter() - start
+    reached = reward is not None and reward >= args["reward"]
+    return {"steps": steps, "seconds": seconds, "reward": reward, "reached": reached}
+
+
 if __name__ == "__main__":
-    ARGS = arguments()
-    SPEC = load_job(ARGS["document"]).spec
-    CONFIG = config_class(SPEC.algorithm).from_dict(SPEC.config)
-    CONFIG.environment(SPEC.environment.name, env_config=SPEC.environment.config).debugging(seed=ARGS["seed"])
-    with CONFIG.build() as ALGORITHM:
-        START, REWARD, STEPS = time.perf_counter(), None, 0
-        while ARGS["max_steps"] > STEPS and (REWARD is None or ARGS["reward"] > REWARD):
-            RESULT = ALGORITHM.train()
-            REWARD, STEPS = RESULT["episode_reward_mean"], RESULT["timesteps_total"]
-        SECONDS = time.perf_counter() - START
-    REACHED = REWARD is not None and ARGS["reward"] <= REWARD
-    answer({"steps": STEPS, "seconds": SECONDS, "reward": REWARD, "reached": REACHED}, "reef", "torch")
+    answer(train(arguments()), "reef", "torch")

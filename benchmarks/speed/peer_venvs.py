@@ -17,7 +17,7 @@ REQUIREMENTS = {
 
 
 def python_of(peer: str) -> Path:
-    """Return the interpreter that runs a peer's scripts: its own, or the one running now for Reef and the bare loops."""
+    """Return the interpreter that runs a peer's scripts: its own; for Reef and the bare loops the one running now."""
     if peer not in REQUIREMENTS:
         return Path(sys.executable)
     folder = Path(os.environ.get(FOLDER_VARIABLE, "~/.cache/reef/bench")).expanduser() / peer

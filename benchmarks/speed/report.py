@@ -16,21 +16,8 @@ REMARKS = Path(__file__).with_name("remarks.md")
 def report(results: dict[str, Any]) -> str:
     """Return RESULTS.md as text."""
     numbers = Numbers(results)
-    sections = (
-        _head,
-        _targets,
-        _ppo,
-        _lunar,
-        _dqn,
-        _sampling,
-        _reward,
-        _memory,
-        _actors,
-        _store,
-        _wide,
-        _limits,
-        _profile,
-    )
+    parts = (_ppo, _lunar, _dqn, _sampling, _reward, _memory, _actors, _store, _wide, _limits, _profile)
+    sections = (_head, _targets, *parts)
     lines = [line for section in sections for line in section(numbers)]
     return "\n".join([*lines, REMARKS.read_text().strip(), ""])
 
@@ -39,9 +26,9 @@ def _head(numbers: Numbers) -> Iterator[str]:
     results = numbers.results
     yield "# Speed"
     yield ""
-    yield "Written by `make bench` from results.json; do not edit. Environment steps per second of whole training (sampling"
-    yield "and SGD), start-up and first iteration excluded: median (lowest - highest) of three runs that take turns with the"
-    yield "peers', each in a process of its own. Reef and every peer run with their own defaults for threads."
+    yield "Written by `make bench` from results.json; do not edit. Environment steps per second of whole training"
+    yield "(sampling and SGD), start-up and first iteration excluded: median (lowest - highest) of three runs, each in a"
+    yield "process of its own, that take turns with the peers'. Everyone runs with their own defaults for threads."
     yield ""
     if "machine" in results:
         yield f"Machine: {', '.join(f'{key} {value}' for key, value in results['machine'].items())}."
@@ -80,7 +67,7 @@ def _targets(numbers: Numbers) -> Iterator[str]:
 def _ppo(numbers: Numbers) -> Iterator[str]:
     yield "## PPO"
     yield ""
-    yield "CartPole-v1, MLP 64x64 tanh, 4,096 steps an iteration, 10 epochs, 8 environments (8 on each worker), steps/s."
+    yield "CartPole-v1, MLP 64x64 tanh, 4,096 steps an iteration, 10 epochs, 8 environments (8 per worker), steps/s."
     yield ""
     yield from _table("", *(f"minibatch {minibatch}" for minibatch in MINIBATCHES))
     for case in NAMES:
@@ -105,8 +92,8 @@ def _lunar(numbers: Numbers) -> Iterator[str]:
 def _dqn(numbers: Numbers) -> Iterator[str]:
     yield "## DQN"
     yield ""
-    yield "CartPole-v1, plain DQN with uniform replay: one gradient step per four environment steps, batch 64, MLP 256x256,"
-    yield "8 environments, once learning has started."
+    yield "CartPole-v1, plain DQN with uniform replay: one gradient step per four environment steps, batch 64,"
+    yield "MLP 256x256, 8 environments, once learning has started."
     yield ""
     yield from _table("", "steps/s")
     for case in ("rllib", "sb3", "reef", "reef compiled"):
@@ -169,9 +156,9 @@ def _store(numbers: Numbers) -> Iterator[str]:
     yield "## Through Ray's object store"
     yield ""
     for run in numbers.runs("store", "reef"):
-        each = run["sample_bytes"] / run["steps"]
-        yield f"A worker's sample takes {each:.1f} bytes per environment step ({run['observation_bytes'] / run['steps']:.0f} of"
-        yield f"them the observation); the weights, once per version, {run['weights_bytes']:,} bytes."
+        each, observation = (run[key] / run["steps"] for key in ("sample_bytes", "observation_bytes"))
+        yield f"A worker's sample takes {each:.1f} bytes per environment step ({observation:.0f} of them the observation);"
+        yield f"the weights, once per version, {run['weights_bytes']:,} bytes."
     yield ""
 
 
@@ -202,8 +189,8 @@ def _limits(numbers: Numbers) -> Iterator[str]:
             reef = numbers.rate("ppo", f"reef, minibatch {minibatch}")
             if stepping and sgd and reef:
                 limit = 1 / (1 / stepping.median + 1 / sgd.median)
-                yield f"- minibatch {minibatch}: raw stepping and the bare eager SGD of the same batch, with nothing else, would"
-                yield f"  make {limit:,.0f} steps/s; Reef makes {reef.median / limit:.2f} of that."
+                yield f"- minibatch {minibatch}: raw stepping and the bare eager SGD of the same batch, and nothing else,"
+                yield f"  would make {limit:,.0f} steps/s; Reef makes {reef.median / limit:.2f} of that."
         yield ""
 
 
