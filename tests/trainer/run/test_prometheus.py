@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from reef.errors import ResourceError
+from reef.run.prometheus import Board, MetricsServer
+from reef.run.reporters.reporter import Run, Summary
+from reef.run.stopping import StopConditions
+
+RESULT: dict[str, Any] = {
+    "training_iteration": 3,
+    "timesteps_total": 12000,
+    "num_env_steps_sampled": 12000,
+    "num_env_steps_trained": 12000,
+    "num_agent_steps_sampled": 12000,
+    "num_agent_steps_trained": 12000,
+    "episodes_total": 40,
+    "episode_reward_mean": 20.5,
+    "episode_reward_min": 9.0,
+    "episode_reward_max": 90.0,
+    "episode_len_mean": 20.5,
+    "num_env_steps_sampled_throughput_per_sec": 4000.0,
+    "time_this_iter_s": 1.0,
+    "time_total_s": 3.0,
+    "timestamp": 1700000000,
+    "timers": {"sample_time_ms": 250.0, "learn_time_ms": 700.0},
+    "num_healthy_workers": 1,
+    "num_worker_restarts": 4,
+    "info": {
+        "learner": {
+            "default_policy": {
+                "learner_stats": {"total_loss": 0.5, "kl": 0.01, "cur_lr": 3e-4, "cur_kl_coeff": 0.2, "entropy": None}
+            }
+        }
+    },
+    "evaluation": {"episode_reward_mean": 30.0, "episode_reward_min": 1.0, "episodes_this_iter": 10},
+}
+
+
+@pytest.fixture
+def board() -> Board:
+    board = Board()
+    config = {"num_rollout_workers": 2}
+    board.start(
+        Run(folder=Path("/r"), algorithm="PPO", environment="CartPole-v1", config=config, stop=StopConditions({}))
+    )
+    return board
+
+
+@pytest.fixture
+def server(board: Board) -> Iterator[MetricsServer]:
+    server = MetricsServer(board, 0)
+    yield server
+    server.stop()
+
+
+def get(server: MetricsServer, path: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+    connection.request("GET", path)
+    response = connection.getresponse()
+    body = response.read().decode()
+    connection.close()
+    return response.status, body
+
+
+def series(server: MetricsServer) -> dict[str, float]:
+    families = list(text_string_to_metric_families(get(server, "/metrics")[1]))
+    assert all(family.documentation for family in families)
+    return {
+        sample.name + "".join(f"|{value}" for value in sample.labels.values()): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def test_before_the_first_result(server: MetricsServer) -> None:
+    assert series(server) == {"reef_training_info|PPO|CartPole-v1": 1.0}
+    assert get(server, "/healthz") == (200, "ok\n")
+    progress = json.loads(get(server, "/progress")[1])
+    assert progress["training"]["rewardMean"] is None
+    assert "evaluation" not in progress
+
+
+def test_metrics_come_from_the_newest_result(server: MetricsServer, board: Board) -> None:
+    board.report({**RESULT, "training_iteration": 2})
+    board.report({key: value for key, value in RESULT.items() if key != "evaluation"})
+    found = series(server)
+    expected = {
+        "reef_training_iterations_total": 3,
+        "reef_training_env_steps_sampled_total": 12000,
+        "reef_training_episode_reward_mean": 20.5,
+        "reef_training_episode_length_mean": 20.5,
+        "reef_training_sample_seconds": 0.25,
+        "reef_training_workers_healthy": 1,
+        "reef_training_workers_lost": 1,
+        "reef_training_workers_recreated_total": 4,
+        "reef_training_loss|default_policy|total": 0.5,
+        "reef_training_kl|default_policy": 0.01,
+        "reef_training_learning_rate|default_policy": 3e-4,
+        "reef_training_learner|default_policy|cur_kl_coeff": 0.2,
+        "reef_evaluation_episode_reward_mean": 30.0,
+        "reef_evaluation_iteration": 2,
+    }
+    assert {name: found.get(name) for name in expected} == expected
+    assert not any("entropy" in name for name in found)
+
+
+def test_without_an_episode_there_is_no_reward_series(server: MetricsServer, board: Board) -> None:
+    board.report({**RESULT, "episode_reward_mean": None})
+    assert "reef_training_episode_reward_mean" not in series(server)
+
+
+def test_progress_speaks_the_words_of_the_job_status(server: MetricsServer, board: Board, tmp_path: Path) -> None:
+    (tmp_path / "arrays").write_bytes(b"12345")
+    board.report(RESULT)
+    board.saved(tmp_path, 3, "2026-01-01T00:00:00+00:00", 0.5)
+    board.finish(Summary(folder=tmp_path, checkpoint=tmp_path, result=RESULT, exit_code=143, reason="SIGTERM"))
+    assert json.loads(get(server, "/progress")[1]) == {
+        "training": {
+            "iteration": 3,
+            "timesteps": 12000,
+            "episodes": 40,
+            "rewardMean": 20.5,
+            "rewardMin": 9.0,
+            "rewardMax": 90.0,
+            "stepsPerSecond": 4000.0,
+        },
+        "evaluation": {"iteration": 3, "episodes": 10, "rewardMean": 30.0, "rewardMin": 1.0, "rewardMax": None},
+        "checkpoint": {"path": str(tmp_path), "iteration": 3, "time": "2026-01-01T00:00:00+00:00"},
+        "stopped": "SIGTERM",
+    }
+    found = series(server)
+    assert found["reef_training_checkpoint_bytes"] == 5
+    assert found["reef_training_checkpoint_timestamp_seconds"] == 1767225600
+
+
+def test_unknown_path_and_taken_port(server: MetricsServer) -> None:
+    assert get(server, "/nothing")[0] == 404
+    with pytest.raises(ResourceError, match=f"127.0.0.1:{server.port}: .*--metrics-port"):
+        MetricsServer(Board(), server.port)
+
+
+def test_stopping_ends_the_thread_and_frees_the_port(board: Board) -> None:
+    server = MetricsServer(board, 0)
+    server.stop()
+    assert not any(thread.name == "metrics" for thread in threading.enumerate())
+    MetricsServer(board, server.port).stop()

@@ -1,0 +1,253 @@
+"""`--metrics-port`: /metrics for Prometheus, /progress for programs (JSON), /healthz for probes.
+
+Everything is computed at scrape time from the newest result. Units are in the names; nothing is labelled by worker,
+environment index or seed. Of an iteration without a value (no episode ended) the series is absent, not zero.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from datetime import datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from socketserver import TCPServer
+from typing import Any, NamedTuple
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
+
+from reef.api.status import CheckpointStatus, EvaluationStatus, TrainingStatus
+from reef.errors import ResourceError
+from reef.run.metrics import Result
+from reef.run.reporters.reporter import Run, Summary
+from reef.run.stopping import lookup
+
+
+class Field(NamedTuple):
+    """One number of a result as a metric."""
+
+    name: str  # counters without their _total
+    key: str  # where it is in a result
+    help: str
+    scale: float = 1.0  # to the base unit
+
+
+TRAINING_COUNTERS = (
+    Field("iterations", "training_iteration", "Training iterations done."),
+    Field("env_steps_sampled", "num_env_steps_sampled", "Environment steps sampled."),
+    Field("env_steps_trained", "num_env_steps_trained", "Environment steps learned from."),
+    Field("agent_steps_sampled", "num_agent_steps_sampled", "Steps of single agents sampled."),
+    Field("agent_steps_trained", "num_agent_steps_trained", "Steps of single agents learned from."),
+    Field("episodes", "episodes_total", "Episodes finished."),
+    Field("seconds", "time_total_s", "Time spent training, in seconds."),
+    Field("workers_recreated", "num_worker_restarts", "Rollout workers that were started again."),
+)
+EPISODE_GAUGES = (
+    Field("episode_reward_mean", "episode_reward_mean", "Mean episode reward."),
+    Field("episode_reward_min", "episode_reward_min", "Smallest episode reward."),
+    Field("episode_reward_max", "episode_reward_max", "Largest episode reward."),
+    Field("episode_length_mean", "episode_len_mean", "Mean episode length, in environment steps."),
+)
+TRAINING_GAUGES = (
+    *EPISODE_GAUGES,
+    Field("env_steps_per_second", "num_env_steps_sampled_throughput_per_sec", "Pace of the newest iteration."),
+    Field("iteration_seconds", "time_this_iter_s", "Length of the newest iteration, in seconds."),
+    Field("sample_seconds", "timers/sample_time_ms", "Time the newest iteration spent sampling, in seconds.", 1e-3),
+    Field("learn_seconds", "timers/learn_time_ms", "Time the newest iteration spent learning, in seconds.", 1e-3),
+    Field("last_result_timestamp_seconds", "timestamp", "When the newest iteration ended, in Unix time."),
+    Field("workers_healthy", "num_healthy_workers", "Remote rollout workers at work."),
+)
+EVALUATION_GAUGES = (
+    *EPISODE_GAUGES,
+    Field("episodes", "episodes_this_iter", "Episodes of the newest evaluation."),
+)
+LOSS_TERMS = {"total_loss": "total", "policy_loss": "policy", "vf_loss": "value", "td_loss": "td"}
+LEARNER_GAUGES = {  # statistics with a name of their own; losses and the rest have a label
+    "kl": ("kl", "Kullback-Leibler divergence of the policy from the one that sampled."),
+    "entropy": ("entropy", "Mean entropy of the policy's action distribution."),
+    "grad_gnorm": ("gradient_norm", "Norm of the gradient before clipping."),
+    "cur_lr": ("learning_rate", "Learning rate."),
+}
+
+
+class Board(Collector):
+    """The newest result and checkpoint of a run: a reporter for the driver, a collector for the scrapes."""
+
+    def __init__(self) -> None:
+        self._run: Run | None = None
+        self._result: Result | None = None
+        self._evaluation: tuple[int, Result] | None = None  # iteration, metrics
+        self._checkpoint: tuple[CheckpointStatus, float, int] | None = None  # what, seconds, bytes
+        self._ended: Summary | None = None
+
+    def start(self, run: Run) -> None:
+        """Take in what is trained."""
+        self._run = run
+
+    def report(self, result: Result) -> None:
+        """Take in the newest result."""
+        if evaluation := result.get("evaluation"):
+            self._evaluation = (result["training_iteration"], evaluation)
+        self._result = result
+
+    def saved(self, path: Path, iteration: int, time: str, seconds: float) -> None:
+        """Take in the newest checkpoint: where, of which iteration, when (RFC 3339), and what it took to write."""
+        size = sum(file.stat().st_size for file in path.iterdir())
+        self._checkpoint = (CheckpointStatus(path=str(path), iteration=iteration, time=time), seconds, size)
+
+    def finish(self, summary: Summary | None) -> None:
+        """Take in how it ended."""
+        self._ended = summary
+
+    def progress(self) -> dict[str, Any]:
+        """The parts of a job's status that the run knows, in the words of the job document."""
+        result, names = self._result or {}, ("mean", "min", "max")
+        training = TrainingStatus(
+            iteration=result.get("training_iteration", 0),
+            timesteps=result.get("timesteps_total", 0),
+            episodes=result.get("episodes_total", 0),
+            steps_per_second=result.get("num_env_steps_sampled_throughput_per_sec"),
+            **{f"reward_{name}": result.get(f"episode_reward_{name}") for name in names},
+        )
+        parts: dict[str, Any] = {"training": training}
+        if self._evaluation is not None:
+            iteration, metrics = self._evaluation
+            rewards = {f"reward_{name}": metrics.get(f"episode_reward_{name}") for name in names}
+            episodes = metrics.get("episodes_this_iter", 0)
+            parts["evaluation"] = EvaluationStatus(iteration=iteration, episodes=episodes, **rewards)
+        if self._checkpoint is not None:
+            parts["checkpoint"] = self._checkpoint[0]
+        status = {name: part.model_dump(mode="json", by_alias=True) for name, part in parts.items()}
+        return status | {"stopped": self._ended.reason if self._ended else None}
+
+    def collect(self) -> Iterator[Metric]:
+        """Every series, from the newest result."""
+        if self._run is not None:
+            labels = {"algorithm": self._run.algorithm, "environment": self._run.environment}
+            yield InfoMetricFamily("reef_training", "What is trained.", value=labels)
+        result = self._result
+        if result is not None:
+            for field in TRAINING_COUNTERS:
+                value = lookup(result, field.key)
+                yield CounterMetricFamily(f"reef_training_{field.name}", field.help, value=value or 0)
+            yield from gauges("reef_training", TRAINING_GAUGES, result)
+            yield from self._workers(result)
+            yield from learner_gauges(result)
+        yield from self._checkpoint_gauges()
+        if self._evaluation is not None:
+            iteration, metrics = self._evaluation
+            yield GaugeMetricFamily(
+                "reef_evaluation_iteration", "Training iteration of the newest evaluation.", iteration
+            )
+            yield from gauges("reef_evaluation", EVALUATION_GAUGES, metrics)
+
+    def _workers(self, result: Result) -> Iterator[Metric]:
+        assert self._run is not None, "start() comes before report()"
+        lost = self._run.config.get("num_rollout_workers", 0) - result["num_healthy_workers"]
+        yield GaugeMetricFamily("reef_training_workers_lost", "Rollout workers that are missing.", max(0, lost))
+
+    def _checkpoint_gauges(self) -> Iterator[Metric]:
+        if self._checkpoint is not None:
+            status, seconds, size = self._checkpoint
+            prefix = "reef_training_checkpoint"
+            yield GaugeMetricFamily(f"{prefix}_iteration", "Iteration of the newest checkpoint.", status.iteration)
+            yield GaugeMetricFamily(f"{prefix}_seconds", "Time to write the newest checkpoint, in seconds.", seconds)
+            yield GaugeMetricFamily(f"{prefix}_bytes", "Size of the newest checkpoint, in bytes.", size)
+            when = datetime.fromisoformat(status.time).timestamp()
+            yield GaugeMetricFamily(f"{prefix}_timestamp_seconds", "When it was written, in Unix time.", when)
+
+
+def gauges(prefix: str, fields: tuple[Field, ...], result: Result) -> Iterator[Metric]:
+    """One gauge for each field that has a value."""
+    for field in fields:
+        value = lookup(result, field.key)
+        if value is not None:
+            yield GaugeMetricFamily(f"{prefix}_{field.name}", field.help, value=value * field.scale)
+
+
+def learner_gauges(result: Result) -> Iterator[Metric]:
+    """What the learners report, by policy."""
+    loss = GaugeMetricFamily("reef_training_loss", "Loss of the newest update.", labels=["policy", "term"])
+    other = GaugeMetricFamily("reef_training_learner", "Other statistics of learners.", labels=["policy", "statistic"])
+    named = {
+        key: GaugeMetricFamily(f"reef_training_{name}", text, labels=["policy"])
+        for key, (name, text) in LEARNER_GAUGES.items()
+    }
+    for policy, stats in result["info"]["learner"].items():
+        for key, value in stats["learner_stats"].items():
+            if value is None:
+                continue
+            if key in named:
+                named[key].add_metric([policy], value)
+            elif key in LOSS_TERMS:
+                loss.add_metric([policy, LOSS_TERMS[key]], value)
+            else:
+                other.add_metric([policy, key], value)
+    yield from (family for family in (loss, *named.values(), other) if family.samples)
+
+
+class Listener(ThreadingHTTPServer):
+    """Listens without asking DNS for its own name, which takes seconds where there is none."""
+
+    def server_bind(self) -> None:
+        """Bind the socket."""
+        TCPServer.server_bind(self)
+
+
+class MetricsServer:
+    """Serves a board over HTTP from a thread of its own."""
+
+    def __init__(self, board: Board, port: int, address: str = "127.0.0.1") -> None:
+        """Listen at once (port 0: any free one, see `port`); raises `ResourceError` when the port is taken."""
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(board)
+        handler = type("Handler", (MetricsHandler,), {"board": board, "registry": registry})
+        try:
+            self._server = Listener((address, port), handler)
+        except (OSError, OverflowError) as error:
+            raise ResourceError(
+                f"cannot serve metrics on {address}:{port}: {error}. Give another --metrics-port, or leave it out."
+            ) from error
+        self.port: int = self._server.server_address[1]
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="metrics", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop listening and wait for the thread."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class MetricsHandler(BaseHTTPRequestHandler):
+    """Answers GET requests from the board."""
+
+    board: Board
+    registry: CollectorRegistry
+    timeout = 10  # seconds that a silent client may hold a thread
+
+    def do_GET(self) -> None:
+        """Answer /metrics, /progress or /healthz."""
+        path = self.path.partition("?")[0]
+        if path == "/metrics":
+            self._answer(200, CONTENT_TYPE_LATEST, generate_latest(self.registry))
+        elif path == "/progress":
+            self._answer(200, "application/json", json.dumps(self.board.progress()).encode())
+        elif path == "/healthz":
+            self._answer(200, "text/plain", b"ok\n")
+        else:
+            self._answer(404, "text/plain", b"there are /metrics, /progress and /healthz\n")
+
+    def _answer(self, status: int, content_type: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Scrapes are not worth a line each."""
