@@ -1,7 +1,10 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python -m
-PIP_INSTALL := $(RUN) pip install --quiet --disable-pip-version-check --no-input --constraint constraints.txt
+# Byte-compiling all of PyTorch takes as long as installing it: compile what is imported, when it is.
+PIP_INSTALL := $(RUN) pip install --quiet --no-compile --disable-pip-version-check --no-input --constraint constraints.txt
+COMPILE := $(VENV)/bin/python -c 'import gymnasium, matplotlib.pyplot, ray, reef, torch, torch.utils.tensorboard'
+unexport PYTHONDONTWRITEBYTECODE
 RUN_ARGS ?=
 TEST_ARGS ?=
 
@@ -71,9 +74,11 @@ $(VENV)/.made:
 $(VENV)/.trainer: pyproject.toml constraints.txt | $(VENV)/.made
 	@echo "==> Installing Reef with PyTorch, Ray and Gymnasium into $(VENV) (a few hundred MB, a minute or two)"
 	@$(PIP_INSTALL) --editable '.[trainer]'
+	@$(COMPILE)
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.made
 	@echo "==> Installing Reef with PyTorch, Ray, Gymnasium and the development tools into $(VENV) (a minute or two)"
 	@$(PIP_INSTALL) --editable '.[trainer,dev]'
+	@$(COMPILE)
 	@touch $(VENV)/.trainer $@
