@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from reef.api.fields import DocumentModel, Name
 from reef.api.pods import HEAD_NAME
@@ -15,7 +15,7 @@ GROUP, VERSION, KIND = "reef.dev", "v1", "RLTrainingJob"
 API_VERSION = f"{GROUP}/{VERSION}"
 MAX_CHILD_NAME = 57  # a pod's host name has 63 characters, of which its controller takes six ("-x7k2p")
 
-_CHILD_RULES = [
+_CHILD_RULES: list[JsonValue] = [
     {
         "rule": f"size(self.metadata.name) <= {MAX_CHILD_NAME - len(HEAD_NAME) - 1}",
         "message": f"metadata.name must have at most {MAX_CHILD_NAME - len(HEAD_NAME) - 1} characters",
@@ -34,7 +34,7 @@ class Metadata(DocumentModel):
     model_config = ConfigDict(extra="allow")
 
     name: Name = Field(description="Name of the job, unique in its namespace.")
-    namespace: str | None = Field(None, description="Namespace of the job.")
+    namespace: str | None = Field(default=None, description="Namespace of the job.")
     labels: dict[str, str] = Field(default_factory=dict, description="Labels of the job.")
     annotations: dict[str, str] = Field(default_factory=dict, description="Annotations of the job.")
 
@@ -44,13 +44,13 @@ class RLTrainingJob(DocumentModel):
 
     model_config = ConfigDict(json_schema_extra={"x-kubernetes-validations": _CHILD_RULES})
 
-    api_version: Literal["reef.dev/v1"] = Field("reef.dev/v1", description="Version of the document's form.")
-    kind: Literal["RLTrainingJob"] = Field("RLTrainingJob", description="Kind of the document.")
+    api_version: Literal["reef.dev/v1"] = Field(default="reef.dev/v1", description="Version of the document's form.")
+    kind: Literal["RLTrainingJob"] = Field(default="RLTrainingJob", description="Kind of the document.")
     metadata: Metadata = Field(description="Name, labels and annotations.")
     spec: JobSpec = Field(
         description="What is trained, until when, on which pods, and what happens when something fails."
     )
-    status: JobStatus | None = Field(None, description="What the operator reports.")
+    status: JobStatus | None = Field(default=None, description="What the operator reports.")
 
     @model_validator(mode="after")
     def _child_names_fit(self) -> Self:

@@ -28,11 +28,11 @@ class Gpu(DocumentModel):
 
     count: PositiveCount = Field(description="GPUs (or MIG slices) of each pod.")
     resource_name: ResourceName = Field(
-        "nvidia.com/gpu",
+        default="nvidia.com/gpu",
         description="Resource that the device plugin offers, for example nvidia.com/mig-1g.5gb for a MIG slice.",
     )
     product: Text | None = Field(
-        None,
+        default=None,
         description="GPU model to run on: the value of the node label <vendor>/gpu.product, as NVIDIA-A100-SXM4-80GB.",
     )
 
@@ -50,16 +50,16 @@ class Resources(DocumentModel):
 class Toleration(DocumentModel):
     """A node taint that the pod puts up with."""
 
-    key: Text | None = Field(None, description="Taint key; none with operator Exists tolerates every taint.")
+    key: Text | None = Field(default=None, description="Taint key; none with operator Exists tolerates every taint.")
     operator: Literal["Equal", "Exists"] = Field(
-        "Equal", description="How the taint's value is compared: Equal or Exists."
+        default="Equal", description="How the taint's value is compared: Equal or Exists."
     )
-    value: str | None = Field(None, description="Taint value, for operator Equal.")
+    value: str | None = Field(default=None, description="Taint value, for operator Equal.")
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
-        None, description="Taint effect that is tolerated; none means all of them."
+        default=None, description="Taint effect that is tolerated; none means all of them."
     )
     toleration_seconds: Seconds | None = Field(
-        None, description="How long a NoExecute taint is tolerated, in seconds; none means for ever."
+        default=None, description="How long a NoExecute taint is tolerated, in seconds; none means for ever."
     )
 
 
@@ -67,10 +67,10 @@ class PodSettings(DocumentModel):
     """What the head and the pools have in common: resources and where the pods may run."""
 
     resources: Resources = Field(
-        default_factory=lambda: Resources(),
+        default_factory=Resources,
         description="CPU, memory and other resources of each pod; one CPU when none is named.",
     )
-    gpu: Gpu | None = Field(None, description="GPUs of each pod; none for pods without GPUs.")
+    gpu: Gpu | None = Field(default=None, description="GPUs of each pod; none for pods without GPUs.")
     node_selector: dict[str, str] = Field(
         default_factory=dict, description="Labels that a node must carry for these pods to run on it."
     )
@@ -78,9 +78,9 @@ class PodSettings(DocumentModel):
     affinity: FreeMapping = Field(
         default_factory=dict, description="Kubernetes affinity of these pods, exactly as in a pod's specification."
     )
-    priority_class_name: ObjectName | None = Field(None, description="PriorityClass of these pods.")
+    priority_class_name: ObjectName | None = Field(default=None, description="PriorityClass of these pods.")
     scheduler_name: Text | None = Field(
-        None, description="Scheduler that places these pods; none means the cluster's own."
+        default=None, description="Scheduler that places these pods; none means the cluster's own."
     )
     template: FreeMapping = Field(
         default_factory=dict,
@@ -125,13 +125,13 @@ class NodePool(PodSettings):
     )
 
     name: Name = Field(description="Name of the pool, unique in the job; part of its pods' names.")
-    replicas: Count = Field(1, description="Pods of the pool; may be changed while the job runs.")
+    replicas: Count = Field(default=1, description="Pods of the pool; may be changed while the job runs.")
     min_replicas: Count | None = Field(
-        None,
+        default=None,
         description="Training goes on while at least this many pods are ready; 1 when not given (0 for an empty pool).",
     )
     rollout_workers: Count = Field(
-        1,
+        default=1,
         description="Rollout workers for which each pod of the pool counts when config.num_rollout_workers is not "
         "given; 0 for a pool that only holds learners.",
     )

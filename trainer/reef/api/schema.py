@@ -42,7 +42,7 @@ def custom_resource_definition(settings: Mapping[str, Schema]) -> Schema:
     schema["properties"]["metadata"] = {"type": "object"}  # the API server knows it; nothing more may be said here
     # Keys outside the list are kept, not pruned, so that the operator can name a misspelt one.
     schema["properties"]["spec"]["properties"]["config"] |= {
-        "properties": {key: structural(schema, {}) for key, schema in sorted(settings.items())},
+        "properties": {key: _open(structural(schema, {})) for key, schema in sorted(settings.items())},
         **_ANYTHING,
     }
     columns = [
@@ -110,6 +110,13 @@ def structural(schema: Mapping[str, Any], definitions: Mapping[str, Schema]) -> 
     if "anyOf" in schema:
         return result | _union(schema["anyOf"], definitions, result)
     return result | _typed(schema, definitions)
+
+
+def _open(schema: Schema) -> Schema:
+    """Return the schema of a setting with unknown keys kept in every mapping."""
+    if "properties" not in schema:
+        return schema
+    return schema | {"properties": {key: _open(inner) for key, inner in schema["properties"].items()}} | _ANYTHING
 
 
 def _union(choices: list[Schema], definitions: Mapping[str, Schema], outer: Schema) -> Schema:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic.config import JsonDict
 
 from reef.api.fields import Count, DocumentModel, FreeMapping, Number, ObjectName, PositiveSeconds, Seconds, Text
 from reef.api.pods import Head, NodePool
@@ -15,7 +16,7 @@ from reef.api.tune import Tune
 ExitCode = Annotated[int, Field(ge=1, le=255)]
 
 
-def _immutable(path: str, parent: str = "") -> dict[str, str]:
+def _immutable(path: str, parent: str = "") -> JsonDict:
     """Return the CEL rule that keeps an optional field, with an optional parent, as it was created."""
     was, now = f"oldSelf.{path}", f"self.{path}"
     same = f"(has({now}) == has({was}) && (!has({now}) || {now} == {was}))"
@@ -55,14 +56,14 @@ class FaultTolerance(DocumentModel):
     """What happens when a head pod fails; workers are always replaced."""
 
     backoff_limit: Count = Field(
-        3, description="How often a failed head is started again, each time from the newest valid checkpoint."
+        default=3, description="How often a failed head is started again, each time from the newest valid checkpoint."
     )
     no_retry_exit_codes: Annotated[list[ExitCode], Field(max_length=64)] = Field(
         default_factory=lambda: [2],
         description="Exit codes of the head that end the job at once; 2 means that the job is wrong.",
     )
     termination_grace_period_seconds: PositiveSeconds = Field(
-        60, description="Time that a stopped head has to write its checkpoint, in seconds."
+        default=60, description="Time that a stopped head has to write its checkpoint, in seconds."
     )
 
 
@@ -70,9 +71,9 @@ class Cleanup(DocumentModel):
     """When the pods of a finished job are removed: workers first, so that GPUs come free."""
 
     worker_delay_seconds: Seconds = Field(
-        0, description="Seconds from the end of the training to the workers' removal."
+        default=0, description="Seconds from the end of the training to the workers' removal."
     )
-    head_delay_seconds: Seconds = Field(0, description="Seconds from the workers' removal to the head's.")
+    head_delay_seconds: Seconds = Field(default=0, description="Seconds from the workers' removal to the head's.")
 
 
 class JobSpec(DocumentModel):
@@ -106,16 +107,17 @@ class JobSpec(DocumentModel):
         "episode_reward_mean: 450. A nested field is written evaluation/episode_reward_mean."
     )
     checkpoint: Checkpoint = Field(
-        default_factory=lambda: Checkpoint(), description="When checkpoints are written, and where they are kept."
+        default_factory=Checkpoint, description="When checkpoints are written, and where they are kept."
     )
     restore_from: Text | None = Field(
-        None, description="Checkpoint (a path or a URI) from which training starts; none starts with a fresh policy."
+        default=None,
+        description="Checkpoint (a path or a URI) from which training starts; none starts with a fresh policy.",
     )
     image: Text | None = Field(
-        None, description="Container image of head and workers; none means the operator's default."
+        default=None, description="Container image of head and workers; none means the operator's default."
     )
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
-        None, description="When the image is pulled; none leaves it to Kubernetes."
+        default=None, description="When the image is pulled; none leaves it to Kubernetes."
     )
     image_pull_secrets: Annotated[list[ObjectName], Field(max_length=32)] = Field(
         default_factory=list, description="Names of the Secrets with which the image is pulled."
@@ -124,34 +126,33 @@ class JobSpec(DocumentModel):
         default_factory=dict,
         description="Ray's runtime environment for user code: working_dir, pip, env_vars, py_modules.",
     )
-    head: Head = Field(
-        default_factory=lambda: Head(), description="The head pod: Ray's head and the driver of the training."
-    )
+    head: Head = Field(default_factory=Head, description="The head pod: Ray's head and the driver of the training.")
     workers: Annotated[list[NodePool], Field(max_length=32), AfterValidator(_unique_names)] = Field(
         default_factory=list,
         description="Pools of worker pods; none trains in the head alone. Without config.num_rollout_workers there are "
         "replicas * rolloutWorkers rollout workers, summed over the pools.",
     )
     replicas: Count | None = Field(
-        None, description="Pods of the first pool, in place of its own replicas: what `kubectl scale` writes."
+        default=None, description="Pods of the first pool, in place of its own replicas: what `kubectl scale` writes."
     )
     fault_tolerance: FaultTolerance = Field(
-        default_factory=lambda: FaultTolerance(), description="What happens when the head fails."
+        default_factory=FaultTolerance, description="What happens when the head fails."
     )
-    tune: Tune | None = Field(None, description="A sweep over settings; none trains once.")
+    tune: Tune | None = Field(default=None, description="A sweep over settings; none trains once.")
     suspend: bool = Field(
-        False, description="Whether the job holds still: a checkpoint is written and all pods are removed."
+        default=False, description="Whether the job holds still: a checkpoint is written and all pods are removed."
     )
     active_deadline_seconds: PositiveSeconds | None = Field(
-        None, description="Seconds after which an unfinished job fails; none means no limit."
+        default=None, description="Seconds after which an unfinished job fails; none means no limit."
     )
     pre_running_deadline_seconds: PositiveSeconds | None = Field(
-        None, description="Seconds that the job may wait for its head to run before it fails; none means no limit."
+        default=None,
+        description="Seconds that the job may wait for its head to run before it fails; none means no limit.",
     )
     ttl_seconds_after_finished: Seconds | None = Field(
-        None, description="Seconds after which a finished job is deleted; none keeps it."
+        default=None, description="Seconds after which a finished job is deleted; none keeps it."
     )
-    cleanup: Cleanup = Field(default_factory=lambda: Cleanup(), description="When a finished job's pods are removed.")
+    cleanup: Cleanup = Field(default_factory=Cleanup, description="When a finished job's pods are removed.")
 
     @model_validator(mode="after")
     def _replicas_of_a_pool(self) -> Self:

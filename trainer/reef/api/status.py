@@ -25,40 +25,44 @@ class Condition(StatusModel):
     type: str = Field(description="What is observed, for example HeadReady.")
     status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds: True, False or Unknown.")
     reason: str = Field(description="Why, in one word for programs.")
-    message: str = Field("", description="Why, in a sentence for people.")
+    message: str = Field(default="", description="Why, in a sentence for people.")
     last_transition_time: str = Field(description="When the status last changed (RFC 3339).")
-    observed_generation: int | None = Field(None, description="Generation of the document that was looked at.")
+    observed_generation: int | None = Field(default=None, description="Generation of the document that was looked at.")
 
 
 class WorkersStatus(StatusModel):
     """Worker pods."""
 
-    desired: int = Field(0, description="Worker pods that the document asks for.")
-    ready: int = Field(0, description="Worker pods that have joined.")
-    recreated: int = Field(0, description="Rollout workers and worker pods that were replaced.")
-    selector: str = Field("", description="Label selector of the worker pods, for autoscalers.")
+    desired: int = Field(default=0, description="Worker pods that the document asks for.")
+    ready: int = Field(default=0, description="Worker pods that have joined.")
+    recreated: int = Field(default=0, description="Rollout workers and worker pods that were replaced.")
+    selector: str = Field(default="", description="Label selector of the worker pods, for autoscalers.")
 
 
 class TrainingStatus(StatusModel):
     """The newest training result."""
 
-    iteration: int = Field(0, description="Training iterations done.")
-    timesteps: int = Field(0, description="Environment steps sampled.")
-    episodes: int = Field(0, description="Episodes finished.")
-    reward_mean: float | None = Field(None, description="Mean episode reward; none before the first episode ends.")
-    reward_min: float | None = Field(None, description="Smallest episode reward.")
-    reward_max: float | None = Field(None, description="Largest episode reward.")
-    steps_per_second: float | None = Field(None, description="Environment steps per second of the newest iteration.")
+    iteration: int = Field(default=0, description="Training iterations done.")
+    timesteps: int = Field(default=0, description="Environment steps sampled.")
+    episodes: int = Field(default=0, description="Episodes finished.")
+    reward_mean: float | None = Field(
+        default=None, description="Mean episode reward; none before the first episode ends."
+    )
+    reward_min: float | None = Field(default=None, description="Smallest episode reward.")
+    reward_max: float | None = Field(default=None, description="Largest episode reward.")
+    steps_per_second: float | None = Field(
+        default=None, description="Environment steps per second of the newest iteration."
+    )
 
 
 class EvaluationStatus(StatusModel):
     """The newest evaluation."""
 
-    iteration: int = Field(0, description="Training iteration after which it ran.")
-    episodes: int = Field(0, description="Episodes of this evaluation.")
-    reward_mean: float | None = Field(None, description="Mean episode reward without exploration.")
-    reward_min: float | None = Field(None, description="Smallest episode reward.")
-    reward_max: float | None = Field(None, description="Largest episode reward.")
+    iteration: int = Field(default=0, description="Training iteration after which it ran.")
+    episodes: int = Field(default=0, description="Episodes of this evaluation.")
+    reward_mean: float | None = Field(default=None, description="Mean episode reward without exploration.")
+    reward_min: float | None = Field(default=None, description="Smallest episode reward.")
+    reward_max: float | None = Field(default=None, description="Largest episode reward.")
 
 
 class CheckpointStatus(StatusModel):
@@ -76,23 +80,25 @@ class TrialStatus(StatusModel):
     config: dict[str, object] = Field(
         default_factory=dict, description="The settings that varied, with this trial's values."
     )
-    metric: float | None = Field(None, description="Its best value of the sweep's metric.")
-    checkpoint: str | None = Field(None, description="Its checkpoint.")
+    metric: float | None = Field(default=None, description="Its best value of the sweep's metric.")
+    checkpoint: str | None = Field(default=None, description="Its checkpoint.")
 
 
 class JobStatus(StatusModel):
     """The job as the operator sees it."""
 
-    phase: Phase | None = Field(None, description="Where the job is in its life, in one word.")
-    message: str = Field("", description="What the phase means for this job, in a sentence.")
+    phase: Phase | None = Field(default=None, description="Where the job is in its life, in one word.")
+    message: str = Field(default="", description="What the phase means for this job, in a sentence.")
     conditions: list[Condition] = Field(default_factory=list, description="Observations about the job.")
-    observed_generation: int | None = Field(None, description="Generation of the document that this status belongs to.")
-    attempts: int = Field(0, description="Heads that were started.")
-    workers: WorkersStatus = Field(default_factory=lambda: WorkersStatus(), description="Worker pods.")
-    training: TrainingStatus | None = Field(None, description="The newest training result.")
-    evaluation: EvaluationStatus | None = Field(None, description="The newest evaluation.")
-    checkpoint: CheckpointStatus | None = Field(None, description="The newest valid checkpoint.")
-    best_trial: TrialStatus | None = Field(None, description="The best trial of a sweep.")
-    start_time: str | None = Field(None, description="When the operator took the job up (RFC 3339).")
-    running_time: str | None = Field(None, description="When training began (RFC 3339).")
-    completion_time: str | None = Field(None, description="When the job ended (RFC 3339).")
+    observed_generation: int | None = Field(
+        default=None, description="Generation of the document that this status belongs to."
+    )
+    attempts: int = Field(default=0, description="Heads that were started.")
+    workers: WorkersStatus = Field(default_factory=WorkersStatus, description="Worker pods.")
+    training: TrainingStatus | None = Field(default=None, description="The newest training result.")
+    evaluation: EvaluationStatus | None = Field(default=None, description="The newest evaluation.")
+    checkpoint: CheckpointStatus | None = Field(default=None, description="The newest valid checkpoint.")
+    best_trial: TrialStatus | None = Field(default=None, description="The best trial of a sweep.")
+    start_time: str | None = Field(default=None, description="When the operator took the job up (RFC 3339).")
+    running_time: str | None = Field(default=None, description="When training began (RFC 3339).")
+    completion_time: str | None = Field(default=None, description="When the job ended (RFC 3339).")

@@ -14,7 +14,7 @@ class VolumeClaim(DocumentModel):
 
     claim_name: ObjectName = Field(description="Name of the PersistentVolumeClaim.")
     sub_path: Text | None = Field(
-        None, description="Folder inside the volume; none means a folder with the job's name."
+        default=None, description="Folder inside the volume; none means a folder with the job's name."
     )
 
 
@@ -39,11 +39,14 @@ class Storage(DocumentModel):
         }
     )
 
-    persistent_volume_claim: VolumeClaim | None = Field(None, description="Volume that holds results and checkpoints.")
-    uri: Annotated[str, StringConstraints(pattern=STORAGE_URI, max_length=1024)] | None = Field(
-        None, description="Object store and folder that hold results and checkpoints, for example s3://bucket/folder."
+    persistent_volume_claim: VolumeClaim | None = Field(
+        default=None, description="Volume that holds results and checkpoints."
     )
-    secret_ref: SecretReference | None = Field(None, description="Secret with the object store's credentials.")
+    uri: Annotated[str, StringConstraints(pattern=STORAGE_URI, max_length=1024)] | None = Field(
+        default=None,
+        description="Object store and folder that hold results and checkpoints, for example s3://bucket/folder.",
+    )
+    secret_ref: SecretReference | None = Field(default=None, description="Secret with the object store's credentials.")
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -57,16 +60,20 @@ class Storage(DocumentModel):
 class Checkpoint(DocumentModel):
     """When checkpoints are written, how many are kept, and where."""
 
-    frequency: Count = Field(10, description="Training iterations between two checkpoints; 0 writes none on the way.")
-    at_end: bool = Field(True, description="Whether a checkpoint is written when training ends or is stopped.")
+    frequency: Count = Field(
+        default=10, description="Training iterations between two checkpoints; 0 writes none on the way."
+    )
+    at_end: bool = Field(default=True, description="Whether a checkpoint is written when training ends or is stopped.")
     keep: Count = Field(
-        3, description="How many checkpoints are kept: the best by scoreAttribute, and always the newest; 0 keeps all."
+        default=3,
+        description="How many checkpoints are kept: the best by scoreAttribute, and always the newest; 0 keeps all.",
     )
     score_attribute: Text = Field(
-        "training_iteration",
+        default="training_iteration",
         description="Result field that ranks checkpoints, the largest best, for example episode_reward_mean; "
         "with the prefix 'min-' the smallest is best.",
     )
     storage: Storage | None = Field(
-        None, description="Where checkpoints outlive their pod; none means that they are lost with the head pod."
+        default=None,
+        description="Where checkpoints outlive their pod; none means that they are lost with the head pod.",
     )

@@ -28,11 +28,15 @@ class Parameter(DocumentModel):
         }
     )
 
-    grid: list[Any] | None = Field(None, min_length=1, max_length=1000, description="Every one of these values.")
-    choice: list[Any] | None = Field(None, min_length=1, max_length=1000, description="One of these values, at random.")
-    uniform: Interval | None = Field(None, description="A number between these two, at random.")
+    grid: list[Any] | None = Field(
+        default=None, min_length=1, max_length=1000, description="Every one of these values."
+    )
+    choice: list[Any] | None = Field(
+        default=None, min_length=1, max_length=1000, description="One of these values, at random."
+    )
+    uniform: Interval | None = Field(default=None, description="A number between these two, at random.")
     log_uniform: Interval | None = Field(
-        None, description="A number between these two, at random, evenly over the logarithm; both above 0."
+        default=None, description="A number between these two, at random, evenly over the logarithm; both above 0."
     )
 
     @model_validator(mode="after")
@@ -51,11 +55,13 @@ class Scheduler(DocumentModel):
     """Which trials are ended early."""
 
     kind: Literal["fifo", "asha"] = Field(
-        "fifo", description="fifo runs every trial to its end; asha ends the weak ones."
+        default="fifo", description="fifo runs every trial to its end; asha ends the weak ones."
     )
-    grace_period: PositiveCount = Field(1, description="Iterations that every trial gets before asha may end it.")
+    grace_period: PositiveCount = Field(
+        default=1, description="Iterations that every trial gets before asha may end it."
+    )
     reduction_factor: Annotated[int, Field(ge=2, le=100)] = Field(
-        4, description="At each rung asha keeps one trial in this many."
+        default=4, description="At each rung asha keeps one trial in this many."
     )
 
 
@@ -65,10 +71,12 @@ class Tune(DocumentModel):
     parameters: dict[str, Parameter] = Field(
         min_length=1, max_length=64, description="Settings of spec.config that vary, each with the values it takes."
     )
-    num_samples: PositiveCount = Field(1, description="Draws of the random parameters; a grid is repeated this often.")
-    max_concurrent_trials: PositiveCount | None = Field(
-        None, description="Trials that run at the same time; none means as many as the cluster holds."
+    num_samples: PositiveCount = Field(
+        default=1, description="Draws of the random parameters; a grid is repeated this often."
     )
-    metric: Text = Field("episode_reward_mean", description="Result field by which trials are compared.")
-    mode: Literal["max", "min"] = Field("max", description="Whether a large or a small metric is better.")
-    scheduler: Scheduler = Field(default_factory=lambda: Scheduler(), description="Which trials are ended early.")
+    max_concurrent_trials: PositiveCount | None = Field(
+        default=None, description="Trials that run at the same time; none means as many as the cluster holds."
+    )
+    metric: Text = Field(default="episode_reward_mean", description="Result field by which trials are compared.")
+    mode: Literal["max", "min"] = Field(default="max", description="Whether a large or a small metric is better.")
+    scheduler: Scheduler = Field(default_factory=Scheduler, description="Which trials are ended early.")

@@ -70,8 +70,8 @@ def limits_of(info: SettingInfo) -> str:
         parts.append(f"at least {info.minimum:g}")
     if info.maximum is not None:
         parts.append(f"at most {info.maximum:g}")
-    if info.available is not True:
-        parts.append(info.available or "not available yet")
+    if info.note:
+        parts.append(info.note)
     return "; ".join(parts)
 
 

@@ -86,7 +86,8 @@ def _train(job: RLTrainingJob, config: AlgorithmConfig, options: Options, stop: 
         print(f"\nSee what it learnt:\n  reef evaluate {shlex.quote(str(result.checkpoint))} --episodes 10")
     else:
         print("Checkpoint      none was written: checkpoint.atEnd is false and checkpoint.frequency was not reached")
-    return result.exit_code
+    exit_code: int = result.exit_code
+    return exit_code
 
 
 def config_of(job: RLTrainingJob) -> AlgorithmConfig:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 import traceback
 import warnings
@@ -12,7 +13,7 @@ from typing import TextIO
 
 import reef
 from reef.cli import catalog, describe, evaluate, run, schema, train, validate
-from reef.errors import EXIT_INTERRUPTED, ReefError
+from reef.errors import EXIT_FAILED, EXIT_INTERRUPTED, ReefError
 
 COMMANDS = (run, train, evaluate, validate, describe, catalog, schema)
 LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
@@ -61,6 +62,9 @@ def _run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print(f"reef {args.command}: stopped by Ctrl-C", file=sys.stderr)
         return EXIT_INTERRUPTED
+    except BrokenPipeError:  # `reef describe PPO | head`: Python would complain again at its exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
     return code
 
 

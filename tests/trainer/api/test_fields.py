@@ -1,0 +1,50 @@
+"""Quantities and what pods and pools ask for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reef.api import Gpu, Head, JobSpec, NodePool
+from reef.api.fields import quantity_value
+from reef.api.pods import Resources
+from reef.api.spec import Environment
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("2", 2.0), ("0.5", 0.5), ("500m", 0.5), ("1k", 1000.0), ("1Ki", 1024.0), ("4Gi", 4 * 1024**3), ("1e3", 1000.0)],
+)
+def test_quantities(text: str, value: float) -> None:
+    assert quantity_value(text) == value
+
+
+def test_cpus_are_the_limit_else_the_request_else_one() -> None:
+    assert Head().cpus == 1
+    assert Head(resources=Resources(requests={"cpu": "1500m"})).cpus == 1.5
+    assert Head(resources=Resources(requests={"cpu": "1500m"}, limits={"cpu": "2"})).cpus == 2
+    assert Head(gpu=Gpu(count=2)).gpus == 2
+
+
+def spec(**fields: Any) -> JobSpec:
+    return JobSpec(algorithm="PPO", environment=Environment(name="E"), stop={"training_iteration": 1}, **fields)
+
+
+def test_rollout_workers_are_counted_over_the_pools() -> None:
+    pools = [NodePool(name="a", replicas=3), NodePool(name="b", replicas=2, rollout_workers=4)]
+    assert spec().num_rollout_workers == 0
+    assert spec(workers=pools).num_rollout_workers == 3 + 8
+    assert spec(workers=[NodePool(name="learners", replicas=2, rollout_workers=0)]).num_rollout_workers == 0
+
+
+def test_replicas_of_the_job_replace_those_of_the_first_pool_alone() -> None:
+    pools = [NodePool(name="a", replicas=3), NodePool(name="b", replicas=2)]
+    assert spec(workers=pools, replicas=0).pool_replicas == {"a": 0, "b": 2}
+    assert spec(workers=pools, replicas=7).num_rollout_workers == 9
+
+
+def test_a_pool_trains_on_with_one_pod_unless_told_otherwise() -> None:
+    assert NodePool(name="a", replicas=3).minimum == 1
+    assert NodePool(name="a", replicas=0).minimum == 0
+    assert NodePool(name="a", replicas=3, min_replicas=2).minimum == 2

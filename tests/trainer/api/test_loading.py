@@ -1,0 +1,160 @@
+"""Reading job documents: what is accepted, and one message for everything that is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from reef.api import RLTrainingJob, job_from_document, load_job
+from reef.api.loading import parse_value, parse_yaml
+from reef.errors import ConfigError
+
+EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
+
+
+def document(**spec: Any) -> dict[str, Any]:
+    """A valid document with some fields of its spec replaced; None removes one."""
+    base = {"algorithm": "PPO", "environment": {"name": "CartPole-v1"}, "stop": {"training_iteration": 1}}
+    spec = {key: value for key, value in {**base, **spec}.items() if value is not None}
+    return {"apiVersion": "reef.dev/v1", "kind": "RLTrainingJob", "metadata": {"name": "job"}, "spec": spec}
+
+
+def problems(wrong: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        job_from_document(wrong, "job.yaml")
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_every_example_is_valid(path: Path) -> None:
+    assert isinstance(load_job(path), RLTrainingJob)
+
+
+def test_a_text_and_a_file_give_the_same_job(tmp_path: Path) -> None:
+    text = yaml.safe_dump(document())
+    (tmp_path / "job.yaml").write_text(text)
+    assert load_job(text) == load_job(tmp_path / "job.yaml") == load_job(str(tmp_path / "job.yaml"))
+
+
+def test_a_live_object_is_read_with_its_metadata_and_status() -> None:
+    live = document() | {"status": {"phase": "Running", "fieldOfANewerOperator": 1}}
+    live["metadata"] |= {"uid": "1-2", "generation": 3, "managedFields": []}
+    job = job_from_document(live)
+    assert job.status is not None
+    assert job.status.phase == "Running"
+    assert job.metadata.model_extra == {"uid": "1-2", "generation": 3, "managedFields": []}
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"algoritm": "PPO"}, "spec.algoritm: is no field. Did you mean 'algorithm'?"),
+        ({"restore_from": "x"}, "spec.restore_from: is no field. Did you mean 'restoreFrom'?"),
+        ({"stop": None}, "spec.stop: is missing"),
+        ({"stop": {}}, "spec.stop: "),
+        ({"stop": {"episode_reward_men": 1}}, "Did you mean 'episode_reward_mean'?"),
+        ({"stop": {"training_iteration": True}}, "spec.stop.training_iteration: should be a valid number, not True"),
+        ({"stop": {"training_iteration": float("nan")}}, "spec.stop.training_iteration: should be a finite number"),
+        ({"environment": "CartPole-v1"}, "spec.environment: should be a mapping, not 'CartPole-v1'"),
+        ({"suspend": "yes"}, "spec.suspend: should be a valid boolean, not 'yes'"),
+        ({"workers": [{"name": "a", "replicas": "2"}]}, "spec.workers[0].replicas: should be a valid integer, not '2'"),
+        ({"workers": [{"name": "a", "replicas": -1}]}, "spec.workers[0].replicas: should be greater than"),
+        ({"workers": [{"name": "A_b"}]}, "spec.workers[0].name: 'A_b' does not fit, expected lower-case letters"),
+        ({"workers": [{"name": "a"}, {"name": "a"}]}, "spec.workers: several pools are named a"),
+        ({"workers": [{"name": "head"}]}, "spec.workers[0]: name 'head' belongs to the head pod"),
+        ({"workers": [{"name": "a", "minReplicas": 2}]}, "minReplicas 2 is larger than replicas 1"),
+        ({"workers": [{"name": "a", "gpu": {"count": 0}}]}, "spec.workers[0].gpu.count: "),
+        ({"workers": [{"name": "a", "gpu": {"cout": 1}}]}, "gpu.cout: is no field. Did you mean 'count'"),
+        ({"head": {"resources": {"requests": {"cpu": 0.5}}}}, "spec.head.resources.requests.cpu: should be a K"),
+        ({"head": {"resources": {"limits": {"memory": "4gi"}}}}, "spec.head.resources.limits.memory: "),
+        (
+            {"head": {"gpu": {"count": 1}, "resources": {"limits": {"nvidia.com/gpu": 1}}}},
+            "nvidia.com/gpu is in gpu and in resources",
+        ),
+        ({"replicas": 3}, "replicas sets the first pool's pods"),
+        ({"checkpoint": {"storage": {}}}, "spec.checkpoint.storage: give exactly one of"),
+        (
+            {"checkpoint": {"storage": {"uri": "s3://a/b", "persistentVolumeClaim": {"claimName": "c"}}}},
+            "spec.checkpoint.storage: give exactly one of persistentVolumeClaim and uri",
+        ),
+        ({"checkpoint": {"storage": {"uri": "bucket/folder"}}}, "a URI with its scheme"),
+        (
+            {"checkpoint": {"storage": {"persistentVolumeClaim": {"claimName": "c"}, "secretRef": {"name": "s"}}}},
+            "secretRef belongs to uri",
+        ),
+        ({"activeDeadlineSeconds": 0}, "spec.activeDeadlineSeconds: should be greater than or equal to 1"),
+        ({"faultTolerance": {"noRetryExitCodes": [0]}}, "spec.faultTolerance.noRetryExitCodes[0]: "),
+        ({"tune": {"parameters": {}}}, "spec.tune.parameters: "),
+        ({"tune": {"parameters": {"lr": {"grid": [1], "choice": [1]}}}}, "give exactly one of grid, choice"),
+        ({"tune": {"parameters": {"lr": {"uniform": [2, 1]}}}}, "the first number must be the smaller"),
+        ({"tune": {"parameters": {"lr": {"logUniform": [0, 1]}}}}, "needs numbers above 0"),
+    ],
+)  # fmt: skip
+def test_a_wrong_field_is_named_with_its_path(spec: dict[str, Any], expected: str) -> None:
+    assert expected in problems(document(**spec))
+
+
+def test_all_problems_come_in_one_message() -> None:
+    message = problems(document(algorithm=7, suspend="no", imag="x"))
+    assert message.startswith("job.yaml: 3 problems\n")
+    assert message.count("\n  - spec.") == 3
+
+
+def test_a_name_that_leaves_no_room_for_the_pods_is_refused_with_the_arithmetic() -> None:
+    wrong = document(workers=[{"name": "a-long-pool-name"}])
+    wrong["metadata"]["name"] = "j" * 45
+    assert "has 62 characters, at most 57 fit: shorten the job's name by 5" in problems(wrong)
+    wrong["metadata"]["name"] = "j" * 40
+    assert job_from_document(wrong).metadata.name == "j" * 40
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a: [1\n", "is no valid YAML"),
+        ("a: 1\na: 2\n", "key 'a' is given twice (line 2)"),
+        ("- 1\n- 2\n", "holds a list, expected a mapping"),
+        ("a: 1\n---\nb: 2\n", "holds 2 documents, expected one RLTrainingJob"),
+        ("\n\n", "holds no documents"),
+        ("a: !!python/object/apply:os.getcwd []\n", "is no valid YAML"),
+        ("apiVersion: batch/v1\nkind: Job\n", "expected apiVersion 'reef.dev/v1' and kind 'RLTrainingJob'"),
+    ],
+)
+def test_a_foreign_text_is_refused(text: str, expected: str) -> None:
+    with pytest.raises(ConfigError, match=r"^the text: ") as caught:
+        load_job(text)
+    assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe\x00a"])
+def test_an_unreadable_file_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "job.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_job(path)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_job(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1e-4", 1e-4), ("1E5", 1e5), ("3", 3), ("true", True), ("[32, 32]", [32, 32]), ("", None), ("a1e4b", "a1e4b")],
+)
+def test_values_are_read_as_kubernetes_reads_them(text: str, value: object) -> None:
+    assert parse_value(text) == value
+    assert type(parse_value(text)) is type(value)
+
+
+def test_yaml_merge_keys_are_no_duplicates() -> None:
+    assert parse_yaml("base: &b {x: 1}\nmore: {<<: *b, y: 2}\n", "t")["more"] == {"x": 1, "y": 2}
+
+
+def test_messages_can_speak_of_flags_instead_of_paths() -> None:
+    with pytest.raises(ConfigError) as caught:
+        job_from_document(document(stop={"x": "y"}), "the command line", {"spec.stop": "--stop"})
+    assert "  - --stop.x: " in str(caught.value)

@@ -1,0 +1,43 @@
+"""Stop keys: what can stop a training is exactly what results report."""
+
+from __future__ import annotations
+
+import pytest
+
+from reef.api.stop import OPEN_GROUPS, STOP_FIELDS, stop_key_problem
+from reef.run import metrics
+
+
+def test_the_fields_are_those_of_a_result() -> None:
+    assert STOP_FIELDS == metrics.NUMBER_FIELDS
+    assert OPEN_GROUPS | {"evaluation"} == metrics.OPEN_GROUPS
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "episode_reward_mean",
+        "evaluation/episode_reward_mean",
+        "evaluation/my_own_number",
+        "evaluation/custom_metrics/height_mean",
+        "custom_metrics/height_mean",
+        "info/learner/default_policy/learner_stats/kl",
+    ],
+)
+def test_results_and_groups_are_valid(key: str) -> None:
+    assert stop_key_problem(key) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("episode_reward_men", "'episode_reward_mean'"),
+        ("evaluation/episode_reward_men", "'episode_reward_mean'"),
+        ("evaluation", "'evaluation/<name>'"),
+        ("custom_metrics", "'custom_metrics/<name>'"),
+        ("config/lr", "no result field"),
+        ("xyzzy", "custom_metrics"),
+    ],
+)
+def test_everything_else_is_refused_with_a_hint(key: str, hint: str) -> None:
+    assert hint in (stop_key_problem(key) or "")
