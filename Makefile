@@ -43,7 +43,7 @@ fmt: $(VENV)/.dev ## format the code and fix what ruff can fix
 	@$(RUN) ruff format .
 
 docs: $(VENV)/.dev ## generate docs/job-reference.md from the settings' declarations
-	@$(RUN) reef.cli.main describe --markdown > docs/job-reference.md
+	@$(RUN) reef describe --markdown > docs/job-reference.md.new && mv docs/job-reference.md.new docs/job-reference.md
 
 schema: $(VENV)/.dev ## generate the CRD and the JSON schemas from the same declarations
 	@$(RUN) reef.cli.schema

@@ -75,14 +75,14 @@ def imports(tree: ast.AST) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def imports_when_loaded(tree: ast.Module) -> Iterator[str]:
-    """What importing the module itself imports: nothing inside functions, nothing for type checkers only."""
+def imports_at_run_time(tree: ast.AST, *, in_functions: bool = True) -> Iterator[str]:
+    """What is imported when the program runs, not for type checkers; without functions, when the module is loaded."""
     waiting: list[ast.AST] = [tree]
     while waiting:
         node = waiting.pop()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and not in_functions:
             continue
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
             waiting.extend(node.orelse)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             yield from imports(node)
@@ -103,7 +103,7 @@ def wrong_layer(module: Module) -> Iterator[str]:
         return
     if layer_of(module.folder) == len(LAYERS):
         yield f"{module.name}: {module.folder!r} is in no layer"
-    for name in imports(module.tree):
+    for name in imports_at_run_time(module.tree):
         target = name.split(".")
         if target[0] == "reef" and len(target) > 1 and layer_of(target[1]) > layer_of(module.folder):
             yield f"{module.name} imports {name}, which is a layer below it"
@@ -117,7 +117,7 @@ def ray_outside_its_folder(module: Module) -> Iterator[str]:
 def heavy_import(module: Module) -> Iterator[str]:
     if module.is_operator or module.folder not in LIGHT:
         return
-    for name in sorted(top_level(imports_when_loaded(module.tree)) & {"torch", "ray"}):
+    for name in sorted(top_level(imports_at_run_time(module.tree, in_functions=False)) & {"torch", "ray"}):
         yield f"{module.name} imports {name} when loaded; import it in the function that needs it"
 
 
@@ -217,6 +217,7 @@ def test_the_tree_keeps(rule: Callable[[Path], Iterator[str]]):
         (wrong_layer, "reef.nn.policy", "from reef.rollout.worker import RolloutWorker"),
         (wrong_layer, "reef.batch", "def f():\n    import reef.run.algorithm"),
         (wrong_layer, "reef.config.loading", "from reef import algorithms"),
+        (wrong_layer, "reef.config.loading", "if not TYPE_CHECKING:\n    import reef.run.algorithm"),
         (wrong_layer, "reef.newcomer", ""),
         (ray_outside_its_folder, "reef.rollout.worker", "import ray"),
         (ray_outside_its_folder, "reef.cli.main", "def f():\n    from ray.util import placement_group"),
@@ -252,6 +253,7 @@ def test_rule_finds(rule: Callable[[Module], Iterator[str]], name: str, source: 
         ("reef.distributed.actors", "import ray"),
         ("reef.cli.main", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),
         ("reef.cli.main", "def f():\n    import torch\n    torch.set_num_threads(1)"),
+        ("reef.config.groups", "if TYPE_CHECKING:\n    from reef.run.algorithm import Algorithm"),
         ("reef.api.job", "import pydantic\nfrom reef.errors import ConfigError\nmodel.eval()"),
         ("reef_operator.main", "import kopf\nfrom reef.api.job import RLTrainingJob"),
         ("reef.replay.buffer", "np.load(path, allow_pickle=False)"),

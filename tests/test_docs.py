@@ -110,6 +110,12 @@ def test_manifests_are_valid(document: Path):
         load_job(manifest)
 
 
+def test_the_readme_shows_the_example_that_make_run_trains():
+    example = (ROOT / "examples" / "cartpole-ppo.yaml").read_text()
+    (manifest,) = blocks(ROOT / "README.md", "yaml")
+    assert manifest == example.partition("\n")[2]  # without the comment on its first line
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 def test_links_lead_somewhere(document: Path):
     for target in LINK.findall(document.read_text()):
