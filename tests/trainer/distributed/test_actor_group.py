@@ -1,0 +1,261 @@
+"""Failures of actors, with real processes that are really killed."""
+
+import logging
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from reef.distributed.actor_group import ActorGroup, Recipe
+from reef.distributed.failures import FaultTolerance
+from reef.errors import EXIT_FAILED, WorkerError
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.timeout(120)]
+
+
+@pytest.fixture
+def make():
+    groups: list[ActorGroup] = []
+
+    def make_group(count: int = 2, *, arguments=None, options=None, together=False, on_entered=None, **settings):
+        recipe = Recipe(
+            name="fake worker",
+            target="ray_fakes:Fake",
+            arguments=lambda index, recreated: {"index": index, "recreated": recreated, **(arguments or {})},
+            options=lambda _: {"num_cpus": 0, **(options or {})},
+        )
+        settings = {"delay_between_worker_restarts_s": 0.0, "sample_timeout_s": 30.0} | settings
+        group = ActorGroup(
+            recipe,
+            count,
+            FaultTolerance(**settings),
+            together=together,
+            on_entered=on_entered or (lambda _: None),
+        )
+        groups.append(group)
+        return group
+
+    yield make_group
+    for group in groups:
+        group.stop()
+
+
+def until_healthy(group: ActorGroup, count: int, limit_s: float = 30.0) -> float:
+    started = time.monotonic()
+    while len(group.healthy) < count:
+        assert time.monotonic() - started < limit_s, f"only {group.healthy} came back"
+        time.sleep(0.05)
+        group.heal()
+    return time.monotonic() - started
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return not Path(f"/proc/{pid}/stat").exists() or Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+
+
+def test_answers_come_in_the_order_of_indices(make):
+    group = make(3)
+    assert list(group.call_all("sample", timeout_s=30.0).items()) == [(1, 1), (2, 2), (3, 3)]
+    group.send_all("set", "weights")
+    assert set(group.call_all("get", timeout_s=30.0).values()) == {"weights"}
+
+
+def test_by_default_the_workers_own_traceback_ends_the_run(make):
+    group = make()
+    with pytest.raises(WorkerError) as caught:
+        group.call_all("sample", (), (), (2,), timeout_s=30.0)
+    text = str(caught.value)
+    assert text.startswith("fake worker 2 failed in sample(): RuntimeError: reward of worker 2 is broken\n")
+    assert "recreate_failed_workers=True" in text
+    assert "ray_fakes.py" in text and "raise RuntimeError" in text
+    assert "ray/_private" not in text and "\x1b" not in text
+    assert caught.value.exit_code == EXIT_FAILED
+
+
+def test_by_default_a_killed_process_ends_the_run_within_seconds(make):
+    group = make()
+    os.kill(group.pid(1), signal.SIGKILL)
+    started = time.monotonic()
+    with pytest.raises(WorkerError, match=r"fake worker 1 failed in sample\(\): its process \d+ died"):
+        group.call_all("sample", timeout_s=30.0)
+    assert time.monotonic() - started < 5.0
+
+
+def test_an_object_that_cannot_be_made_is_named_with_its_traceback(make):
+    with pytest.raises(WorkerError) as caught:
+        make(arguments={"broken": (1, 2)})
+    assert "failed in start(): ValueError: no level" in str(caught.value)
+    assert "ray_fakes.py" in str(caught.value)
+
+
+@pytest.mark.parametrize("policy", ["ignore_worker_failures", "recreate_failed_workers"])
+def test_when_nobody_can_be_made_there_is_nothing_to_ignore_or_to_repeat(make, policy):
+    with pytest.raises(WorkerError, match="[Nn]one of the 2 (came up|is left)"):
+        make(arguments={"broken": (1, 2)}, **{policy: True})
+
+
+def test_ignoring_goes_on_until_the_last_one_dies_and_names_the_first_failure(make):
+    group = make(3, ignore_worker_failures=True)
+    assert group.call_all("sample", (), (), (2,), timeout_s=30.0) == {1: 1, 3: 3}
+    assert group.healthy == [1, 3]
+    assert group.call_all("sample", (), (), (), (3,), timeout_s=30.0) == {1: 1}
+    assert group.num_restarts == 0
+    with pytest.raises(WorkerError) as caught:
+        group.call_all("sample", (1,), timeout_s=30.0)
+    assert "none of the 3 is left" in str(caught.value)
+    assert "The first failure was fake worker 2 in sample(): RuntimeError: reward of worker 2" in str(caught.value)
+
+
+def test_a_replacement_has_the_same_index_and_knows_that_it_is_one(make):
+    entered: list[list[int]] = []
+    group = make(recreate_failed_workers=True, on_entered=entered.append)
+    before = group.pid(2)
+    os.kill(before, signal.SIGKILL)
+    assert group.call_all("sample", timeout_s=30.0) == {1: 1}
+    until_healthy(group, 2)
+    assert group.call_all("where", timeout_s=30.0) == {1: (1, False), 2: (2, True)}
+    assert group.num_restarts == 1 and group.pid(2) != before
+    assert sorted(sum(entered, [])) == [1, 2, 2] and entered[-1] == [2]
+
+
+def test_when_all_die_the_next_call_waits_for_a_replacement(make):
+    group = make(recreate_failed_workers=True)
+    for index in group.healthy:
+        os.kill(group.pid(index), signal.SIGKILL)
+    assert group.call_all("sample", timeout_s=30.0)
+    until_healthy(group, 2)
+    assert group.num_restarts == 2
+
+
+def test_a_hanging_worker_is_cut_off_and_its_process_ends(make):
+    group = make(ignore_worker_failures=True)
+    hanging = group.pid(2)
+    started = time.monotonic()
+    assert group.call_all("sample", (), (2,), timeout_s=0.5) == {1: 1}
+    assert 0.4 < time.monotonic() - started < 5.0
+    assert "no answer within 0.5 s (sample_timeout_s)" in group.first_failure.error
+    while is_alive(hanging):
+        assert time.monotonic() - started < 10.0
+        time.sleep(0.05)
+
+
+def test_requests_are_bounded_and_answers_come_as_they_are_ready(make):
+    group = make(max_requests_in_flight=2)
+    assert group.request(1, "nap", 0.0)
+    assert group.request(1, "nap", 0.0)
+    assert not group.request(1, "nap", 0.0)
+    assert group.request(2, "nap", 0.6)
+    answers: list[int] = []
+    while len(answers) < 3:
+        answers += [value for _, value in group.ready(10.0)]
+    assert answers == [1, 1, 2]
+    assert group.ready(10.0) == []
+    assert group.request(1, "nap", 0.0)
+
+
+def test_requests_survive_death_and_hanging(make):
+    group = make(3, recreate_failed_workers=True, sample_timeout_s=1.0)
+    for index in (1, 2, 3):
+        group.request(index, "sample", (1,), (2,))
+        group.request(index, "sample", (), ())
+    answers: list[int] = []
+    started = time.monotonic()
+    while group.num_restarts < 2:
+        answers += [index for index, _ in group.ready(0.2)]
+        assert time.monotonic() - started < 20.0
+    assert answers == [3, 3]  # what the dead ones still had to do is forgotten
+    until_healthy(group, 3)
+    assert group.request(1, "sample") and group.request(2, "sample")
+
+
+def test_the_restart_budget_of_an_actor_is_kept(make):
+    group = make(recreate_failed_workers=True, max_num_worker_restarts=1)
+    group.call_all("sample", (2,), timeout_s=30.0)
+    until_healthy(group, 2)
+    with pytest.raises(WorkerError, match="max_num_worker_restarts=1 is used up"):
+        group.call_all("sample", (2,), timeout_s=30.0)
+
+
+def test_failures_in_a_row_are_tolerated_only_so_often(make):
+    group = make(recreate_failed_workers=True, num_consecutive_worker_failures_tolerance=2)
+    for _ in range(2):
+        group.call_all("sample", (), (), (2,), timeout_s=30.0)
+        until_healthy(group, 2)
+    group.call_all("sample", timeout_s=30.0)  # the worker succeeds: the row is over
+    for _ in range(2):
+        group.call_all("sample", (), (), (2,), timeout_s=30.0)
+        until_healthy(group, 2)
+    with pytest.raises(WorkerError, match="3 failures in a row exceed num_consecutive_worker_failures_tolerance=2"):
+        group.call_all("sample", (), (), (2,), timeout_s=30.0)
+
+
+def test_restarts_of_one_actor_keep_their_distance(make):
+    group = make(recreate_failed_workers=True, delay_between_worker_restarts_s=3.0)
+    group.call_all("sample", (2,), timeout_s=30.0)
+    group.heal()
+    restarted = time.monotonic()
+    until_healthy(group, 2)
+    group.call_all("sample", (2,), timeout_s=30.0)
+    while group.num_restarts < 2:
+        group.heal()
+        time.sleep(0.02)
+    assert 2.8 < time.monotonic() - restarted < 5.0
+
+
+def test_a_replacement_that_cannot_come_up_counts_as_a_failure(make):
+    group = make(
+        recreate_failed_workers=True,
+        worker_restore_timeout_s=15.0,
+        max_num_worker_restarts=1,
+    )
+    group._settings = FaultTolerance(
+        recreate_failed_workers=True, worker_restore_timeout_s=0.3, max_num_worker_restarts=1
+    )
+    group._recipe = Recipe(
+        name="fake worker",
+        target="ray_fakes:Fake",
+        arguments=group._recipe.arguments,
+        options=lambda _: {"num_cpus": 0, "resources": {"there is none": 1}},
+    )
+    group.call_all("sample", (2,), timeout_s=30.0)
+    with pytest.raises(WorkerError, match=r"no answer within 0.3 s \(worker_restore_timeout_s\)"):
+        until_healthy(group, 2)
+
+
+def test_an_environment_that_breaks_at_start_is_repeated_while_others_go_on(make, tmp_path: Path):
+    group = make(recreate_failed_workers=True, arguments={"broken": (2,), "folder": str(tmp_path)})
+    assert group.call_all("sample", timeout_s=30.0) == {1: 1}
+    (tmp_path / "mended").touch()
+    until_healthy(group, 2)
+    assert group.call_all("where", timeout_s=30.0)[2] == (2, True)
+
+
+def test_a_group_that_works_together_falls_and_rises_together(make, caplog):
+    entered: list[list[int]] = []
+    group = make(recreate_failed_workers=True, together=True, on_entered=entered.append)
+    os.kill(group.pid(2), signal.SIGKILL)
+    with caplog.at_level(logging.WARNING):
+        assert group.call_all("sample", timeout_s=30.0) == {1: 1, 2: 2}  # the round is repeated as a whole
+    assert entered == [[1, 2], [1, 2]]
+    assert group.num_restarts == 2
+    assert "fake worker 2 failed in sample()" in caplog.text
+
+
+def test_a_lost_node_is_noticed_and_its_worker_moves(make, ray_cluster):
+    nodes = [ray_cluster.add_node(num_cpus=1, resources={"pool": 1}) for _ in range(1)]
+    group = make(1, recreate_failed_workers=True, options={"resources": {"pool": 1}})
+    assert group.call_all("sample", timeout_s=30.0) == {1: 1}
+    ray_cluster.remove_node(nodes[0], allow_graceful=False)
+    nodes = [ray_cluster.add_node(num_cpus=1, resources={"pool": 1})]
+    started = time.monotonic()
+    assert group.call_all("sample", timeout_s=60.0) == {1: 1}
+    assert time.monotonic() - started < 25.0
+    assert group.num_restarts == 1
+    group.stop()
+    ray_cluster.remove_node(nodes[0])

@@ -1,0 +1,326 @@
+"""Numbered actors and what happens when one fails: the one place of fault tolerance."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+
+from reef.distributed.failures import START, Failure, FaultTolerance, died, late
+from reef.distributed.host import Host
+from reef.errors import EXIT_FAILED, WorkerError
+
+log = logging.getLogger(__name__)
+REMEDY = "recreate_failed_workers=True replaces failed workers, ignore_worker_failures=True goes on without them."
+LOOK_AGAIN_S = 0.2  # how often to look for replacements while nothing else can be done
+FAREWELL_S = 2.0  # how long idle actors have to close their environments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How the actors of a group are made."""
+
+    name: str  # in messages: "rollout worker"
+    target: str | type  # the class, or "package.module:Class"
+    arguments: Callable[[int, bool], dict[str, Any]]  # of the class, from (index, recreated)
+    options: Callable[[int], dict[str, Any]] = lambda _: {}  # Ray's, from index: resources and placement
+    threads: int = 1  # of torch in each actor
+    environment: dict[str, str] = field(default_factory=dict)  # variables of each process
+
+
+@dataclass(slots=True)
+class _Member:
+    """One index of a group; its actor changes when it is replaced."""
+
+    index: int
+    actor: Any = None  # None: failed, perhaps to be replaced
+    starting: Any = None  # the answer to `start`, while it is not in
+    entered: bool = False  # the owner has prepared it: calls may go to it
+    lost: bool = False  # for good
+    pid: int = 0
+    started_at: float = -float("inf")
+    due: float = 0.0  # when a replacement may start
+    restarts: int = 0
+    failures_in_a_row: int = 0
+    failed_in: str = ""  # the method that has to succeed before the row ends
+    in_flight: dict[Any, str] = field(default_factory=dict)  # method of each request, oldest first
+    busy_since: float = 0.0
+    sent: dict[Any, str] = field(default_factory=dict)  # method of each call whose value nobody waits for
+
+    def take_down(self, delay_s: float) -> None:
+        if self.actor is not None:
+            ray.kill(self.actor, no_restart=True)
+        self.actor = self.starting = None
+        self.entered = False
+        self.in_flight, self.sent = {}, {}
+        self.due = self.started_at + delay_s if self.restarts else 0.0
+
+
+class ActorGroup:
+    """Actors with the indices 1..count.
+
+    A failed call is a `Failure` inside and never an exception of Ray; the settings decide whether it ends the run
+    (WorkerError with the worker's own traceback), drops the actor or replaces it. Replacements start in the background
+    while the others go on, and are handed to `on_entered` before the first call goes to them.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        count: int,
+        settings: FaultTolerance,
+        *,
+        on_entered: Callable[[list[int]], None] = lambda _: None,
+        together: bool = False,
+        wait: bool = True,
+    ) -> None:
+        """Start `count` actors; with `wait`, return when each is up or has failed.
+
+        `on_entered(indices)` prepares actors that came up, at first and again. In a group that works `together` (one
+        all-reduce) a failure takes all actors down, a failed round is repeated, and ignoring failures means replacing.
+        """
+        self._recipe, self._settings = recipe, settings
+        self._on_entered, self._together = on_entered, together
+        self._ignore = settings.ignore_worker_failures and not together
+        self._replace = settings.recreate_failed_workers or (settings.ignore_worker_failures and together)
+        self._members = {index: _Member(index) for index in range(1, count + 1)}
+        self.first_failure: Failure | None = None
+        try:
+            for member in self._members.values():
+                self._start(member)
+            if wait:
+                self._await_first_start()
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def healthy(self) -> list[int]:
+        """Indices of the actors that take calls."""
+        return [index for index, member in self._members.items() if member.entered]
+
+    @property
+    def num_restarts(self) -> int:
+        """Replacements started so far, over all actors."""
+        return sum(member.restarts for member in self._members.values())
+
+    def pid(self, index: int) -> int:
+        """The process id of an actor that is up, 0 of one that is not."""
+        return self._members[index].pid if self._members[index].entered else 0
+
+    # -- calls --------------------------------------------------------------------------------------------------------
+
+    def call_all(self, method: str, *args: Any, timeout_s: float | None) -> dict[int, Any]:
+        """What `method(*args)` returns in every healthy actor, by index; those that fail are left out.
+
+        Waits for a replacement when nobody is healthy. Raises WorkerError when the settings do not cover a failure.
+        """
+        while True:
+            self._await_healthy()
+            results = self.call_each(self.healthy, method, *args, timeout_s=timeout_s)
+            if results:
+                return results
+
+    def call_each(self, indices: Iterable[int], method: str, *args: Any, timeout_s: float | None) -> dict[int, Any]:
+        """As `call_all` for these actors; actors that have failed are left out, and nobody is waited for."""
+        members = [self._members[index] for index in indices if self._members[index].actor is not None]
+        pending = {member.actor.call.remote(method, *args): member for member in members}
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        results: dict[int, Any] = {}
+        while pending:
+            left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+            done, _ = ray.wait(list(pending), timeout=left)
+            if not done:
+                for member in pending.values():
+                    self._fail(member, late(member.index, method, timeout_s))
+            for ref in done:
+                member = pending.pop(ref)
+                value = self._fetch(member, method, ref)
+                if member.actor is not None:
+                    results[member.index] = value
+            if any(member.actor is None for member in members) and self._together:
+                return {}
+            pending = {ref: member for ref, member in pending.items() if member.actor is not None}
+        return dict(sorted(results.items()))
+
+    def send_all(self, method: str, *args: Any) -> None:
+        """Call every healthy actor without waiting; each runs its calls in order. Failures show up with later calls."""
+        self.heal()
+        for index in self.healthy:
+            member = self._members[index]
+            member.sent[member.actor.call.remote(method, *args)] = method
+
+    def request(self, index: int, method: str, *args: Any) -> bool:
+        """Start a call whose value `ready` will return; False when the actor has failed or has enough to do."""
+        member = self._members[index]
+        if not member.entered or len(member.in_flight) >= self._settings.max_requests_in_flight:
+            return False
+        if not member.in_flight:
+            member.busy_since = time.monotonic()
+        member.in_flight[member.actor.call.remote(method, *args)] = method
+        return True
+
+    def ready(self, timeout_s: float | None = None) -> list[tuple[int, Any]]:
+        """(index, value) of the requests that are through, at least one unless time runs out or none is under way."""
+        self._await_healthy()
+        waiting = {ref: member for member in self._members.values() for ref in member.in_flight}
+        if not waiting:
+            return []
+        done, _ = ray.wait(list(waiting), timeout=self._patience(timeout_s, waiting.values()))
+        if done:
+            done, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=0)
+        values: list[tuple[int, Any]] = []
+        for ref in done:
+            member = waiting[ref]
+            if ref not in member.in_flight:
+                continue  # its actor has just been taken down for an earlier request
+            member.busy_since = time.monotonic()
+            value = self._fetch(member, member.in_flight.pop(ref), ref)
+            if member.actor is not None:
+                values.append((member.index, value))
+        self._cut_off_late(waiting.values())
+        return values
+
+    def _patience(self, timeout_s: float | None, members: Iterable[_Member]) -> float | None:
+        limits = [] if timeout_s is None else [timeout_s]
+        if self._settings.sample_timeout_s is not None:
+            oldest = min(member.busy_since for member in members)
+            limits.append(max(oldest + self._settings.sample_timeout_s - time.monotonic(), 0.0))
+        return min(limits, default=None)
+
+    def _cut_off_late(self, members: Iterable[_Member]) -> None:
+        limit = self._settings.sample_timeout_s
+        for member in members:
+            if limit is not None and member.in_flight and time.monotonic() - member.busy_since >= limit:
+                self._fail(member, late(member.index, next(iter(member.in_flight.values())), limit))
+
+    def _fetch(self, member: _Member, method: str, ref: Any) -> Any:
+        """The value of a finished call; a failure is dealt with here and leaves the member without an actor."""
+        try:
+            value = ray.get(ref)
+        except RayError as error:
+            value = died(member.index, member.pid, method, error)
+        if isinstance(value, Failure):
+            self._fail(member, value)
+        elif member.failed_in in (method, START):
+            member.failures_in_a_row, member.failed_in = 0, ""
+        return value
+
+    # -- coming up and going down -------------------------------------------------------------------------------------
+
+    def heal(self) -> None:
+        """Take in actors that came up and start replacements that are due; never waits."""
+        for member in self._members.values():
+            for ref in ray.wait(list(member.sent), num_returns=len(member.sent), timeout=0)[0] if member.sent else []:
+                if ref in member.sent:  # not cleared by the failure of an earlier one
+                    self._fetch(member, member.sent.pop(ref), ref)
+            if member.actor is None and not member.lost and member.due <= time.monotonic():
+                member.restarts += 1
+                log.warning("%s %d is started again", self._recipe.name, member.index)
+                self._start(member)
+            if member.starting is not None:
+                self._look_at_start(member)
+        up = [m for m in self._members.values() if m.actor is not None and m.starting is None and not m.entered]
+        if up and not (self._together and len(up) < len(self._members)):
+            for member in up:
+                member.entered = True
+            self._on_entered([member.index for member in up])
+
+    def _start(self, member: _Member) -> None:
+        recipe = self._recipe
+        options = {"max_restarts": 0, "max_task_retries": 0} | recipe.options(member.index)
+        member.actor = ray.remote(Host).options(**options).remote(member.index)
+        arguments = recipe.arguments(member.index, member.restarts > 0)
+        member.starting = member.actor.start.remote(recipe.target, arguments, recipe.threads, recipe.environment)
+        member.started_at = time.monotonic()
+
+    def _look_at_start(self, member: _Member) -> None:
+        limit = self._settings.worker_restore_timeout_s
+        if ray.wait([member.starting], timeout=0)[0]:
+            member.pid = self._fetch(member, START, member.starting)
+            member.starting = None
+        elif time.monotonic() - member.started_at > limit:
+            self._fail(member, late(member.index, START, limit))
+
+    def _await_first_start(self) -> None:
+        while any(member.starting is not None and not member.restarts for member in self._members.values()):
+            self._rest()
+            self.heal()
+        if self.first_failure is not None and not self.healthy:
+            raise self._error(self.first_failure, f"None of the {len(self._members)} came up.")
+
+    def _await_healthy(self) -> None:
+        self.heal()
+        while not self.healthy:
+            self._rest()
+            self.heal()
+
+    def _rest(self) -> None:
+        """Wait until something comes up, or a moment."""
+        starting = [member.starting for member in self._members.values() if member.starting is not None]
+        if starting:
+            ray.wait(starting, timeout=LOOK_AGAIN_S)
+        else:
+            time.sleep(LOOK_AGAIN_S)
+
+    def _fail(self, member: _Member, failure: Failure) -> None:
+        """Take a member down and apply the settings; raises WorkerError when they do not cover the failure."""
+        if member.actor is None:
+            return
+        self.first_failure = self.first_failure or failure
+        member.failures_in_a_row += 1
+        member.failed_in = failure.method
+        for each in self._members.values() if self._together else [member]:
+            each.take_down(self._settings.delay_between_worker_restarts_s)
+        if (reason := self._not_covered(member, failure)) is not None:
+            raise self._error(failure, reason)
+        log.warning("%s %d failed in %s(): %s", self._recipe.name, failure.index, failure.method, failure.error)
+
+    def _not_covered(self, member: _Member, failure: Failure) -> str | None:
+        """Why a failure ends the run; None when the run goes on."""
+        settings = self._settings
+        if not self._ignore and not self._replace:
+            member.lost = True
+            return REMEDY if failure.exit_code == EXIT_FAILED else ""
+        in_a_row = sum(each.failures_in_a_row for each in self._members.values())
+        if in_a_row > settings.num_consecutive_worker_failures_tolerance:
+            tolerance = settings.num_consecutive_worker_failures_tolerance
+            return f"{in_a_row} failures in a row exceed num_consecutive_worker_failures_tolerance={tolerance}."
+        if self._replace and member.restarts >= settings.max_num_worker_restarts:
+            return f"max_num_worker_restarts={settings.max_num_worker_restarts} is used up."
+        if self._ignore:
+            member.lost = True
+            if all(each.lost for each in self._members.values()):
+                return f"ignore_worker_failures=True, but none of the {len(self._members)} is left."
+        return None
+
+    def _error(self, failure: Failure, reason: str) -> WorkerError:
+        name = self._recipe.name
+        parts = [f"{name} {failure.index} failed in {failure.method}(): {failure.error}", *filter(None, [reason])]
+        if failure.traceback:
+            parts.append(f"Its traceback:\n{failure.traceback.rstrip()}")
+        first = self.first_failure
+        if first is not None and first is not failure:
+            parts.append(f"The first failure was {name} {first.index} in {first.method}(): {first.error}")
+            if first.traceback:
+                parts.append(first.traceback.rstrip())
+        error = WorkerError("\n".join(parts))
+        error.exit_code = failure.exit_code
+        return error
+
+    def stop(self) -> None:
+        """End all actors; idle ones may close their environments first."""
+        if not ray.is_initialized():
+            return
+        idle = [m for m in self._members.values() if m.entered and not m.in_flight]
+        farewells = [member.actor.call.remote("stop") for member in idle]
+        if farewells:
+            ray.wait(farewells, num_returns=len(farewells), timeout=FAREWELL_S)
+        for member in self._members.values():
+            member.take_down(0.0)
+            member.lost = True

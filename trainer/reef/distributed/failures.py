@@ -1,0 +1,69 @@
+"""What a failed call is, and which settings say what follows from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ray.exceptions import RayActorError, RayError
+
+from reef.config import AlgorithmConfig
+from reef.errors import EXIT_FAILED
+
+START = "start"  # the pseudo method of a failure to come up at all
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A call that gave no value."""
+
+    index: int  # of the actor in its group
+    method: str
+    error: str  # in one paragraph, "ValueError: no such level"
+    traceback: str = ""  # the worker's own
+    exit_code: int = EXIT_FAILED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultTolerance:
+    """The settings of the group `fault_tolerance`. Without ignoring and recreating, the first failure is an error."""
+
+    ignore_worker_failures: bool = False
+    recreate_failed_workers: bool = False
+    num_consecutive_worker_failures_tolerance: int = 100
+    max_num_worker_restarts: int = 1000  # of one actor
+    delay_between_worker_restarts_s: float = 60.0  # of one actor
+    worker_health_probe_timeout_s: float = 60.0
+    worker_restore_timeout_s: float = 1800.0
+    sample_timeout_s: float | None = None  # None: as long as the process lives
+    max_requests_in_flight: int = 2  # of one actor
+
+    @classmethod
+    def of(cls, config: AlgorithmConfig) -> FaultTolerance:
+        """What an algorithm's settings say."""
+        return cls(
+            ignore_worker_failures=config.ignore_worker_failures,
+            recreate_failed_workers=config.recreate_failed_workers,
+            num_consecutive_worker_failures_tolerance=config.num_consecutive_worker_failures_tolerance,
+            max_num_worker_restarts=config.max_num_worker_restarts,
+            delay_between_worker_restarts_s=config.delay_between_worker_restarts_s,
+            worker_health_probe_timeout_s=config.worker_health_probe_timeout_s,
+            worker_restore_timeout_s=config.worker_restore_timeout_s,
+            sample_timeout_s=config.sample_timeout_s,
+            max_requests_in_flight=config.max_requests_in_flight_per_sampler_worker,
+        )
+
+
+def late(index: int, method: str, limit_s: float | None) -> Failure:
+    """A call that took longer than `limit_s` seconds; its actor has been taken down."""
+    key = {"sample": "sample_timeout_s", START: "worker_restore_timeout_s"}.get(method)
+    setting = f" ({key})" if key else ""
+    return Failure(index, method, f"TimeoutError: no answer within {limit_s:g} s{setting}; its process was killed")
+
+
+def died(index: int, pid: int, method: str, error: RayError) -> Failure:
+    """What Ray knows of a call whose process, node or answer is gone."""
+    known = str(error).strip().split(" Some common causes")[0]
+    if not isinstance(error, RayActorError):
+        return Failure(index, method, f"{type(error).__name__}: {known}")
+    process = f"its process {pid}" if pid else "its process"
+    return Failure(index, method, f"{process} died: killed, out of memory, or its node was lost", f"Ray: {known}")

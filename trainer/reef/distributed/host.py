@@ -1,0 +1,52 @@
+"""The actor: one plain object in a process of its own. What it raises comes back as a value."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from reef.config.loading import load
+from reef.distributed.failures import START, Failure
+from reef.errors import EXIT_FAILED, ReefError
+
+
+class Host:
+    """Holds one object in its process and calls its methods."""
+
+    def __init__(self, index: int) -> None:
+        self._index = index
+        self._object: Any = None
+
+    def start(self, target: str | type, arguments: dict[str, Any], threads: int, environment: dict[str, str]) -> Any:
+        """Make the object from its class (or "package.module:Class") and return the process id, or a `Failure`."""
+        os.environ.update(environment)
+        os.environ["OMP_NUM_THREADS"] = str(threads)
+
+        def make() -> int:
+            made_of = load(target) if isinstance(target, str) else target
+            if "torch" in sys.modules:  # a class without torch does not wait for its import
+                sys.modules["torch"].set_num_threads(threads)
+            self._object = made_of(**arguments)
+            return os.getpid()
+
+        return self._caught(START, make)
+
+    def call(self, method: str, *args: Any) -> Any:
+        """`method(*args)` of the object, or a `Failure`."""
+        return self._caught(method, lambda: getattr(self._object, method)(*args))
+
+    def _caught(self, method: str, action: Callable[[], Any]) -> Any:
+        try:
+            return action()
+        except (Exception, SystemExit) as error:  # whatever an environment may do must reach the driver as text
+            own = error.__traceback__.tb_next if error.__traceback__ else None  # without this frame
+            return Failure(
+                self._index,
+                method,
+                f"{type(error).__name__}: {error}",
+                "".join(traceback.format_exception(type(error), error, own)),
+                error.exit_code if isinstance(error, ReefError) else EXIT_FAILED,
+            )

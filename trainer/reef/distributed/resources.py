@@ -1,0 +1,146 @@
+"""What the processes of a job need, whether the cluster has it, and where they are placed."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from reef.config import AlgorithmConfig
+from reef.errors import ResourceError
+
+log = logging.getLogger(__name__)
+Bundle = dict[str, float]  # resource name to amount, of one process
+SAY_AFTER_S = 10.0  # waiting longer than this is worth a line
+NOTHING = 0.001  # CPUs of a bundle that asks for nothing: Ray refuses empty ones
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """`count` equal processes and the keys that ask for them."""
+
+    count: int
+    count_key: str
+    bundle: Bundle
+    keys: Mapping[str, str]  # resource name to the setting that gives its amount
+
+    def term(self, resource: str) -> str:
+        """The product as a person would write it."""
+        return f"{self.count_key} {self.count} x {self.keys[resource]} {self.bundle[resource]:g}"
+
+
+def demands(config: AlgorithmConfig, driver_cpus: float = 0.0) -> list[Demand]:
+    """Processes of these settings: rollout workers, evaluation workers, learners.
+
+    The driver is a process outside Ray and counts only where it is placed by Ray too (`driver_cpus`, inside Tune).
+    """
+    worker = _bundle(config.num_cpus_per_worker, config.num_gpus_per_worker, config.custom_resources_per_worker)
+    worker_keys = {name: f"custom_resources_per_worker[{name!r}]" for name in worker}
+    worker_keys |= {"CPU": "num_cpus_per_worker", "GPU": "num_gpus_per_worker"}
+    learner = _bundle(config.num_cpus_per_learner_worker, config.num_gpus_per_learner_worker, {})
+    learner_keys = {"CPU": "num_cpus_per_learner_worker", "GPU": "num_gpus_per_learner_worker"}
+    if config.in_evaluation:
+        found = [Demand(config.num_rollout_workers, "evaluation_num_workers", worker, worker_keys)]
+    else:
+        found = [
+            Demand(1, "driver", _bundle(driver_cpus, 0.0, {}), {"CPU": "num_cpus_for_local_worker"}),
+            Demand(config.num_rollout_workers, "num_rollout_workers", worker, worker_keys),
+            Demand(config.evaluation_num_workers, "evaluation_num_workers", worker, worker_keys),
+            Demand(config.num_learner_workers, "num_learner_workers", learner, learner_keys),
+        ]
+    return [demand for demand in found if demand.count and demand.bundle]
+
+
+def worker_bundle(config: AlgorithmConfig) -> Bundle:
+    """What one rollout worker reserves."""
+    return _bundle(config.num_cpus_per_worker, config.num_gpus_per_worker, config.custom_resources_per_worker)
+
+
+def learner_bundle(config: AlgorithmConfig) -> Bundle:
+    """What one learner reserves."""
+    return _bundle(config.num_cpus_per_learner_worker, config.num_gpus_per_learner_worker, {})
+
+
+def _bundle(cpus: float, gpus: float, custom: Mapping[str, float]) -> Bundle:
+    return {name: amount for name, amount in {"CPU": cpus, "GPU": gpus, **custom}.items() if amount}
+
+
+def _cluster() -> dict[str, float]:
+    return dict(ray.cluster_resources())  # type: ignore[no-untyped-call]
+
+
+def _free() -> dict[str, float]:
+    free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
+    return {name: amount for name, amount in free.items() if not name.startswith("node:")}
+
+
+def missing(asked: Sequence[Demand], available: Mapping[str, float]) -> Iterator[str]:
+    """The arithmetic of every resource of which less is there than asked for."""
+    for resource in dict.fromkeys(name for demand in asked for name in demand.bundle):
+        terms = [demand for demand in asked if resource in demand.bundle]
+        total = sum(demand.count * demand.bundle[resource] for demand in terms)
+        there = available.get(resource, 0.0)
+        if total > there + 1e-6:
+            name = f"{resource}s" if resource in ("CPU", "GPU") else resource
+            sum_of = " + ".join(demand.term(resource) for demand in terms)
+            yield f"{sum_of} = {total:g} {name}, the cluster has {there:g}"
+
+
+def check_resources(config: AlgorithmConfig, *, driver_cpus: float = 0.0, wait_s: float = 0.0) -> None:
+    """Compare what the settings ask for with the whole cluster, for up to `wait_s` seconds while nodes join.
+
+    Raises ResourceError with the arithmetic of what is missing.
+    """
+    asked = demands(config, driver_cpus)
+    deadline = time.monotonic() + wait_s
+    while problems := list(missing(asked, _cluster())):
+        if time.monotonic() >= deadline:
+            keys = dict.fromkeys(demand.count_key for demand in asked if demand.count_key != "driver")
+            raise ResourceError(
+                f"{'; '.join(problems)}. Lower {' or '.join(keys)}, let each process reserve less (fractions share a "
+                "CPU or GPU), or add nodes; --ray-num-cpus tells a local Ray to count on more CPUs than there are."
+            )
+        time.sleep(min(1.0, max(deadline - time.monotonic(), 0.0)))
+
+
+class Placement:
+    """Room for one process per bundle, reserved together; bundle i belongs to the actor with index i + 1.
+
+    When a node is lost, Ray reserves its bundles again as soon as there is room.
+    """
+
+    def __init__(self, bundles: Sequence[Bundle], strategy: str, wait_s: float) -> None:
+        """`strategy`: PACK, SPREAD, STRICT_PACK or STRICT_SPREAD. Raises ResourceError after `wait_s` seconds."""
+        self._bundles = bundles
+        self._group = placement_group([bundle or {"CPU": NOTHING} for bundle in bundles], strategy=strategy)
+        if self._group.wait(min(wait_s, SAY_AFTER_S)):
+            return
+        what = f"{len(bundles)} processes of {bundles[0] or 'no resources'} each, placed {strategy}"
+        log.warning("waiting up to %g s for room for %s; free: %s", wait_s, what, _free())
+        if not self._group.wait(max(wait_s - SAY_AFTER_S, 0.0)):
+            self.remove()
+            raise ResourceError(
+                f"no room within {wait_s:g} s for {what}. Free in the cluster: {_free()}. "
+                "Add nodes, ask for less, or set placement_strategy='PACK'."
+            )
+
+    def options(self, index: int) -> dict[str, Any]:
+        """Ray's options of the actor with this index (from 1)."""
+        bundle = dict(self._bundles[index - 1])
+        return {
+            "num_cpus": bundle.pop("CPU", 0),
+            "num_gpus": bundle.pop("GPU", 0),
+            "resources": bundle,
+            "scheduling_strategy": PlacementGroupSchedulingStrategy(self._group, index - 1),
+        }
+
+    def remove(self) -> None:
+        """Give the room back."""
+        if ray.is_initialized():
+            remove_placement_group(self._group)

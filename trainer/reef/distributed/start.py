@@ -1,0 +1,92 @@
+"""Start a local Ray or join a cluster; stop only what was started here."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from typing import Self
+
+from reef.errors import ConfigError, ResourceError
+
+QUIET = {
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # an actor without GPUs sees none, as its settings say
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS": "0",
+}
+LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # Ray's switch to bind all services to 127.0.0.1
+NODE_CHECKS = {  # for whoever starts a cluster's head: notice a lost node in about 5 seconds instead of 30
+    "health_check_initial_delay_ms": 2000,
+    "health_check_period_ms": 1000,
+    "health_check_timeout_ms": 2000,
+    "health_check_failure_threshold": 3,
+}
+
+
+class RaySession:
+    """A connection to Ray that ends with `stop`, or with the `with` block."""
+
+    def __init__(self, *, owned: bool, embedded: bool) -> None:
+        self._owned = owned
+        self.embedded = embedded  # this session started the cluster
+
+    def stop(self) -> None:
+        """Leave the cluster, and end it where this session started it. Does nothing when Ray was there before."""
+        import ray
+
+        if self._owned:
+            ray.shutdown()
+            self._owned = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+
+def start(
+    address: str | None = None,
+    *,
+    num_cpus: float | None = None,
+    num_gpus: float | None = None,
+    resources: dict[str, float] | None = None,
+    object_store_memory: int | None = None,
+    show_output: bool = False,
+) -> RaySession:
+    """Join the cluster at `address` ("auto", "host:port"), or start a Ray of this machine on its loopback device.
+
+    A Ray that runs in this process already is used as it is. `num_cpus`, `num_gpus`, `resources` and
+    `object_store_memory` (bytes) describe a local Ray; None lets Ray count. `show_output` prints what workers print.
+
+    Raises:
+        ResourceError: no cluster answers at `address`.
+        ConfigError: both an address and a size were given.
+    """
+    os.environ.update({key: os.environ.get(key, value) for key, value in QUIET.items()})
+    if address is None:
+        os.environ.update(LOOPBACK)  # read when ray is imported, hence the imports inside functions
+    import ray
+
+    if ray.is_initialized():
+        return RaySession(owned=False, embedded=False)
+    if address is not None:
+        sizes = {"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": resources}
+        if given := [key for key, value in sizes.items() if value is not None]:
+            raise ConfigError(f"address={address!r} names a running cluster, whose size {given} cannot set. Drop one.")
+        try:
+            ray.init(address=address, log_to_driver=show_output, logging_level=logging.ERROR)
+        except (ConnectionError, RuntimeError) as error:
+            raise ResourceError(f"no Ray cluster answers at {address!r}: {error}") from error
+        return RaySession(owned=True, embedded=False)
+    ray.init(
+        address="local",
+        num_cpus=None if num_cpus is None else math.ceil(num_cpus),
+        num_gpus=None if num_gpus is None else math.ceil(num_gpus),
+        resources=resources,
+        object_store_memory=object_store_memory,
+        include_dashboard=False,
+        log_to_driver=show_output,
+        logging_level=logging.ERROR,
+    )
+    return RaySession(owned=True, embedded=True)
