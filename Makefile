@@ -3,7 +3,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python -m
 # Byte-compiling all of PyTorch takes as long as installing it: compile what is imported, when it is.
 PIP_INSTALL := $(RUN) pip install --quiet --no-compile --disable-pip-version-check --no-input --constraint constraints.txt
-COMPILE := $(VENV)/bin/python -c 'import gymnasium, matplotlib.pyplot, ray, reef, torch, torch.utils.tensorboard'
+COMPILE := $(VENV)/bin/python -c 'import gymnasium, matplotlib.figure, ray, reef, rich.progress, tensorboard, torch'
 unexport PYTHONDONTWRITEBYTECODE
 RUN_ARGS ?=
 TEST_ARGS ?=

@@ -116,6 +116,26 @@ def test_the_readme_shows_the_example_that_make_run_trains():
     assert manifest == example.partition("\n")[2]  # without the comment on its first line
 
 
+def test_the_results_document_names_every_field_and_no_other():
+    from reef.run.metrics import LIST_GROUPS, NUMBER_FIELDS, OPEN_GROUPS, TEXT_FIELDS
+
+    rows = re.findall(r"^\| (`.*?) \|", (ROOT / "docs" / "results.md").read_text(), re.MULTILINE)
+    named = {name.partition("/")[0] for row in rows for name in re.findall(r"`([^`]+)`", row)}
+    assert named == NUMBER_FIELDS | TEXT_FIELDS | OPEN_GROUPS | LIST_GROUPS
+
+
+def test_the_operations_document_names_every_metric():
+    from reef.run import prometheus
+
+    text = (ROOT / "docs" / "operations.md").read_text()
+    names = [f"training_{field.name}_total" for field in prometheus.TRAINING_COUNTERS]
+    names += [f"training_{field.name}" for field in prometheus.TRAINING_GAUGES]
+    names += [f"training_{name}" for name, _ in prometheus.LEARNER_GAUGES.values()]
+    names += [f"evaluation_{field.name}" for field in prometheus.EVALUATION_GAUGES]
+    missing = [name for name in names if f"reef_{name}" not in text and not name.endswith(("reward_min", "reward_max"))]
+    assert missing == []
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 def test_links_lead_somewhere(document: Path):
     for target in LINK.findall(document.read_text()):
