@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -26,8 +25,9 @@ class SettingInfo:
     choices: tuple[Any, ...] | None
     minimum: float | None
     maximum: float | None
-    available: bool
-    note: str  # why it is not available, or ""
+    above: float | None
+    unit: str | None
+    available: bool | str  # False: not yet; text: never, and what to use instead
 
 
 def settings_of(config_class: type[Settings]) -> list[SettingInfo]:
@@ -41,27 +41,19 @@ def _infos(config_class: type[Settings], prefix: str = "", group: str = "") -> I
         if inner:
             yield from _infos(inner, f"{item.key}.", item.group)
             continue
-        minimum = item.minimum if item.above is None else item.above
-        available = item.available is True
-        note = "" if available else item.available or "not available yet"
-        where = (f"{prefix}{item.key}", item.group or group, type_text(item.type), plain(item.fresh()), item.doc)
-        yield SettingInfo(*where, item.choices, minimum, item.maximum, available, str(note))
-
-
-def markdown(config_class: type[Settings]) -> str:
-    """The settings of a class as one Markdown table per group."""
-    parts = []
-    for group, infos in groupby(settings_of(config_class), key=lambda info: info.group):
-        rows = "\n".join(_row(info) for info in infos)
-        parts.append(f"### {group}\n\n| Setting | Type | Default | Meaning |\n|---|---|---|---|\n{rows}\n")
-    return "\n".join(parts)
-
-
-def _row(info: SettingInfo) -> str:
-    choices = f" One of {', '.join(f'`{choice}`' for choice in info.choices)}." if info.choices else ""
-    note = f" *({info.note})*" if info.note else ""
-    meaning = f"{info.doc}{choices}{note}".replace("|", "\\|")
-    return f"| `{info.name}` | {info.type} | `{info.default!r}` | {meaning} |"
+        yield SettingInfo(
+            name=f"{prefix}{item.key}",
+            group=item.group or group,
+            type=type_text(item.type),
+            default=plain(item.fresh()),
+            doc=item.doc,
+            choices=item.choices,
+            minimum=item.minimum,
+            maximum=item.maximum,
+            above=item.above,
+            unit=item.unit,
+            available=item.available,
+        )
 
 
 def json_schema(config_class: type[Settings]) -> dict[str, Any]:

@@ -24,7 +24,12 @@ class ModelConfig(Settings):
     )
     conv_activation: str = setting("relu", "Activation of the convolutions.", choices=ACTIVATIONS)
     post_fcnet_hiddens: list[int] = setting([], "Sizes of fully connected layers after convolutions.")
-    post_fcnet_activation: str = setting("relu", "Activation of the layers after convolutions.", choices=ACTIVATIONS)
+    post_fcnet_activation: str = setting(
+        "relu",
+        "Activation of the layers after convolutions.",
+        choices=ACTIVATIONS,
+        available="these layers use conv_activation after convolutions, else fcnet_activation",
+    )
     free_log_std: bool = setting(
         False,
         "Learn the standard deviation of continuous actions as parameters of its own, apart from the observation.",

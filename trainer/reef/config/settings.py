@@ -26,8 +26,9 @@ class Settings:
     def __init_subclass__(cls) -> None:
         for name, item in list(vars(cls).items()):
             if isinstance(item, NewDefault):
-                inherited = next((vars(base)[name] for base in cls.__mro__[1:] if name in vars(base)), None)
-                if not isinstance(inherited, Setting):
+                bases = (base for base in cls.__mro__[1:] if issubclass(base, Settings))
+                inherited = next((base.declared[name] for base in bases if name in base.declared), None)
+                if inherited is None:
                     raise TypeError(f"{cls.__name__}.{name} = default(...): there is no inherited setting {name!r}.")
                 setattr(cls, name, replace(inherited, default=item.value))
         cls.declared = _collect(cls)
@@ -165,7 +166,8 @@ def _collect(cls: type[Settings]) -> dict[str, Setting]:
         for name, item in vars(owner).items():
             if isinstance(item, Setting):
                 group = found[name].group if name in found else owner.group
-                found[name] = replace(item, name=name, key=item.key or name, group=group, type=hints[name])
+                kind = item.type if item.name else hints[name]  # one with a new default keeps its type
+                found[name] = replace(item, name=name, key=item.key or name, group=group, type=kind)
     groups = [owner.group for owner in owners]
     return dict(sorted(found.items(), key=lambda named: groups.index(named[1].group)))
 

@@ -31,7 +31,7 @@ def space_to_dict(space: Any) -> dict[str, Any]:
     if kind == "MultiDiscrete":
         return {"type": kind, "nvec": space.nvec.tolist()}
     if kind == "MultiBinary":
-        return {"type": kind, "n": [int(size) for size in space.shape]}
+        return {"type": kind, "n": list(space.n) if isinstance(space.n, tuple) else int(space.n)}
     if kind == "Dict":
         return {"type": kind, "spaces": {key: space_to_dict(item) for key, item in space.spaces.items()}}
     if kind == "Tuple":

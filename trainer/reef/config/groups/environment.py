@@ -47,7 +47,7 @@ class EnvironmentSettings(Group):
         False, "Clip actions to the bounds of the action space before they reach the environment."
     )
     disable_env_checking: bool = setting(False, "Skip the check of spaces, reset and step before training starts.")
-    is_atari: bool | None = setting(None, "Whether this is an Atari game; null finds out.", available=False)
+    is_atari: bool | None = setting(None, "Whether this is an Atari game; null finds out.")
     auto_wrap_old_gym_envs: bool = setting(
         True,
         "Wrap environments of the old Gym API (reset gives obs, step gives 4); false refuses them and says what to do.",
@@ -56,16 +56,18 @@ class EnvironmentSettings(Group):
         "action_mask", "Key of a dict observation that holds the valid actions.", available=False
     )
     horizon: int | None = setting(None, "Cut episodes off after this many steps.", minimum=1, unit="steps")
-    soft_horizon: bool = setting(False, "At the horizon, go on in the environment without a reset.", available=False)
-    no_done_at_end: bool = setting(False, "Do not mark the end of an episode as terminal.", available=False)
+    soft_horizon: bool = setting(False, "At the horizon, go on in the environment without a reset.")
+    no_done_at_end: bool = setting(False, "Do not mark the end of an episode as terminal.")
 
     def environment(self, env: Any = NOT_GIVEN, **settings: Any) -> Self:
         """Set the environment and how it is used."""
         return self.set_group("environment", {"env": env, **settings})
 
     def contradictions(self) -> Iterator[str]:
-        """Bounds of rewards must leave something between them."""
+        """A soft horizon needs a horizon; bounds of rewards must leave something between them."""
         yield from super().contradictions()
+        if self.soft_horizon and self.horizon is None:
+            yield "soft_horizon=True: needs horizon, the number of steps after which an episode is cut."
         clip = self.clip_rewards
         if isinstance(clip, list) and (len(clip) != 2 or clip[0] >= clip[1]):
             yield f"clip_rewards={clip!r}: expected two bounds, the lower one first, such as [-1.0, 1.0]."

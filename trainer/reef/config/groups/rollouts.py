@@ -74,7 +74,7 @@ class RolloutSettings(Group):
         1, "Steps of the fragment before that pipelines can see.", minimum=0, unit="steps", available=False
     )
     sampler_perf_stats_ema_coef: float | None = setting(
-        None, "Weight of the newest value in timings; null averages all.", minimum=0.0, maximum=1.0, available=False
+        None, "Weight of the newest value in timings; null averages all.", minimum=0.0, maximum=1.0
     )
     enable_tf1_exec_eagerly: bool = setting(
         False,

@@ -41,9 +41,11 @@ class TrainingSettings(Group):
         unit="steps",
     )
     model: ModelConfig = setting({}, "The network; see the model settings.")
-    optimizer: dict[str, Any] = setting({}, "Arguments of the Adam optimizer: betas, eps, weight_decay, amsgrad.")
+    optimizer: dict[str, bool | float | list[float]] = setting(
+        {}, "Arguments of the Adam optimizer: betas, eps, weight_decay, amsgrad."
+    )
     max_requests_in_flight_per_sampler_worker: int = setting(
-        2, "Sample requests that one worker may have outstanding.", minimum=1, available=False
+        2, "Sample requests that one worker may have outstanding.", minimum=1
     )
     learner_class: str | type | None = setting(None, "A learner class of your own.", available=False)
     learner_connector: str | Callable[..., Any] | None = setting(

@@ -1,0 +1,84 @@
+"""Settings that exclude each other: each is named with its value and what to do."""
+
+import pytest
+
+from reef.config import AlgorithmConfig
+from reef.errors import ConfigError
+
+CASES = {
+    "ignore and recreate": (
+        {"ignore_worker_failures": True, "recreate_failed_workers": True},
+        ["ignore_worker_failures=True, recreate_failed_workers=True: they exclude each other"],
+    ),
+    "automatic duration alone": (
+        {"evaluation_duration": "auto"},
+        ["evaluation_duration='auto': needs evaluation_parallel_to_training=True. Give a number of episodes"],
+    ),
+    "misspelt in evaluation": (
+        {"evaluation_config": {"explor": True}},
+        ["evaluation_config.explor: AlgorithmConfig has no such setting. Did you mean 'explore'"],
+    ),
+    "wrong value in evaluation": (
+        {"evaluation_config": {"lr": "fast", "model": {"use_lstm": True}}},
+        ["evaluation_config.lr='fast': expected number", "evaluation_config.model.use_lstm=True: not available yet"],
+    ),
+    "optimizer": ({"optimizer": {"epsilon": 1e-5}}, ["optimizer.epsilon: expected one of betas, eps"]),
+    "divided GPUs": ({"num_gpus_per_worker": 1.5}, ["num_gpus_per_worker=1.5: above 1 only whole GPUs"]),
+    "two places for the learner": (
+        {"num_gpus": 1, "num_learner_workers": 2},
+        ["num_gpus=1, num_learner_workers=2", "Set num_gpus_per_learner_worker instead"],
+    ),
+    "bounds of rewards": ({"clip_rewards": [1, -1]}, ["clip_rewards=[1.0, -1.0]: expected two bounds"]),
+    "size of rewards": ({"clip_rewards": 0}, ["clip_rewards=0.0: must be larger than 0"]),
+    "soft horizon alone": ({"soft_horizon": True}, ["soft_horizon=True: needs horizon"]),
+    "schedule": ({"lr": [[5, 0.1]]}, ["lr: schedule [[5.0, 0.1]]: the first timestep must be 0, not 5"]),
+    "value in a schedule": ({"lr": [[0, 0.1], [9, 0]]}, ["lr=[[0.0, 0.1], [9.0, 0.0]]: must be larger than 0"]),
+    "search": ({"lr": {"grid_search": [1, 2]}}, ["lr={'grid_search': [1, 2]}: expected number or points"]),
+    "TensorFlow": ({"framework": "tf2"}, ["framework='tf2': expected 'torch'"]),
+    "TensorFlow's session": (
+        {"tf_session_args": {"intra_op_parallelism_threads": 1}},
+        ["is for TensorFlow, and Reef trains with PyTorch; use torch_threads_per_worker"],
+    ),
+    "not JSON": ({"env_config": {"thing": object()}}, ["object cannot be stored as JSON"]),
+    "no environments": ({"num_envs_per_worker": 0}, ["num_envs_per_worker=0: must be at least 1"]),
+    "empty evaluation": ({"evaluation_duration": 0}, ["evaluation_duration=0: must be at least 1"]),
+    "other evaluation": ({"evaluation_duration": 1.5}, ["evaluation_duration=1.5: expected whole number or 'auto'"]),
+    "clipping": ({"grad_clip_by": "norms"}, ["grad_clip_by='norms': expected one of 'value', 'norm'", "mean 'norm'?"]),
+}
+
+
+@pytest.mark.parametrize(("settings", "texts"), CASES.values(), ids=CASES.keys())
+def test_is_refused_in_one_message(settings, texts):
+    with pytest.raises(ConfigError) as refusal:
+        AlgorithmConfig.from_dict(settings).validate()
+    for text in texts:
+        assert text in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"clip_rewards": True},
+        {"clip_rewards": [-1, 1]},
+        {"clip_rewards": 2},
+        {"num_gpus": 0.2},
+        {"num_gpus": 2},
+        {"optimizer": {"eps": "1e-5", "betas": (0.9, 0.99)}},
+        {"evaluation_interval": 0},
+        {"evaluation_config": {"explore": True, "env_config": {"level": 3}}},
+        {"lr": [[0, "1e-4"], [1e6, 1e-5]]},
+        {"ignore_worker_failures": True, "restart_failed_sub_environments": True},
+    ],
+    ids=repr,
+)
+def test_is_fine(settings):
+    AlgorithmConfig.from_dict(settings).validate()
+
+
+def test_problems_come_together_before_contradictions():
+    config = AlgorithmConfig(ignore_worker_failures=True, recreate_failed_workers=True, optimizer=3, gamma=2)
+    with pytest.raises(ConfigError) as refusal:
+        config.validate()
+    assert str(refusal.value).startswith(
+        "2 problems in the settings of AlgorithmConfig:\n- gamma=2.0: must be at most 1"
+    )

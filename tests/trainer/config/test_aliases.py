@@ -1,0 +1,70 @@
+"""Older spellings are translated where dictionaries come in, and nowhere else."""
+
+import pytest
+
+from reef.config import AlgorithmConfig, setting
+from reef.config.aliases import RENAMED
+from reef.errors import ConfigError
+
+
+class ExampleConfig(AlgorithmConfig):
+    lambda_: float = setting(1.0, "Decay.")
+    entropy_coeff: float = setting(0.0, "Weight.")
+
+
+def test_every_older_spelling_leads_to_a_setting():
+    assert set(RENAMED.values()) <= ExampleConfig.by_key.keys()
+    assert not RENAMED.keys() & ExampleConfig.by_key.keys()
+
+
+@pytest.mark.parametrize(
+    ("old", "value", "new", "expected"),
+    [
+        ("num_workers", 3, "num_rollout_workers", 3),
+        ("lambda", 0.9, "lambda_", 0.9),
+        ("monitor", True, "record_env", True),
+        ("min_iter_time_s", 5, "min_time_s_per_iteration", 5.0),
+        ("timesteps_per_iteration", 500, "min_sample_timesteps_per_iteration", 500),
+        ("num_cpus_for_driver", 2, "num_cpus_for_local_worker", 2.0),
+        ("lr_schedule", [[0, 1], [10, 0]], "lr", [[0.0, 1.0], [10.0, 0.0]]),
+    ],
+)
+def test_one_warning_names_the_new_key(old, value, new, expected):
+    with pytest.warns(FutureWarning, match=f"{old!r} is now called {new!r}") as warnings:
+        config = ExampleConfig.from_dict({old: value})
+    assert len(warnings) == 1
+    assert getattr(config, new) == expected
+
+
+def test_a_number_of_evaluation_episodes_is_a_duration_in_episodes():
+    with pytest.warns(FutureWarning):
+        config = AlgorithmConfig().evaluation(evaluation_duration_unit="timesteps")
+        config.update_from_dict({"evaluation_num_episodes": 7})
+    assert (config.evaluation_duration, config.evaluation_duration_unit) == (7, "episodes")
+
+
+def test_inside_evaluation_config_too():
+    with pytest.warns(FutureWarning, match="num_envs_per_worker"):
+        config = AlgorithmConfig.from_dict({"evaluation_config": {"num_envs_per_env_runner": 2}})
+    assert config.evaluation_settings().num_envs_per_worker == 2
+
+
+def test_an_absent_schedule_leaves_the_value_alone():
+    with pytest.warns(FutureWarning):
+        config = AlgorithmConfig.from_dict({"lr": 0.5, "lr_schedule": None})
+    assert config.lr == 0.5
+
+
+def test_both_spellings_at_once_are_refused():
+    with pytest.raises(ConfigError, match="num_workers=2: an older spelling of 'num_rollout_workers'"):
+        AlgorithmConfig.from_dict({"num_workers": 2, "num_rollout_workers": 4})
+
+
+def test_a_setting_without_effect_says_so():
+    with pytest.warns(FutureWarning, match="'simple_optimizer' has no effect"):
+        assert AlgorithmConfig.from_dict({"simple_optimizer": True}) == AlgorithmConfig()
+
+
+def test_in_sentences_only_the_new_name_is_taken():
+    with pytest.raises(ConfigError, match="num_workers: this setting is called 'num_rollout_workers' now"):
+        AlgorithmConfig().rollouts(num_workers=2)

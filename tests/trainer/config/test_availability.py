@@ -1,0 +1,128 @@
+"""Which settings work and which are refused: none is silently without effect."""
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import reef.config
+from reef.config import AlgorithmConfig
+from reef.config.describe import SettingInfo, settings_of
+from reef.errors import ConfigError
+
+SOURCES = Path(reef.config.__file__).parents[1]
+
+
+def words(text: str) -> list[str]:
+    return text.split()
+
+
+NOT_YET = words(
+    """
+    model.no_final_linear model.use_lstm model.max_seq_len model.lstm_cell_size model.lstm_use_prev_action
+    model.lstm_use_prev_reward model.use_attention model.attention_num_transformer_units model.attention_dim
+    model.attention_num_heads model.attention_head_dim model.attention_memory_inference
+    model.attention_memory_training model.attention_position_wise_mlp_dim model.attention_init_gru_gate_bias
+    model.attention_use_n_prev_actions model.attention_use_n_prev_rewards model.framestack model.dim model.grayscale
+    model.zero_mean model.custom_action_dist learner_class learner_connector
+    env_task_fn render_env record_env action_mask_key
+    env_runner_cls sample_collector remote_worker_envs remote_env_batch_wait_ms preprocessor_pref compress_observations
+    sample_async enable_connectors env_to_module_connector module_to_env_connector episode_lookback_horizon
+    evaluation_parallel_to_training custom_evaluation_function enable_async_evaluation off_policy_estimation_methods
+    ope_split_batch_by_episode
+    metrics_episode_collection_timeout_s export_native_model_files checkpoint_trainable_policies_only
+    logger_creator logger_config fake_sampler callbacks
+    policies policy_mapping_fn policies_to_train policy_map_capacity policy_states_are_swappable observation_fn
+    count_steps_by replay_mode algorithm_config_overrides_per_module
+    input_ input_config actions_in_input_normalized postprocess_inputs shuffle_buffer_size output output_config
+    output_compress_columns output_max_file_size offline_sampling
+    _disable_preprocessor_api _disable_action_flattening
+"""
+)
+NEVER = words(
+    """
+    model.post_fcnet_activation model.custom_preprocessor
+    eager_tracing eager_max_retraces tf_session_args local_tf_session_args enable_tf1_exec_eagerly
+    in_evaluation policy_map_cache input_evaluation
+    _enable_new_api_stack _tf_policy_handles_more_than_one_loss _disable_initialize_loss_from_dummy_batch
+    _disable_execution_plan_api
+"""
+)
+WORKING = words(
+    """
+    gamma lr grad_clip grad_clip_by train_batch_size train_batch_size_per_learner optimizer
+    max_requests_in_flight_per_sampler_worker model.fcnet_hiddens model.fcnet_activation model.conv_filters
+    model.conv_activation model.post_fcnet_hiddens model.free_log_std model.vf_share_layers model.custom_model
+    model.custom_model_config
+    env env_config observation_space action_space clip_rewards normalize_actions clip_actions disable_env_checking
+    is_atari auto_wrap_old_gym_envs horizon soft_horizon no_done_at_end
+    framework torch_threads_per_worker torch_threads_per_learner torch_compile_learner
+    torch_compile_learner_what_to_compile torch_compile_learner_dynamo_backend torch_compile_learner_dynamo_mode
+    torch_compile_worker torch_compile_worker_dynamo_backend torch_compile_worker_dynamo_mode
+    num_rollout_workers num_envs_per_worker create_env_on_local_worker rollout_fragment_length batch_mode
+    validate_workers_after_construction observation_filter synchronize_filters use_worker_filter_stats
+    update_worker_filter_stats sampler_perf_stats_ema_coef explore exploration_config
+    evaluation_interval evaluation_duration evaluation_duration_unit evaluation_sample_timeout_s evaluation_config
+    evaluation_num_workers always_attach_evaluation_results
+    ignore_worker_failures recreate_failed_workers restart_failed_sub_environments
+    num_consecutive_worker_failures_tolerance max_num_worker_restarts delay_between_worker_restarts_s
+    worker_health_probe_timeout_s worker_restore_timeout_s sample_timeout_s
+    num_gpus _fake_gpus num_cpus_per_worker num_gpus_per_worker custom_resources_per_worker num_cpus_for_local_worker
+    num_learner_workers num_cpus_per_learner_worker num_gpus_per_learner_worker local_gpu_idx placement_strategy
+    extra_python_environs_for_driver extra_python_environs_for_worker
+    keep_per_episode_custom_metrics metrics_num_episodes_for_smoothing min_time_s_per_iteration
+    min_train_timesteps_per_iteration min_sample_timesteps_per_iteration log_level log_sys_usage seed
+"""
+)
+# torch is the only framework, so nothing asks which one; the others wait for the code that reads them.
+UNREAD = words(
+    """
+    framework torch_threads_per_worker torch_compile_learner_what_to_compile torch_compile_worker
+    torch_compile_worker_dynamo_backend torch_compile_worker_dynamo_mode use_worker_filter_stats
+    update_worker_filter_stats placement_strategy extra_python_environs_for_driver extra_python_environs_for_worker
+    log_sys_usage
+    """
+)
+INFOS = {info.name: info for info in settings_of(AlgorithmConfig)}
+
+
+def test_every_setting_is_listed_as_working_or_refused():
+    assert {name for name, info in INFOS.items() if info.available is True} == set(WORKING)
+    assert {name for name, info in INFOS.items() if info.available is False} == set(NOT_YET)
+    assert {name for name, info in INFOS.items() if isinstance(info.available, str)} == set(NEVER)
+
+
+@pytest.mark.parametrize("name", [*NOT_YET, *NEVER])
+def test_the_refused_are_refused_by_name_with_the_reason(name):
+    info = INFOS[name]
+    config = AlgorithmConfig().set_path(name, other_than(info))
+    with pytest.raises(ConfigError) as refusal:
+        config.validate()
+    assert f"{name}=" in str(refusal.value)
+    assert (info.available or "not available yet") in str(refusal.value)
+
+
+def test_at_their_defaults_all_are_fine():
+    AlgorithmConfig().validate()
+
+
+def test_every_working_setting_is_read_somewhere():
+    files = [path for path in SOURCES.rglob("*.py") if path.parent.name != "groups"]
+    nodes = [node for path in files for node in ast.walk(ast.parse(path.read_text()))]
+    read = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    read |= {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    attributes = {item.key: item.name for item in AlgorithmConfig.declared.values()}
+    unread = {name for name in WORKING if attributes.get(name, name.removeprefix("model.")) not in read}
+    assert unread <= set(UNREAD)
+
+
+def other_than(info: SettingInfo) -> Any:
+    """A value that fits the type of a setting and is not its default."""
+    if isinstance(info.default, bool):
+        return not info.default
+    if isinstance(info.default, int | float):
+        return info.default + 1
+    if "text" in info.type and "list" not in info.type:
+        return "other"
+    return {"other": 1.0} if "mapping" in info.type else ["other"]

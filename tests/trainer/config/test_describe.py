@@ -1,0 +1,63 @@
+"""Descriptions agree with the declarations and with what validation takes."""
+
+import jsonschema
+import pytest
+
+from reef.config import AlgorithmConfig
+from reef.config.describe import json_schema, settings_of
+
+SCHEMA = json_schema(AlgorithmConfig)
+
+
+def test_every_setting_is_described_once_with_type_and_meaning():
+    infos = settings_of(AlgorithmConfig)
+    names = [info.name for info in infos]
+    assert len(names) == len(set(names))
+    assert {"lr", "framework", "callbacks", "model.fcnet_hiddens"} <= set(names)
+    for info in infos:
+        assert info.doc.endswith("."), info.name
+        assert info.type
+        assert info.group
+
+
+def test_groups_come_one_after_the_other():
+    groups = [info.group for info in settings_of(AlgorithmConfig)]
+    changes = [group for index, group in enumerate(groups) if index == 0 or groups[index - 1] != group]
+    assert len(changes) == len(set(changes)) == 16
+
+
+def test_limits_and_availability_are_told():
+    infos = {info.name: info for info in settings_of(AlgorithmConfig)}
+    assert (infos["gamma"].minimum, infos["gamma"].maximum, infos["lr"].above) == (0.0, 1.0, 0.0)
+    assert infos["grad_clip_by"].choices == ("value", "norm", "global_norm")
+    assert (infos["policies"].available, infos["gamma"].available) == (False, True)
+    assert "torch_threads_per_worker" in infos["tf_session_args"].available
+
+
+def test_the_schema_is_one_and_takes_the_defaults():
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    jsonschema.validate(AlgorithmConfig().to_dict(), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("settings", "taken"),
+    [
+        ({"lr": 0.1, "rollout_fragment_length": "auto", "model": {"fcnet_hiddens": [4]}}, True),
+        ({"num_workers": 2}, True),
+        ({"lr": [[0, 1.0]]}, True),
+        ({"lr": 0}, False),
+        ({"gamma": 1.5}, False),
+        ({"num_envs_per_worker": 1.5}, False),
+        ({"batch_mode": "whole"}, False),
+        ({"model": {"fcnet_hidden": [4]}}, False),
+        ({"unknown": 1}, False),
+    ],
+    ids=repr,
+)
+def test_the_schema_takes_what_validation_takes(settings, taken):
+    assert jsonschema.Draft202012Validator(SCHEMA).is_valid(settings) is taken
+
+
+def test_older_spellings_are_marked():
+    assert SCHEMA["properties"]["num_workers"]["deprecated"] is True
+    assert "deprecated" not in SCHEMA["properties"]["num_rollout_workers"]

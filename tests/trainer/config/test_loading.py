@@ -1,0 +1,35 @@
+"""Loading by path says what is missing."""
+
+import collections
+
+import pytest
+
+from reef.config.loading import load
+from reef.errors import ConfigError
+
+
+def test_loads_names_and_names_inside_classes():
+    assert load("collections:OrderedDict") is collections.OrderedDict
+    assert load("collections:Counter.most_common") is collections.Counter.most_common
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("collections.OrderedDict", "environment 'collections.OrderedDict': expected the form 'package.module:Name'"),
+        ("no_such_package.envs:Env", "there is no module 'no_such_package'"),
+        ("collections.no_such:Env", "there is no module 'collections.no_such'"),
+        ("collections:OrderedDic", "collections has no 'OrderedDic'. Did you mean 'OrderedDict'"),
+        ("tests:make.<locals>.Env", "made inside a function"),
+    ],
+)
+def test_says_what_is_missing(path, message):
+    with pytest.raises(ConfigError, match=message):
+        load(path, what="environment")
+
+
+def test_a_module_that_imports_something_missing_is_not_called_missing(tmp_path, monkeypatch):
+    (tmp_path / "my_broken_env.py").write_text("import no_such_package\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ConfigError, match="'my_broken_env' imports 'no_such_package', which is not installed"):
+        load("my_broken_env:Env")
