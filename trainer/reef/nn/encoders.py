@@ -151,9 +151,7 @@ class Encoder(nn.Module):
         separate = branches if first.has_image else 1
         self.features = nn.ModuleList([first, *(Features(layout, model) for _ in range(separate - 1))])
         if first.has_image:
-            self.mlp = StackedMLP(
-                first.out_features, model.post_fcnet_hiddens or [256], model.conv_activation, branches
-            )
+            hiddens, activation = model.post_fcnet_hiddens or [256], model.post_fcnet_activation
         else:
             hiddens, activation = [*model.fcnet_hiddens, *model.post_fcnet_hiddens], model.fcnet_activation
         self.mlp = StackedMLP(first.out_features, hiddens, activation, branches)

@@ -1,0 +1,59 @@
+"""What holds for every algorithm of the registry: build, train, save, restore, act the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reef.algorithms.registry import ALGORITHMS, config_class
+from reef.config import AlgorithmConfig
+from reef.run.algorithm import Algorithm
+
+SMALL: dict[str, dict[str, Any]] = {
+    "PPO": {"train_batch_size": 128, "sgd_minibatch_size": 64, "num_sgd_iter": 2},
+    "DQN": {"num_steps_sampled_before_learning_starts": 64, "train_batch_size": 16, "n_step": 3},
+}
+
+
+def small(name: str) -> AlgorithmConfig:
+    config = config_class(name)().environment("CartPole-v1").debugging(seed=7).rollouts(num_envs_per_worker=2)
+    config = config.reporting(min_sample_timesteps_per_iteration=128)
+    return config.training(**SMALL[name], model={"fcnet_hiddens": [16]})
+
+
+def comparable(result: dict[str, Any]) -> dict[str, Any]:
+    learned = result["info"]["learner"]
+    return {key: result[key] for key in ("timesteps_total", "episodes_total", "episode_reward_mean")} | learned
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_resumed_is_uninterrupted_bit_for_bit(name: str, tmp_path: Path) -> None:
+    with small(name).build() as one:
+        for _ in range(3):
+            one.train()
+        path = one.save(tmp_path / "checkpoint")
+        uninterrupted = [comparable(one.train()) for _ in range(3)]
+        with Algorithm.from_checkpoint(path) as two:
+            assert type(two) is type(one)
+            assert two.iteration == 3
+            resumed = [comparable(two.train()) for _ in range(3)]
+            assert resumed == uninterrupted
+            for policy, weights in one.learners.weights().items():
+                assert np.array_equal(weights, two.learners.weights()[policy])
+            obs = np.array([0.01, -0.02, 0.03, -0.04], np.float32)
+            actions = [algorithm.compute_single_action(obs, explore=False) for algorithm in (one, two)]
+            assert actions[0] == actions[1]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_same_seed_is_the_same_run(name: str) -> None:
+    runs = []
+    for _ in range(2):
+        with small(name).build() as algorithm:
+            runs.append([comparable(algorithm.train()) for _ in range(2)])
+    assert runs[0] == runs[1]
+    with small(name).debugging(seed=8).build() as other:
+        assert [comparable(other.train()) for _ in range(2)] != runs[0]

@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+import pytest
+
+from reef.algorithms.registry import ALGORITHMS, algorithm_class, config_class
+from reef.errors import ConfigError
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_name_leads_to_its_algorithm_and_settings(name: str) -> None:
+    assert config_class(name).algorithm == name
+    assert config_class(name).algorithm_class == ALGORITHMS[name]
+    assert algorithm_class(name.lower()) is algorithm_class(name)
+
+
+def test_a_misspelt_name_gets_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"'PPOO' is unknown.*'PPO'"):
+        algorithm_class("PPOO")

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from reef.algorithms.ppo import PPOConfig, PPOLearner
+from reef.batch import Rollout
+from reef.errors import ResourceError, TrainingError
+
+OBS, ACTIONS = spaces.Box(-9, 9, (3,)), spaces.Discrete(2)
+
+
+def config(**training: object) -> PPOConfig:
+    settings = {"sgd_minibatch_size": 8, "num_sgd_iter": 2, "lr": 1e-2, "model": {"fcnet_hiddens": [8]}}
+    return PPOConfig().training(**(settings | training)).debugging(seed=3)
+
+
+def rollout(steps: int = 8, columns: int = 4) -> Rollout:
+    rng = np.random.default_rng(0)
+    obs = rng.normal(size=(steps, columns, 3)).astype(np.float32)
+    actions = rng.integers(0, 2, (steps, columns))
+    inputs = rng.normal(size=(steps, columns, 2)).astype(np.float32)
+    flags = np.zeros((steps, columns), np.bool_)
+    logp = np.log(0.5) * np.ones((steps, columns), np.float32)
+    return Rollout(
+        obs, actions, rng.normal(size=(steps, columns)).astype(np.float32), obs, flags, flags, ~flags,
+        {"action_logp": logp, "action_dist_inputs": inputs},
+    )  # fmt: skip
+
+
+def learner(settings: PPOConfig, **kwargs: object) -> PPOLearner:
+    return PPOLearner(settings, OBS, ACTIONS, **kwargs)
+
+
+def test_an_update_takes_every_step_and_reports_means() -> None:
+    one = learner(config())
+    before = one.weights()
+    stats = one.update(rollout(), 0)
+    assert not np.allclose(before, one.weights())
+    assert {"total_loss", "policy_loss", "vf_loss", "entropy", "kl", "grad_gnorm", "cur_lr"} <= stats.keys()
+    assert one.optimizer.state_dict()["state"][0]["step"].item() == 2 * 4, "2 passes of 32 / 8 minibatches"
+
+
+def test_two_learners_compute_the_gradient_of_one() -> None:
+    """Each takes its half of every minibatch; the mean of their gradients must be that of the whole minibatch."""
+    gradients: list[torch.Tensor] = []
+
+    def record(flat: torch.Tensor) -> None:
+        gradients.append(flat.clone())
+
+    for rank, world in ((0, 1), (0, 2), (1, 2)):
+        one = learner(config(num_sgd_iter=1), rank=rank, world_size=world, reduce=record)
+        columns = one.prepare(rollout())
+        one.step(next(one.minibatches(columns)))
+    whole, first, second = gradients
+    torch.testing.assert_close((first + second) / 2, whole, rtol=1e-4, atol=1e-6)
+    assert not torch.allclose(first, second)
+
+
+def test_state_goes_on_bit_for_bit() -> None:
+    one, two = learner(config()), learner(config().debugging(seed=99))
+    one.update(rollout(), 0)
+    two.set_state(one.state())
+    one.update(rollout(), 100)
+    two.update(rollout(), 100)
+    assert np.array_equal(one.weights(), two.weights())
+
+
+def test_a_seed_gives_the_same_network_and_leaves_torch_alone() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    one, two = learner(config()), learner(config())
+    assert np.array_equal(one.weights(), two.weights())
+    assert torch.rand(1).equal(expected)
+
+
+def test_schedules_follow_the_timestep() -> None:
+    one = learner(config(lr=[[0, 1.0], [100, 0.0]], entropy_coeff=[[0, 0.5], [100, 0.1]]))
+    stats = one.update(rollout(), 50)
+    assert stats["cur_lr"] == pytest.approx(0.5)
+    assert stats["entropy_coeff"] == pytest.approx(0.3)
+
+
+def test_a_loss_that_is_not_finite_is_named_and_not_trained_on() -> None:
+    one = learner(config())
+    before = one.weights()
+    bad = rollout()
+    bad.rewards[2, 1] = np.nan
+    with pytest.raises(TrainingError, match="advantages") as caught:
+        one.update(bad, 0)
+    assert "was not taken" in str(caught.value)
+    assert np.array_equal(before, one.weights())
+
+
+def test_a_missing_gpu_is_named() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(ResourceError, match=r"num_gpus=1.*sees 0"):
+        learner(config().resources(num_gpus=1))
+    assert learner(config().resources(num_gpus=1, _fake_gpus=True)).device.type == "cpu"
+
+
+def test_the_kl_penalty_follows_its_target() -> None:
+    loose, tight = learner(config(kl_target=100.0)), learner(config(kl_target=1e-9))
+    assert loose.update(rollout(), 0)["cur_kl_coeff"] == pytest.approx(0.1)
+    assert tight.update(rollout(), 0)["cur_kl_coeff"] == pytest.approx(0.3)
+
+
+def test_the_value_error_is_clipped() -> None:
+    one = learner(config(vf_clip_param=1e-3, num_sgd_iter=1, sgd_minibatch_size=32))
+    assert one.update(rollout(), 0)["vf_loss"] <= 1e-3

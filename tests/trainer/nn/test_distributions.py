@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from reef.errors import ConfigError
+from reef.nn.distributions import DiagonalGaussian, DistributionMaker, Joint
+from reef.spaces import Layout
+
+SPACES = [
+    spaces.Discrete(4),
+    spaces.MultiDiscrete([3, 2]),
+    spaces.MultiBinary(3),
+    spaces.Box(-1, 1, (2,)),
+    spaces.Box(-1, 1, ()),
+    spaces.Box(-1, 1, (2, 2)),
+    spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (2,))]),
+    spaces.Dict({"a": spaces.Discrete(2), "b": spaces.MultiDiscrete([2, 3])}),
+]
+
+
+@pytest.mark.parametrize("space", SPACES, ids=str)
+def test_every_action_space_has_a_distribution_with_actions_of_its_layout(space: spaces.Space) -> None:
+    layout = Layout.of(space)
+    make = DistributionMaker(layout)
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(5, make.num_inputs, generator=generator)
+    dist = make(inputs)
+    for actions in (dist.sample(generator), dist.deterministic()):
+        assert actions.shape == (5, *layout.shape)
+        assert dist.logp(actions).shape == (5,)
+        assert torch.isfinite(dist.logp(actions)).all()
+    assert dist.entropy().shape == (5,)
+    torch.testing.assert_close(dist.kl(dist), torch.zeros(5), atol=1e-5, rtol=0)
+    assert (dist.kl(make(torch.randn(5, make.num_inputs, generator=generator))) > 0).all()
+    assert (dist.logp(dist.deterministic()) >= dist.logp(dist.sample(generator)) - 1e-5).all()
+
+
+def test_categorical_samples_with_its_probabilities() -> None:
+    probabilities = torch.tensor([0.1, 0.2, 0.7])
+    dist = DistributionMaker(Layout.of(spaces.Discrete(3)))(probabilities.log().expand(20_000, 3))
+    counts = torch.bincount(dist.sample(torch.Generator().manual_seed(1)), minlength=3) / 20_000
+    torch.testing.assert_close(counts, probabilities, atol=0.015, rtol=0)
+    assert dist.logp(torch.full((20_000,), 2))[0].item() == pytest.approx(math.log(0.7))
+    assert dist.entropy()[0].item() == pytest.approx(-sum(p * math.log(p) for p in (0.1, 0.2, 0.7)), rel=1e-5)
+
+
+def test_gaussian_hand_numbers() -> None:
+    dist = DiagonalGaussian(torch.tensor([[1.0, math.log(2.0)]]))
+    assert dist.logp(torch.tensor([[3.0]])).item() == pytest.approx(-0.5 - math.log(2) - 0.5 * math.log(2 * math.pi))
+    assert dist.entropy().item() == pytest.approx(math.log(2) + 0.5 * math.log(2 * math.pi * math.e))
+    other = DiagonalGaussian(torch.tensor([[0.0, 0.0]]))
+    assert dist.kl(other).item() == pytest.approx(-math.log(2) + (4 + 1) / 2 - 0.5)
+
+
+def test_joint_adds_up_its_parts() -> None:
+    layout = Layout.of(spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (2,))]))
+    dist = DistributionMaker(layout)(torch.zeros(1, 7))
+    assert isinstance(dist, Joint)
+    action = torch.tensor([[2.0, 0.0, 0.0]])
+    assert dist.logp(action).item() == pytest.approx(-math.log(3) - math.log(2 * math.pi))
+    value = layout.unflatten(np.asarray(action[0]))
+    assert value[0] == 2
+
+
+def test_a_space_without_distribution_is_named() -> None:
+    layout = Layout.of(spaces.Discrete(2))
+    odd = Layout(spaces.Text(3), (), np.dtype(np.int64), layout.leaves[:0], direct=True)
+    maker = DistributionMaker(odd)
+    with pytest.raises(ConfigError, match="no action distribution"):
+        maker._add(spaces.Text(3), 0)

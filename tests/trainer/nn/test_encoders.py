@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from reef.config import ModelConfig
+from reef.errors import ConfigError
+from reef.nn.encoders import Encoder, Features, ImageEncoder
+from reef.spaces import Layout
+
+SPACES = [
+    spaces.Box(-1, 1, (4,)),
+    spaces.Box(-1, 1, (3, 2)),
+    spaces.Box(-1, 1, ()),
+    spaces.Discrete(5),
+    spaces.MultiDiscrete([3, 2]),
+    spaces.MultiBinary(4),
+    spaces.Box(0, 255, (84, 84, 4), np.uint8),
+    spaces.Box(0, 1, (16, 16, 3)),
+    spaces.Dict({"pixels": spaces.Box(0, 255, (12, 12, 1), np.uint8), "id": spaces.Discrete(3)}),
+    spaces.Tuple([spaces.Box(-1, 1, (2,)), spaces.Dict({"x": spaces.MultiDiscrete([2, 2])})]),
+]
+
+
+@pytest.mark.parametrize("space", SPACES, ids=str)
+def test_every_observation_space_is_encoded_branch_by_branch(space: spaces.Space) -> None:
+    space.seed(0)
+    layout = Layout.of(space)
+    encoder = Encoder(layout, ModelConfig(fcnet_hiddens=[16]), branches=2)
+    obs = torch.from_numpy(np.stack([layout.flatten(space.sample()) for _ in range(3)]))
+    features = encoder(obs)
+    assert features.shape == (2, 3, encoder.out_features)
+    for branch in range(2):
+        torch.testing.assert_close(encoder.single(branch, obs), features[branch])
+    assert not torch.allclose(features[0], features[1])
+    features.sum().backward()
+    assert all(parameter.grad is not None for parameter in encoder.parameters())
+
+
+def test_choices_become_one_hot_rows() -> None:
+    layout = Layout.of(spaces.MultiDiscrete([3, 2]))
+    assert Features(layout, ModelConfig())(torch.tensor([[2, 0]])).tolist() == [[0, 0, 1, 1, 0]]
+
+
+def test_leaves_of_a_dict_keep_their_values() -> None:
+    layout = Layout.of(spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Box(-9, 9, (2,))}))
+    flat = layout.flatten({"a": 1, "b": np.array([5.0, -3.0], np.float32)})
+    assert Features(layout, ModelConfig())(torch.from_numpy(flat)[None]).tolist() == [[0, 1, 5, -3]]
+
+
+def test_bytes_are_scaled() -> None:
+    space = spaces.Box(0, 255, (8, 8, 1), np.uint8)
+    encoder = ImageEncoder(space, [[1, 8, 1]], "linear")
+    torch.nn.init.ones_(encoder.layers[0].weight)
+    assert encoder(torch.full((1, 8, 8, 1), 255, dtype=torch.uint8)).item() == pytest.approx(64.0, rel=1e-5)
+
+
+def test_filters_that_shrink_an_image_to_nothing_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"conv_filters=\[\[8, 9, 1\]\]"):
+        ImageEncoder(spaces.Box(0, 1, (8, 8, 1)), [[8, 9, 1]], "relu")

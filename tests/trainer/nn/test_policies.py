@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from reef.algorithms.ppo import PPOConfig
+from reef.errors import ConfigError
+from reef.nn.policies import ActorCritic, CustomActorCritic, make_policy
+
+OBS, ACTIONS = spaces.Box(-1, 1, (4,)), spaces.Discrete(3)
+
+
+class Tiny(nn.Module):
+    def __init__(self, observation_space: Any, action_space: Any, num_outputs: int, width: int = 4) -> None:
+        super().__init__()
+        self.body = nn.Linear(observation_space.shape[0], width)
+        self.heads = nn.Linear(width, num_outputs + 1)
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        out = self.heads(self.body(obs))
+        return out[:, :-1], out[:, -1]
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_acting_and_training_see_the_same_network(share: bool) -> None:
+    config = PPOConfig().training(model={"fcnet_hiddens": [8, 8], "vf_share_layers": share})
+    policy = make_policy(config, OBS, ACTIONS)
+    assert isinstance(policy, ActorCritic)
+    obs = torch.randn(5, 4)
+    dist_inputs, values = policy(obs)
+    torch.testing.assert_close(policy.dist_inputs(obs), dist_inputs)
+    torch.testing.assert_close(policy.values(obs), values)
+    assert values.shape == (5,)
+
+
+def test_free_log_std_does_not_depend_on_the_observation() -> None:
+    config = PPOConfig().training(model={"free_log_std": True})
+    policy = make_policy(config, OBS, spaces.Box(-1, 1, (2,)))
+    inputs = policy.dist_inputs(torch.randn(5, 4))
+    assert inputs.shape == (5, 4)
+    assert (inputs[:, 2:] == 0).all()
+    with pytest.raises(ConfigError, match="free_log_std=True needs a Box"):
+        make_policy(config, OBS, ACTIONS)
+
+
+def test_a_custom_module_by_its_path() -> None:
+    config = PPOConfig().training(model={"custom_model": Tiny, "custom_model_config": {"width": 6}})
+    policy = make_policy(config, OBS, ACTIONS)
+    assert isinstance(policy, CustomActorCritic)
+    assert policy(torch.zeros(2, 4))[0].shape == (2, 3)
+    policy.finish()
+    actions, extras = policy.compute_actions(np.zeros((2, 4), np.float32))
+    assert actions.shape == (2,)
+    assert extras["action_dist_inputs"].shape == (2, 3)
+
+
+def test_a_custom_model_that_is_no_module_is_refused() -> None:
+    config = PPOConfig().training(model={"custom_model": "builtins:dict"})
+    with pytest.raises((ConfigError, TypeError)):
+        make_policy(config, OBS, ACTIONS)
+
+
+def test_weights_go_out_and_in_by_name() -> None:
+    one, two = (make_policy(PPOConfig(), OBS, ACTIONS) for _ in range(2))
+    two.set_weights(one.get_weights())
+    obs = torch.randn(3, 4)
+    torch.testing.assert_close(one.dist_inputs(obs), two.dist_inputs(obs))
+    with pytest.raises(ConfigError, match=r"pi\.bias"):
+        two.set_weights({name: value for name, value in one.get_weights().items() if name != "pi.bias"})

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from reef.algorithms.ppo import PPOConfig
+from reef.errors import EnvironmentError
+from reef.rollout.worker import RolloutWorker
+from reef.types import DEFAULT_POLICY
+
+
+class Counter(gym.Env[np.ndarray, int]):
+    """The observation counts the steps of the episode; an episode has `length` steps, each worth 1."""
+
+    observation_space = gym.spaces.Box(-1, 1000, (1,))
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, env_config: dict[str, Any]) -> None:
+        self.length = env_config.get("length", 3) + env_config.vector_index * env_config.get("longer", 0)
+        self.truncates, self.bad = env_config.get("truncates", False), env_config.get("bad_at", -1)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        over = self.steps >= self.length
+        value = np.nan if self.steps == self.bad else self.steps
+        return np.full(1, value, np.float32), 1.0, over and not self.truncates, over and self.truncates, {}
+
+
+def worker(num_envs: int = 2, length: int = 4, mode: str = "truncate_episodes", **env_config: Any) -> RolloutWorker:
+    config = (
+        PPOConfig()
+        .environment(Counter, env_config=env_config)
+        .rollouts(num_envs_per_worker=num_envs, rollout_fragment_length=length, batch_mode=mode)
+        .training(model={"fcnet_hiddens": [4]})
+        .debugging(seed=1)
+    )
+    return RolloutWorker(config)
+
+
+def test_a_fragment_has_exactly_its_length_and_true_successors() -> None:
+    sample = worker().sample()
+    rollout = sample.rollouts[DEFAULT_POLICY]
+    assert rollout.shape == (4, 2)
+    assert sample.env_steps == len(rollout) == 8
+    assert rollout.obs[:, 0, 0].tolist() == [0, 1, 2, 0]
+    assert rollout.next_obs[:, 0, 0].tolist() == [1, 2, 3, 1], "the end of an episode keeps its own last observation"
+    assert rollout.terminated[:, 0].tolist() == [False, False, True, False]
+    assert not rollout.truncated.any()
+    assert [(e.reward, e.length) for e in sample.episodes] == [(3, 3), (3, 3)]
+
+
+def test_fragments_go_on_where_the_last_one_stopped() -> None:
+    one = worker()
+    first, second = (one.sample().rollouts[DEFAULT_POLICY] for _ in range(2))
+    assert second.obs[0, 0, 0] == first.next_obs[-1, 0, 0] == 1
+
+
+def test_truncated_stays_apart_from_terminated() -> None:
+    rollout = worker(truncates=True).sample().rollouts[DEFAULT_POLICY]
+    assert rollout.truncated[2].all()
+    assert not rollout.terminated.any()
+
+
+def test_complete_episodes_are_whole_and_no_step_of_another_one_counts() -> None:
+    one = worker(num_envs=2, length=4, mode="complete_episodes", length_=0, longer=2)
+    for _ in range(2):
+        sample = one.sample()
+        rollout = sample.rollouts[DEFAULT_POLICY]
+        assert sample.env_steps >= 8
+        assert rollout.obs[0, :, 0].tolist() == [0, 0]
+        for column in range(2):
+            steps = np.flatnonzero(rollout.mask[:, column])
+            assert rollout.done[steps[-1], column], "the last step that counts ends an episode"
+        assert sum(episode.length for episode in sample.episodes) == sample.env_steps
+
+
+def test_exactly_as_many_episodes_as_asked_for() -> None:
+    one = worker(num_envs=2, longer=4)
+    sample = one.sample_episodes(5)
+    assert sorted(episode.length for episode in sample.episodes) == [3, 3, 3, 7, 7]
+    assert sample.env_steps == 23
+
+
+def test_log_likelihoods_belong_to_the_actions() -> None:
+    one = worker()
+    rollout = one.sample().rollouts[DEFAULT_POLICY]
+    dist = one.policy.distribution(torch.from_numpy(rollout.obs.reshape(-1, 1)))
+    logp = dist.logp(torch.from_numpy(rollout.actions.reshape(-1))).detach().numpy().reshape(4, 2)
+    np.testing.assert_allclose(rollout.extras["action_logp"], logp, atol=1e-5)
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", Counter])
+def test_a_restored_worker_samples_the_same(env: Any) -> None:
+    config = PPOConfig().environment(env).rollouts(num_envs_per_worker=3, rollout_fragment_length=11)
+    config = config.training(model={"fcnet_hiddens": [4]}).rollouts(observation_filter="MeanStdFilter")
+    one, two = RolloutWorker(config.debugging(seed=1)), RolloutWorker(config.copy().debugging(seed=2))
+    one.sample()
+    two.set_weights(one.get_weights())
+    two.set_state(one.state())
+    for _ in range(3):
+        first, second = one.sample(), two.sample()
+        assert np.array_equal(first.rollouts[DEFAULT_POLICY].obs, second.rollouts[DEFAULT_POLICY].obs)
+        assert np.array_equal(first.rollouts[DEFAULT_POLICY].actions, second.rollouts[DEFAULT_POLICY].actions)
+        assert first.episodes == second.episodes
+
+
+def test_seeds_differ_per_worker_and_repeat_per_run() -> None:
+    def first_obs(index: int) -> list[float]:
+        config = PPOConfig().environment("CartPole-v1").rollouts(num_envs_per_worker=2, rollout_fragment_length=1)
+        return RolloutWorker(config.debugging(seed=4), index).sample().rollouts[DEFAULT_POLICY].obs.ravel().tolist()
+
+    assert first_obs(1) == first_obs(1)
+    assert first_obs(1) != first_obs(2)
+    assert first_obs(1)[:4] != first_obs(1)[4:], "and per environment"
+
+
+def test_nan_observations_are_named() -> None:
+    with pytest.raises(EnvironmentError, match=r"Counter.*nan"):
+        worker(length=4, bad_at=2).sample()
+
+
+def test_a_policy_without_environments_does_not_sample() -> None:
+    config = PPOConfig().environment("CartPole-v1")
+    idle = RolloutWorker(config, with_env=False)
+    assert idle.env is None
+    with pytest.raises(RuntimeError, match="no environment"):
+        idle.sample()

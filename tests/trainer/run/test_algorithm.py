@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from reef.algorithms.ppo import PPO, PPOConfig
+from reef.errors import CheckpointError, ConfigError
+from reef.types import DEFAULT_POLICY
+
+
+def config(**evaluation: Any) -> PPOConfig:
+    return (
+        PPOConfig()
+        .environment("CartPole-v1")
+        .rollouts(num_envs_per_worker=4)
+        .training(train_batch_size=128, sgd_minibatch_size=64, num_sgd_iter=1, model={"fcnet_hiddens": [8]})
+        .evaluation(**evaluation)
+        .debugging(seed=0)
+    )
+
+
+def test_training_counts_what_it_does() -> None:
+    with config().build() as algorithm:
+        results = [algorithm.train() for _ in range(2)]
+    assert [result["training_iteration"] for result in results] == [1, 2]
+    assert results[1]["timesteps_total"] == results[1]["num_env_steps_trained"] == 256
+    assert results[1]["timesteps_this_iter"] == 128
+    assert "evaluation" not in results[0]
+
+
+def test_an_iteration_lasts_as_long_as_asked_for() -> None:
+    with config().reporting(min_sample_timesteps_per_iteration=300).build() as algorithm:
+        assert algorithm.train()["timesteps_total"] == 384
+
+
+@pytest.mark.parametrize(("interval", "expected"), [(1, [1, 1, 1, 1]), (2, [0, 1, 0, 1]), (0, [0] * 4), (None, [0] * 4)])
+def test_evaluation_comes_at_its_interval(interval: int | None, expected: list[int]) -> None:
+    with config(evaluation_interval=interval, evaluation_duration=2).build() as algorithm:
+        assert [int("evaluation" in algorithm.train()) for _ in range(4)] == expected
+
+
+def test_evaluation_runs_exactly_the_episodes_with_the_newest_weights() -> None:
+    with config(evaluation_duration=7).build() as algorithm:
+        algorithm.train()
+        metrics = algorithm.evaluate()["evaluation"]
+        assert metrics["episodes_this_iter"] == 7
+        assert {"episode_reward_mean", "episode_reward_max", "episode_reward_min", "episode_len_mean"} <= metrics.keys()
+        evaluated = algorithm.evaluation.workers.local_worker()
+        assert not evaluated.config.explore
+        assert np.array_equal(evaluated.get_weights()[DEFAULT_POLICY], algorithm.learners.weights()[DEFAULT_POLICY])
+        assert algorithm.timestep == 128, "evaluation steps are not training steps"
+
+
+def test_evaluation_by_timesteps_comes_close() -> None:
+    with config(evaluation_duration=200, evaluation_duration_unit="timesteps").build() as algorithm:
+        assert 200 <= algorithm.evaluate()["evaluation"]["timesteps_this_iter"] < 204
+
+
+def test_the_latest_evaluation_is_attached_when_asked_for() -> None:
+    settings = config(evaluation_interval=2, evaluation_duration=2, always_attach_evaluation_results=True)
+    with settings.build() as algorithm:
+        results = [algorithm.train() for _ in range(3)]
+    assert results[2]["evaluation"] == results[1]["evaluation"]
+
+
+def test_single_actions_are_filtered_unsquashed_and_deterministic_on_request() -> None:
+    settings = (
+        PPOConfig()
+        .environment("Pendulum-v1")
+        .rollouts(observation_filter="MeanStdFilter")
+        .training(train_batch_size=64, sgd_minibatch_size=64, num_sgd_iter=1)
+    )
+    with settings.build() as algorithm:
+        algorithm.train()
+        obs = np.array([1.0, 0.0, 5.0], np.float32)
+        seen = algorithm.workers.local_worker().filter.state()
+        actions = {float(algorithm.compute_single_action(obs, explore=False)[0]) for _ in range(3)}
+        assert len(actions) == 1
+        assert -2 <= actions.pop() <= 2
+        explored = {float(algorithm.compute_single_action(obs, explore=True)[0]) for _ in range(3)}
+        assert len(explored) == 3
+        after = algorithm.workers.local_worker().filter.state()
+        assert seen["stat"]["count"] == after["stat"]["count"], "acting for somebody teaches the filter nothing"
+        action, state, extras = algorithm.compute_single_action(obs, full_fetch=True)
+        assert action.shape == (1,)
+        assert state == []
+        assert extras["action_dist_inputs"].shape == (2,)
+
+
+def test_a_discrete_action_is_a_number_an_environment_takes() -> None:
+    with config().build() as algorithm:
+        env = gym.make("CartPole-v1")
+        obs, _ = env.reset(seed=0)
+        env.step(algorithm.compute_single_action(obs))
+
+
+def test_an_unknown_policy_is_named() -> None:
+    with config().build() as algorithm, pytest.raises(KeyError, match="PolicyID 'other' not found in PolicyMap"):
+        algorithm.get_policy("other")
+
+
+def test_weights_set_by_hand_reach_learners_and_workers() -> None:
+    with config().build() as algorithm:
+        named = algorithm.get_weights()
+        named[DEFAULT_POLICY]["pi.bias"][:] = 5.0
+        algorithm.set_weights(named)
+        assert (algorithm.get_policy().get_weights()["pi.bias"] == 5).all()
+        algorithm.publish_weights()
+        assert (algorithm.get_policy().get_weights()["pi.bias"] == 5).all()
+
+
+def test_workers_can_be_asked_anything() -> None:
+    with config().build() as algorithm:
+        assert algorithm.workers.foreach_worker(lambda worker: worker.worker_index) == [0]
+        assert algorithm.workers.foreach_worker_with_index(lambda worker, index: index) == [0]
+
+
+def test_restore_goes_into_an_existing_algorithm(tmp_path: Path) -> None:
+    with config().build() as one, config().build() as two:
+        one.train()
+        two.restore(one.save(tmp_path / "here"))
+        assert two.iteration == 1
+        assert two.train()["timesteps_total"] == 256
+
+
+def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="nowhere"):
+        PPO.from_checkpoint(tmp_path / "nowhere")
+
+
+def test_contradictions_of_ppo() -> None:
+    with pytest.raises(ConfigError, match="sgd_minibatch_size=512"):
+        config().training(sgd_minibatch_size=512).build()
+    with pytest.raises(ConfigError, match="use_critic=False"):
+        config().training(use_critic=False).build()
