@@ -12,7 +12,7 @@ from reef.run.signals import StopSignals
 def test_a_signal_is_noted_and_the_handlers_come_back(number: signal.Signals, code: int) -> None:
     before = signal.getsignal(number)
     with StopSignals() as signals:
-        assert signals.exit_code is None
+        assert signals.exit_code == 0
         signal.raise_signal(number)
         assert signals.exit_code == code
     assert signal.getsignal(number) is before
@@ -29,6 +29,16 @@ def test_the_first_signal_decides_the_exit_code() -> None:
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGINT)
         assert signals.exit_code == 143
+
+
+def test_handlers_of_others_are_replaced_again() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with StopSignals() as signals:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signals.install()
+        signal.raise_signal(signal.SIGTERM)
+        assert signals.received == signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_outside_the_main_thread_nothing_is_installed() -> None:

@@ -53,14 +53,8 @@ def test_plain_lines_are_rare_but_the_last_one_is_shown() -> None:
     assert "\x1b" not in text
 
 
-def test_the_end_names_everything_to_go_on_with() -> None:
-    text = show(io.StringIO(), result(3, done=True))
-    for expected in (
-        "stopped: training_iteration 3 >= 3",
-        "/r/learning_curve.png",
-        "reef evaluate /r/checkpoint_000003",
-    ):
-        assert expected in text
+def test_the_end_says_why() -> None:
+    assert show(io.StringIO(), result(3, done=True)).endswith("stopped: training_iteration 3 >= 3\n")
 
 
 def test_a_terminal_gets_a_bar_and_keeps_the_last_result() -> None:
@@ -70,12 +64,12 @@ def test_a_terminal_gets_a_bar_and_keeps_the_last_result() -> None:
     assert "\x1b" not in show(Terminal(), result(1), lines=True)
 
 
-def test_a_failed_run_ends_without_advice() -> None:
+def test_a_failed_run_ends_without_a_reason() -> None:
     stream = io.StringIO()
     console = Console(stream)
     console.start(Run(folder=Path("/r"), algorithm="PPO", environment="e", config={}, stop=StopConditions({})))
     console.finish(None)
-    assert "reef evaluate" not in stream.getvalue()
+    assert "stopped" not in stream.getvalue()
 
 
 def test_description_before_an_episode_and_with_an_evaluation() -> None:

@@ -49,20 +49,13 @@ class Console:
             self._print(describe(result) + (f", {left} left" if left else ""))
 
     def finish(self, summary: Summary | None) -> None:
-        """Say how it ended and what to do next."""
+        """Say how it ended; what to do next is for the command that was given."""
         if self._bar is not None:
             self._bar.close()
             if self._last is not None:
                 self._print(describe(self._last))
-        if summary is None:
-            return
-        self._print(f"stopped: {summary.reason}")
-        self._print(f"results:        {summary.folder}")
-        if summary.picture:
-            self._print(f"learning curve: {summary.picture}")
-        if summary.checkpoint:
-            self._print(f"checkpoint:     {summary.checkpoint}")
-            self._print(f"go on with:     reef evaluate {summary.checkpoint}")
+        if summary is not None:
+            self._print(f"stopped: {summary.reason}")
 
     def _print(self, line: str) -> None:
         print(line, file=self._stream, flush=True)

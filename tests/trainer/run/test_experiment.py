@@ -1,0 +1,270 @@
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import socket
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from reef.batch import Episode, Sample
+from reef.config import AlgorithmConfig
+from reef.errors import CheckpointError, ConfigError, EnvironmentError, ResourceError, StorageError
+from reef.run.checkpoint import CheckpointStore, read_checkpoint
+from reef.run.experiment import CheckpointSettings, ExperimentResult, run_experiment
+from reef.run.metrics import IterationMetrics
+from reef.run.reporters.files import read_results
+
+
+class FakeAlgorithm:
+    """Its reward is its iteration number; `hook` runs in each train()."""
+
+    def __init__(self, config: FakeConfig) -> None:
+        self.config = config
+        self.metrics = IterationMetrics(config)
+        self.iteration = 0
+        self.counters = {"num_env_steps_sampled": 0}
+        self.stopped = False
+        type(self).latest = self
+
+    latest: ClassVar[FakeAlgorithm]
+    hook: ClassVar[Callable[[int], None]] = staticmethod(lambda iteration: None)
+
+    def train(self) -> dict[str, Any]:
+        self.iteration += 1
+        type(self).hook(self.iteration)
+        self.counters["num_env_steps_sampled"] += 10
+        self.metrics.add_sample(Sample({}, [Episode(float(self.iteration), 10)], 10))
+        return self.metrics.result(self.iteration, counters=self.counters, learner_stats={})
+
+    def metadata(self) -> dict[str, Any]:
+        return {"algorithm": self.config.algorithm, "config": self.config.to_dict(), "iteration": self.iteration}
+
+    def state(self) -> dict[str, Any]:
+        return {"iteration": self.iteration, "counters": dict(self.counters), "metrics": self.metrics.state()}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.iteration, self.counters = state["iteration"], dict(state["counters"])
+        self.metrics.set_state(state["metrics"], iteration=self.iteration)
+
+    def __enter__(self) -> FakeAlgorithm:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stopped = True
+
+
+class FakeConfig(AlgorithmConfig):
+    algorithm: ClassVar[str] = "FAKE"
+
+    def build(self, env: Any = None) -> FakeAlgorithm:  # type: ignore[override]
+        return FakeAlgorithm(self)
+
+
+class OtherConfig(FakeConfig):
+    algorithm: ClassVar[str] = "OTHER"
+
+
+def run(storage: Path, config: AlgorithmConfig | None = None, **options: Any) -> ExperimentResult:
+    options = {"stop": {"training_iteration": 3}, "name": "test", "reporters": [], **options}
+    config = config or FakeConfig().environment("CartPole-v1", env_config={})
+    return run_experiment(config, storage_path=storage, **options)
+
+
+@pytest.fixture(autouse=True)
+def no_picture(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "picture" not in request.node.name:  # matplotlib takes most of a second
+        monkeypatch.setattr("reef.run.experiment.draw_learning_curve", lambda folder, title: None)
+
+
+@pytest.fixture
+def hook(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], None]], None]:
+    return lambda function: monkeypatch.setattr(FakeAlgorithm, "hook", staticmethod(function))
+
+
+def at(iteration: int, action: Callable[[], object]) -> Callable[[int], None]:
+    return lambda current: action() if current == iteration else None  # type: ignore[return-value]
+
+
+def fail() -> None:
+    raise EnvironmentError("step raised")
+
+
+def checkpoints(folder: Path) -> list[int]:
+    return [int(path.name[-6:]) for path in CheckpointStore(folder).paths()]
+
+
+def test_a_run_leaves_results_checkpoint_and_picture(tmp_path: Path) -> None:
+    result = run(tmp_path)
+    assert result.folder.parent == tmp_path / "test"
+    assert result.folder.name.startswith("FAKE_CartPole-v1_")
+    assert {path.name for path in result.folder.iterdir() if "tfevents" not in path.name} == {
+        "checkpoint_000003",
+        "learning_curve.png",
+        "params.json",
+        "progress.csv",
+        "result.json",
+    }
+    lines = list(read_results(result.folder))
+    assert [line["done"] for line in lines] == [False, False, True]
+    assert lines[-1] == result.result
+    assert lines[-1]["trial_id"] == result.folder.name.rpartition("_")[2]
+    assert lines[-1]["experiment_tag"] == "test"
+    assert result.checkpoint == result.folder / "checkpoint_000003"
+    assert (result.exit_code, result.reason) == (0, "training_iteration 3 >= 3")
+    assert FakeAlgorithm.latest.stopped
+    assert json.loads((result.folder / "params.json").read_text())["env"] == "CartPole-v1"
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, [5]),
+        ({"at_end": False}, []),
+        ({"frequency": 2}, [2, 4, 5]),
+        ({"frequency": 2, "at_end": False}, [2, 4]),
+        ({"frequency": 1, "keep": 2}, [4, 5]),
+        ({"frequency": 1, "keep": 1, "score_attribute": "min-episode_reward_mean"}, [1, 5]),
+    ],
+)
+def test_which_checkpoints_there_are(tmp_path: Path, settings: dict[str, Any], expected: list[int]) -> None:
+    result = run(tmp_path, stop={"training_iteration": 5}, checkpoint=CheckpointSettings(**settings))
+    assert checkpoints(result.folder) == expected
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_the_run_with_a_checkpoint(
+    tmp_path: Path, hook: Callable[..., None], number: signal.Signals, code: int
+) -> None:
+    before = signal.getsignal(number)
+    hook(at(2, lambda: signal.raise_signal(number)))
+    result = run(tmp_path, checkpoint=CheckpointSettings(at_end=False))
+    assert (result.exit_code, result.reason) == (code, number.name)
+    assert result.checkpoint == result.folder / "checkpoint_000002"
+    assert signal.getsignal(number) is before
+
+
+def test_resuming_goes_on_in_the_same_folder_as_if_nothing_had_happened(
+    tmp_path: Path, hook: Callable[..., None]
+) -> None:
+    hook(at(4, fail))
+    with pytest.raises(EnvironmentError):
+        run(tmp_path, stop={"training_iteration": 6}, checkpoint=CheckpointSettings(frequency=2))
+    (folder,) = (tmp_path / "test").iterdir()
+    assert (checkpoints(folder), len(list(read_results(folder)))) == ([2], 3)
+    hook(lambda iteration: None)
+    result = run(tmp_path, stop={"training_iteration": 6}, resume=True)
+    assert result.folder == folder
+    lines = list(read_results(folder))
+    assert [line["training_iteration"] for line in lines] == [1, 2, 3, 4, 5, 6]
+    assert [line["timesteps_total"] for line in lines] == [10, 20, 30, 40, 50, 60]
+    assert lines[2]["episode_reward_mean"] == 2.0
+    assert lines[2]["iterations_since_restore"] == 1
+
+
+def test_resuming_skips_a_damaged_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    first = run(tmp_path, checkpoint=CheckpointSettings(frequency=1))
+    (first.folder / "checkpoint_000003" / "state.json").write_text("{}")
+    with caplog.at_level(logging.WARNING):
+        result = run(tmp_path, stop={"training_iteration": 4}, resume=True)
+    assert "checkpoint_000003/state.json is cut off" in caplog.text
+    assert [line["training_iteration"] for line in read_results(result.folder)] == [1, 2, 3, 4]
+
+
+def test_resuming_a_finished_run_trains_no_further(tmp_path: Path) -> None:
+    first = run(tmp_path)
+    second = run(tmp_path, resume=True)
+    assert second.exit_code == 0
+    assert (second.folder, second.checkpoint, second.result) == (first.folder, first.checkpoint, first.result)
+    assert FakeAlgorithm.latest.iteration == 3
+    assert len(list(read_results(first.folder))) == 3
+
+
+def test_resume_takes_the_newest_run_of_this_name_or_starts_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert run(tmp_path, resume=True).reason.startswith("training_iteration")
+    assert "nothing to resume" in caplog.text
+    (old,) = (tmp_path / "test").iterdir()
+    new = old.rename(old.with_name("FAKE_CartPole-v1_29990101-000000-abcdef"))
+    run(tmp_path)
+    assert run(tmp_path, resume=True, stop={"training_iteration": 4}).folder == new
+
+
+def test_restoring_starts_a_new_folder_from_a_checkpoint_or_a_run(tmp_path: Path) -> None:
+    first = run(tmp_path)
+    for source in (first.checkpoint, first.folder):
+        result = run(tmp_path, restore_from=str(source), stop={"training_iteration": 4})
+        assert result.folder != first.folder
+        assert [line["training_iteration"] for line in read_results(result.folder)] == [4]
+        assert read_checkpoint(result.folder / "checkpoint_000004")[0]["counters"] == {"num_env_steps_sampled": 40}
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"stop": {"training_iteratoin": 1}}, ConfigError, "Did you mean 'training_iteration'"),
+        ({"name": "../elsewhere"}, ConfigError, "name='../elsewhere'"),
+        ({"name": ".."}, ConfigError, "name='..'"),
+        ({"checkpoint": CheckpointSettings(score_attribute="min-episode_reward_meen")}, ConfigError, "Did you mean"),
+        ({"checkpoint": CheckpointSettings(frequency=-1)}, ConfigError, "frequency=-1"),
+        ({"config": FakeConfig().environment("CartPole-v1").training(lr="fast")}, ConfigError, "lr"),
+        ({"restore_from": "/nowhere"}, CheckpointError, "/nowhere"),
+        ({"storage_path": "s3://bucket/folder"}, StorageError, "s3://bucket/folder"),
+        ({"storage_path": "/proc/results"}, StorageError, "/proc/results"),
+        ({"storage_path": "/etc/passwd/results"}, StorageError, "/etc/passwd/results"),
+    ],
+)
+def test_wrong_use_writes_nothing(tmp_path: Path, options: dict[str, Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error) as raised:
+        run(options.pop("storage_path", tmp_path), options.pop("config", None), **options)
+    assert text in str(raised.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_all_wrong_settings_are_named_together(tmp_path: Path) -> None:
+    config = FakeConfig().environment("CartPole-v1").training(gamma=7.0)
+    with pytest.raises(ConfigError) as raised:
+        run(tmp_path, config, stop={"nonsense": 1}, name="a/b")
+    assert all(word in str(raised.value) for word in ("gamma", "nonsense", "a/b"))
+
+
+def test_a_first_iteration_that_fails_leaves_nothing(tmp_path: Path, hook: Callable[..., None]) -> None:
+    hook(at(1, fail))
+    with pytest.raises(EnvironmentError):
+        run(tmp_path)
+    assert FakeAlgorithm.latest.stopped
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_checkpoint_of_another_algorithm_is_refused(tmp_path: Path) -> None:
+    first = run(tmp_path)
+    other = OtherConfig().environment("CartPole-v1")
+    with pytest.raises(CheckpointError, match="was written by FAKE, but OTHER"):
+        run(tmp_path / "new", other, restore_from=str(first.checkpoint))
+    assert not (tmp_path / "new").exists()
+
+
+def test_metrics_are_served_while_it_runs(tmp_path: Path, hook: Callable[..., None]) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+        probe.listen()
+        with pytest.raises(ResourceError, match="metrics-port"):
+            run(tmp_path, metrics_port=port)
+    seen = []
+
+    def scrape() -> None:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/progress", timeout=5) as response:
+            seen.append(json.load(response))
+
+    hook(at(3, scrape))
+    run(tmp_path, metrics_port=port, checkpoint=CheckpointSettings(frequency=1))
+    assert seen[0]["training"]["iteration"] == 2
+    assert seen[0]["checkpoint"]["iteration"] == 2
+    with pytest.raises(OSError, match="refused"):
+        scrape()
