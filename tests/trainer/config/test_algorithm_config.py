@@ -24,8 +24,8 @@ class ExampleConfig(AlgorithmConfig):
     model: ModelConfig = default({"vf_share_layers": False})
     clip_param: float = setting(0.3, "Clip.", above=0.0)
 
-    def contradictions(self) -> Iterator[str]:
-        yield from super().contradictions()
+    def problems(self) -> Iterator[str]:
+        yield from super().problems()
         yield from self.batch_size_problems()
 
 

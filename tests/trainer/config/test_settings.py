@@ -47,7 +47,7 @@ def test_defaults_are_objects_of_their_own():
 def test_a_new_default_keeps_type_limits_and_group():
     assert (Faster().speed, Faster().mode, Faster().inner.size) == (5.0, "fast", 4)
     assert Outer().speed == 1.0
-    assert list(Faster(speed=-1, mode="quick").problems()) == [
+    assert list(Faster(speed=-1, mode="quick").wrong_values()) == [
         "speed=-1.0: must be larger than 0 m/s.",
         "mode='quick': expected one of 'slow', 'fast'.",
     ]
@@ -61,7 +61,7 @@ def test_a_new_default_for_nothing_is_a_mistake_of_the_programmer():
 
 def test_all_problems_come_together():
     config = Outer(speed="10", mode="fats", later=True, never=4, inner={"size": 0})
-    assert list(config.problems()) == [
+    assert list(config.wrong_values()) == [
         "speed=10.0: must be at most 9 m/s.",
         "mode='fats': expected one of 'slow', 'fast'. Did you mean 'fast'?",
         "later=True: not available yet. Leave it at False.",

@@ -9,8 +9,8 @@ An algorithm declares its own like this (no decorator; `default` gives an inheri
         model: ModelConfig = default({"vf_share_layers": False})
         lambda_: float = setting(1.0, "Decay of the advantage estimate.", minimum=0.0, maximum=1.0)
 
-        def contradictions(self) -> Iterator[str]:  # asked only when every value is fine by itself
-            yield from super().contradictions()
+        def problems(self) -> Iterator[str]:  # asked only when every value is fine by itself
+            yield from super().problems()
             yield from self.batch_size_problems()
 """
 

@@ -140,7 +140,7 @@ class AlgorithmConfig(
         Raises:
             ConfigError: with every problem: key, value and fix.
         """
-        problems = list(self.problems())
+        problems = list(self.wrong_values()) or list(self.problems())
         if problems:
             lines = "\n".join(f"- {problem}" for problem in problems)
             count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"

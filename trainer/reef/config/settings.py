@@ -112,17 +112,18 @@ class Settings:
         group = f" It belongs to {item.group!r}." if item.group else ""
         return f"{cls.prefix}{key}: {cls.label} has no such setting. Did you mean {item.key!r}?{group}"
 
-    def problems(self) -> Iterator[str]:
-        """Say what is wrong, one text per problem: key, value, fix."""
-        wrong: list[str] = []
+    def wrong_values(self) -> Iterator[str]:
+        """Say which values are wrong by themselves, one text per problem: key, value, fix."""
         for item in self.declared.values():
             value = getattr(self, item.name)
-            wrong.extend(value.problems() if isinstance(value, Settings) else item.problems(value))
-        # Contradictions between values of the wrong type would only confuse.
-        yield from ([f"{self.prefix}{problem}" for problem in wrong] or self.contradictions())
+            wrong = value.wrong_values() if isinstance(value, Settings) else item.problems(value)
+            yield from (f"{self.prefix}{problem}" for problem in wrong)
 
-    def contradictions(self) -> Iterator[str]:
-        """Say which settings exclude each other; asked when each is fine by itself. Overrides also yield super()'s."""
+    def problems(self) -> Iterator[str]:
+        """Say what is wrong between the values; asked only when each is fine by itself.
+
+        Overrides first yield what super() does.
+        """
         yield from ()
 
     def copy(self) -> Self:

@@ -63,9 +63,9 @@ class EnvironmentSettings(Group):
         """Set the environment and how it is used."""
         return self.set_group("environment", {"env": env, **settings})
 
-    def contradictions(self) -> Iterator[str]:
+    def problems(self) -> Iterator[str]:
         """A soft horizon needs a horizon; bounds of rewards must leave something between them."""
-        yield from super().contradictions()
+        yield from super().problems()
         if self.soft_horizon and self.horizon is None:
             yield "soft_horizon=True: needs horizon, the number of steps after which an episode is cut."
         clip = self.clip_rewards

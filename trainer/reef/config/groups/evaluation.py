@@ -61,9 +61,9 @@ class EvaluationSettings(Group):
         """Set when and how the policy is evaluated."""
         return self.set_group("evaluation", settings)
 
-    def contradictions(self) -> Iterator[str]:
+    def problems(self) -> Iterator[str]:
         """An automatic duration needs training beside it, and every changed setting must itself be fine."""
-        yield from super().contradictions()
+        yield from super().problems()
         if self.evaluation_duration == "auto" and not self.evaluation_parallel_to_training:
             yield (
                 "evaluation_duration='auto': needs evaluation_parallel_to_training=True. Give a number of "
@@ -77,5 +77,5 @@ class EvaluationSettings(Group):
         for key in self.evaluation_config:
             item = self.by_key[key]
             value = getattr(changed, item.name)
-            found = value.problems() if isinstance(value, Settings) else item.problems(value)
+            found = value.wrong_values() if isinstance(value, Settings) else item.problems(value)
             yield from (f"evaluation_config.{problem}" for problem in found)

@@ -46,9 +46,9 @@ class FaultToleranceSettings(Group):
         """Set what happens when a worker or an environment fails."""
         return self.set_group("fault_tolerance", settings)
 
-    def contradictions(self) -> Iterator[str]:
+    def problems(self) -> Iterator[str]:
         """Ignoring and recreating exclude each other."""
-        yield from super().contradictions()
+        yield from super().problems()
         if self.ignore_worker_failures and self.recreate_failed_workers:
             yield (
                 "ignore_worker_failures=True, recreate_failed_workers=True: they exclude each other. Keep "

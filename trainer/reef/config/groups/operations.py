@@ -29,10 +29,10 @@ class ReportingSettings(Group):
     min_time_s_per_iteration: float | None = setting(
         None, "Repeat the training step until an iteration took this long.", minimum=0.0, unit="seconds"
     )
-    min_train_timesteps_per_iteration: int = setting(
+    min_train_timesteps_per_iteration: int | None = setting(
         0, "Repeat the training step until this many steps were trained on.", minimum=0, unit="steps"
     )
-    min_sample_timesteps_per_iteration: int = setting(
+    min_sample_timesteps_per_iteration: int | None = setting(
         0, "Repeat the training step until this many steps were sampled.", minimum=0, unit="steps"
     )
 

@@ -47,9 +47,9 @@ class ResourceSettings(Group):
         """Set what driver, workers and learners may use."""
         return self.set_group("resources", settings)
 
-    def contradictions(self) -> Iterator[str]:
+    def problems(self) -> Iterator[str]:
         """More than one GPU cannot be divided, and only one place can hold the learner."""
-        yield from super().contradictions()
+        yield from super().problems()
         for key in ("num_gpus", "num_gpus_per_worker", "num_gpus_per_learner_worker"):
             count = getattr(self, key)
             if count > 1 and not count.is_integer():

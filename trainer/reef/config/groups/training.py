@@ -56,9 +56,9 @@ class TrainingSettings(Group):
         """Set how the policy learns; the algorithm's own settings too."""
         return self.set_group("training", settings)
 
-    def contradictions(self) -> Iterator[str]:
+    def problems(self) -> Iterator[str]:
         """The optimizer takes only its own arguments."""
-        yield from super().contradictions()
+        yield from super().problems()
         for key in self.optimizer.keys() - set(OPTIMIZER_ARGUMENTS):
             options = ", ".join(OPTIMIZER_ARGUMENTS)
             yield f"optimizer.{key}: expected one of {options}.{nearest(key, OPTIMIZER_ARGUMENTS)}"
