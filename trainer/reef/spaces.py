@@ -132,5 +132,6 @@ def _build(space: Space, array: Array, leaves: Iterator[Leaf]) -> Any:
     part = array[leaf.offset : leaf.offset + leaf.size].reshape(leaf.shape)
     if np.issubdtype(space.dtype, np.integer):
         part = np.rint(part)
-    value = part.astype(space.dtype) + leaf.start
+    value = part.astype(space.dtype)
+    value += leaf.start
     return value[()] if isinstance(space, spaces.Discrete) else value

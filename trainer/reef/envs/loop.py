@@ -94,19 +94,17 @@ class LoopVectorEnv(VectorEnv):
 
     def state(self) -> State:
         """The seeds, and for each column the actions of its episode so far: what leads to the same state again."""
-        columns = []
-        first = self._steps - len(self._history)  # the step whose action is the oldest one kept
-        for column in range(self.num_envs):
-            begin = self._begins[column]
-            kept = [self._history[i - first][column] for i in range(begin, self._steps)] if begin >= first else None
-            shape = (0, *self.action_layout.shape)
-            columns.append(
-                {
-                    "length": self._lengths[column],
-                    "actions": None if kept is None else np.array(kept) if kept else np.empty(shape),
-                    "obs": self._obs[column].copy(),
-                }
-            )
+        shape = (len(self._history), self.num_envs, *self.action_layout.shape)
+        actions = np.array(self._history).reshape(shape)
+        first = self._steps - len(actions)  # the step whose action is the oldest one kept
+        columns = [
+            {
+                "length": self._lengths[column],
+                "actions": actions[begin - first :, column].copy() if begin >= first else None,
+                "obs": self._obs[column].copy(),
+            }
+            for column, begin in enumerate(self._begins)
+        ]
         return {"seeds": self._seeds.state(), "columns": columns}
 
     def set_state(self, state: State) -> Array:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
+from reef.config.loading import load
 from reef.envs.adapted import AdaptedVector
 from reef.envs.check import check_env
 from reef.envs.loop import Env, LoopVectorEnv
@@ -81,7 +84,8 @@ class _Factory:
         env = make_env(config, context)
         first = self._old_api is None
         if self._old_api is None:
-            self._old_api = speaks_old_api(env, try_out=not config.disable_env_checking)
+            try_out = not config.disable_env_checking and registered(config.env) is None
+            self._old_api = speaks_old_api(env, try_out=try_out)
         if self._old_api:
             if not config.auto_wrap_old_gym_envs:
                 raise EnvironmentError(f"environment {name!r} is of the old Gym API. {STEPS_TO_NEW_API}")
@@ -101,14 +105,13 @@ def make_env(config: AlgorithmConfig, context: EnvContext, *, render_mode: str |
             if render_mode is not None:
                 kwargs["render_mode"] = render_mode
             return gym.make(creator, **kwargs)
-        env: Env = creator(context)
+        return _call(creator, context)
     except gym.error.DependencyNotInstalled as error:
         raise EnvironmentError(f"environment {name!r} needs a package that is not installed: {error}") from error
     except Exception as error:
         raise EnvironmentError(
             f"environment {name!r} cannot be made with env_config={dict(context)}: {type(error).__name__}: {error}"
         ) from error
-    return env
 
 
 def env_name(env: object) -> str:
@@ -131,21 +134,31 @@ def _creator(env: object) -> Callable[[EnvContext], Env] | str:
         )
     if env in gym.registry:
         return env
-    module, _, name = env.partition(":")
-    if name:
-        try:
-            found = getattr(importlib.import_module(module), name, None)
-        except ImportError as error:
-            raise ConfigError(f"env={env!r}: module {module!r} cannot be imported: {error}.") from error
-        if callable(found):
-            return found  # type: ignore[no-any-return]
-        if name in gym.registry:  # the module registered it, Gymnasium's own "module:Id-v0"
+    path = env if ":" in env else ":".join(env.rsplit(".", 1))
+    module, colon, name = path.partition(":")
+    if not colon:
+        raise ConfigError(
+            f"env={env!r} is not registered with Gymnasium.{nearest(env, gym.registry)} For one of your own give "
+            "'package.module:Class'."
+        )
+    with suppress(ImportError):
+        importlib.import_module(module)
+        if name in gym.registry:  # the module registers it: Gymnasium's own "module:Id-v0"
             return name
-        raise ConfigError(f"env={env!r}: module {module!r} has no {name!r}.{nearest(name, vars(sys.modules[module]))}")
-    raise ConfigError(
-        f"env={env!r} is not registered with Gymnasium.{nearest(env, gym.registry)} For one of your own give "
-        "'package.module:Class'."
-    )
+    found = load(path, "environment")
+    if not callable(found):
+        raise ConfigError(f"env={env!r} is {found!r}: expected a class or a function that takes the env_config.")
+    return found  # type: ignore[no-any-return]
+
+
+def _call(creator: Callable[..., Env], context: EnvContext) -> Env:
+    """Pass the context as the one argument, or as keywords to what takes no positional argument."""
+    with suppress(ValueError):  # a compiled callable without a signature
+        try:
+            inspect.signature(creator).bind(context)
+        except TypeError:
+            return creator(**context)
+    return creator(context)
 
 
 def _is_atari(config: AlgorithmConfig) -> bool:

@@ -1,0 +1,134 @@
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+
+from reef.envs import make_vector_env
+from reef.envs.adapted import AdaptedVector
+from reef.errors import EnvironmentError
+
+
+class VectorCounter(gym.vector.VectorEnv):
+    """Column i observes its steps and ends after i + 2 of them."""
+
+    mode = AutoresetMode.NEXT_STEP
+
+    def __init__(self, num_envs=2, fail=False):
+        self.num_envs, self.fail = num_envs, fail
+        self.metadata = {"autoreset_mode": self.mode}
+        self.single_observation_space, self.single_action_space = spaces.Box(0.0, 9.0, (1,)), spaces.Discrete(2)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.length = np.arange(num_envs) + 2
+
+    def obs(self):
+        return self.steps[:, None].astype(np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        self.steps, self.done = np.zeros(self.num_envs, int), np.zeros(self.num_envs, bool)
+        return self.obs(), {}
+
+    def step(self, actions):
+        if self.fail:
+            raise RuntimeError("no simulator")
+        rewards = np.where(self.done, 0.0, 1.0)
+        self.steps = np.where(self.done, 0, self.steps + 1)
+        self.done, infos = self.steps >= self.length, {}
+        obs, done = self.obs(), self.done.copy()
+        if self.mode == AutoresetMode.SAME_STEP:
+            infos["final_obs"] = [row if end else None for row, end in zip(obs, done, strict=True)]
+            self.steps[done] = 0
+            self.done[:] = False
+        return self.obs(), rewards, done, np.zeros_like(done), infos
+
+
+class SameStepCounter(VectorCounter):
+    mode = AutoresetMode.SAME_STEP
+
+
+class DisabledCounter(VectorCounter):
+    mode = AutoresetMode.DISABLED
+
+
+@pytest.fixture
+def adapted(settings):
+    def build(env_class, **env_config):
+        gym.register("VectorOnly-v0", vector_entry_point=env_class)
+        try:
+            env = make_vector_env(settings("VectorOnly-v0", env_config), 0, 2)
+        finally:
+            del gym.registry["VectorOnly-v0"]
+        assert isinstance(env, AdaptedVector)
+        return env
+
+    return build
+
+
+def play(env, steps):
+    env.reset()
+    for _ in range(steps):
+        result = env.step(np.zeros(2, np.int64))
+        live = [True, True] if result.live is None else result.live.tolist()
+        final = {column: obs[0] for column, obs in result.final_obs.items()}
+        yield result.obs[:, 0].tolist(), result.terminated.tolist(), final, live
+
+
+def test_next_step_resets_become_dead_steps(adapted):
+    assert list(play(adapted(VectorCounter), 4)) == [
+        ([1, 1], [False, False], {}, [True, True]),
+        ([2, 2], [True, False], {0: 2}, [True, True]),
+        ([0, 3], [False, True], {1: 3}, [False, True]),
+        ([1, 0], [False, False], {}, [True, False]),
+    ]
+
+
+def test_same_step_resets_have_no_dead_steps(adapted):
+    assert list(play(adapted(SameStepCounter), 3)) == [
+        ([1, 1], [False, False], {}, [True, True]),
+        ([0, 2], [True, False], {0: 2}, [True, True]),
+        ([1, 0], [False, True], {1: 3}, [True, True]),
+    ]
+
+
+def test_an_environment_that_never_resets_itself_is_refused(adapted):
+    with pytest.raises(EnvironmentError, match="NEXT_STEP and SAME_STEP"):
+        adapted(DisabledCounter)
+
+
+def test_a_raising_environment_is_named(adapted):
+    env = adapted(VectorCounter, fail=True)
+    env.reset()
+    with pytest.raises(EnvironmentError, match=r"(?s)'VectorOnly-v0' raised in step\(\).*no simulator.*in step\n"):
+        env.step(np.zeros(2, np.int64))
+
+
+def test_after_a_restore_new_episodes_begin_with_new_seeds(adapted):
+    env, other = adapted(VectorCounter), adapted(VectorCounter)
+    list(play(env, 1))
+    assert other.set_state(env.state()).tolist() == [[0], [0]]
+    assert other._seeds.current(0) != env._seeds.current(0)
+
+
+def test_composite_actions_and_observations_pass_in_batches(settings):
+    space = spaces.Dict({"a": spaces.Discrete(3), "b": spaces.Box(-9.0, 9.0, (2,))})
+
+    class Echo(VectorCounter):
+        def __init__(self, num_envs):
+            super().__init__(num_envs)
+            self.single_observation_space = self.single_action_space = space
+            self.observation_space = self.action_space = batch_space(space, num_envs)
+
+        def reset(self, *, seed=None, options=None):
+            self.action_space.seed(0)
+            return self.action_space.sample(), {}
+
+        def step(self, actions):
+            none = np.zeros(self.num_envs, bool)
+            return actions, np.zeros(self.num_envs), none, none, {}
+
+    env = AdaptedVector(settings("x", normalize_actions=False), 0, Echo(2), "Echo")
+    env.reset()
+    actions = np.array([[2, 0.5, 1.5], [1, -3.0, 4.0]], np.float32)
+    assert env.step(actions).obs.tolist() == actions.tolist()

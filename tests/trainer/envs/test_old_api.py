@@ -1,0 +1,86 @@
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from reef.envs import make_vector_env
+from reef.envs.old_api import OldApiEnv, speaks_old_api
+from reef.errors import EnvironmentError
+
+
+class Old:
+    """As of Gym 0.21: no base class needed, `seed` a method."""
+
+    observation_space, action_space = spaces.Box(0.0, 99.0, (1,)), spaces.Discrete(2)
+    colour = "red"
+
+    def __init__(self, env_config):
+        self.limit = env_config.get("limit", False)
+        self.seeds = []
+
+    def seed(self, seed):
+        self.seeds.append(seed)
+
+    def reset(self):
+        self.steps = 0
+        return np.zeros(1, np.float32)
+
+    def step(self, action):
+        self.steps += 1
+        done = self.steps == 2
+        return (
+            np.full(1, self.steps, np.float32),
+            1.0,
+            done,
+            {"TimeLimit.truncated": True} if self.limit and done else {},
+        )
+
+
+class Middle(Old):
+    """As of Gym 0.25: `reset` takes a seed but returns the observation alone."""
+
+    def reset(self, *, seed=None, return_info=False):
+        self.seeds.append(seed)
+        return super().reset()
+
+
+class New(gym.Env):
+    observation_space, action_space = Old.observation_space, Old.action_space
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), 1.0, False, False, {}
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(False, (True, False)), (True, (False, True))])
+@pytest.mark.parametrize("env_class", [Old, Middle])
+def test_old_environments_are_wrapped(settings, env_class, limit, expected):
+    env = make_vector_env(settings(env_class, {"limit": limit}), 0, 2)
+    env.reset([11, 12])
+    assert [sub.seeds[-1] for sub in env.envs] == [11, 12]
+    env.step(np.zeros(2, np.int64))
+    result = env.step(np.zeros(2, np.int64))
+    assert (result.terminated[0], result.truncated[0]) == expected
+    assert result.final_obs[0].tolist() == [2.0]
+    assert env.envs[0].colour == "red"
+    env.close()
+
+
+def test_they_are_refused_with_the_steps_to_take(settings):
+    with pytest.raises(EnvironmentError, match=r"(?s)old Gym API.*return \(obs, info\).*auto_wrap_old_gym_envs=True"):
+        make_vector_env(settings(Old, auto_wrap_old_gym_envs=False), 0, 1)
+
+
+def test_without_trying_out_the_signature_tells():
+    assert speaks_old_api(Old({}), try_out=False)
+    assert not speaks_old_api(Middle({}), try_out=False)
+    assert speaks_old_api(Middle({}), try_out=True)
+    assert not speaks_old_api(New(), try_out=True)
+
+
+def test_only_the_missing_half_is_translated():
+    env = OldApiEnv(New())
+    assert env.reset(seed=1)[1] == {}
+    assert len(env.step(0)) == 5
