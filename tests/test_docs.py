@@ -116,6 +116,12 @@ def test_the_readme_shows_the_example_that_make_run_trains():
     assert manifest == example.partition("\n")[2]  # without the comment on its first line
 
 
+def test_the_job_reference_is_what_make_docs_generates():
+    from reef.cli.reference import job_reference
+
+    assert (ROOT / "docs" / "job-reference.md").read_text() == job_reference() + "\n", "run `make docs`"
+
+
 def test_the_results_document_names_every_field_and_no_other():
     from reef.run.metrics import LIST_GROUPS, NUMBER_FIELDS, OPEN_GROUPS, TEXT_FIELDS
 
