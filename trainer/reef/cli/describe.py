@@ -63,15 +63,17 @@ def in_groups(settings: Iterable[SettingInfo]) -> Iterator[tuple[str, list[Setti
 
 def limits_of(info: SettingInfo) -> str:
     """Return what a setting may be, beyond its type."""
-    parts = []
+    parts = [f"in {info.unit}"] if info.unit else []
     if info.choices:
         parts.append("one of " + ", ".join(map(repr, info.choices)))
     if info.minimum is not None:
         parts.append(f"at least {info.minimum:g}")
     if info.maximum is not None:
         parts.append(f"at most {info.maximum:g}")
-    if info.note:
-        parts.append(info.note)
+    if info.above is not None:
+        parts.append(f"more than {info.above:g}")
+    if info.available is not True:
+        parts.append(info.available or "not available yet")
     return "; ".join(parts)
 
 

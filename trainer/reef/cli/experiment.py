@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reef.errors import CheckpointError, ConfigError, StorageError
+from reef.errors import ConfigError
 
 if TYPE_CHECKING:
     from reef.api import RLTrainingJob
@@ -41,6 +41,10 @@ class Options:
     resume: bool = False
     metrics_port: int | None = None
     verbosity: int = 0
+    ray_address: str | None = None  # a running cluster, in place of a local Ray
+    ray_num_cpus: float | None = None
+    ray_num_gpus: float | None = None
+    ray_object_store_memory: int | None = None  # bytes
 
 
 def run_job(job: RLTrainingJob, options: Options, *, stop: Mapping[str, float] | None = None) -> int:
@@ -50,13 +54,39 @@ def run_job(job: RLTrainingJob, options: Options, *, stop: Mapping[str, float] |
     config = config_of(job)
     if options.verbosity:
         config.log_level = _LOG_LEVELS[min(options.verbosity, 2)]
-    check_environment(config)
-    _check_restore(job.spec.restore_from)
-    _check_storage(options.storage_path)
     notice = kubernetes_notice(job)
     if notice:
         print(notice)
-    return _train(job, config, options, dict(job.spec.stop if stop is None else stop))
+    with _ray(job, config, options):
+        return _train(job, config, options, dict(job.spec.stop if stop is None else stop))
+
+
+def _ray(job: RLTrainingJob, config: AlgorithmConfig, options: Options) -> AbstractContextManager[object]:
+    """Return Ray for the length of the training: a local one as large as the job's pools, or none when not needed."""
+    if not (config.num_rollout_workers or config.num_learner_workers or config.evaluation_num_workers):
+        return nullcontext()
+    check_environment(config)  # in seconds here, in a minute and with a worker's traceback over Ray
+    from reef.distributed.start import start
+
+    cpus, gpus = local_resources(job) if options.ray_address is None else (None, None)
+    return start(
+        options.ray_address,
+        num_cpus=options.ray_num_cpus or cpus,
+        num_gpus=options.ray_num_gpus or gpus,
+        object_store_memory=options.ray_object_store_memory,
+        show_output=options.verbosity > 1,
+    )
+
+
+def local_resources(job: RLTrainingJob) -> tuple[float | None, float | None]:
+    """Return the CPUs and GPUs of head and pools together; None, what this machine has, where the job names none."""
+    spec = job.spec
+    if not spec.workers:
+        return None, None
+    counts = spec.pool_replicas
+    cpus = spec.head.cpus + sum(counts[pool.name] * pool.cpus for pool in spec.workers)
+    gpus = spec.head.gpus + sum(counts[pool.name] * pool.gpus for pool in spec.workers)
+    return cpus, gpus or None
 
 
 def _train(job: RLTrainingJob, config: AlgorithmConfig, options: Options, stop: dict[str, float]) -> int:
@@ -69,7 +99,7 @@ def _train(job: RLTrainingJob, config: AlgorithmConfig, options: Options, stop: 
         checkpoint=CheckpointSettings(
             frequency=checkpoint.frequency,
             at_end=checkpoint.at_end,
-            keep=checkpoint.keep or None,
+            keep=checkpoint.keep,
             score_attribute=checkpoint.score_attribute,
         ),
         name=job.metadata.name,
@@ -77,6 +107,7 @@ def _train(job: RLTrainingJob, config: AlgorithmConfig, options: Options, stop: 
         resume=options.resume,
         restore_from=job.spec.restore_from,
         metrics_port=options.metrics_port,
+        verbosity=options.verbosity,
     )
     print(f"\nResults         {result.folder}")
     if result.picture:
@@ -111,10 +142,10 @@ def config_of(job: RLTrainingJob) -> AlgorithmConfig:
 
 
 def check_environment(config: AlgorithmConfig) -> None:
-    """Make the environment once, so that a wrong name or a missing package is said before anything is written."""
-    from reef.envs.make import EnvContext, make_env
+    """Make the environment once, so that what is wrong with it is said before anything is written."""
+    from reef.envs.make import make_vector_env
 
-    make_env(config, EnvContext(config.env_config)).close()
+    make_vector_env(config, worker_index=0, num_envs=1).close()
 
 
 def kubernetes_notice(job: RLTrainingJob) -> str:
@@ -140,15 +171,3 @@ def _kubernetes_fields(job: RLTrainingJob) -> Iterator[str]:
 
 def _alias(model: Any, field: str) -> str:
     return type(model).model_fields[field].alias or field
-
-
-def _check_restore(path: str | None) -> None:
-    if path and "://" not in path and not Path(path).exists():
-        raise CheckpointError(f"checkpoint {path!r} does not exist. Give the folder of a checkpoint.")
-
-
-def _check_storage(path: Path) -> None:
-    existing = next(folder for folder in (path, *path.parents) if folder.exists())
-    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        reason = "is no folder" if not existing.is_dir() else "cannot be written"
-        raise StorageError(f"results cannot be kept in {path}: {existing} {reason}. Give another --storage-path.")

@@ -45,12 +45,28 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metrics-port", type=int, metavar="N", help="serve Prometheus metrics, /progress and /healthz"
     )
+    ray = parser.add_argument_group("Ray, where the job has workers or learners in processes of their own")
+    ray.add_argument("--ray-address", metavar="ADDRESS", help="join this cluster; default: start a local Ray")
+    ray.add_argument("--ray-num-cpus", type=float, metavar="N", help="CPUs that a local Ray counts on")
+    ray.add_argument("--ray-num-gpus", type=float, metavar="N", help="GPUs that a local Ray counts on")
+    ray.add_argument(
+        "--ray-object-store-memory", type=int, metavar="BYTES", help="memory of a local Ray's object store"
+    )
 
 
 def options_of(args: argparse.Namespace) -> Options:
     """Return what `add_options` read."""
     path = Path(args.storage_path).expanduser().resolve()
-    return Options(path, resume=args.resume, metrics_port=args.metrics_port, verbosity=args.verbose)
+    return Options(
+        path,
+        resume=args.resume,
+        metrics_port=args.metrics_port,
+        verbosity=args.verbose,
+        ray_address=args.ray_address,
+        ray_num_cpus=args.ray_num_cpus,
+        ray_num_gpus=args.ray_num_gpus,
+        ray_object_store_memory=args.ray_object_store_memory,
+    )
 
 
 def run_file(args: argparse.Namespace, path: str) -> int:

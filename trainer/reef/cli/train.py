@@ -14,9 +14,8 @@ from reef.errors import ConfigError
 
 NOT_YET = (
     "--upload-dir", "--num-samples", "--resources-per-trial", "--scheduler", "--scheduler-config", "--max-failures",
-    "--export-formats", "--sync-on-checkpoint", "--eager", "--trace", "--config-file", "-f", "--ray-address",
-    "--ray-num-cpus", "--ray-num-gpus", "--ray-object-store-memory", "--ray-num-nodes", "--ray-ui", "--no-ray-ui",
-    "--local-mode", "--wandb-key", "--wandb-project", "--wandb-run-name",
+    "--export-formats", "--sync-on-checkpoint", "--eager", "--trace", "--config-file", "-f", "--ray-num-nodes",
+    "--ray-ui", "--no-ray-ui", "--local-mode", "--wandb-key", "--wandb-project", "--wandb-run-name",
 )  # fmt: skip
 FLAG_OF = {  # where a person wrote what the job document calls by this path
     "spec.algorithm": "--algo",
@@ -85,13 +84,9 @@ def add_parser(
     )
     add_options(parser)
     parser.add_argument(*NOT_YET, action=_NotYet, nargs="?", help="not available yet")
-    parser.set_defaults(action=_train_flags, parser=parser)
-    kinds = parser.add_subparsers(metavar="file", title="from a file")
-    file = kinds.add_parser("file", parents=[verbosity], help="train the job document at PATH")
-    file.add_argument("path", metavar="PATH", help="a job document (RLTrainingJob, YAML)")
-    add_override(file)
-    add_options(file)
-    file.set_defaults(action=_train_file)
+    parser.add_argument("source", nargs="*", metavar="file PATH", help="train the job document at PATH, without flags")
+    add_override(parser)
+    parser.set_defaults(action=_command)
 
 
 def json_mapping(text: str) -> dict[str, Any]:
@@ -105,8 +100,22 @@ def json_mapping(text: str) -> dict[str, Any]:
     return value
 
 
-def _train_file(args: argparse.Namespace) -> int:
-    return run_file(args, args.path)
+def _command(args: argparse.Namespace) -> int:
+    if not args.source:
+        return _train_flags(args)
+    if len(args.source) != 2 or args.source[0] != "file":
+        raise ConfigError(f"{' '.join(args.source)!r} is no argument. Give flags, or `file PATH`.")
+    flags = {
+        "--algo": args.algo,
+        "--env": args.env,
+        "--config": args.config,
+        "--stop": args.stop,
+        "--restore": args.restore,
+    }
+    given = [flag for flag, value in flags.items() if value]
+    if given:
+        raise ConfigError(f"{', '.join(given)}: the file says this. Change what it says with --set PATH=VALUE.")
+    return run_file(args, args.source[1])
 
 
 def _train_flags(args: argparse.Namespace) -> int:
@@ -114,7 +123,9 @@ def _train_flags(args: argparse.Namespace) -> int:
 
     missing = [flag for flag, value in (("--algo", args.algo), ("--env", args.env)) if not value]
     if missing:
-        args.parser.error(f"the following arguments are required: {', '.join(missing)}")
+        raise ConfigError(f"the following arguments are required: {', '.join(missing)}")
+    if args.overrides:
+        raise ConfigError("--set changes a file: give --config or --stop.")
     if args.framework and args.config.get("framework", args.framework) != args.framework:
         raise ConfigError(
             f"--framework {args.framework}: --config says {args.config['framework']!r}. Give one of them."

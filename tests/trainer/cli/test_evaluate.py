@@ -1,0 +1,151 @@
+"""`reef evaluate`: the episodes of a checkpoint's policy, on the screen and as JSON lines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from reef.algorithms.registry import config_class
+from reef.cli import evaluate
+from reef.cli.main import main
+
+
+class Counting(gym.Env[np.ndarray, int]):
+    """Ends after `length` steps; every step is worth 1."""
+
+    observation_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.length = config.get("length", 3)
+        self.fail_at = config.get("fail_at")
+        self.steps = 0
+
+    def reset(self, **_: Any) -> tuple[np.ndarray, dict[str, Any]]:  # type: ignore[override]
+        self.steps = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        if self.steps == self.fail_at:
+            raise ZeroDivisionError("no floor")
+        self.steps += 1
+        return np.zeros(2, np.float32), 1.0, self.steps >= self.length, False, {"where": {1, 2}}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("evaluate") / "checkpoint"
+    with config_class("PPO").from_dict({"env": Counting, "model": {"fcnet_hiddens": [4]}}).build() as algorithm:
+        return str(algorithm.save(path))
+
+
+@pytest.fixture(autouse=True)
+def _counting_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test file is no importable module: let the checkpoint's environment lead here."""
+    from reef.envs import make
+
+    original = make._creator
+    monkeypatch.setattr(make, "_creator", lambda env: Counting if str(env).endswith(":Counting") else original(env))
+
+
+def summary(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, Any]:
+    assert main(["evaluate", *argv, "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_episodes_are_counted_exactly(checkpoint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert summary(capsys, checkpoint, "--episodes", "4") == {
+        "episodes": 4,
+        "steps": 12,
+        "episode_reward_mean": 3.0,
+        "episode_reward_min": 3.0,
+        "episode_reward_max": 3.0,
+        "episode_len_mean": 3.0,
+        "episode_rewards": [3.0] * 4,
+    }
+
+
+def test_steps_and_episodes_whichever_comes_first(checkpoint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    cut = summary(capsys, checkpoint, "--steps", "7", "--episodes", "9")
+    assert (cut["steps"], cut["episodes"]) == (7, 2)  # the third episode was cut and does not count
+    assert summary(capsys, checkpoint, "--steps", "7", "--episodes", "1")["steps"] == 3
+
+
+def test_text_says_each_episode_and_the_mean(checkpoint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rollout", checkpoint, "--steps", "4"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "Episode #1: reward: 3 (3 steps)",
+        "Episode #2: reward: 1 (1 steps, cut by the step limit)",
+        "1 complete episodes: mean reward 3 (3 to 3), mean length 3",
+    ]
+    assert main(["rollout", checkpoint, "--steps", "2"]) == 0
+    assert "No episode was complete" in capsys.readouterr().out
+
+
+def test_settings_change_the_environment_of_the_evaluation(checkpoint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    config = json.dumps({"env_config": {"length": 5}})
+    assert summary(capsys, checkpoint, "--episodes", "1", "--config", config)["steps"] == 5
+    config = json.dumps({"evaluation_config": {"env_config": {"length": 6}}, "horizon": 4})
+    assert summary(capsys, checkpoint, "--episodes", "2", "--config", config)["steps"] == 8
+
+
+def test_out_holds_one_episode_per_line(checkpoint: str, tmp_path: Path) -> None:
+    out = tmp_path / "episodes.json"
+    assert main(["evaluate", checkpoint, "--episodes", "2", "--out", str(out), "--save-info"]) == 0
+    first, second = (json.loads(line) for line in out.read_text().splitlines())
+    assert (first["number"], second["number"], first["reward"], first["length"]) == (1, 2, 3.0, 3)
+    step = first["steps"][-1]
+    assert step.keys() == {"obs", "action", "next_obs", "reward", "terminated", "truncated", "info"}
+    assert (step["obs"], step["terminated"], step["action"] in (0, 1)) == ([0.0, 0.0], True, True)
+
+
+def test_an_untrained_policy_needs_algorithm_and_environment(capsys: pytest.CaptureFixture[str]) -> None:
+    assert summary(capsys, "--algo", "PPO", "--env", "x:Counting", "--episodes", "1")["steps"] == 3
+    assert main(["evaluate", "--algo", "PPO"]) == 2
+    assert "--algo and --env" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--out", "/no/such/folder/x.json"], "--out /no/such/folder/x.json: cannot be written"),
+        (["--algo", "PPPO"], "Did you mean 'PPO'?"),
+        (["--env", "CartPol-v1"], "Did you mean 'CartPole-v1'?"),
+        (["--config", '{"lrr": 1}'], "Did you mean 'lr'?"),
+        (["--config", "{"], "is no JSON"),
+        (["--episodes", "-1"], "expected a whole number"),
+        (["--render", "--video-dir", "x"], "exclude each other"),
+        (["--config", '{"env_config": {"fail_at": 2}, "disable_env_checking": true}'], "no floor"),
+    ],
+)
+def test_wrong_use_is_one_message_and_exit_code_2(
+    flags: list[str], expected: str, checkpoint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["evaluate", checkpoint, *flags]) == 2
+    captured = capsys.readouterr()
+    assert expected in captured.err
+    assert captured.out == ""
+
+
+def test_a_missing_checkpoint_is_named_and_nothing_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = tmp_path / "checkpoint_000009"
+    assert main(["evaluate", str(missing), "--json"]) == 2
+    assert str(missing) in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_videos_without_moviepy_say_what_to_install(
+    checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(evaluate, "find_spec", lambda name: None)
+    assert main(["evaluate", checkpoint, "--video-dir", str(tmp_path / "videos")]) == 2
+    assert "pip install moviepy" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

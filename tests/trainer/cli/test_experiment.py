@@ -1,0 +1,185 @@
+"""From a job document to the settings, the local resources and the call that trains."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from reef.api import RLTrainingJob, job_from_document, load_job
+from reef.cli.experiment import Options, config_of, kubernetes_notice, local_resources, run_job
+from reef.cli.main import main
+from reef.errors import ConfigError
+
+ROOT = Path(__file__).parents[3]
+
+
+def document(environment: str = "CartPole-v1", **spec: Any) -> dict[str, Any]:
+    base: dict[str, Any] = {"algorithm": "PPO", "environment": {"name": environment}, "stop": {"training_iteration": 2}}
+    return {"apiVersion": "reef.dev/v1", "kind": "RLTrainingJob", "metadata": {"name": "cart"}, "spec": base | spec}
+
+
+def job(environment: str = "CartPole-v1", **spec: Any) -> RLTrainingJob:
+    return job_from_document(document(environment, **spec))
+
+
+POOLS = [
+    {"name": "a", "replicas": 2, "resources": {"requests": {"cpu": 2}}},
+    {"name": "g", "replicas": 1, "gpu": {"count": 1}, "rolloutWorkers": 0, "nodeSelector": {"gpu": "yes"}},
+]
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Stand in for the engine: record how it is called."""
+    found: list[dict[str, Any]] = []
+
+    def run_experiment(config: Any, **arguments: Any) -> SimpleNamespace:
+        found.append({"config": config, **arguments})
+        folder = arguments["storage_path"] / "cart"
+        return SimpleNamespace(folder=folder, checkpoint=folder / "ck 1", picture=folder / "curve.png", exit_code=143)
+
+    module = ModuleType("reef.run.experiment")
+    vars(module).update(run_experiment=run_experiment, CheckpointSettings=SimpleNamespace)
+    monkeypatch.setitem(sys.modules, "reef.run.experiment", module)
+    return found
+
+
+def test_settings_come_from_the_document() -> None:
+    config = config_of(job(config={"lr": 0.5, "num_envs_per_worker": 3}))
+    assert (config.env, config.lr, config.num_envs_per_worker, config.num_rollout_workers) == ("CartPole-v1", 0.5, 3, 0)
+
+
+def test_pools_give_the_rollout_workers_unless_the_settings_do() -> None:
+    assert config_of(job(workers=POOLS)).num_rollout_workers == 2
+    assert config_of(job(workers=POOLS, config={"num_rollout_workers": 5})).num_rollout_workers == 5
+    with pytest.warns(FutureWarning, match="num_rollout_workers"):
+        assert config_of(job(workers=POOLS, config={"num_workers": 0})).num_rollout_workers == 0
+
+
+def test_pools_become_local_resources() -> None:
+    assert local_resources(job()) == (None, None)
+    assert local_resources(job(workers=POOLS)) == (1 + 2 * 2 + 1, 1)
+    assert local_resources(job(workers=POOLS[:1], replicas=1)) == (1 + 2, None)
+
+
+def test_what_only_kubernetes_does_is_named_in_one_notice() -> None:
+    assert kubernetes_notice(job()) == ""
+    assert kubernetes_notice(load_job(ROOT / "examples/cartpole-ppo.yaml")) == ""
+    notice = kubernetes_notice(job(workers=POOLS, ttlSecondsAfterFinished=3))
+    assert notice.endswith("no effect here: ttlSecondsAfterFinished, workers[1].nodeSelector.")
+    full = kubernetes_notice(load_job(ROOT / "examples/kubernetes-gpu.yaml"))
+    for field in ("image", "checkpoint.storage", "head.priorityClassName", "workers[0].minReplicas", "cleanup"):
+        assert field in full
+
+
+def test_the_engine_gets_the_whole_job(
+    calls: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = job(checkpoint={"frequency": 7, "keep": 0, "scoreAttribute": "min-episode_len_mean", "atEnd": False})
+    assert run_job(asked, Options(tmp_path, resume=True, metrics_port=9100, verbosity=1)) == 143
+    (call,) = calls
+    assert call.pop("config").log_level == "INFO"
+    assert vars(call.pop("checkpoint")) == {
+        "frequency": 7,
+        "at_end": False,
+        "keep": 0,
+        "score_attribute": "min-episode_len_mean",
+    }
+    assert call == {
+        "stop": {"training_iteration": 2.0},
+        "name": "cart",
+        "storage_path": tmp_path,
+        "resume": True,
+        "restore_from": None,
+        "metrics_port": 9100,
+        "verbosity": 1,
+    }
+    out = capsys.readouterr().out
+    assert f"reef evaluate '{tmp_path}/cart/ck 1' --episodes 10" in out
+    assert "curve.png" in out
+
+
+def test_a_local_ray_as_large_as_the_pools_lives_as_long_as_the_training(
+    calls: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[object] = []
+
+    class Session:
+        def __enter__(self) -> None:
+            events.append("enter")
+
+        def __exit__(self, *exception: object) -> None:
+            events.append(len(calls))
+
+    def start(address: str | None, **sizes: Any) -> Session:
+        events.append((address, sizes["num_cpus"], sizes["num_gpus"]))
+        return Session()
+
+    module = ModuleType("reef.distributed.start")
+    vars(module).update(start=start)
+    monkeypatch.setitem(sys.modules, "reef.distributed.start", module)
+    run_job(job(workers=POOLS), Options(tmp_path))
+    assert events == [(None, 6.0, 1), "enter", 1]
+    events.clear()
+    run_job(job(workers=POOLS), Options(tmp_path, ray_num_cpus=9))
+    run_job(job(workers=POOLS), Options(tmp_path, ray_address="auto"))
+    assert [event for event in events if isinstance(event, tuple)] == [(None, 9, 1), ("auto", None, None)]
+    events.clear()
+    run_job(job(), Options(tmp_path))
+    assert events == []
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"algorithm": "PPPO"}, "'PPO'"),
+    ({"environment": "CartPol-v1"}, "'CartPole-v1'"),
+    ({"environment": "no.such.module:Env"}, "no.such.module"),
+    ({"environment": "math:sqrt"}, "cannot be made"),
+    ({"config": {"lrr": 1}}, "'lr'"),
+    ({"config": {"lr": "fast"}}, "lr='fast'"),
+    ({"config": {"gamma": 3}}, "gamma=3"),
+    ({"config": {"env": "CartPole-v1"}}, "spec.environment.name"),
+    ({"config": {"ignore_worker_failures": True, "recreate_failed_workers": True}}, "exclude each other"),
+    ({"restoreFrom": "/no/such/checkpoint"}, "/no/such/checkpoint"),
+    ({"checkpoint": {"scoreAttribute": "episode_reward_men"}}, "'episode_reward_mean'"),
+    ({"tune": {"parameters": {"lr": {"grid": [1, 2]}}}}, "not available yet"),
+]
+
+
+@pytest.mark.parametrize(("changes", "expected"), WRONG)
+def test_wrong_use_is_one_message_and_nothing_is_written(
+    changes: dict[str, Any], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "job.json"  # JSON is YAML
+    path.write_text(json.dumps(document(**changes)))
+    assert main(["run", str(path), "--storage-path", str(tmp_path / "results")]) == 2
+    captured = capsys.readouterr()
+    assert expected in captured.err
+    assert "Traceback" not in captured.err
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_storage_path_that_cannot_be_written_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    flags = ["--algo", "PPO", "--env", "CartPole-v1", "--stop", '{"training_iteration": 1}']
+    assert main(["train", *flags, "--storage-path", str(tmp_path / "file" / "results")]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_the_environment_is_tried_before_ray_is_started(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="CartPole-v1"):
+        run_job(job("CartPol-v1", workers=POOLS), Options(tmp_path))
+
+
+def test_a_job_trains_and_says_how_to_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = json.dumps({"train_batch_size": 64, "sgd_minibatch_size": 64, "num_sgd_iter": 1})
+    flags = ["--algo", "PPO", "--env", "CartPole-v1", "--stop", '{"training_iteration": 2}', "--config", config]
+    assert main(["train", *flags, "--storage-path", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    command = next(line for line in out.splitlines() if line.strip().startswith("reef evaluate "))
+    assert "Results         " in out
+    assert main([*command.split()[1:3], "--episodes", "1"]) == 0

@@ -1,0 +1,102 @@
+"""The command line as a whole: help without weight, one message per error, exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+from reef.cli import catalog, main
+from reef.cli.main import build_parser
+from reef.errors import ConfigError, WorkerError
+
+
+def run(*argv: str) -> int:
+    return main.main(list(argv))
+
+
+def replace_list(monkeypatch: pytest.MonkeyPatch, action: object) -> None:
+    monkeypatch.setattr(catalog, "_command", action)
+
+
+def test_help_answers_without_importing_anything_heavy() -> None:
+    code = (
+        "import sys; from reef.cli.main import main; main(['--help']);"
+        "heavy = {'torch', 'ray', 'gymnasium', 'pydantic', 'numpy', 'yaml'} & sys.modules.keys();"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    for command in ("run", "train", "evaluate", "validate", "describe", "list", "schema"):
+        assert f"\n    {command} " in done.stdout
+
+
+@pytest.mark.parametrize(
+    "command", ["run", "train", "train file", "evaluate", "rollout", "validate", "describe", "list", "schema"]
+)
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*command.split(), "--help") == 0
+    assert "usage: reef" in capsys.readouterr().out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--version") == 0
+    assert capsys.readouterr().out.startswith("reef ")
+
+
+@pytest.mark.parametrize("argv", [(), ("trian",), ("run",), ("run", "a", "b")])
+def test_wrong_arguments_exit_with_2(argv: tuple[str, ...]) -> None:
+    assert run(*argv) == 2
+
+
+@pytest.mark.parametrize(("error", "code"), [(ConfigError("lr=x: no"), 2), (WorkerError("gone"), 1)])
+def test_a_reef_error_is_one_message_and_its_exit_code(
+    error: Exception, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def action(args: argparse.Namespace) -> int:
+        raise error
+
+    replace_list(monkeypatch, action)
+    assert run("list") == code
+    assert capsys.readouterr().err == f"reef list: {error}\n"
+    assert run("list", "-vv") == code
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_ctrl_c_exits_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def action(args: argparse.Namespace) -> int:
+        raise KeyboardInterrupt
+
+    replace_list(monkeypatch, action)
+    assert run("list") == 130
+    assert "Ctrl-C" in capsys.readouterr().err
+
+
+def test_warnings_are_sentences(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def action(args: argparse.Namespace) -> int:
+        warnings.warn("setting 'num_workers' is now called 'num_rollout_workers'.", FutureWarning, stacklevel=1)
+        return 0
+
+    replace_list(monkeypatch, action)
+    before = warnings.showwarning
+    assert run("list") == 0
+    message = "reef: warning: setting 'num_workers' is now called 'num_rollout_workers'.\n"
+    assert capsys.readouterr().err == message
+    assert warnings.showwarning is before
+
+
+def test_every_option_says_what_it_does() -> None:
+    for parser in parsers(build_parser()):
+        assert [action.dest for action in parser._actions if not action.help] == []
+
+
+def parsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    found = [parser]
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            action.help = action.help or "commands"
+            found += [inner for choice in action.choices.values() for inner in parsers(choice)]
+    return found

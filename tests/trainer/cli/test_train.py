@@ -1,0 +1,135 @@
+"""`reef train`: flags become a job; `reef run` and `reef train file` read one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from reef.cli import run as run_module
+from reef.cli import train
+from reef.cli.main import main
+
+DOCUMENT = {
+    "apiVersion": "reef.dev/v1",
+    "kind": "RLTrainingJob",
+    "metadata": {"name": "job"},
+    "spec": {"algorithm": "PPO", "environment": {"name": "CartPole-v1"}, "stop": {"training_iteration": 1}},
+}
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any, Any]]:
+    """Stand in for the training: (job, options, stop) of every one that would start."""
+    found: list[tuple[Any, Any, Any]] = []
+
+    def run_job(job: Any, options: Any, *, stop: Any = None) -> int:
+        found.append((job, options, stop))
+        return 0
+
+    monkeypatch.setattr(train, "run_job", run_job)
+    monkeypatch.setattr(run_module, "run_job", run_job)
+    return found
+
+
+def test_flags_become_a_job(started: list[tuple[Any, Any, Any]], tmp_path: Path) -> None:
+    flags = ["--algo", "DQN", "--env", "CartPole-v1", "--config", '{"lr": 0.1, "env_config": {"a": 1}}']
+    flags += ["--stop", '{"training_iteration": 30}', "--checkpoint-freq", "5", "--no-checkpoint-at-end"]
+    flags += ["--keep-checkpoints-num", "2", "--checkpoint-score-attr", "min-episode_len_mean", "-n", "mine"]
+    flags += ["--storage-path", str(tmp_path), "--restore", "/ck", "--torch", "--resume", "-v", "--metrics-port", "1"]
+    assert main(["train", *flags]) == 0
+    ((job, options, stop),) = started
+    assert job.metadata.name == "mine"
+    assert job.spec.algorithm == "DQN"
+    assert job.spec.environment.config == {"a": 1}
+    assert job.spec.config == {"lr": 0.1, "framework": "torch"}
+    assert job.spec.restore_from == "/ck"
+    assert job.spec.checkpoint.model_dump(exclude_none=True) == {
+        "frequency": 5,
+        "at_end": False,
+        "keep": 2,
+        "score_attribute": "min-episode_len_mean",
+    }
+    assert stop == {"training_iteration": 30}
+    assert (options.storage_path, options.resume, options.verbosity, options.metrics_port) == (tmp_path, True, 1, 1)
+
+
+@pytest.mark.parametrize("flags", [["-a", "PPO", "-e", "X-v0"], ["--run", "PPO", "--env", "X-v0"], ["-rPPO", "-eX-v0"]])
+def test_short_flags_and_old_names(flags: list[str], started: list[tuple[Any, Any, Any]]) -> None:
+    assert main(["train", *flags]) == 0
+    ((job, options, stop),) = started
+    assert (job.metadata.name, job.spec.checkpoint.frequency, job.spec.checkpoint.at_end) == ("ppo-x-v0", 0, True)
+    assert stop == {}  # until Ctrl-C
+    assert options.storage_path == Path("~/reef_results").expanduser().resolve()
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--env", "X"], "the following arguments are required: --algo"),
+        (["--algo", "PPO"], "the following arguments are required: --env"),
+        (["--algo", "PPO", "--env", "X", "--config", "{lr: 1}"], "is no JSON"),
+        (["--algo", "PPO", "--env", "X", "--config", "[1]"], "is no JSON object"),
+        (["--algo", "PPO", "--env", "X", "--stop", '{"episode_reward_men": 1}'], "--stop: key 'episode_reward_men'"),
+        (["--algo", "PPO", "--env", "X", "--stop", '{"training_iteration": "3"}'], "--stop.training_iteration: should"),
+        (["--algo", "PPO", "--env", "X", "--checkpoint-freq", "-1"], "--checkpoint-freq: should be greater"),
+        (["--algo", "PPO", "--env", "X", "--num-samples", "3"], "--num-samples is not available yet"),
+        (["--algo", "PPO", "--env", "X", "-f", "x.yaml"], "-f is not available yet"),
+        (["--algo", "PPO", "--env", "X", "--torch", "--config", '{"framework": "tf"}'], "--config says 'tf'"),
+        (["--algo", "PPO", "--env", "X", "--lr", "3"], "unrecognized arguments: --lr"),
+        (["--algo", "PPO", "--env", "X", "--set", "config.lr=1"], "--set changes a file"),
+        (["--algo", "PPO", "file", "x.yaml"], "--algo: the file says this"),
+        (["x.yaml"], "'x.yaml' is no argument"),
+        (["file"], "'file' is no argument"),
+    ],
+)
+def test_wrong_flags_are_one_message_and_exit_code_2(
+    flags: list[str], expected: str, started: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", *flags]) == 2
+    assert expected in capsys.readouterr().err
+    assert started == []
+
+
+@pytest.mark.parametrize("command", [["run"], ["train", "file"]])
+def test_a_file_is_trained_with_its_changes(
+    command: list[str], started: list[tuple[Any, Any, Any]], tmp_path: Path
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(DOCUMENT))
+    flags = ["--set", "config.lr=1e-4", "--set", "stop.training_iteration=9", "--ray-num-cpus", "3"]
+    assert main([*command, str(path), *flags]) == 0
+    ((job, options, stop),) = started
+    assert job.spec.config == {"lr": 1e-4}
+    assert job.spec.stop == {"training_iteration": 9}
+    assert stop is None
+    assert options.ray_num_cpus == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "expected"),
+    [
+        (None, [], "cannot be read"),
+        ("kind: Pod\napiVersion: v1\n", [], "expected apiVersion 'reef.dev/v1'"),
+        ("a: [", [], "is no valid YAML"),
+        (yaml.safe_dump(DOCUMENT), ["--set", "confg.lr=1"], "spec.confg: is no field. Did you mean 'config'?"),
+        (yaml.safe_dump(DOCUMENT), ["--set", "stop.episode_reward_men=1"], "Did you mean 'episode_reward_mean'?"),
+    ],
+)
+def test_a_wrong_file_is_one_message_and_exit_code_2(
+    text: str | None,
+    flags: list[str],
+    expected: str,
+    started: list[Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "job.yaml"
+    if text is not None:
+        path.write_text(text)
+    assert main(["run", str(path), *flags]) == 2
+    assert main(["validate", str(path), *flags]) == 2
+    assert expected in capsys.readouterr().err
+    assert started == []

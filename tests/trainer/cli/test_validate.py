@@ -1,0 +1,98 @@
+"""`reef validate`, `describe`, `list` and `schema`: what a person reads before training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from reef.algorithms.registry import ALGORITHMS, config_class
+from reef.cli import schema
+from reef.cli.main import main
+from reef.config import AlgorithmConfig
+from reef.config.describe import settings_of
+
+ROOT = Path(__file__).parents[3]
+PPO = str(ROOT / "examples" / "cartpole-ppo.yaml")
+
+
+def test_a_valid_document_is_summed_up(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--set", "config.num_rollout_workers=2", "--set", "ttlSecondsAfterFinished=5"]
+    assert main(["validate", PPO, *flags]) == 0
+    out = capsys.readouterr().out
+    assert "valid. PPO on CartPole-v1, 2 rollout workers, until episode_reward_mean 450" in out
+    assert "ttlSecondsAfterFinished" in out
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ("algorithm=PPPO", "Did you mean 'PPO'?"),
+        ("environment.name=CartPol-v1", "Did you mean 'CartPole-v1'?"),
+        ("config.lrr=1", "Did you mean 'lr'?"),
+        ("config.lr=[1", "is no value"),
+        ("config.lr=fast", "lr='fast'"),
+        ("config.use_lstm=true", "use_lstm"),
+    ],
+)
+def test_everything_a_document_names_is_checked(change: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", PPO, "--set", change]) == 2
+    assert expected in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", [None, *ALGORITHMS])
+def test_describe_prints_every_setting(name: str | None, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = settings_of(config_class(name) if name else AlgorithmConfig)
+    assert main(["describe", *([name] if name else [])]) == 0
+    text = capsys.readouterr().out
+    assert main(["describe", "--json", *([name] if name else [])]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [info["name"] for info in listed] == [info.name for info in settings]
+    for info in settings:
+        assert f"\n  {info.name}: {info.type} = " in text
+
+
+def test_the_job_reference_has_every_field_and_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["describe", "--markdown"]) == 0
+    text = capsys.readouterr().out
+    for field in ("spec.algorithm", "spec.workers[].gpu.resourceName", "status.training.rewardMean", "lambda_", "lr"):
+        assert f"| `{field}` | " in text
+    assert "| `spec.algorithm` | string, required | " in text
+
+
+def test_describe_refuses_an_unknown_algorithm(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["describe", "PPPO"]) == 2
+    assert "Did you mean 'PPO'?" in capsys.readouterr().err
+
+
+def test_list_names_every_algorithm_with_its_summary(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[: len(ALGORITHMS)]] == sorted(ALGORITHMS)
+    assert "Proximal policy optimisation" in lines[sorted(ALGORITHMS).index("PPO")]
+    assert any(line.startswith("Not available yet: ") for line in lines)
+
+
+@pytest.mark.parametrize("form", [*schema.FILES])
+def test_the_committed_schema_is_the_generated_one(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schema", form]) == 0
+    generated = capsys.readouterr().out
+    assert (ROOT / schema.FILES[form]).read_text() == generated, "run `make schema`"
+    assert len(json.dumps(yaml.safe_load(generated))) < 256 * 1024  # the limit of client-side apply
+
+
+def test_the_schema_types_the_settings_of_all_algorithms() -> None:
+    settings = schema.all_settings()
+    for name in ALGORITHMS:
+        keys = {info.name.partition(".")[0] for info in settings_of(config_class(name))}
+        assert keys <= settings.keys()
+    assert settings["gamma"]["type"] == "number"
+    assert all("default" not in setting for setting in settings.values())
+
+
+def test_make_schema_writes_both_files(tmp_path: Path) -> None:
+    schema.write(tmp_path)
+    for path in schema.FILES.values():
+        assert (tmp_path / path).read_text() == (ROOT / path).read_text()
