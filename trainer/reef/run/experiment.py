@@ -217,7 +217,11 @@ def check_settings(
     config: AlgorithmConfig, stop: Mapping[str, float], checkpoint: CheckpointSettings, name: str
 ) -> None:
     """Raise a `ConfigError` with everything that is wrong with what a run is asked to do."""
-    problems = [*config.problems(), *stop_problems(stop)]
+    problems = stop_problems(stop)
+    try:
+        config.validate()
+    except ConfigError as error:
+        problems.insert(0, str(error))
     score = checkpoint.score_attribute.removeprefix("min-")
     if problem := stop_key_problem(score):
         problems.append(f"checkpoint: score attribute {score!r} {problem}")
