@@ -112,3 +112,17 @@ def test_the_kl_penalty_follows_its_target() -> None:
 def test_the_value_error_is_clipped() -> None:
     one = learner(config(vf_clip_param=1e-3, num_sgd_iter=1, sgd_minibatch_size=32))
     assert one.update(rollout(), 0)["vf_loss"] <= 1e-3
+
+
+@pytest.mark.parametrize("what", ["forward_train", "complete_update"])
+def test_a_compiled_learner_learns_the_same(what: str) -> None:
+    """The "aot_eager" backend traces forward and backward as "inductor" does, without the minute in the C++ compiler."""
+    compiled = config().framework(
+        torch_compile_learner=True,
+        torch_compile_learner_what_to_compile=what,
+        torch_compile_learner_dynamo_backend="aot_eager",
+    )
+    one, two = learner(config()), learner(compiled)
+    first, second = one.update(rollout(), 0), two.update(rollout(), 0)
+    np.testing.assert_allclose(one.weights(), two.weights(), rtol=1e-4, atol=1e-5)
+    assert first == pytest.approx(second, rel=1e-3)

@@ -18,7 +18,7 @@ def test_one_of_the_stack_computes_what_the_stack_computes() -> None:
 def test_a_member_is_an_ordinary_perceptron() -> None:
     stack = StackedMLP(3, [4], "relu", count=2)
     x = torch.randn(2, 3)
-    expected = torch.relu(x @ stack.weights[0][1] + stack.biases[0][1])
+    expected = torch.relu(x @ stack.layers[0].weight[1] + stack.layers[0].bias[1])
     torch.testing.assert_close(stack(x)[1], expected)
 
 

@@ -16,6 +16,7 @@ from reef.batch import Rollout, Transitions
 from reef.config import AlgorithmConfig
 from reef.errors import TrainingError
 from reef.learn.clipping import clip_gradient
+from reef.learn.compiled import compile_gradient
 from reef.learn.device import learner_device
 from reef.nn.policies import make_policy
 from reef.schedules import Schedule
@@ -58,13 +59,28 @@ class Learner(ABC):
         self.policy.finish(self.device)
         self.lr = Schedule(config.lr)
         self.optimizer = self._make_optimizer()
-        self.compute_loss = self.loss
+        self.backward = self._make_backward()
+
+    def _make_backward(self) -> Callable[[Columns], tuple[Tensor, dict[str, Tensor]]]:
+        """The function that computes a minibatch's loss and fills the flat gradient: eager, or compiled as set."""
+        config = self.config
+        loss = self.loss
         if config.torch_compile_learner:
-            self.compute_loss = torch.compile(
-                self.loss,
-                backend=config.torch_compile_learner_dynamo_backend or "inductor",
-                mode=config.torch_compile_learner_dynamo_mode,
-            )
+            options = {
+                "backend": config.torch_compile_learner_dynamo_backend,
+                "mode": config.torch_compile_learner_dynamo_mode,
+            }
+            if config.torch_compile_learner_what_to_compile == "complete_update":
+                return compile_gradient(self.policy, loss, **options)
+            loss = torch.compile(loss, **options)
+
+        def backward(minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
+            self.policy.flat.gradient.zero_()
+            value, stats = loss(minibatch)
+            torch.autograd.backward(value)
+            return value.detach(), stats
+
+        return backward
 
     @abstractmethod
     def prepare(self, batch: Rollout) -> Columns:
@@ -110,9 +126,7 @@ class Learner(ABC):
     def step(self, minibatch: Columns) -> dict[str, Tensor]:
         """One gradient step; raises TrainingError, with the weights as they were, when the gradient is not finite."""
         flat = self.policy.flat
-        flat.gradient.zero_()
-        loss, stats = self.compute_loss(minibatch)
-        torch.autograd.backward(loss)
+        loss, stats = self.backward(minibatch)
         if self.reduce is not None:
             self.reduce(flat.gradient)
         norm = flat.gradient.norm()
@@ -120,7 +134,7 @@ class Learner(ABC):
             raise TrainingError(self._not_finite(loss.item(), norm.item(), minibatch))
         clip_gradient(flat, norm, self.config.grad_clip, self.config.grad_clip_by)
         self.optimizer.step()
-        return stats | {"total_loss": loss.detach(), "grad_gnorm": norm}
+        return stats | {"total_loss": loss, "grad_gnorm": norm}
 
     def _not_finite(self, loss: float, norm: float, minibatch: Columns) -> str:
         guilty = [name for name, column in minibatch.items() if not torch.isfinite(column).all()]

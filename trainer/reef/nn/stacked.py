@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 
@@ -20,6 +21,27 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+class StackedLinear(nn.Module):
+    """`count` linear layers of one shape, side by side."""
+
+    def __init__(self, in_features: int, out_features: int, count: int) -> None:
+        """Weights are orthogonal with gain sqrt(2), biases 0."""
+        super().__init__()
+        weight = torch.empty(count, in_features, out_features)
+        for single in weight:
+            nn.init.orthogonal_(single, math.sqrt(2))
+        self.weight = nn.Parameter(weight)  # [count, in, out]
+        self.bias = nn.Parameter(torch.zeros(count, 1, out_features))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[count, N, in] -> [count, N, out]."""
+        return torch.baddbmm(self.bias, x, self.weight)
+
+    def single(self, index: int, x: Tensor) -> Tensor:
+        """Only layer `index`: [N, in] -> [N, out]."""
+        return torch.addmm(self.bias[index], x, self.weight[index])
+
+
 class StackedMLP(nn.Module):
     """`count` perceptrons without an output layer: [N, in] -> [count, N, out].
 
@@ -32,27 +54,20 @@ class StackedMLP(nn.Module):
         super().__init__()
         self.count = count
         self.activation = ACTIVATIONS[activation]
-        self.out_features = hiddens[-1] if hiddens else in_features
-        self.weights = nn.ParameterList()  # [count, in, out] each
-        self.biases = nn.ParameterList()  # [count, 1, out] each
-        for size in hiddens:
-            weight = torch.empty(count, in_features, size)
-            for single in weight:
-                nn.init.orthogonal_(single, math.sqrt(2))
-            self.weights.append(nn.Parameter(weight))
-            self.biases.append(nn.Parameter(torch.zeros(count, 1, size)))
-            in_features = size
-        self.layers = list(zip(self.weights, self.biases, strict=True))  # a plain list: ParameterList is slow to walk
+        sizes = [in_features, *hiddens]
+        self.layers = nn.ModuleList(StackedLinear(i, o, count) for i, o in itertools.pairwise(sizes))
+        self.chain = list(self.layers)  # a plain list: a ModuleList is slow to walk
+        self.out_features = sizes[-1]
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, in] or [count, N, in] -> [count, N, out]."""
         hidden = x if x.dim() == 3 else x.expand(self.count, *x.shape)
-        for weight, bias in self.layers:
-            hidden = self.activation(torch.baddbmm(bias, hidden, weight))
+        for layer in self.chain:
+            hidden = self.activation(layer(hidden))
         return hidden
 
     def single(self, index: int, x: Tensor) -> Tensor:
         """Only perceptron `index`: [N, in] -> [N, out]."""
-        for weight, bias in self.layers:
-            x = self.activation(torch.addmm(bias[index], x, weight[index]))
+        for layer in self.chain:
+            x = self.activation(layer.single(index, x))
         return x
