@@ -33,7 +33,7 @@ class VectorCounter(gym.vector.VectorEnv):
     def step(self, actions):
         if self.fail:
             raise RuntimeError("no simulator")
-        rewards = np.where(self.done, 0.0, 1.0)
+        rewards = np.where(self.done, 5.0, 1.0)  # 5: what a dead step says is not to be believed
         self.steps = np.where(self.done, 0, self.steps + 1)
         self.done, infos = self.steps >= self.length, {}
         obs, done = self.obs(), self.done.copy()
@@ -72,23 +72,23 @@ def play(env, steps):
         result = env.step(np.zeros(2, np.int64))
         live = [True, True] if result.live is None else result.live.tolist()
         final = {column: obs[0] for column, obs in result.final_obs.items()}
-        yield result.obs[:, 0].tolist(), result.terminated.tolist(), final, live
+        yield result.obs[:, 0].tolist(), result.rewards.tolist(), result.terminated.tolist(), final, live
 
 
 def test_next_step_resets_become_dead_steps(adapted):
     assert list(play(adapted(VectorCounter), 4)) == [
-        ([1, 1], [False, False], {}, [True, True]),
-        ([2, 2], [True, False], {0: 2}, [True, True]),
-        ([0, 3], [False, True], {1: 3}, [False, True]),
-        ([1, 0], [False, False], {}, [True, False]),
+        ([1, 1], [1, 1], [False, False], {}, [True, True]),
+        ([2, 2], [1, 1], [True, False], {0: 2}, [True, True]),
+        ([0, 3], [0, 1], [False, True], {1: 3}, [False, True]),
+        ([1, 0], [1, 0], [False, False], {}, [True, False]),
     ]
 
 
 def test_same_step_resets_have_no_dead_steps(adapted):
     assert list(play(adapted(SameStepCounter), 3)) == [
-        ([1, 1], [False, False], {}, [True, True]),
-        ([0, 2], [True, False], {0: 2}, [True, True]),
-        ([1, 0], [False, True], {1: 3}, [True, True]),
+        ([1, 1], [1, 1], [False, False], {}, [True, True]),
+        ([0, 2], [1, 1], [True, False], {0: 2}, [True, True]),
+        ([1, 0], [1, 1], [False, True], {1: 3}, [True, True]),
     ]
 
 

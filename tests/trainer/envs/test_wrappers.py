@@ -19,7 +19,7 @@ def test_normalised_actions_are_stretched_where_both_bounds_are_finite_then_clip
 
 
 def test_clipped_actions_are_not_stretched():
-    assert act(BOX, [[-1.0, 0.5, 5.0]], clip=True).tolist() == [[0.0, 0.5, 2.0]]
+    assert act(BOX, [[4.0, 0.5, 5.0]], clip=True).tolist() == [[4.0, 0.5, 2.0]]
 
 
 def test_the_given_actions_are_not_changed():

@@ -67,6 +67,7 @@ class LoopVectorEnv(VectorEnv):
         """Step every column once; EnvironmentError when an environment raises and may not be recreated."""
         self._history.append(actions.copy())
         self._steps += 1
+        self._terminated[:] = self._truncated[:] = False
         final_obs: dict[int, Array] = {}
         failed: list[int] = []
         for column, action in enumerate(self._env_actions(actions)):
@@ -82,14 +83,15 @@ class LoopVectorEnv(VectorEnv):
                 self._recreate(column)
                 continue
             cut = self._lengths[column] >= self._horizon
+            if not (terminated or truncated or cut):
+                continue
             self._terminated[column] = terminated and not self._no_done_at_end
             self._truncated[column] = truncated or cut or (terminated and self._no_done_at_end)
-            if terminated or truncated or cut:
-                final_obs[column] = self._obs[column].copy()
-                if cut and self._soft_horizon and not (terminated or truncated):
-                    self._lengths[column] = 0  # a new episode in the same, still running, environment
-                else:
-                    self._begin(column)
+            final_obs[column] = self._obs[column].copy()
+            if self._soft_horizon and not (terminated or truncated):
+                self._lengths[column] = 0  # a new episode in the same, still running, environment
+            else:
+                self._begin(column)
         return self._result(final_obs, self._kill(failed) if failed else None)
 
     def state(self) -> State:
