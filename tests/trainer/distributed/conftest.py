@@ -1,4 +1,4 @@
-"""One Ray for all tests of this folder: a head of four logical CPUs, to which tests may add nodes and take them away."""
+"""One Ray for all tests of this folder: a head of four logical CPUs; tests may add nodes and take them away."""
 
 import os
 import sys
@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ray._private import ray_constants
+from ray.cluster_utils import Cluster
 
-from reef.distributed.start import LOOPBACK, NODE_CHECKS, start
+from reef.distributed.start import NODE_CHECKS, start
 
 HERE = str(Path(__file__).parent)
 
 
 @pytest.fixture(scope="session")
-def ray_cluster() -> Iterator:
+def ray_cluster() -> Iterator[Cluster]:
     """A `ray.cluster_utils.Cluster` that this process has joined; the folder's fakes can be imported in its actors."""
-    os.environ.update(LOOPBACK)  # before Ray is imported
-    from ray.cluster_utils import Cluster
-
+    ray_constants.ENABLE_RAY_CLUSTER = False  # loopback only, as `start` does for a Ray of its own
     sys.path.insert(0, HERE)
     os.environ["PYTHONPATH"] = os.pathsep.join([HERE, *filter(None, [os.environ.get("PYTHONPATH")])])
     store = 100 * 1024 * 1024

@@ -32,7 +32,7 @@ def make():
             count,
             FaultTolerance(**settings),
             together=together,
-            on_entered=on_entered or (lambda _: None),
+            on_entered=on_entered or (lambda *_: None),
         )
         groups.append(group)
         return group
@@ -96,7 +96,7 @@ def test_an_object_that_cannot_be_made_is_named_with_its_traceback(make):
 
 @pytest.mark.parametrize("policy", ["ignore_worker_failures", "recreate_failed_workers"])
 def test_when_nobody_can_be_made_there_is_nothing_to_ignore_or_to_repeat(make, policy):
-    with pytest.raises(WorkerError, match="[Nn]one of the 2 (came up|is left)"):
+    with pytest.raises(WorkerError, match=r"[Nn]one of the 2 (came up|is left)"):
         make(arguments={"broken": (1, 2)}, **{policy: True})
 
 
@@ -114,14 +114,14 @@ def test_ignoring_goes_on_until_the_last_one_dies_and_names_the_first_failure(ma
 
 def test_a_replacement_has_the_same_index_and_knows_that_it_is_one(make):
     entered: list[list[int]] = []
-    group = make(recreate_failed_workers=True, on_entered=entered.append)
+    group = make(recreate_failed_workers=True, on_entered=lambda _, indices: entered.append(indices))
     before = group.pid(2)
     os.kill(before, signal.SIGKILL)
     assert group.call_all("sample", timeout_s=30.0) == {1: 1}
     until_healthy(group, 2)
     assert group.call_all("where", timeout_s=30.0) == {1: (1, False), 2: (2, True)}
     assert group.num_restarts == 1 and group.pid(2) != before
-    assert sorted(sum(entered, [])) == [1, 2, 2] and entered[-1] == [2]
+    assert sorted(index for indices in entered for index in indices) == [1, 2, 2] and entered[-1] == [2]
 
 
 def test_when_all_die_the_next_call_waits_for_a_replacement(make):
@@ -238,7 +238,7 @@ def test_an_environment_that_breaks_at_start_is_repeated_while_others_go_on(make
 
 def test_a_group_that_works_together_falls_and_rises_together(make, caplog):
     entered: list[list[int]] = []
-    group = make(recreate_failed_workers=True, together=True, on_entered=entered.append)
+    group = make(recreate_failed_workers=True, together=True, on_entered=lambda _, indices: entered.append(indices))
     os.kill(group.pid(2), signal.SIGKILL)
     with caplog.at_level(logging.WARNING):
         assert group.call_all("sample", timeout_s=30.0) == {1: 1, 2: 2}  # the round is repeated as a whole

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,14 +75,14 @@ class ActorGroup:
         count: int,
         settings: FaultTolerance,
         *,
-        on_entered: Callable[[list[int]], None] = lambda _: None,
+        on_entered: Callable[[ActorGroup, list[int]], None] = lambda *_: None,
         together: bool = False,
         wait: bool = True,
     ) -> None:
         """Start `count` actors; with `wait`, return when each is up or has failed.
 
-        `on_entered(indices)` prepares actors that came up, at first and again. In a group that works `together` (one
-        all-reduce) a failure takes all actors down, a failed round is repeated, and ignoring failures means replacing.
+        `on_entered(group, indices)` prepares actors that came up, at first and again. In a group that works `together`
+        (one all-reduce) a failure takes all down, a failed round is repeated, and ignoring failures means replacing.
         """
         self._recipe, self._settings = recipe, settings
         self._on_entered, self._together = on_entered, together
@@ -121,15 +121,19 @@ class ActorGroup:
         Waits for a replacement when nobody is healthy. Raises WorkerError when the settings do not cover a failure.
         """
         while True:
-            self._await_healthy()
-            results = self.call_each(self.healthy, method, *args, timeout_s=timeout_s)
+            results = self.call_some(method, dict.fromkeys(self.await_healthy(), args), timeout_s=timeout_s)
             if results:
                 return results
 
-    def call_each(self, indices: Iterable[int], method: str, *args: Any, timeout_s: float | None) -> dict[int, Any]:
-        """As `call_all` for these actors; actors that have failed are left out, and nobody is waited for."""
-        members = [self._members[index] for index in indices if self._members[index].actor is not None]
-        pending = {member.actor.call.remote(method, *args): member for member in members}
+    def call_some(
+        self, method: str, arguments: Mapping[int, tuple[Any, ...]], *, timeout_s: float | None
+    ) -> dict[int, Any]:
+        """As `call_all` for some actors, each with its own arguments; nobody is waited for.
+
+        Actors that have failed are left out; when one of a group that works together fails, the result is empty.
+        """
+        members = [self._members[index] for index in arguments if self._members[index].actor is not None]
+        pending = {member.actor.call.remote(method, *arguments[member.index]): member for member in members}
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         results: dict[int, Any] = {}
         while pending:
@@ -167,7 +171,7 @@ class ActorGroup:
 
     def ready(self, timeout_s: float | None = None) -> list[tuple[int, Any]]:
         """(index, value) of the requests that are through, at least one unless time runs out or none is under way."""
-        self._await_healthy()
+        self.await_healthy()
         waiting = {ref: member for member in self._members.values() for ref in member.in_flight}
         if not waiting:
             return []
@@ -229,7 +233,15 @@ class ActorGroup:
         if up and not (self._together and len(up) < len(self._members)):
             for member in up:
                 member.entered = True
-            self._on_entered([member.index for member in up])
+            self._on_entered(self, [member.index for member in up])
+
+    def await_healthy(self) -> list[int]:
+        """Wait until somebody takes calls and return the indices; raises WorkerError when nobody can."""
+        self.heal()
+        while not self.healthy:
+            self._rest()
+            self.heal()
+        return self.healthy
 
     def _start(self, member: _Member) -> None:
         recipe = self._recipe
@@ -253,12 +265,6 @@ class ActorGroup:
             self.heal()
         if self.first_failure is not None and not self.healthy:
             raise self._error(self.first_failure, f"None of the {len(self._members)} came up.")
-
-    def _await_healthy(self) -> None:
-        self.heal()
-        while not self.healthy:
-            self._rest()
-            self.heal()
 
     def _rest(self) -> None:
         """Wait until something comes up, or a moment."""

@@ -7,6 +7,9 @@ import math
 import os
 from typing import Self
 
+import ray
+from ray._private import ray_constants
+
 from reef.errors import ConfigError, ResourceError
 
 QUIET = {
@@ -14,7 +17,6 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "0",
 }
-LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # Ray's switch to bind all services to 127.0.0.1
 NODE_CHECKS = {  # for whoever starts a cluster's head: notice a lost node in about 5 seconds instead of 30
     "health_check_initial_delay_ms": 2000,
     "health_check_period_ms": 1000,
@@ -32,8 +34,6 @@ class RaySession:
 
     def stop(self) -> None:
         """Leave the cluster, and end it where this session started it. Does nothing when Ray was there before."""
-        import ray
-
         if self._owned:
             ray.shutdown()
             self._owned = False
@@ -64,10 +64,6 @@ def start(
         ConfigError: both an address and a size were given.
     """
     os.environ.update({key: os.environ.get(key, value) for key, value in QUIET.items()})
-    if address is None:
-        os.environ.update(LOOPBACK)  # read when ray is imported, hence the imports inside functions
-    import ray
-
     if ray.is_initialized():
         return RaySession(owned=False, embedded=False)
     if address is not None:
@@ -79,6 +75,8 @@ def start(
         except (ConnectionError, RuntimeError) as error:
             raise ResourceError(f"no Ray cluster answers at {address!r}: {error}") from error
         return RaySession(owned=True, embedded=False)
+    # Ray binds its services to 127.0.0.1 where this is False, but reads the variable behind it only when imported
+    ray_constants.ENABLE_RAY_CLUSTER = False
     ray.init(
         address="local",
         num_cpus=None if num_cpus is None else math.ceil(num_cpus),

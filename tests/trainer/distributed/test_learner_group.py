@@ -1,0 +1,97 @@
+"""Learners in several processes: the result of one, and the loss of one."""
+
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from reef.algorithms.ppo import PPOConfig, PPOLearner
+from reef.batch import Rollout
+from reef.distributed.learner_group import RayLearners
+from reef.errors import ResourceError
+from reef.learn.learner_group import LocalLearners
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.timeout(120)]
+SPACES = (gym.spaces.Box(-1.0, 1.0, (3,), np.float32), gym.spaces.Discrete(2))
+
+
+def config(**settings: Any) -> PPOConfig:
+    made = PPOConfig().environment("CartPole-v1").debugging(seed=5)
+    made.update_from_dict(
+        {
+            "train_batch_size": 64,
+            "sgd_minibatch_size": 16,
+            "num_sgd_iter": 2,
+            "lr": 0.01,
+            "entropy_coeff": 0.01,
+            "grad_clip": 0.5,
+            "model": {"fcnet_hiddens": [8]},
+            "num_learner_workers": 2,
+            "num_cpus_per_learner_worker": 0.5,
+            "delay_between_worker_restarts_s": 0.0,
+        }
+        | settings
+    )
+    return made.validate().freeze()
+
+
+def rollout(seed: int, T: int = 32, B: int = 2) -> Rollout:
+    draw = np.random.default_rng(seed)
+    obs = draw.uniform(-1, 1, (T + 1, B, 3)).astype(np.float32)
+    logits = draw.normal(size=(T, B, 2)).astype(np.float32)
+    actions = draw.integers(0, 2, (T, B))
+    logp = np.take_along_axis(logits - np.log(np.exp(logits).sum(-1, keepdims=True)), actions[..., None], -1)[..., 0]
+    return Rollout(
+        obs=obs[:-1],
+        actions=actions,
+        rewards=draw.normal(size=(T, B)).astype(np.float32),
+        next_obs=obs[1:],
+        terminated=draw.random((T, B)) < 0.1,
+        truncated=np.zeros((T, B), np.bool_),
+        mask=np.ones((T, B), np.bool_),
+        extras={"action_logp": logp, "action_dist_inputs": logits},
+    )
+
+
+@pytest.fixture(scope="module")
+def learners(ray_cluster) -> Iterator[RayLearners]:
+    """Two learners that all tests of this file share."""
+    made = RayLearners(PPOLearner, config(recreate_failed_workers=True), *SPACES)
+    yield made
+    made.stop()
+
+
+def test_two_learners_and_one_come_to_the_same_weights_even_when_one_is_killed(learners):
+    alone = LocalLearners(PPOLearner, config(num_learner_workers=0), *SPACES)
+    learners.set_state(alone.state())
+    for step in range(5):
+        batch = {"default_policy": rollout(step)}
+        if step == 3:
+            os.kill(learners._group.pid(2), signal.SIGKILL)
+        expected = alone.update(batch, step * 64)["default_policy"]
+        stats = learners.update(batch, step * 64)["default_policy"]
+        assert stats.keys() == expected.keys()
+        assert stats["total_loss"] == pytest.approx(expected["total_loss"], rel=1e-4)
+        assert stats["cur_kl_coeff"] == expected["cur_kl_coeff"]
+        assert np.allclose(learners.weights()["default_policy"], alone.weights()["default_policy"], atol=1e-6)
+    assert learners._group.num_restarts == 2  # both: the survivor cannot go on alone
+
+
+def test_all_learners_hold_the_same_state(learners):
+    learners.update({"default_policy": rollout(9)}, 0)
+    states = learners._group.call_all("state", timeout_s=30.0)
+    one, other = states[1]["default_policy"], states[2]["default_policy"]
+    assert np.array_equal(one["weights"], other["weights"])
+    assert np.array_equal(one["generator"], other["generator"])
+    weights = {"default_policy": np.full_like(one["weights"], 0.5)}
+    learners.set_weights(weights)
+    assert np.array_equal(learners.weights()["default_policy"], weights["default_policy"])
+
+
+def test_a_gpu_that_is_not_there_is_named():
+    with pytest.raises(ResourceError, match=r"num_learner_workers 2 x num_gpus_per_learner_worker 0\.5 = 1 GPUs"):
+        RayLearners(PPOLearner, config(num_gpus_per_learner_worker=0.5), *SPACES)

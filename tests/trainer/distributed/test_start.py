@@ -1,0 +1,46 @@
+"""Starting and joining Ray."""
+
+import subprocess
+import sys
+
+import pytest
+
+from reef.distributed.start import start
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(120)]
+PROGRAM = """
+import os, ray
+from reef.distributed.start import start
+
+with start(num_cpus=3, num_gpus=0, resources={"pool": 2}, object_store_memory=100 * 1024 * 1024) as session:
+    assert session.embedded
+    assert {name: ray.cluster_resources()[name] for name in ("CPU", "pool")} == {"CPU": 3.0, "pool": 2.0}
+    assert {node["NodeManagerAddress"] for node in ray.nodes()} == {"127.0.0.1"}, ray.nodes()
+    with start() as second:
+        assert not second.embedded
+    assert ray.is_initialized(), "the inner session has stopped what it did not start"
+    devices = ray.remote(num_cpus=0)(lambda: os.environ["CUDA_VISIBLE_DEVICES"])
+    assert ray.get(devices.remote(), timeout=60) == ""
+assert not ray.is_initialized()
+try:
+    start("127.0.0.1:1")
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+def test_a_local_ray_has_the_size_asked_for_is_quiet_and_ends_with_its_session():
+    """In a process of its own: Ray can run only once in one."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("ResourceError no Ray cluster answers at '127.0.0.1:1'")
+    assert done.stderr == ""
+
+
+def test_a_running_ray_is_used_as_it_is(ray_cluster):
+    with start(num_cpus=64) as session:
+        assert not session.embedded
+    import ray
+
+    assert ray.is_initialized()
+    assert ray.cluster_resources()["CPU"] == 4.0

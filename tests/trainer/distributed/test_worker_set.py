@@ -1,0 +1,157 @@
+"""Rollout workers in real processes."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reef.algorithms.ppo import PPOConfig
+from reef.distributed.worker_set import RayWorkers
+from reef.errors import ResourceError, WorkerError
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.timeout(120)]
+
+
+def config(**settings: Any) -> PPOConfig:
+    made = PPOConfig().environment("CartPole-v1").debugging(seed=3)
+    made.update_from_dict(
+        {
+            "num_rollout_workers": 2,
+            "num_envs_per_worker": 2,
+            "rollout_fragment_length": 16,
+            "train_batch_size": 64,
+            "sgd_minibatch_size": 32,
+            "model": {"fcnet_hiddens": [8]},
+            "observation_filter": "MeanStdFilter",
+            "num_cpus_per_worker": 0.5,
+            "delay_between_worker_restarts_s": 0.0,
+        }
+        | settings
+    )
+    return made.validate().freeze()
+
+
+@pytest.fixture(scope="module")
+def workers(ray_cluster) -> Iterator[RayWorkers]:
+    """Two workers that all tests of this file share; starting one costs seconds."""
+    made = RayWorkers(config(recreate_failed_workers=True), 2)
+    yield made
+    made.stop()
+
+
+def pids(workers: RayWorkers) -> list[int]:
+    return workers.foreach_worker(lambda worker: os.getpid())[1:]
+
+
+def until_healthy(workers: RayWorkers, count: int) -> None:
+    deadline = time.monotonic() + 60.0
+    while workers.num_healthy < count:
+        assert time.monotonic() < deadline
+        workers._group.heal()
+        time.sleep(0.05)
+
+
+def test_two_workers_sample_with_the_published_weights(workers):
+    local = workers.local_worker()
+    weights = {name: vector * 0.0 + 0.25 for name, vector in local.get_weights().items()}
+    workers.set_weights(weights, 7, 123)
+    samples = workers.sample()
+    assert [sample.worker_index for sample in samples] == [1, 2]
+    assert all(sample.env_steps == 32 for sample in samples)
+    assert {sample.rollouts["default_policy"].policy_version for sample in samples} == {7}
+    assert not np.array_equal(samples[0].rollouts["default_policy"].obs, samples[1].rollouts["default_policy"].obs)
+    everywhere = workers.foreach_worker(lambda worker: (worker.get_weights()["default_policy"], worker.timestep))
+    assert len(everywhere) == 3
+    for vector, timestep in everywhere:
+        assert np.array_equal(vector, weights["default_policy"])
+        assert timestep == 123
+    assert workers.foreach_worker_with_index(lambda worker, index: index) == [0, 1, 2]
+    assert len(set(pids(workers)) - {os.getpid()}) == 2
+    assert workers.foreach_worker(lambda worker: os.environ["OMP_NUM_THREADS"])[1:] == ["1", "1"]
+
+    workers.synchronize_filters()
+    stats = workers.foreach_worker(lambda worker: worker.filters["default_policy"].stat.state())
+    assert stats[0]["count"] > 64
+    for stat in stats[1:]:
+        assert stat["count"] == stats[0]["count"]
+        assert np.allclose(stat["mean"], stats[0]["mean"])
+    episodes = workers.sample_episodes(3)
+    assert sum(len(sample.episodes) for sample in episodes) == 3
+
+
+def test_a_state_goes_on_exactly_and_fits_another_number_of_workers(workers):
+    workers.sample()
+    stored = workers.state()
+    expected = [sample.rollouts["default_policy"] for sample in workers.sample()]
+    workers.set_state(stored)
+    again = [sample.rollouts["default_policy"] for sample in workers.sample()]
+    for one, other in zip(again, expected, strict=True):
+        assert np.array_equal(one.obs, other.obs) and np.array_equal(one.actions, other.actions)
+
+    settings = config(num_rollout_workers=1, rollout_fragment_length=32)
+    single = RayWorkers(settings, 1)
+    try:
+        single.set_weights(workers.local_worker().get_weights(), 0, 0)
+        single.set_state(stored)
+        (rollout,) = [sample.rollouts["default_policy"] for sample in single.sample(16)]
+        assert np.array_equal(rollout.actions, expected[0].actions)
+    finally:
+        single.stop()
+
+
+def test_fragments_on_request(workers):
+    assert [workers.request(1) for _ in range(3)] == [True, True, False]
+    assert workers.request(2)
+    samples: list[int] = []
+    while len(samples) < 3:
+        samples += [sample.worker_index for sample in workers.ready(30.0)]
+    assert sorted(samples) == [1, 1, 2]
+
+
+def test_a_replaced_worker_knows_weights_and_filters(workers):
+    weights = {name: vector * 0.0 + 0.5 for name, vector in workers.local_worker().get_weights().items()}
+    workers.set_weights(weights, 4, 99)
+    workers.sample()
+    workers.synchronize_filters()
+    os.kill(pids(workers)[1], signal.SIGKILL)
+    started = time.monotonic()
+    assert [sample.worker_index for sample in workers.sample()] == [1]
+    assert time.monotonic() - started < 10.0
+    assert workers.num_healthy == 1
+    until_healthy(workers, 2)
+    assert workers.num_restarts == 1
+    seen = workers.foreach_worker_with_index(
+        lambda worker, index: (index, worker.get_weights()["default_policy"][0], worker.timestep, worker.policy_version)
+    )
+    assert seen[2] == (2, 0.5, 99, 4)
+    assert workers.foreach_worker(lambda w: w.filters["default_policy"].stat.state()["count"])[2] > 60
+    assert [sample.worker_index for sample in workers.sample()] == [1, 2]
+
+
+def test_an_environment_that_raises_ends_the_run_with_its_own_traceback():
+    settings = config(env="ray_fakes:BrokenCartPole", num_rollout_workers=1, rollout_fragment_length=32)
+    broken = RayWorkers(settings, 1)
+    try:
+        with pytest.raises(WorkerError) as caught:
+            broken.sample()
+    finally:
+        broken.stop()
+    assert "rollout worker 1 failed in sample()" in str(caught.value) and "the pole is broken" in str(caught.value)
+    assert "ray_fakes.py" in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_more_cpus_than_there_are_is_refused_at_once():
+    started = time.monotonic()
+    settings = config(num_rollout_workers=20, rollout_fragment_length="auto")
+    with pytest.raises(ResourceError) as caught:
+        RayWorkers(settings, 20)
+    assert "num_rollout_workers 20 x num_cpus_per_worker 0.5 = 10 CPUs, the cluster has 4" in str(caught.value)
+    assert time.monotonic() - started < 2.0
+    expected = "num_rollout_workers 2 x num_gpus_per_worker 1 = 2 GPUs, the cluster has 0"
+    with pytest.raises(ResourceError, match=expected):
+        RayWorkers(config(num_gpus_per_worker=1), 2)

@@ -1,0 +1,203 @@
+"""Learning in several processes that average their gradients: the `Learners` of `num_learner_workers` > 0."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import struct
+from datetime import timedelta
+from typing import Any
+
+import ray
+import torch
+import torch.distributed
+from gymnasium import spaces
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+from reef.config import AlgorithmConfig
+from reef.distributed.actor_group import ActorGroup, Recipe
+from reef.distributed.failures import FaultTolerance
+from reef.distributed.resources import Placement, check_resources, learner_bundle
+from reef.distributed.start import start
+from reef.learn.learner import Learner, Stats
+from reef.learn.learner_group import Batches, LocalLearners
+from reef.types import DEFAULT_POLICY, PolicyId, State, Weights
+
+ASK_ADDRESS = 0x8915  # SIOCGIFADDR
+FIRST = 1  # the index of the learner that speaks for all: they hold the same weights
+
+
+class Member(LocalLearners):
+    """One of several equal learners: the gradients of each step are averaged over all of them."""
+
+    def __init__(
+        self,
+        learner_class: type[Learner],
+        config: AlgorithmConfig,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        rank: int,
+        world_size: int,
+    ) -> None:
+        """Make the learner; it can `update` after `join`."""
+        self._rank, self._world_size, self._timeout = (
+            rank,
+            world_size,
+            timedelta(seconds=config.worker_restore_timeout_s),
+        )
+        self._store: Any = None  # of the first one: where all meet
+        self.learners = {
+            DEFAULT_POLICY: learner_class(
+                config, observation_space, action_space, rank=rank, world_size=world_size, reduce=self._average
+            )
+        }
+        on_gpu = self.learners[DEFAULT_POLICY].device.type == "cuda"
+        # NCCL refuses two processes on one GPU; gloo lets them share it
+        self._backend = "nccl" if on_gpu and config.num_gpus_per_learner_worker >= 1 else "gloo"
+
+    def _average(self, gradient: torch.Tensor) -> None:
+        torch.distributed.all_reduce(gradient)
+        gradient /= self._world_size
+
+    def open(self) -> tuple[str, int]:
+        """Open the meeting point of all learners on a free port of this node's own address."""
+        listener = socket.create_server((_own_address(), 0))
+        host, port = listener.getsockname()[:2]
+        self._store = TCPStore(
+            host,
+            port,
+            self._world_size,
+            is_master=True,
+            wait_for_workers=False,
+            timeout=self._timeout,
+            master_listen_fd=listener.detach(),
+        )
+        return host, port
+
+    def join(self, host: str, port: int) -> None:
+        """Meet the others there; returns when all have come."""
+        if device := _network_device(_own_address()):
+            os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = device
+        store = self._store or TCPStore(host, port, self._world_size, timeout=self._timeout)
+        torch.distributed.init_process_group(
+            self._backend, store=store, rank=self._rank, world_size=self._world_size, timeout=self._timeout
+        )
+
+    def update_and_state(
+        self, batches: Batches, timestep: int, with_state: bool
+    ) -> tuple[dict[PolicyId, Stats], State | None]:
+        """As `update`; the first learner adds its state where the driver keeps one."""
+        stats = self.update(batches, timestep)
+        return stats, self.state() if with_state and self._rank == 0 else None
+
+
+class RayLearners:
+    """`num_learner_workers` learners whose result is that of one learner on the whole batch.
+
+    Every learner gets the whole batch through Ray's store and computes its part of every minibatch. When one is lost
+    and the settings cover it, all are made again from the state after the last update, and the update is repeated.
+    """
+
+    def __init__(
+        self,
+        learner_class: type[Learner],
+        config: AlgorithmConfig,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+    ) -> None:
+        """Raises ResourceError when the cluster is too small, WorkerError when learners cannot be made."""
+        start()
+        check_resources(config)
+        count = config.num_learner_workers
+        self._limit_s = config.worker_restore_timeout_s
+        self._may_lose = config.recreate_failed_workers or config.ignore_worker_failures
+        self._last: State | None = None
+        self._placement = Placement([learner_bundle(config)] * count, config.placement_strategy, self._limit_s)
+        recipe = Recipe(
+            name="learner",
+            target=Member,
+            arguments=lambda index, _: {
+                "learner_class": learner_class,
+                "config": config,
+                "observation_space": observation_space,
+                "action_space": action_space,
+                "rank": index - 1,
+                "world_size": count,
+            },
+            options=self._placement.options,
+            threads=config.torch_threads_per_learner or max(int(config.num_cpus_per_learner_worker), 1),
+        )
+        try:
+            self._group = ActorGroup(recipe, count, FaultTolerance.of(config), on_entered=self._unite, together=True)
+        except BaseException:
+            self._placement.remove()
+            raise
+
+    def _unite(self, group: ActorGroup, indices: list[int]) -> None:
+        """Let the learners meet and start from one state; a failure on the way leaves the group down."""
+        limit = self._limit_s
+        if not (opened := group.call_some("open", {FIRST: ()}, timeout_s=limit)):
+            return
+        group.call_some("join", dict.fromkeys(indices, opened[FIRST]), timeout_s=limit)
+        state = self._last or group.call_some("state", {FIRST: ()}, timeout_s=limit).get(FIRST)
+        group.call_some("set_state", dict.fromkeys(indices, (state,)), timeout_s=limit)
+
+    def update(self, batches: Batches, timestep: int) -> dict[PolicyId, Stats]:
+        """Improve each policy on its batch; statistics are averaged over the learners."""
+        stored = ray.put(batches)
+        answers = self._group.call_all("update_and_state", stored, timestep, self._may_lose, timeout_s=self._limit_s)
+        self._last = answers[FIRST][1]
+        stats = [answer[0] for answer in answers.values()]
+        return {
+            policy_id: {name: sum(one[policy_id][name] for one in stats) / len(stats) for name in stats[0][policy_id]}
+            for policy_id in stats[0]
+        }
+
+    def _ask_first(self, method: str) -> Any:
+        while True:
+            self._group.await_healthy()
+            if answer := self._group.call_some(method, {FIRST: ()}, timeout_s=self._limit_s):
+                return answer[FIRST]
+
+    def weights(self) -> Weights:
+        """The parameters of every policy."""
+        weights: Weights = self._ask_first("weights")
+        return weights
+
+    def set_weights(self, weights: Weights) -> None:
+        """Overwrite the parameters in all learners."""
+        self._group.call_all("set_weights", weights, timeout_s=self._limit_s)
+        self._last = self._ask_first("state") if self._may_lose else None
+
+    def state(self) -> State:
+        """The state of each learner by policy."""
+        state: State = self._ask_first("state")
+        return state
+
+    def set_state(self, state: State) -> None:
+        """The reverse of `state`."""
+        self._last = state
+        self._group.call_all("set_state", state, timeout_s=self._limit_s)
+
+    def stop(self) -> None:
+        """End the learners and give their room back."""
+        self._group.stop()
+        self._placement.remove()
+
+
+def _own_address() -> str:
+    return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+
+
+def _network_device(address: str) -> str | None:
+    """The network device with this IPv4 address: gloo and NCCL would guess one from the host's name."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            try:
+                answer = fcntl.ioctl(probe.fileno(), ASK_ADDRESS, struct.pack("256s", name.encode()[:15]))
+            except OSError:
+                continue  # a device without an address
+            if socket.inet_ntoa(answer[20:24]) == address:
+                return name
+    return None

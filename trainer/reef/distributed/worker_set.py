@@ -1,0 +1,168 @@
+"""Sampling in other processes: the `Workers` of `num_rollout_workers` > 0."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import ray
+
+from reef.batch import Sample
+from reef.config import AlgorithmConfig
+from reef.distributed.actor_group import ActorGroup, Recipe
+from reef.distributed.failures import FaultTolerance
+from reef.distributed.resources import Placement, check_resources, worker_bundle
+from reef.distributed.start import start
+from reef.math.running import RunningStat
+from reef.rollout.filters import Filter
+from reef.rollout.worker import RolloutWorker
+from reef.types import PolicyId, State, Weights
+
+T = TypeVar("T")
+
+
+class RayWorkers:
+    """One worker in this process that holds the policy, and actors with the indices 1..count that sample.
+
+    A local Ray is started, and left to the end of the process, where none runs. Failures of actors are covered as the
+    settings `fault_tolerance` say; a replacement gets the newest weights and filters before it samples.
+    """
+
+    def __init__(self, config: AlgorithmConfig, count: int, *, evaluation: bool = False) -> None:
+        """Raises ResourceError when the cluster is too small, WorkerError when workers cannot be made."""
+        start()
+        check_resources(config)
+        self._config, self._count = config, count
+        self._local = RolloutWorker(config, 0, with_env=config.create_env_on_local_worker)
+        self._published: tuple[Any, int, int] | None = None  # weights in Ray's store, version, timestep
+        self._filters_move = config.synchronize_filters and config.observation_filter != "NoFilter"
+        self._limits = FaultTolerance.of(config)
+        self._placement = Placement(
+            [worker_bundle(config)] * count, config.placement_strategy, config.worker_restore_timeout_s
+        )
+        recipe = Recipe(
+            name="evaluation worker" if evaluation else "rollout worker",
+            target=RolloutWorker,
+            arguments=lambda index, recreated: {"config": config, "worker_index": index, "recreated": recreated},
+            options=self._placement.options,
+            threads=config.torch_threads_per_worker,
+            environment=config.extra_python_environs_for_worker,
+        )
+        try:
+            self._group = ActorGroup(
+                recipe,
+                count,
+                self._limits,
+                on_entered=self._bring_up_to_date,
+                wait=config.validate_workers_after_construction,
+            )
+        except BaseException:
+            self._placement.remove()
+            raise
+
+    def _bring_up_to_date(self, group: ActorGroup, indices: list[int]) -> None:
+        limit = self._limits.worker_health_probe_timeout_s
+        if self._published is not None:
+            group.call_some("set_weights", dict.fromkeys(indices, self._published), timeout_s=limit)
+            group.call_some("apply", dict.fromkeys(indices, (take_filters, self._local.filters)), timeout_s=limit)
+
+    @property
+    def num_healthy(self) -> int:
+        """Actors that can sample now."""
+        return len(self._group.healthy)
+
+    @property
+    def num_restarts(self) -> int:
+        """Replacements started so far."""
+        return self._group.num_restarts
+
+    @property
+    def healthy(self) -> list[int]:
+        """The indices that `request` takes."""
+        return self._group.healthy
+
+    def local_worker(self) -> RolloutWorker:
+        """The worker in this process."""
+        return self._local
+
+    def sample(self, steps: int | None = None) -> list[Sample]:
+        """One fragment from every healthy worker, in the order of their indices."""
+        return list(self._group.call_all("sample", steps, timeout_s=self._limits.sample_timeout_s).values())
+
+    def sample_episodes(self, count: int) -> list[Sample]:
+        """Exactly `count` new episodes; what a failed worker owes, the others run."""
+        samples: dict[int, list[Sample]] = {}
+        while count > 0:
+            healthy = self._group.await_healthy()
+            each, more = divmod(count, len(healthy))
+            shares = {index: (each + (rank < more),) for rank, index in enumerate(healthy) if each + (rank < more)}
+            done = self._group.call_some("sample_episodes", shares, timeout_s=self._limits.sample_timeout_s)
+            for index, sample in done.items():
+                count -= shares[index][0]
+                samples.setdefault(index, []).append(sample)
+        return [sample for index in sorted(samples) for sample in samples[index]]
+
+    def request(self, index: int) -> bool:
+        """Ask a worker for a fragment; False when it has failed or `max_requests_in_flight` are under way."""
+        return self._group.request(index, "sample")
+
+    def ready(self, timeout_s: float | None = None) -> list[Sample]:
+        """Requested fragments that are there: at least one, unless time runs out or none was requested."""
+        return [sample for _, sample in self._group.ready(timeout_s)]
+
+    def set_weights(self, weights: Weights, version: int, timestep: int) -> None:
+        """Publish weights: put into Ray's store once, loaded by each worker before its next fragment."""
+        self._local.set_weights(weights, version, timestep)
+        self._published = (ray.put(weights), version, timestep)
+        self._group.send_all("set_weights", *self._published)
+
+    def foreach_worker(self, fn: Callable[[RolloutWorker], T]) -> list[T]:
+        """Call `fn(worker)` in every worker's process, the local one first."""
+        limit = self._limits.worker_restore_timeout_s
+        return [fn(self._local), *self._group.call_all("apply", fn, timeout_s=limit).values()]
+
+    def foreach_worker_with_index(self, fn: Callable[[RolloutWorker, int], T]) -> list[T]:
+        """Call `fn(worker, index)` in every worker's process, the local one (index 0) first."""
+        return self.foreach_worker(lambda worker: fn(worker, worker.worker_index))
+
+    def synchronize_filters(self) -> None:
+        """Merge what the workers saw into the local worker's filters and give all workers the sum."""
+        if not self._filters_move:
+            return
+        limit = self._limits.sample_timeout_s  # a fragment that was requested comes first
+        if self._config.use_worker_filter_stats:
+            for deltas in self._group.call_all("apply", filter_deltas, timeout_s=limit).values():
+                for policy_id, delta in deltas.items():
+                    self._local.filters[policy_id].merge(delta)
+        if self._config.update_worker_filter_stats:
+            self._group.send_all("apply", take_filters, self._local.filters)
+
+    def state(self) -> State:
+        """The states of all workers; null for one that has failed."""
+        states = self._group.call_all("state", timeout_s=self._limits.worker_restore_timeout_s)
+        return {"local": self._local.state(), "remote": [states.get(index + 1) for index in range(self._count)]}
+
+    def set_state(self, state: State) -> None:
+        """The reverse of `state`; workers that it does not know get the filters and begin new episodes."""
+        self._local.set_state(state["local"])
+        stored = state["remote"] or [state["local"]]
+        known = {index: (one,) for index, one in enumerate(stored, start=1) if one is not None and index <= self._count}
+        self._group.send_all("apply", take_filters, self._local.filters)
+        self._group.call_some("set_state", known, timeout_s=self._limits.worker_restore_timeout_s)
+
+    def stop(self) -> None:
+        """End the actors and give their room back."""
+        self._group.stop()
+        self._placement.remove()
+        self._local.stop()
+
+
+def filter_deltas(worker: RolloutWorker) -> dict[PolicyId, RunningStat]:
+    """What a worker's filters saw since the last call."""
+    return {policy_id: observed.delta() for policy_id, observed in worker.filters.items()}
+
+
+def take_filters(worker: RolloutWorker, central: dict[PolicyId, Filter]) -> None:
+    """Let a worker's filters continue from the central ones."""
+    for policy_id, observed in central.items():
+        worker.filters[policy_id].sync(observed)
