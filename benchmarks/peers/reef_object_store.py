@@ -20,7 +20,7 @@ if __name__ == "__main__":
         WORKER = ALGORITHM.workers.local_worker()
         SAMPLE = WORKER.sample()
         WEIGHTS = WORKER.get_weights()
-    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)
     ARRAYS = sum(array.nbytes for array in (SAMPLE.rollouts[policy].obs for policy in SAMPLE.rollouts))
     RESULT = {
         "steps": SAMPLE.env_steps,

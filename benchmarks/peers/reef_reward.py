@@ -6,16 +6,14 @@ import time
 from typing import Any
 
 from benchmarks.peers.protocol import answer, arguments
-from reef.algorithms.registry import config_class
 from reef.api import load_job
+from reef.cli.experiment import config_of
 
 
 def train(args: dict[str, Any]) -> dict[str, Any]:
     """Train the document's job until the mean reward or the most steps are reached."""
-    spec = load_job(args["document"]).spec
-    config = config_class(spec.algorithm).from_dict(spec.config)
-    config.environment(spec.environment.name, env_config=spec.environment.config).debugging(seed=args["seed"])
-    with config.build() as algorithm:
+    config = config_of(load_job(args["document"]))
+    with config.debugging(seed=args["seed"]).build() as algorithm:
         start, reward, steps = time.perf_counter(), None, 0
         while steps < args["max_steps"] and (reward is None or reward < args["reward"]):
             result = algorithm.train()

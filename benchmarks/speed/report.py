@@ -27,8 +27,8 @@ def _head(numbers: Numbers) -> Iterator[str]:
     yield "# Speed"
     yield ""
     yield "Written by `make bench` from results.json; do not edit. Environment steps per second of whole training"
-    yield "(sampling and SGD), start-up and first iteration excluded: median (lowest - highest) of three runs, each in a"
-    yield "process of its own, that take turns with the peers'. Everyone runs with their own defaults for threads."
+    yield "(sampling and SGD), start-up and first iteration excluded: median (lowest - highest) of three runs, each in"
+    yield "a process of its own, that take turns with the peers'. Everyone runs with their own defaults for threads."
     yield ""
     if "machine" in results:
         yield f"Machine: {', '.join(f'{key} {value}' for key, value in results['machine'].items())}."
@@ -157,8 +157,8 @@ def _store(numbers: Numbers) -> Iterator[str]:
     yield ""
     for run in numbers.runs("store", "reef"):
         each, observation = (run[key] / run["steps"] for key in ("sample_bytes", "observation_bytes"))
-        yield f"A worker's sample takes {each:.1f} bytes per environment step ({observation:.0f} of them the observation);"
-        yield f"the weights, once per version, {run['weights_bytes']:,} bytes."
+        yield f"A worker's sample takes {each:.1f} bytes per environment step ({observation:.0f} of them observations);"
+        yield f"the weights take {run['weights_bytes']:,} bytes, once per version."
     yield ""
 
 
@@ -189,8 +189,8 @@ def _limits(numbers: Numbers) -> Iterator[str]:
             reef = numbers.rate("ppo", f"reef, minibatch {minibatch}")
             if stepping and sgd and reef:
                 limit = 1 / (1 / stepping.median + 1 / sgd.median)
-                yield f"- minibatch {minibatch}: raw stepping and the bare eager SGD of the same batch, and nothing else,"
-                yield f"  would make {limit:,.0f} steps/s; Reef makes {reef.median / limit:.2f} of that."
+                yield f"- minibatch {minibatch}: raw stepping and the bare eager SGD of the same batch, and nothing"
+                yield f"  else, would make {limit:,.0f} steps/s; Reef makes {reef.median / limit:.2f} of that."
         yield ""
 
 

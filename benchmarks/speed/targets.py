@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
 
 from benchmarks.speed.numbers import Numbers, fastest, ratio
 
@@ -49,9 +50,8 @@ def targets(numbers: Numbers) -> Iterator[Target]:
     for peer, wanted in (("rllib", 3.0), ("sb3", 1.5)):
         rates = numbers.rate("dqn", "reef"), numbers.rate("dqn", peer)
         yield Target(f"DQN: Reef / {NAMES[peer]}", wanted, ratio(*rates))
-    seconds = numbers.field("reward", "reef", "seconds"), numbers.field("reward", "sb3", "seconds")
     yield Target(
-        "CartPole-v1 to mean reward 450: Reef's seconds / Stable-Baselines3's", 0.5, ratio(*seconds), at_most=True
+        "CartPole-v1 to mean reward 450: seconds, Reef / Stable-Baselines3", 0.5, _to_reward(numbers), at_most=True
     )
     started = numbers.field("memory", "reef", "first_iteration_s")
     yield Target("process start to end of first iteration", 3.0, started and started.median, at_most=True, unit=" s")
@@ -86,3 +86,9 @@ def _workers(numbers: Numbers) -> Iterator[Target]:
         lunar = numbers.rate("lunar", f"{name}, 2 workers"), numbers.rate("lunar", f"{name}, 0 workers")
         yield Target(f"two Ray workers / none, CartPole-v1, minibatch {minibatch}", 0.95, ratio(*cart))
         yield Target(f"two Ray workers / none, LunarLander-v3, minibatch {minibatch}", 1.6, ratio(*lunar))
+
+
+def _to_reward(numbers: Numbers) -> float | None:
+    seconds = [numbers.field("reward", case, "seconds") for case in ("reef", "sb3")]
+    reached = all(run["reached"] for run in numbers.runs("reward", "reef"))
+    return ratio(*seconds) if reached else inf

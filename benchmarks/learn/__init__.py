@@ -1,0 +1,1 @@
+"""`python -m benchmarks.learn`: train every job document of this folder to its reward, with three seeds."""

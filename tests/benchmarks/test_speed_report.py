@@ -1,0 +1,68 @@
+"""The table of targets says met and not met from medians, and never guesses."""
+
+from __future__ import annotations
+
+from benchmarks.speed.numbers import Numbers
+from benchmarks.speed.report import report
+from benchmarks.speed.targets import targets
+
+
+def rates(**median: float) -> dict[str, object]:
+    return {
+        name.replace("_", " "): {"runs": [{"steps": value * factor, "seconds": 1.0} for factor in (0.5, 1.0, 3.0)]}
+        for name, value in median.items()
+    }
+
+
+def results(cases: dict[str, object], part: str = "sampling") -> dict[str, object]:
+    head = {"date": "2026-01-01", "commit": "abc", "load_before": "0.1", "quick": False}
+    return {"machine": {"cores": "2"}, "parts": {part: {**head, "cases": cases}}}
+
+
+def verdict(found: dict[str, object], what: str) -> bool | None:
+    return next(target.met for target in targets(Numbers(found)) if target.what.startswith(what))
+
+
+def test_a_target_is_met_or_not_by_the_ratio_of_medians():
+    assert verdict(results(rates(reef=61.0, bare_loop=100.0)), "sampling alone") is True
+    assert verdict(results(rates(reef=59.0, bare_loop=100.0)), "sampling alone") is False
+
+
+def test_what_was_not_measured_is_neither():
+    assert verdict(results(rates(reef=61.0)), "sampling alone") is None
+
+
+def test_a_target_of_at_most():
+    def runs(seconds: float) -> dict[str, object]:
+        return {"runs": [{"seconds": seconds, "steps": 1, "reached": True}]}
+
+    faster = results({"reef": runs(4.0), "sb3": runs(10.0)}, "reward")
+    assert verdict(faster, "CartPole-v1 to mean reward 450") is True
+    slower = results({"reef": runs(6.0), "sb3": runs(10.0)}, "reward")
+    assert verdict(slower, "CartPole-v1 to mean reward 450") is False
+
+
+def test_fastest_peer_is_the_yardstick():
+    cases = {
+        "reef, minibatch 128": 30.0,
+        "rllib, minibatch 128": 5.0,
+        "sb3, minibatch 128": 14.0,
+        "cleanrl, minibatch 128": 16.0,
+    }
+    found = results(rates(**cases), "ppo")
+    assert verdict(found, "PPO, minibatch 128: Reef / fastest peer") is False
+    assert verdict(found, "PPO, minibatch 128: Reef / RLlib") is True
+
+
+def test_report_shows_median_and_spread_and_names_what_is_missed():
+    text = report(results(rates(reef=59.0, bare_loop=1000.0)))
+    assert "1,000 (500 - 3,000)" in text
+    assert "Not met: sampling alone" in text
+
+
+def test_a_seed_that_never_reaches_the_reward_is_a_miss():
+    def runs(seconds: float, reached: bool) -> dict[str, object]:
+        return {"runs": [{"seconds": seconds, "steps": 1, "reached": reached}]}
+
+    found = results({"reef": runs(1.0, False), "sb3": runs(10.0, True)}, "reward")
+    assert verdict(found, "CartPole-v1 to mean reward 450") is False
