@@ -78,8 +78,9 @@ class PrioritizedReplay(ReplayBuffer):
         return rows
 
     def sample(self, count: int, rng: np.random.Generator) -> Transitions:
-        """Draw [count] transitions, one from each of `count` equal shares of the priority mass."""
-        mass = (np.arange(count) + rng.random(count)) * (self._tree.total / count)
+        """Draw [count] transitions, one from each of `count` equal shares of the priority mass, in random order."""
+        mass = rng.permutation(count) + rng.random(count)
+        mass *= self._tree.total / count
         rows = np.minimum(self._tree.find(mass), len(self) - 1)
         weights = self._tree[rows] ** -self.beta  # constant factors cancel in the division
         return self.take(rows, {"weights": (weights / weights.max()).astype(np.float32), "indices": rows})

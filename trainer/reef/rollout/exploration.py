@@ -20,6 +20,7 @@ from torch import Tensor
 from reef.config.loading import load
 from reef.errors import ConfigError, nearest
 from reef.nn.distributions import Distribution
+from reef.nn.dueling import NoisyCategorical
 from reef.schedules import Schedule
 from reef.spaces import Layout
 from reef.types import State
@@ -89,7 +90,11 @@ class Exploration:
         generator: torch.Generator,
     ) -> Tensor:  # [B, *action]
         """Return explored actions, or the deterministic ones when `explore` is False."""
-        return self.explore(distribution, timestep, generator) if explore else distribution.deterministic()
+        if not explore:
+            return distribution.deterministic()
+        if isinstance(distribution, NoisyCategorical):  # a network that explores by its own weights
+            distribution = distribution.explored(generator)
+        return self.explore(distribution, timestep, generator)
 
     def explore(self, distribution: Distribution, timestep: int, generator: torch.Generator) -> Tensor:
         """Return explored actions [B, *action]."""

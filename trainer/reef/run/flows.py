@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reef.batch import Rollout, concat_columns
 from reef.learn.learner import Stats
+from reef.replay.memory import Replay
+from reef.replay.settings import OffPolicyConfig
 from reef.types import PolicyId
 
 if TYPE_CHECKING:
@@ -26,5 +28,30 @@ def on_policy(algorithm: Algorithm) -> dict[PolicyId, Stats]:
         batches = {policy_id: concat_columns(parts) for policy_id, parts in rollouts.items()}
         stats = algorithm.learners.update(batches, algorithm.timestep)
         algorithm.count_trained(steps)
+    algorithm.publish_weights()
+    return stats
+
+
+def replay(algorithm: Algorithm, config: OffPolicyConfig, memory: Replay) -> dict[PolicyId, Stats]:
+    """Store one fragment of every worker, then learn from as many replayed batches as those steps call for.
+
+    The batches of a round are drawn and learned from in one call: n times `train_batch_size` transitions, of which the
+    learner makes n gradient steps. The TD errors come back as priorities.
+    """
+    before = algorithm.timestep
+    with algorithm.timer("sample"):
+        for sample in algorithm.sample():
+            memory.add(sample)
+    updates = config.updates_due(before, algorithm.timestep)
+    if updates == 0:
+        return {}
+    with algorithm.timer("learn"):
+        batches = memory.sample(updates * config.total_train_batch_size)
+        stats = algorithm.learners.update(batches, algorithm.timestep)
+        for policy_id, batch in batches.items():
+            if "indices" in batch.extras:
+                td_errors: Any = stats[policy_id].pop("td_errors")  # [N], the one that is no number
+                memory.update_priorities(policy_id, batch.extras["indices"], td_errors)
+            algorithm.count_trained(len(batch))
     algorithm.publish_weights()
     return stats

@@ -1,0 +1,185 @@
+"""Deep Q-learning (Mnih et al. 2015) with the parts of Rainbow (Hessel et al. 2018), each of which can be switched off.
+
+Rollout [T, B] -> n-step transitions -> replay, uniform or prioritized -> TD errors against a target network -> new
+weights. Double Q-learning, dueling heads, distributions over returns (C51) and noisy layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, cast
+
+import torch
+from torch import Tensor
+
+from reef.batch import Rollout, Transitions
+from reef.config import ModelConfig, Scheduled, default, setting
+from reef.learn.learner import Columns, Learner, Stats, mean_stats
+from reef.math.categorical import project
+from reef.math.td import huber, td_targets
+from reef.nn.dueling import QPolicy
+from reef.replay.memory import ReplayMemory
+from reef.replay.settings import OffPolicyConfig
+from reef.run.algorithm import Algorithm
+from reef.run.flows import replay
+from reef.types import PolicyId, State
+
+
+class DQNConfig(OffPolicyConfig):
+    """Settings of DQN."""
+
+    algorithm: ClassVar[str] = "DQN"
+    algorithm_class: ClassVar[str] = "reef.algorithms.dqn:DQN"
+    policy_class: ClassVar[str] = "reef.nn.dueling:QPolicy"
+
+    lr: Scheduled = default(5e-4)
+    grad_clip: float | None = default(40.0)
+    train_batch_size: int = default(32)
+    rollout_fragment_length: int | str = default(4)
+    min_sample_timesteps_per_iteration: int | None = default(1000)
+    exploration_config: dict[str, Any] = default(
+        {"type": "EpsilonGreedy", "initial_epsilon": 1.0, "final_epsilon": 0.02, "epsilon_timesteps": 10_000}
+    )
+    double_q: bool = setting(True, "Choose the next action by the online network, value it by the target network.")
+    dueling: bool = setting(True, "Separate streams for state values and advantages.")
+    hiddens: list[int] = setting([256], "Sizes of the hidden layers of each stream, behind the model's encoder.")
+    num_atoms: int = setting(1, "Atoms of the distribution over returns (C51 uses 51); 1 learns its mean only.", minimum=1)
+    v_min: float = setting(-10.0, "Smallest return that the atoms can hold.")
+    v_max: float = setting(10.0, "Largest return that the atoms can hold.")
+    noisy: bool = setting(False, "Explore by noise on the weights of the streams, on top of exploration_config.")
+    sigma0: float = setting(0.5, "First scale of that noise.", above=0.0)
+    target_network_update_freq: int = setting(
+        500, "Environment steps between updates of the target network.", minimum=1, unit="steps"
+    )
+    tau: float = setting(1.0, "Share of the online weights that each update takes over.", above=0.0, maximum=1.0)
+    adam_epsilon: float = setting(1e-8, "Adam's epsilon; larger values make small gradients count less.", above=0.0)
+
+    def problems(self) -> Iterator[str]:
+        """Contradictions of these settings."""
+        yield from super().problems()
+        if self.num_atoms > 1 and self.v_min >= self.v_max:
+            yield f"v_min={self.v_min}, v_max={self.v_max}: the atoms need v_min below v_max."
+
+
+class DQNLearner(Learner):
+    """TD errors against a target network, by Huber's loss or by cross-entropy between distributions."""
+
+    config: DQNConfig
+    policy: QPolicy
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.target = QPolicy(self.config, self.policy.observation_layout.space, self.policy.action_layout.space)
+        self.target.finish(self.device)
+        self.target.flat.vector.copy_(self.policy.flat.vector)
+        self.target_updated_at = 0  # environment steps
+        self.td_errors: list[Tensor] = []
+
+    def update(self, batch: Rollout | Transitions, timestep: int) -> Stats:
+        """Make one gradient step per `train_batch_size` rows; the stats hold "td_errors" [N] if replay is prioritized."""
+        self.begin(timestep)
+        columns = self.prepare(batch)
+        size = self.config.total_train_batch_size
+        stats, self.td_errors = [], []
+        for start in range(0, len(batch), size):
+            rows = self.my_part(start, size)
+            stats.append(self.step({name: column[rows] for name, column in columns.items()}))
+        self.draw_noise(None)
+        found = mean_stats(stats) | {"cur_lr": self.optimizer.param_groups[0]["lr"]}
+        td_errors = torch.cat(self.td_errors).cpu().numpy()
+        if "weights" in columns:
+            cast(dict[str, Any], found)["td_errors"] = td_errors
+        return found | {"mean_td_error": float(td_errors.mean())}
+
+    def begin(self, timestep: int) -> None:
+        """Update the target network when it is due."""
+        super().begin(timestep)
+        if timestep - self.target_updated_at >= self.config.target_network_update_freq:
+            self.target.flat.vector.lerp_(self.policy.flat.vector, self.config.tau)
+            self.target_updated_at = timestep
+
+    def draw_noise(self, generator: torch.Generator | None) -> None:
+        """Draw new noise for both networks, or put it to zero."""
+        self.policy.draw_noise(generator)
+        self.target.draw_noise(generator)
+
+    def prepare(self, batch: Rollout | Transitions) -> Columns:
+        """The columns that the loss reads; the target network, which stays as it is, sees all rows at once."""
+        assert isinstance(batch, Transitions)
+        columns = {name: getattr(batch, name) for name in ("obs", "actions", "rewards", "terminated")}
+        if self.config.double_q:
+            columns["next_obs"] = batch.next_obs
+        columns |= {name: batch.extras[name] for name in ("discounts", "weights") if name in batch.extras}
+        tensors = {name: torch.from_numpy(column).to(self.device) for name, column in columns.items()}
+        self.draw_noise(self.generator)
+        with torch.no_grad():
+            tensors["next_logits"] = self.target.logits(torch.from_numpy(batch.next_obs).to(self.device))
+        return tensors
+
+    def loss(self, minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
+        """The mean over a minibatch, weighted if replay is prioritized."""
+        self.policy.draw_noise(self.generator)
+        logits = self.policy.logits(minibatch["obs"])  # [N, A, atoms]
+        chosen = take_actions(logits, minibatch["actions"])  # [N, atoms]
+        with torch.no_grad():
+            next_logits = minibatch["next_logits"]
+            chooser = self.policy.q_values(minibatch["next_obs"]) if self.config.double_q else self.policy.expected(next_logits)
+            next_chosen = take_actions(next_logits, chooser.argmax(-1))
+        losses, td_errors = self.distance(chosen, next_chosen, minibatch)
+        self.td_errors.append(td_errors.detach())
+        if "weights" in minibatch:
+            losses = losses * minibatch["weights"]
+        return losses.mean(), {"mean_q": self.policy.expected(chosen.detach()).mean()}
+
+    def distance(self, chosen: Tensor, next_chosen: Tensor, minibatch: Columns) -> tuple[Tensor, Tensor]:
+        """[N] losses and [N] TD errors of the taken actions [N, atoms], given the next ones' under the target network."""
+        rewards, discounts, terminated = (minibatch[name] for name in ("rewards", "discounts", "terminated"))
+        if self.config.num_atoms == 1:
+            errors = chosen.squeeze(-1) - td_targets(rewards, discounts, terminated, next_chosen.squeeze(-1))
+            return huber(errors), errors
+        targets = project(torch.softmax(next_chosen, -1), rewards, discounts * ~terminated, self.policy.atoms)
+        losses = -(targets * torch.log_softmax(chosen, -1)).sum(-1)
+        return losses, losses
+
+    def state(self) -> State:
+        """Adds the target network."""
+        return super().state() | {"target": self.target.flat.numpy(), "target_updated_at": self.target_updated_at}
+
+    def set_state(self, state: State) -> None:
+        """The reverse of `state`."""
+        super().set_state(state)
+        self.target.flat.load(state["target"])
+        self.target_updated_at = state["target_updated_at"]
+
+
+def take_actions(
+    logits: Tensor,  # [N, A, atoms]
+    actions: Tensor,  # [N]
+) -> Tensor:  # [N, atoms]
+    """The rows of the given actions."""
+    return logits.gather(1, actions[:, None, None].expand(-1, 1, logits.shape[-1])).squeeze(1)
+
+
+class DQN(Algorithm):
+    """Sample a fragment, store it, learn from replayed transitions, publish the weights."""
+
+    config_class = DQNConfig
+    learner_class = DQNLearner
+    config: DQNConfig
+
+    def __init__(self, config: DQNConfig) -> None:
+        super().__init__(config)
+        self.memory = ReplayMemory(config)
+
+    def training_step(self) -> dict[PolicyId, Stats]:
+        """One round of the replay flow."""
+        return replay(self, self.config, self.memory)
+
+    def state(self) -> State:
+        """Adds what is remembered."""
+        return super().state() | {"memory": self.memory.state()}
+
+    def set_state(self, state: State) -> None:
+        """The reverse of `state`."""
+        super().set_state(state)
+        self.memory.set_state(state["memory"])

@@ -1,0 +1,167 @@
+"""Q-networks: plain or dueling heads, of values or of value distributions, with fixed or noisy weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from reef.config import AlgorithmConfig
+from reef.config.loading import load
+from reef.errors import ConfigError
+from reef.nn.distributions import Categorical, Distribution
+from reef.nn.encoders import Encoder
+from reef.nn.policies import Policy
+from reef.nn.stacked import ACTIVATIONS
+
+
+class NoisyLinear(nn.Module):
+    """A linear layer whose weights carry learned, factorised Gaussian noise (Fortunato et al. 2018, eq. 9 to 11).
+
+    The noise is zero at first, which leaves the mean weights, and stays as it is from `draw` to `still`.
+    """
+
+    def __init__(self, in_features: int, out_features: int, sigma0: float) -> None:
+        super().__init__()
+        bound = 1.0 / math.sqrt(in_features)
+        self.weight = nn.Parameter(torch.empty(out_features, in_features).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(out_features).uniform_(-bound, bound))
+        self.weight_sigma = nn.Parameter(torch.full((out_features, in_features), sigma0 * bound))
+        self.bias_sigma = nn.Parameter(torch.full((out_features,), sigma0 * bound))
+        self.in_noise: Tensor
+        self.out_noise: Tensor
+        self.register_buffer("in_noise", torch.zeros(in_features), persistent=False)
+        self.register_buffer("out_noise", torch.zeros(out_features), persistent=False)
+
+    def draw(self, generator: torch.Generator) -> None:
+        """Draw new noise for all rows of the next forward passes."""
+        for noise in (self.in_noise, self.out_noise):
+            noise.normal_(generator=generator)
+            noise.copy_(noise.sign() * noise.abs().sqrt())
+
+    def still(self) -> None:
+        """Act on the mean weights alone."""
+        self.in_noise.zero_()
+        self.out_noise.zero_()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, in] -> [N, out]; the noise is applied without making the noisy weight matrix."""
+        noise = F.linear(x * self.in_noise, self.weight_sigma, self.bias_sigma)
+        return F.linear(x, self.weight, self.bias) + noise * self.out_noise
+
+
+class Stream(nn.Module):
+    """Hidden layers and an output layer, all plain or all noisy."""
+
+    def __init__(self, sizes: Sequence[int], activation: str, linear: Callable[[int, int], nn.Module]) -> None:
+        """`sizes`: features in, after each hidden layer, and out."""
+        super().__init__()
+        self.hidden = nn.ModuleList(linear(before, after) for before, after in pairwise(sizes[:-1]))
+        self.output = linear(sizes[-2], sizes[-1])
+        self.activation = ACTIVATIONS[activation]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[N, in] -> [N, out]."""
+        for layer in self.hidden:
+            x = self.activation(layer(x))
+        return self.output(x)  # type: ignore[no-any-return]
+
+
+class QPolicy(Policy):
+    """Action values Q(s, a) from an encoder and, unless dueling is off, separate streams for V(s) and A(s, a).
+
+    The dueling sum is Q = V + A - mean(A) (Wang et al. 2016, eq. 9). With more than one atom every action has a
+    distribution over returns, and Q is its mean.
+    """
+
+    def __init__(
+        self,
+        config: AlgorithmConfig,  # model, dueling, hiddens, num_atoms, v_min, v_max, noisy, sigma0 are read
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+    ) -> None:
+        super().__init__(config, observation_space, action_space)
+        if not isinstance(action_space, spaces.Discrete):
+            raise ConfigError(
+                f"algorithm={config.algorithm!r} needs a Discrete action space, but the environment's is {action_space}. "
+                "Use SAC for Box actions and PPO for others."
+            )
+        settings: Any = config
+        self.actions, self.noisy = int(action_space.n), bool(settings.noisy)
+        self.atoms: Tensor
+        self.register_buffer(
+            "atoms", torch.linspace(settings.v_min, settings.v_max, settings.num_atoms), persistent=False
+        )
+        self.module: nn.Module | None = None
+        self.value: Stream | None = None
+        if config.model.custom_model:
+            make = load(config.model.custom_model, what="model.custom_model")
+            outputs = self.actions * settings.num_atoms
+            self.module = make(observation_space, action_space, outputs, **config.model.custom_model_config)
+            return
+        self.encoder = Encoder(self.observation_layout, config.model)
+        hidden = [self.encoder.out_features, *settings.hiddens]
+        linear = (lambda i, o: NoisyLinear(i, o, settings.sigma0)) if self.noisy else nn.Linear
+        activation = config.model.fcnet_activation
+        self.advantage = Stream([*hidden, self.actions * settings.num_atoms], activation, linear)
+        if settings.dueling:
+            self.value = Stream([*hidden, settings.num_atoms], activation, linear)
+
+    def logits(self, obs: Tensor) -> Tensor:
+        """[N, *obs] -> [N, A, atoms], of the return distributions; with one atom the Q-values themselves."""
+        if self.module is not None:
+            return self.module(obs)[0].reshape(len(obs), self.actions, -1)  # type: ignore[no-any-return]
+        features = self.encoder.single(0, obs)
+        advantages = self.advantage(features).reshape(len(obs), self.actions, -1)
+        if self.value is None:
+            return advantages
+        return advantages + (self.value(features).unsqueeze(1) - advantages.mean(1, keepdim=True))
+
+    def q_values(self, obs: Tensor) -> Tensor:
+        """[N, *obs] -> [N, A]."""
+        return self.expected(self.logits(obs))
+
+    def expected(self, logits: Tensor) -> Tensor:
+        """[N, A, atoms] -> the means of the return distributions [N, A]."""
+        return logits.squeeze(-1) if len(self.atoms) == 1 else torch.softmax(logits, -1) @ self.atoms
+
+    def state_values(self, obs: Tensor) -> Tensor:
+        """[N, *obs] -> [N], of acting greedily."""
+        return self.q_values(obs).amax(-1)
+
+    def dist_inputs(self, obs: Tensor) -> Tensor:
+        """[N, *obs] -> Q-values [N, A], as logits of a Categorical."""
+        return self.q_values(obs)
+
+    def distribution(self, obs: Tensor) -> Distribution:
+        """[N, *obs] -> Q-values as logits, of the mean weights; with noisy layers the noisy ones are an `explored` away."""
+        if self.noisy:
+            return NoisyCategorical(self, obs)
+        return super().distribution(obs)
+
+    def draw_noise(self, generator: torch.Generator | None) -> None:
+        """Draw new noise for all noisy layers, or put it to zero when `generator` is None."""
+        for module in self.modules() if self.noisy else ():
+            if isinstance(module, NoisyLinear):
+                module.draw(generator) if generator else module.still()
+
+
+class NoisyCategorical(Categorical):
+    """Q-values of the mean weights; `explored` gives those of weights with fresh noise."""
+
+    def __init__(self, policy: QPolicy, obs: Tensor) -> None:
+        super().__init__(policy.q_values(obs))
+        self.policy, self.obs = policy, obs
+
+    def explored(self, generator: torch.Generator) -> Categorical:
+        """Return the Q-values under new noise, the same for all rows."""
+        self.policy.draw_noise(generator)
+        noisy = Categorical(self.policy.q_values(self.obs))
+        self.policy.draw_noise(None)
+        return noisy

@@ -1,0 +1,105 @@
+"""What an off-policy algorithm remembers: one buffer per policy, filled from the workers' fragments."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from reef.batch import Sample, Transitions
+from reef.replay.buffer import ReplayBuffer
+from reef.replay.n_step import NStep
+from reef.replay.prioritized import PrioritizedReplay
+from reef.replay.settings import OffPolicyConfig, ReplayBufferConfig
+from reef.types import Array, PolicyId, State
+
+
+class Replay(Protocol):
+    """Replay in this process or as shards of it."""
+
+    def add(self, sample: Sample) -> None:
+        """Take in the fragments of one worker."""
+        ...
+
+    def sample(self, count: int) -> dict[PolicyId, Transitions]:
+        """Draw [count] transitions for every policy that has any."""
+        ...
+
+    def update_priorities(self, policy_id: PolicyId, indices: Array, td_errors: Array) -> None:
+        """Tell how wrong the drawn transitions were; only a prioritized buffer asks."""
+        ...
+
+    def state(self) -> State:
+        """Everything that later draws depend on."""
+        ...
+
+    def set_state(self, state: State) -> None:
+        """The reverse of `state`."""
+        ...
+
+
+class ReplayMemory:
+    """The `Replay` of this process."""
+
+    def __init__(self, config: OffPolicyConfig) -> None:
+        self.config = config
+        self.rng = np.random.default_rng(None if config.seed is None else [config.seed, 0, 2])  # 2: apart from workers
+        self.buffers: dict[PolicyId, ReplayBuffer] = {}
+        self._n_steps: dict[str, NStep] = {}  # by "policy/worker"
+
+    def __len__(self) -> int:
+        return sum(len(buffer) for buffer in self.buffers.values())
+
+    def add(self, sample: Sample) -> None:
+        """Turn the fragments of one worker into n-step transitions and store them."""
+        for policy_id, rollout in sample.rollouts.items():
+            key = f"{policy_id}/{sample.worker_index}"
+            if key not in self._n_steps:
+                self._n_steps[key] = NStep(self.config.n_step, self.config.gamma)
+            transitions = self._n_steps[key].add(rollout)
+            if len(transitions):
+                self._buffer(policy_id).add(transitions)
+
+    def sample(self, count: int) -> dict[PolicyId, Transitions]:
+        """Draw [count] transitions for every policy that has any."""
+        return {policy_id: buffer.sample(count, self.rng) for policy_id, buffer in self.buffers.items()}
+
+    def update_priorities(self, policy_id: PolicyId, indices: Array, td_errors: Array) -> None:
+        """Tell how wrong the drawn transitions were; only a prioritized buffer asks."""
+        buffer = self.buffers[policy_id]
+        assert isinstance(buffer, PrioritizedReplay)
+        buffer.update_priorities(indices, td_errors)
+
+    def state(self) -> State:
+        """Contents, priorities, waiting steps and the random generator."""
+        return {
+            "rng": self.rng.bit_generator.state,
+            "buffers": {policy_id: buffer.state() for policy_id, buffer in self.buffers.items()},
+            "n_steps": {key: n_step.state() for key, n_step in self._n_steps.items()},
+        }
+
+    def set_state(self, state: State) -> None:
+        """The reverse of `state`; the buffers' capacity may have changed."""
+        self.rng.bit_generator.state = state["rng"]
+        for policy_id, stored in state["buffers"].items():
+            self._buffer(policy_id).set_state(stored)
+        for key, stored in state["n_steps"].items():
+            self._n_steps[key] = NStep(self.config.n_step, self.config.gamma)
+            self._n_steps[key].set_state(stored)
+
+    def _buffer(self, policy_id: PolicyId) -> ReplayBuffer:
+        if policy_id not in self.buffers:
+            self.buffers[policy_id] = make_buffer(self.config.replay_buffer_config)
+        return self.buffers[policy_id]
+
+
+def make_buffer(config: ReplayBufferConfig) -> ReplayBuffer:
+    """An empty buffer as the settings ask for."""
+    if not config.prioritized_replay:
+        return ReplayBuffer(config.capacity)
+    return PrioritizedReplay(
+        config.capacity,
+        alpha=config.prioritized_replay_alpha,
+        beta=config.prioritized_replay_beta,
+        eps=config.prioritized_replay_eps,
+    )
