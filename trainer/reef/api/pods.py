@@ -109,7 +109,7 @@ class Head(PodSettings):
     """The head pod: Ray's head, the driver of the training and, without learner workers, the learner."""
 
 
-_REPLICAS_RULE = "!has(self.minReplicas) || self.minReplicas <= self.replicas"
+_REPLICAS_RULE = "!has(self.minReplicas) || self.minReplicas <= (has(self.replicas) ? self.replicas : 1)"
 
 
 class NodePool(PodSettings):
