@@ -99,6 +99,14 @@ class Sample:
     env_steps: int  # environment steps, dead steps not counted
     worker_index: int = 0
     timers: dict[str, float] = field(default_factory=dict)  # seconds spent, by name
+    whole_episodes: bool = False  # sampled in whole episodes, padded with masked steps
+
+    @property
+    def progress(self) -> int:
+        """Steps towards a train batch: dead steps of fixed-length fragments are among them, padding is not."""
+        if self.whole_episodes:
+            return self.env_steps
+        return max(rollout.mask.size for rollout in self.rollouts.values())
 
 
 ROLLOUT_COLUMNS = (*TRANSITION_COLUMNS, "mask")

@@ -116,7 +116,7 @@ def test_the_value_error_is_clipped() -> None:
 
 @pytest.mark.parametrize("what", ["forward_train", "complete_update"])
 def test_a_compiled_learner_learns_the_same(what: str) -> None:
-    """The "aot_eager" backend traces forward and backward as "inductor" does, without the minute in the C++ compiler."""
+    """The "aot_eager" backend traces forward and backward as "inductor" does, without the C++ compiler."""
     compiled = config().framework(
         torch_compile_learner=True,
         torch_compile_learner_what_to_compile=what,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -72,3 +73,17 @@ def test_weights_go_out_and_in_by_name() -> None:
     torch.testing.assert_close(one.dist_inputs(obs), two.dist_inputs(obs))
     with pytest.raises(ConfigError, match=r"pi\.bias"):
         two.set_weights({name: value for name, value in one.get_weights().items() if name != "pi.bias"})
+
+
+def test_a_copy_acts_with_its_own_weights() -> None:
+    """Remembered slices must follow a deep copy, or a target network would act like the network it was copied from."""
+    policy = make_policy(PPOConfig(), OBS, ACTIONS)
+    policy.finish()
+    twin = copy.deepcopy(policy)
+    obs = torch.randn(3, 4)
+    with torch.inference_mode():
+        before = policy.dist_inputs(obs)
+        twin.flat.load(np.zeros_like(twin.flat.numpy()))
+        assert (twin.dist_inputs(obs) == 0).all()
+        assert policy.dist_inputs(obs).equal(before)
+    torch.testing.assert_close(policy.dist_inputs(obs), before)

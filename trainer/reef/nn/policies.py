@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from reef.config import AlgorithmConfig, ModelConfig
@@ -15,6 +16,7 @@ from reef.errors import ConfigError
 from reef.nn.distributions import Distribution, DistributionMaker
 from reef.nn.encoders import Encoder
 from reef.nn.flat import FlatParameters
+from reef.nn.stacked import StackedLinear
 from reef.spaces import Layout, Space
 from reef.types import Array
 
@@ -37,6 +39,9 @@ class Policy(nn.Module):
         self.to(device)
         self.device = torch.device(device)
         self.flat = FlatParameters(self.parameters())
+        for module in self.modules():
+            if isinstance(module, StackedLinear):
+                module.settle()
 
     @abstractmethod
     def dist_inputs(self, obs: Tensor) -> Tensor:
@@ -100,7 +105,8 @@ class ActorCritic(Policy):
 
     def dist_inputs(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N, D], by the actor alone: acting needs no critic."""
-        return self._with_log_std(self.pi(self.encoder.single(0, obs)))
+        features = self.encoder.single(0, obs)
+        return self._with_log_std(F.linear(features, self.pi.weight, self.pi.bias))
 
     def values(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N] state values, by the critic alone."""

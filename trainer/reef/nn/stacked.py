@@ -33,12 +33,21 @@ class StackedLinear(nn.Module):
         self.weight = nn.Parameter(weight)  # [count, in, out]
         self.bias = nn.Parameter(torch.zeros(count, 1, out_features))
 
+        self.slices: list[tuple[Tensor, Tensor]] = []
+
+    def settle(self) -> None:
+        """Remember the slices of single layers; call it when the parameters stay where they are in memory."""
+        self.slices = list(zip(self.bias.detach().unbind(), self.weight.detach().unbind(), strict=True))
+
     def forward(self, x: Tensor) -> Tensor:
         """[count, N, in] -> [count, N, out]."""
         return torch.baddbmm(self.bias, x, self.weight)
 
     def single(self, index: int, x: Tensor) -> Tensor:
         """Only layer `index`: [N, in] -> [N, out]."""
+        if self.slices and not torch.is_grad_enabled():  # acting: slicing would cost as much as the product
+            bias, weight = self.slices[index]
+            return torch.addmm(bias, x, weight)
         return torch.addmm(self.bias[index], x, self.weight[index])
 
 

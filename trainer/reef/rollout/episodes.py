@@ -16,18 +16,17 @@ class EpisodeTracker:
         self.rewards = np.zeros(columns, np.float64)
         self.lengths = np.zeros(columns, np.int64)
 
-    def step(
+    def add(
         self,
         rewards: Array,  # [B] as the environment gave them
         live: Array,  # [B] bool: False where the step counts for nothing
-        done: Array,  # [B] bool
-    ) -> list[Episode]:
-        """Count one step and return the episodes that ended with it."""
+    ) -> None:
+        """Count one step."""
         self.rewards += rewards * live
         self.lengths += live
-        return [self._finish(int(column)) for column in np.flatnonzero(done)] if done.any() else []
 
-    def _finish(self, column: int) -> Episode:
+    def finish(self, column: int) -> Episode:
+        """The episode that just ended in a column."""
         reward = float(self.rewards[column])
         episode = Episode(reward, int(self.lengths[column]), policy_rewards={DEFAULT_POLICY: reward})
         self.forget(column)

@@ -14,7 +14,7 @@ import torch
 from reef.batch import Episode, Sample
 from reef.config import AlgorithmConfig
 from reef.envs import VectorEnv, make_vector_env
-from reef.envs.vector import check_finite
+from reef.envs.vector import StepResult, check_finite
 from reef.nn.policies import make_policy
 from reef.rollout.episodes import EpisodeTracker
 from reef.rollout.exploration import make_exploration
@@ -89,7 +89,8 @@ class RolloutWorker:
         for name, values in (("observations", rollout.next_obs), ("rewards", rollout.rewards)):
             check_finite(name, values, str(self.config.env))
         timers = {"sample": time.perf_counter() - started}
-        return Sample({DEFAULT_POLICY: rollout}, episodes, len(rollout), self.worker_index, timers)
+        whole = self._obs is None
+        return Sample({DEFAULT_POLICY: rollout}, episodes, len(rollout), self.worker_index, timers, whole)
 
     def _fixed_length(self, fragment: Fragment) -> tuple[int, list[Episode]]:
         fragment.obs[0] = self._begin() if self._obs is None else self._obs
@@ -144,15 +145,20 @@ class RolloutWorker:
         result = self.env.step(actions)
         fragment.write(t, result)
         fragment.obs[t + 1] = self.filter(result.obs, update=self.update_filter)
+        self.episodes.add(result.raw_rewards, fragment.mask[t])
+        if not np.count_nonzero(result.terminated | result.truncated):
+            return []
         for column, obs in result.final_obs.items():
             fragment.finals.append((t, column, self.filter(obs[None], update=False)[0]))
+        return self._ended(result, fragment.mask[t])
+
+    def _ended(self, result: StepResult, counted: Array) -> list[Episode]:
+        """The episodes that ended with a step; one whose environment failed is forgotten."""
         done = result.terminated | result.truncated
         if result.live is not None:
-            for failed in np.flatnonzero(~result.live & result.truncated):
-                self.episodes.forget(int(failed))  # its environment failed: this episode is not counted
-            done = done & result.live
-        counted = fragment.mask[t]
-        return self.episodes.step(result.raw_rewards, counted, done & counted)
+            for failed in np.flatnonzero(done & ~result.live):
+                self.episodes.forget(int(failed))
+        return [self.episodes.finish(int(column)) for column in np.flatnonzero(done & counted)]
 
     def _extras(self, fragment: Fragment, steps: int) -> dict[str, Array]:
         """What the policy returned when it acted; log-likelihoods are computed for the whole fragment at once."""

@@ -19,9 +19,11 @@ def on_policy(algorithm: Algorithm) -> dict[PolicyId, Stats]:
     with algorithm.timer("sample"):
         rollouts: dict[PolicyId, list[Rollout]] = {}
         steps = 0
-        while steps < algorithm.config.total_train_batch_size:
+        progress = 0  # towards the batch; dead steps count here, or a few of them would cost one more round
+        while progress < algorithm.config.total_train_batch_size:
             for sample in algorithm.sample():
                 steps += sample.env_steps
+                progress += sample.progress
                 for policy_id, rollout in sample.rollouts.items():
                     rollouts.setdefault(policy_id, []).append(rollout)
     with algorithm.timer("learn"):
