@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -183,15 +184,13 @@ def test_the_restart_budget_of_an_actor_is_kept(make):
 
 
 def test_failures_in_a_row_are_tolerated_only_so_often(make):
-    group = make(recreate_failed_workers=True, num_consecutive_worker_failures_tolerance=2)
-    for _ in range(2):
-        group.call_all("sample", (), (), (2,), timeout_s=30.0)
-        until_healthy(group, 2)
+    group = make(recreate_failed_workers=True, num_consecutive_worker_failures_tolerance=1)
+    group.call_all("sample", (), (), (2,), timeout_s=30.0)
+    until_healthy(group, 2)
     group.call_all("sample", timeout_s=30.0)  # the worker succeeds: the row is over
-    for _ in range(2):
-        group.call_all("sample", (), (), (2,), timeout_s=30.0)
-        until_healthy(group, 2)
-    with pytest.raises(WorkerError, match="3 failures in a row exceed num_consecutive_worker_failures_tolerance=2"):
+    group.call_all("sample", (), (), (2,), timeout_s=30.0)
+    until_healthy(group, 2)
+    with pytest.raises(WorkerError, match="2 failures in a row exceed num_consecutive_worker_failures_tolerance=1"):
         group.call_all("sample", (), (), (2,), timeout_s=30.0)
 
 
@@ -208,23 +207,11 @@ def test_restarts_of_one_actor_keep_their_distance(make):
     assert 2.8 < time.monotonic() - restarted < 5.0
 
 
-def test_a_replacement_that_cannot_come_up_counts_as_a_failure(make):
-    group = make(
-        recreate_failed_workers=True,
-        worker_restore_timeout_s=15.0,
-        max_num_worker_restarts=1,
-    )
-    group._settings = FaultTolerance(
-        recreate_failed_workers=True, worker_restore_timeout_s=0.3, max_num_worker_restarts=1
-    )
-    group._recipe = Recipe(
-        name="fake worker",
-        target="ray_fakes:Fake",
-        arguments=group._recipe.arguments,
-        options=lambda _: {"num_cpus": 0, "resources": {"there is none": 1}},
-    )
+def test_a_replacement_that_cannot_come_up_in_time_counts_as_a_failure(make):
+    group = make(recreate_failed_workers=True, worker_restore_timeout_s=8.0, max_num_worker_restarts=1)
+    group._recipe = replace(group._recipe, options=lambda _: {"resources": {"there is none": 1}})
     group.call_all("sample", (2,), timeout_s=30.0)
-    with pytest.raises(WorkerError, match=r"no answer within 0.3 s \(worker_restore_timeout_s\)"):
+    with pytest.raises(WorkerError, match=r"no answer within 8 s \(worker_restore_timeout_s\)"):
         until_healthy(group, 2)
 
 
@@ -248,14 +235,14 @@ def test_a_group_that_works_together_falls_and_rises_together(make, caplog):
 
 
 def test_a_lost_node_is_noticed_and_its_worker_moves(make, ray_cluster):
-    nodes = [ray_cluster.add_node(num_cpus=1, resources={"pool": 1}) for _ in range(1)]
+    node = ray_cluster.add_node(num_cpus=1, resources={"pool": 1})
     group = make(1, recreate_failed_workers=True, options={"resources": {"pool": 1}})
     assert group.call_all("sample", timeout_s=30.0) == {1: 1}
-    ray_cluster.remove_node(nodes[0], allow_graceful=False)
-    nodes = [ray_cluster.add_node(num_cpus=1, resources={"pool": 1})]
+    ray_cluster.remove_node(node, allow_graceful=False)
+    node = ray_cluster.add_node(num_cpus=1, resources={"pool": 1})
     started = time.monotonic()
     assert group.call_all("sample", timeout_s=60.0) == {1: 1}
     assert time.monotonic() - started < 25.0
     assert group.num_restarts == 1
     group.stop()
-    ray_cluster.remove_node(nodes[0])
+    ray_cluster.remove_node(node)

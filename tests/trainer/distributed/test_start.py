@@ -9,7 +9,7 @@ from reef.distributed.start import start
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(120)]
 PROGRAM = """
-import os, ray
+import os, ray, time
 from reef.distributed.start import start
 
 with start(num_cpus=3, num_gpus=0, resources={"pool": 2}, object_store_memory=100 * 1024 * 1024) as session:
@@ -21,6 +21,11 @@ with start(num_cpus=3, num_gpus=0, resources={"pool": 2}, object_store_memory=10
     assert ray.is_initialized(), "the inner session has stopped what it did not start"
     devices = ray.remote(num_cpus=0)(lambda: os.environ["CUDA_VISIBLE_DEVICES"])
     assert ray.get(devices.remote(), timeout=60) == ""
+    dies = ray.remote(num_cpus=0, max_retries=0)(lambda: os.kill(os.getpid(), 9))
+    try:
+        ray.get(dies.remote(), timeout=60)
+    except ray.exceptions.WorkerCrashedError:
+        time.sleep(1.5)  # Ray's own words about it come late
 assert not ray.is_initialized()
 try:
     start("127.0.0.1:1")
@@ -33,7 +38,8 @@ def test_a_local_ray_has_the_size_asked_for_is_quiet_and_ends_with_its_session()
     """In a process of its own: Ray can run only once in one."""
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("ResourceError no Ray cluster answers at '127.0.0.1:1'")
+    assert done.stdout.startswith("ResourceError no Ray cluster answers at '127.0.0.1:1'"), done.stdout
+    assert done.stdout.count("\n") == 1, done.stdout
     assert done.stderr == ""
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import logging
 import math
 import os
+import socket
 from typing import Self
 
 import ray
 from ray._private import ray_constants
+from ray._private import worker as ray_worker
 
 from reef.errors import ConfigError, ResourceError
 
+log = logging.getLogger(__name__)
+CONNECT_S = 5.0
 QUIET = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # an actor without GPUs sees none, as its settings say
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -64,16 +68,16 @@ def start(
         ConfigError: both an address and a size were given.
     """
     os.environ.update({key: os.environ.get(key, value) for key, value in QUIET.items()})
+    if not show_output:
+        # Ray prints what killed an actor's process to stdout, among results; the actor's group says it already
+        ray_worker.print_to_stdstream = lambda data, **_: log.debug("\n".join(data["lines"]))
     if ray.is_initialized():
         return RaySession(owned=False, embedded=False)
     if address is not None:
         sizes = {"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": resources}
         if given := [key for key, value in sizes.items() if value is not None]:
             raise ConfigError(f"address={address!r} names a running cluster, whose size {given} cannot set. Drop one.")
-        try:
-            ray.init(address=address, log_to_driver=show_output, logging_level=logging.ERROR)
-        except (ConnectionError, RuntimeError) as error:
-            raise ResourceError(f"no Ray cluster answers at {address!r}: {error}") from error
+        _join(address, show_output)
         return RaySession(owned=True, embedded=False)
     # Ray binds its services to 127.0.0.1 where this is False, but reads the variable behind it only when imported
     ray_constants.ENABLE_RAY_CLUSTER = False
@@ -88,3 +92,15 @@ def start(
         logging_level=logging.ERROR,
     )
     return RaySession(owned=True, embedded=True)
+
+
+def _join(address: str, show_output: bool) -> None:
+    host, _, port = address.rpartition(":")
+    try:
+        if host and port.isdecimal():
+            socket.create_connection((host, int(port)), CONNECT_S).close()  # Ray itself would try for minutes
+        ray.init(address=address, log_to_driver=show_output, logging_level=logging.ERROR)
+    except (OSError, RuntimeError) as error:
+        raise ResourceError(
+            f"no Ray cluster answers at {address!r}: {error}. Is its head up, and the port 6379?"
+        ) from error
