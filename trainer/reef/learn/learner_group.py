@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import torch
 from gymnasium import spaces
 
 from reef.batch import Rollout, Transitions
 from reef.config import AlgorithmConfig
+from reef.learn.device import learner_threads
 from reef.learn.learner import Learner, Stats
 from reef.types import DEFAULT_POLICY, PolicyId, State, Weights
 
@@ -53,7 +55,10 @@ class LocalLearners:
         action_space: spaces.Space[Any],
     ) -> None:
         """Make the learner in this process."""
-        self.learners = {DEFAULT_POLICY: learner_class(config, observation_space, action_space)}
+        learner = learner_class(config, observation_space, action_space)
+        rows = learner.minibatch_size or config.total_train_batch_size
+        torch.set_num_threads(learner_threads(config, learner.policy.flat.vector.numel(), rows))
+        self.learners = {DEFAULT_POLICY: learner}
 
     def update(self, batches: Batches, timestep: int) -> dict[PolicyId, Stats]:
         """Improve each policy on its batch."""

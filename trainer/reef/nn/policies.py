@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -42,6 +42,10 @@ class Policy(nn.Module):
         for module in self.modules():
             if isinstance(module, StackedLinear):
                 module.settle()
+
+    def compile_acting(self, **options: Any) -> None:
+        """Compile `dist_inputs`; `options` go to `torch.compile`."""
+        self.dist_inputs = torch.compile(self.dist_inputs, **options)  # type: ignore[method-assign]
 
     @abstractmethod
     def dist_inputs(self, obs: Tensor) -> Tensor:

@@ -43,6 +43,10 @@ class RolloutWorker:
         self.observation_space, self.action_space = env.observation_space, env.action_space
         self.policy = make_policy(config, self.observation_space, self.action_space)
         self.policy.finish()
+        if config.torch_compile_worker:
+            self.policy.compile_acting(
+                backend=config.torch_compile_worker_dynamo_backend, mode=config.torch_compile_worker_dynamo_mode
+            )
         self.policy_map = {DEFAULT_POLICY: self.policy}
         self.action_transform = env.action_transform
         self.filter = make_filter(config.observation_filter, self.policy.observation_layout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -40,17 +41,22 @@ class Algorithm(ABC):
     def __init__(self, config: AlgorithmConfig) -> None:
         """Start workers and learners for a frozen configuration; use `config.build()`."""
         self.config = config
-        set_threads(config)
+        os.environ.update(config.extra_python_environs_for_driver)
         self.iteration = 0
         self.counters = dict.fromkeys(
             ("num_env_steps_sampled", "num_env_steps_trained", "num_agent_steps_sampled", "num_agent_steps_trained"), 0
         )
         self.timers: dict[str, float] = {}
         self.metrics = IterationMetrics(config)
+        self.evaluation = Evaluation(config)
         self.workers: Workers = make_workers(config)
         local = self.workers.local_worker()
-        self.learners: Learners = make_learners(self.learner_class, config, local.observation_space, local.action_space)
-        self.evaluation = Evaluation(config)
+        try:
+            spaces = local.observation_space, local.action_space
+            self.learners: Learners = make_learners(self.learner_class, config, *spaces)
+        except BaseException:
+            self.workers.stop()  # or their processes would stay behind
+            raise
         self.policy_version = 0
         self.publish_weights()
 
@@ -237,12 +243,6 @@ class Algorithm(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def set_threads(config: AlgorithmConfig) -> None:
-    """Set torch's thread counts on purpose: small networks lose more to synchronisation than they gain."""
-    if config.torch_threads_per_learner is not None:
-        torch.set_num_threads(config.torch_threads_per_learner)
 
 
 def make_workers(config: AlgorithmConfig) -> Workers:

@@ -30,7 +30,9 @@ class FrameworkSettings(Group):
     )
     torch_threads_per_worker: int = setting(1, "CPU threads of torch in each rollout worker process.", minimum=1)
     torch_threads_per_learner: int | None = setting(
-        None, "CPU threads of torch in each learner process; null leaves the choice to torch.", minimum=1
+        None,
+        "CPU threads of torch in each learner process; null: 1 for small networks, else torch's choice.",
+        minimum=1,
     )
     torch_compile_learner: bool = setting(
         False, "Compile the learner with torch.compile: slower start, faster updates."
