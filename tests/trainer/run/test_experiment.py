@@ -268,3 +268,30 @@ def test_metrics_are_served_while_it_runs(tmp_path: Path, hook: Callable[..., No
     assert seen[0]["checkpoint"]["iteration"] == 2
     with pytest.raises(OSError, match="refused"):
         scrape()
+
+
+def test_ppo_ended_by_a_signal_and_resumed_equals_ppo_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ppo = pytest.importorskip("reef.algorithms.ppo")
+    config = ppo.PPOConfig().environment("CartPole-v1").debugging(seed=1)
+    config.training(train_batch_size=128, num_sgd_iter=2)
+    alone = run(tmp_path / "alone", config)
+
+    train = ppo.PPO.train
+
+    def interrupted(self: Any) -> Any:
+        result = train(self)
+        signal.raise_signal(signal.SIGTERM)
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ppo.PPO, "train", interrupted)
+        assert run(tmp_path / "twice", config).exit_code == 143
+    resumed = run(tmp_path / "twice", config, resume=True)
+    assert (resumed.exit_code, resumed.result["training_iteration"]) == (0, 3)
+    for one, other in zip(read_results(alone.folder), read_results(resumed.folder), strict=True):
+        for key in ("info", "hist_stats", "episodes_total", "counters", "episode_reward_mean"):
+            assert one[key] == other[key], key
+    left, right = ((result.checkpoint / "arrays.safetensors").read_bytes() for result in (alone, resumed))
+    assert left == right

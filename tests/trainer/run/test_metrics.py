@@ -26,6 +26,7 @@ def make(window: int = 100, **settings: Any) -> IterationMetrics:
         metrics_num_episodes_for_smoothing=window,
         keep_per_episode_custom_metrics=settings.get("keep", False),
         sampler_perf_stats_ema_coef=settings.get("ema"),
+        log_sys_usage=settings.get("log_sys_usage", True),
         to_dict=lambda: {"lr": 1e-3, "clip": math.inf},
     )
     return IterationMetrics(config)
@@ -102,6 +103,11 @@ def test_custom_metrics_and_histograms() -> None:
     assert summary["hist_stats"]["angle"] == [1.0, 2.0, 3.0]
     assert summary["policy_reward_mean"] == {"a": 1.0, "b": 2.0}
     assert summarize_episodes(episodes, keep_per_episode=True)["custom_metrics"]["height"] == [2.0, 4.0]
+
+
+def test_machine_load_can_be_left_out() -> None:
+    assert "ram_util_percent" in finish(make())["perf"]
+    assert finish(make(log_sys_usage=False))["perf"] == {}
 
 
 def test_learner_stats_timers_and_evaluation() -> None:

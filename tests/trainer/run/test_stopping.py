@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from reef.api import stop
+from reef.api.stop import STOP_FIELDS
 from reef.errors import ConfigError
-from reef.run.metrics import NUMBER_FIELDS, OPEN_GROUPS
 from reef.run.stopping import GROWING_FIELDS, StopConditions, lookup
 
 RESULT: dict[str, Any] = {
@@ -43,10 +42,10 @@ def test_the_first_condition_reached_stops(conditions: dict[str, float], reason:
     ("conditions", "text"),
     [
         ({"episode_reward_meen": 1}, "Did you mean 'episode_reward_mean'?"),
-        ({"evaluation/episode_reward_meen": 1}, "Did you mean 'evaluation/episode_reward_mean'?"),
+        ({"evaluation/episode_reward_meen": 1}, "Did you mean 'episode_reward_mean'?"),
         ({"hostname": 1}, "'hostname' is no result field"),
         ({"hist_stats/episode_reward": 1}, "is no result field"),
-        ({"evaluation": 1}, "is no result field"),
+        ({"evaluation": 1}, "'evaluation/<name>'"),
         ({"training_iteration": "5"}, "'5', which is no number"),
         ({"training_iteration": True}, "True, which is no number"),
         ({"training_iteration": math.nan}, "nan, which is no number"),
@@ -64,10 +63,8 @@ def test_all_problems_come_together() -> None:
     assert len(str(error.value).splitlines()) == 2
 
 
-def test_every_stop_field_of_the_job_document_is_a_field_of_a_result() -> None:
-    assert set(stop.STOP_FIELDS) <= NUMBER_FIELDS
-    assert set(stop.OPEN_GROUPS) <= OPEN_GROUPS
-    assert set(stop.STOP_FIELDS) >= GROWING_FIELDS
+def test_growing_fields_are_stop_fields() -> None:
+    assert STOP_FIELDS >= GROWING_FIELDS
 
 
 def test_progress_is_the_share_of_the_nearest_limit() -> None:

@@ -108,6 +108,7 @@ class MetricsConfig(Protocol):
     metrics_num_episodes_for_smoothing: int
     keep_per_episode_custom_metrics: bool
     sampler_perf_stats_ema_coef: float | None
+    log_sys_usage: bool
 
     def to_dict(self) -> dict[str, Any]:
         """The whole configuration as JSON values."""
@@ -122,7 +123,7 @@ class IterationMetrics:
         self._keep_per_episode = config.keep_per_episode_custom_metrics
         self._sampler_perf = SamplerPerf(config.sampler_perf_stats_ema_coef)
         self._config = json_safe(config.to_dict())
-        self._load = SystemLoad()
+        self._load = SystemLoad() if config.log_sys_usage else None
         self._experiment_id = uuid.uuid4().hex
         self._host = {"pid": os.getpid(), "hostname": socket.gethostname(), "node_ip": node_ip()}
         self._previous: dict[str, int] = {}  # counters of the last result
@@ -175,7 +176,7 @@ class IterationMetrics:
             "sampler_perf": self._sampler_perf.means_ms(),
             "info": {"learner": {policy: {"learner_stats": dict(stats)} for policy, stats in learner_stats.items()}},
             "off_policy_estimator": dict(off_policy_estimator or {}),
-            "perf": self._load.percent(),
+            "perf": self._load.percent() if self._load else {},
             **self._identity(),
             "config": self._config,
         }
