@@ -9,7 +9,9 @@ ATOMS = tensor([-1.0, 0.0, 1.0, 2.0])
 
 
 def row(probabilities: list[float], reward: float, discount: float) -> list[float]:
-    return project(tensor([probabilities], dtype=torch.float32), tensor([reward]), tensor([discount]), ATOMS)[0].tolist()
+    return project(tensor([probabilities], dtype=torch.float32), tensor([reward]), tensor([discount]), ATOMS)[
+        0
+    ].tolist()
 
 
 def test_between_two_atoms_the_nearer_one_gets_more() -> None:

@@ -10,7 +10,10 @@ from reef.replay.n_step import NStep, n_step
 
 
 def rollout(
-    rewards: list[list[float]], terminated: list[list[int]], truncated: list[list[int]], mask: list[list[int]] | None = None
+    rewards: list[list[float]],
+    terminated: list[list[int]],
+    truncated: list[list[int]],
+    mask: list[list[int]] | None = None,
 ) -> Rollout:
     """Step t of column b has observation [10 b + t, ...] and successor 0.5 later; times run on over episodes."""
     shape = np.shape(rewards)

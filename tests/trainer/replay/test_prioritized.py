@@ -65,9 +65,7 @@ def test_restored_priorities_belong_to_the_same_transitions(capacity: int) -> No
     restored.set_state(replay.state())
     batch = restored.sample(3000, np.random.default_rng(0))
     kept = np.arange(9 - min(capacity, 6), 9)
-    np.testing.assert_allclose(
-        np.bincount(batch.actions, minlength=9)[kept], 3000 * kept / kept.sum(), atol=3
-    )
+    np.testing.assert_allclose(np.bincount(batch.actions, minlength=9)[kept], 3000 * kept / kept.sum(), atol=3)
     if capacity == 6:
         again = replay.sample(3000, np.random.default_rng(0))
         np.testing.assert_array_equal(batch.actions, again.actions)

@@ -18,7 +18,9 @@ BOX = spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 10.0], np.flo
 Q = torch.tensor([[0.0, 2.0, 1.0]])
 
 
-def make(space: spaces.Space[Any], worker_index: int = 0, workers: int = 0, normalize: bool = True, **options: Any) -> Exploration:
+def make(
+    space: spaces.Space[Any], worker_index: int = 0, workers: int = 0, normalize: bool = True, **options: Any
+) -> Exploration:
     config = SimpleNamespace(exploration_config=options, normalize_actions=normalize, num_rollout_workers=workers)
     return make_exploration(config, Layout.of(space), worker_index)
 
@@ -38,13 +40,17 @@ def shares(actions: np.ndarray) -> list[float]:
 @pytest.mark.parametrize("kind", EXPLORATIONS)
 def test_without_exploring_every_kind_takes_the_best_action(kind: str) -> None:
     noisy = "Noise" in kind
-    actions = act(make(BOX if noisy else THREE, type=kind), torch.tensor([[0.1, 0.2, 0.0, 0.0]]) if noisy else Q, explore=False)
+    actions = act(
+        make(BOX if noisy else THREE, type=kind), torch.tensor([[0.1, 0.2, 0.0, 0.0]]) if noisy else Q, explore=False
+    )
     expected = [0.1, 0.2] if noisy else 1
     np.testing.assert_allclose(actions, np.broadcast_to(expected, actions.shape))
 
 
 def test_epsilon_falls_after_the_warmup() -> None:
-    greedy = make(THREE, type="EpsilonGreedy", initial_epsilon=0.8, final_epsilon=0.2, warmup_timesteps=10, epsilon_timesteps=100)
+    greedy = make(
+        THREE, type="EpsilonGreedy", initial_epsilon=0.8, final_epsilon=0.2, warmup_timesteps=10, epsilon_timesteps=100
+    )
     epsilons = [greedy.info(t)["cur_epsilon"] for t in (0, 10, 60, 110, 1000)]
     assert epsilons == pytest.approx([0.8, 0.8, 0.5, 0.2, 0.2])
     assert shares(act(greedy, Q, timestep=60)) == pytest.approx([0.5 / 3, 0.5 + 0.5 / 3, 0.5 / 3], abs=0.03)
@@ -117,7 +123,9 @@ def test_ornstein_uhlenbeck_noise_remembers_and_is_restored() -> None:
     np.testing.assert_allclose(act(restored, zero, rows=1), [[0.4 * 0.85**2, -0.4 * 0.85**2]], rtol=1e-5)
 
 
-@pytest.mark.parametrize(("worker", "workers", "epsilon"), [(0, 8, 0.0), (1, 8, 0.4), (8, 8, 0.4**8), (1, 1, 0.4), (0, 0, 1.0)])
+@pytest.mark.parametrize(
+    ("worker", "workers", "epsilon"), [(0, 8, 0.0), (1, 8, 0.4), (8, 8, 0.4**8), (1, 1, 0.4), (0, 0, 1.0)]
+)
 def test_every_worker_has_its_own_epsilon(worker: int, workers: int, epsilon: float) -> None:
     greedy = make(THREE, worker, workers, type="PerWorkerEpsilonGreedy")
     assert greedy.info(0)["cur_epsilon"] == pytest.approx(epsilon)
@@ -129,7 +137,13 @@ def test_every_worker_has_its_own_noise() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["EpsilonGreedy", "reef.rollout.exploration:EpsilonGreedy", "reef.rollout.exploration.EpsilonGreedy", EpsilonGreedy]
+    "kind",
+    [
+        "EpsilonGreedy",
+        "reef.rollout.exploration:EpsilonGreedy",
+        "reef.rollout.exploration.EpsilonGreedy",
+        EpsilonGreedy,
+    ],
 )
 def test_the_type_is_a_name_a_path_or_a_class(kind: Any) -> None:
     assert make(THREE, type=kind, final_epsilon=0.5).info(10**6) == {"cur_epsilon": 0.5}
@@ -139,7 +153,11 @@ def test_the_type_is_a_name_a_path_or_a_class(kind: Any) -> None:
     ("space", "options", "words"),
     [
         (THREE, {"type": "EpsilonGredy"}, ["EpsilonGredy", "Did you mean 'EpsilonGreedy'?"]),
-        (THREE, {"type": "EpsilonGreedy", "final_epsilom": 0.1}, ["final_epsilom=0.1", "Did you mean 'final_epsilon'?"]),
+        (
+            THREE,
+            {"type": "EpsilonGreedy", "final_epsilom": 0.1},
+            ["final_epsilom=0.1", "Did you mean 'final_epsilon'?"],
+        ),
         (THREE, {"type": "EpsilonGreedy", "initial_epsilon": 2}, ["initial_epsilon=2", "from 0.0 to 1.0"]),
         (THREE, {"type": "EpsilonGreedy", "epsilon_timesteps": "many"}, ["epsilon_timesteps='many'"]),
         (THREE, {"type": "SoftQ", "temperature": 0.0}, ["temperature", "above 0"]),

@@ -7,13 +7,14 @@ weights. Double Q-learning, dueling heads, distributions over returns (C51) and 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from reef.batch import Rollout, Transitions
-from reef.config import ModelConfig, Scheduled, default, setting
+from reef.config import Scheduled, default, setting
 from reef.learn.learner import Columns, Learner, Stats, mean_stats
 from reef.math.categorical import project
 from reef.math.td import huber, td_targets
@@ -35,7 +36,7 @@ class DQNConfig(OffPolicyConfig):
     lr: Scheduled = default(5e-4)
     grad_clip: float | None = default(40.0)
     train_batch_size: int = default(32)
-    rollout_fragment_length: int | str = default(4)
+    rollout_fragment_length: int | Literal["auto"] = default(4)
     min_sample_timesteps_per_iteration: int | None = default(1000)
     exploration_config: dict[str, Any] = default(
         {"type": "EpsilonGreedy", "initial_epsilon": 1.0, "final_epsilon": 0.02, "epsilon_timesteps": 10_000}
@@ -43,7 +44,9 @@ class DQNConfig(OffPolicyConfig):
     double_q: bool = setting(True, "Choose the next action by the online network, value it by the target network.")
     dueling: bool = setting(True, "Separate streams for state values and advantages.")
     hiddens: list[int] = setting([256], "Sizes of the hidden layers of each stream, behind the model's encoder.")
-    num_atoms: int = setting(1, "Atoms of the distribution over returns (C51 uses 51); 1 learns its mean only.", minimum=1)
+    num_atoms: int = setting(
+        1, "Atoms of the distributions over returns (C51 uses 51); 1 learns means only.", minimum=1
+    )
     v_min: float = setting(-10.0, "Smallest return that the atoms can hold.")
     v_max: float = setting(10.0, "Largest return that the atoms can hold.")
     noisy: bool = setting(False, "Explore by noise on the weights of the streams, on top of exploration_config.")
@@ -73,23 +76,24 @@ class DQNLearner(Learner):
         self.target.finish(self.device)
         self.target.flat.vector.copy_(self.policy.flat.vector)
         self.target_updated_at = 0  # environment steps
-        self.td_errors: list[Tensor] = []
+        if "eps" not in self.config.optimizer:
+            self.optimizer.param_groups[0]["eps"] = self.config.adam_epsilon
 
     def update(self, batch: Rollout | Transitions, timestep: int) -> Stats:
-        """Make one gradient step per `train_batch_size` rows; the stats hold "td_errors" [N] if replay is prioritized."""
+        """Make one gradient step per `train_batch_size` rows. The stats include "td_errors", an array [N]."""
         self.begin(timestep)
         columns = self.prepare(batch)
         size = self.config.total_train_batch_size
-        stats, self.td_errors = [], []
+        td_errors = np.zeros(len(batch), np.float32)  # of all learners together: the mean over them is what is reported
+        stats = []
         for start in range(0, len(batch), size):
             rows = self.my_part(start, size)
+            self.policy.draw_noise(self.generator)
             stats.append(self.step({name: column[rows] for name, column in columns.items()}))
-        self.draw_noise(None)
-        found = mean_stats(stats) | {"cur_lr": self.optimizer.param_groups[0]["lr"]}
-        td_errors = torch.cat(self.td_errors).cpu().numpy()
-        if "weights" in columns:
-            cast(dict[str, Any], found)["td_errors"] = td_errors
-        return found | {"mean_td_error": float(td_errors.mean())}
+            td_errors[rows] = stats[-1].pop("td_errors").cpu().numpy() * self.world_size
+        self.policy.draw_noise(None)
+        found: dict[str, Any] = mean_stats(stats) | {"cur_lr": self.optimizer.param_groups[0]["lr"]}
+        return found | {"mean_td_error": float(td_errors.mean()), "td_errors": td_errors}
 
     def begin(self, timestep: int) -> None:
         """Update the target network when it is due."""
@@ -98,41 +102,37 @@ class DQNLearner(Learner):
             self.target.flat.vector.lerp_(self.policy.flat.vector, self.config.tau)
             self.target_updated_at = timestep
 
-    def draw_noise(self, generator: torch.Generator | None) -> None:
-        """Draw new noise for both networks, or put it to zero."""
-        self.policy.draw_noise(generator)
-        self.target.draw_noise(generator)
-
     def prepare(self, batch: Rollout | Transitions) -> Columns:
         """The columns that the loss reads; the target network, which stays as it is, sees all rows at once."""
         assert isinstance(batch, Transitions)
-        columns = {name: getattr(batch, name) for name in ("obs", "actions", "rewards", "terminated")}
-        if self.config.double_q:
-            columns["next_obs"] = batch.next_obs
+        columns = {name: getattr(batch, name) for name in ("obs", "actions", "rewards", "next_obs", "terminated")}
         columns |= {name: batch.extras[name] for name in ("discounts", "weights") if name in batch.extras}
         tensors = {name: torch.from_numpy(column).to(self.device) for name, column in columns.items()}
-        self.draw_noise(self.generator)
+        self.target.draw_noise(self.generator)
         with torch.no_grad():
-            tensors["next_logits"] = self.target.logits(torch.from_numpy(batch.next_obs).to(self.device))
+            tensors["next_logits"] = self.target.logits(tensors["next_obs"])
         return tensors
 
     def loss(self, minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
         """The mean over a minibatch, weighted if replay is prioritized."""
-        self.policy.draw_noise(self.generator)
-        logits = self.policy.logits(minibatch["obs"])  # [N, A, atoms]
-        chosen = take_actions(logits, minibatch["actions"])  # [N, atoms]
+        policy, next_logits = self.policy, minibatch["next_logits"]  # [N, A, atoms]
         with torch.no_grad():
-            next_logits = minibatch["next_logits"]
-            chooser = self.policy.q_values(minibatch["next_obs"]) if self.config.double_q else self.policy.expected(next_logits)
+            chooser = policy.q_values(minibatch["next_obs"]) if self.config.double_q else policy.expected(next_logits)
             next_chosen = take_actions(next_logits, chooser.argmax(-1))
+        chosen = take_actions(policy.logits(minibatch["obs"]), minibatch["actions"])
         losses, td_errors = self.distance(chosen, next_chosen, minibatch)
-        self.td_errors.append(td_errors.detach())
         if "weights" in minibatch:
             losses = losses * minibatch["weights"]
-        return losses.mean(), {"mean_q": self.policy.expected(chosen.detach()).mean()}
+        mean_q = policy.expected(chosen.detach()).mean()
+        return losses.mean(), {"mean_q": mean_q, "td_errors": td_errors.detach()}
 
-    def distance(self, chosen: Tensor, next_chosen: Tensor, minibatch: Columns) -> tuple[Tensor, Tensor]:
-        """[N] losses and [N] TD errors of the taken actions [N, atoms], given the next ones' under the target network."""
+    def distance(
+        self,
+        chosen: Tensor,  # [N, atoms] of the actions that were taken
+        next_chosen: Tensor,  # [N, atoms] of the next actions, by the target network
+        minibatch: Columns,
+    ) -> tuple[Tensor, Tensor]:
+        """[N] losses and [N] TD errors; with distributions both are the cross-entropy."""
         rewards, discounts, terminated = (minibatch[name] for name in ("rewards", "discounts", "terminated"))
         if self.config.num_atoms == 1:
             errors = chosen.squeeze(-1) - td_targets(rewards, discounts, terminated, next_chosen.squeeze(-1))

@@ -89,8 +89,8 @@ class QPolicy(Policy):
         super().__init__(config, observation_space, action_space)
         if not isinstance(action_space, spaces.Discrete):
             raise ConfigError(
-                f"algorithm={config.algorithm!r} needs a Discrete action space, but the environment's is {action_space}. "
-                "Use SAC for Box actions and PPO for others."
+                f"algorithm={config.algorithm!r} needs a Discrete action space, but the environment's is "
+                f"{action_space}. Use SAC for Box actions and PPO for others."
             )
         settings: Any = config
         self.actions, self.noisy = int(action_space.n), bool(settings.noisy)
@@ -101,7 +101,8 @@ class QPolicy(Policy):
         self.module: nn.Module | None = None
         self.value: Stream | None = None
         if config.model.custom_model:
-            make = load(config.model.custom_model, what="model.custom_model")
+            custom = config.model.custom_model
+            make = load(custom, what="model.custom_model") if isinstance(custom, str) else custom
             outputs = self.actions * settings.num_atoms
             self.module = make(observation_space, action_space, outputs, **config.model.custom_model_config)
             return
@@ -116,12 +117,16 @@ class QPolicy(Policy):
     def logits(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N, A, atoms], of the return distributions; with one atom the Q-values themselves."""
         if self.module is not None:
-            return self.module(obs)[0].reshape(len(obs), self.actions, -1)  # type: ignore[no-any-return]
+            return self._by_action(self.module(obs)[0])
         features = self.encoder.single(0, obs)
-        advantages = self.advantage(features).reshape(len(obs), self.actions, -1)
+        advantages = self._by_action(self.advantage(features))
         if self.value is None:
             return advantages
-        return advantages + (self.value(features).unsqueeze(1) - advantages.mean(1, keepdim=True))
+        values: Tensor = self.value(features)
+        return advantages + (values.unsqueeze(1) - advantages.mean(1, keepdim=True))
+
+    def _by_action(self, outputs: Tensor) -> Tensor:
+        return outputs.reshape(len(outputs), self.actions, len(self.atoms))
 
     def q_values(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N, A]."""
@@ -140,7 +145,7 @@ class QPolicy(Policy):
         return self.q_values(obs)
 
     def distribution(self, obs: Tensor) -> Distribution:
-        """[N, *obs] -> Q-values as logits, of the mean weights; with noisy layers the noisy ones are an `explored` away."""
+        """[N, *obs] -> Q-values as logits; with noisy layers those of the mean weights, see `NoisyCategorical`."""
         if self.noisy:
             return NoisyCategorical(self, obs)
         return super().distribution(obs)

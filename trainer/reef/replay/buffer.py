@@ -74,7 +74,8 @@ class ReplayBuffer:
         stored = min(added, capacity)
         if capacity == self.capacity:
             return np.arange(stored)
-        return np.arange(added - min(stored, self.capacity), added) % capacity
+        newest: Array = np.arange(added - min(stored, self.capacity), added) % capacity
+        return newest
 
 
 def _arrays(transitions: Transitions) -> dict[str, Array]:

@@ -30,7 +30,7 @@ class SumTree:
         return float(self._bounds[-1][0, -1])
 
     def __getitem__(self, leaves: Array | slice) -> Array:
-        return self._flat[0][leaves]  # type: ignore[no-any-return]
+        return self._flat[0][leaves]
 
     def __setitem__(self, leaves: Array, values: Array | float) -> None:
         """Set leaves [N]; sums are made anew from the children, so that rounding errors do not add up."""

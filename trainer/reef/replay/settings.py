@@ -38,7 +38,7 @@ class OffPolicyConfig(AlgorithmConfig):
         "steps; null makes one gradient step per round of samples.",
         above=0.0,
     )
-    n_step: int = setting(1, "Rewards that are summed before the value of a later state is used.", minimum=1, unit="steps")
+    n_step: int = setting(1, "Rewards summed before the value of a later state is used.", minimum=1, unit="steps")
 
     def updates_due(self, before: int, after: int) -> int:
         """Gradient steps to make when the sampled environment steps have grown from `before` to `after`."""
@@ -54,6 +54,6 @@ class OffPolicyConfig(AlgorithmConfig):
         yield from super().problems()
         if self.num_learner_workers > 1 and self.total_train_batch_size % self.num_learner_workers:
             yield (
-                f"train_batch_size={self.train_batch_size}: num_learner_workers={self.num_learner_workers} cannot share "
-                "it evenly. Set train_batch_size_per_learner instead."
+                f"train_batch_size={self.train_batch_size}: num_learner_workers={self.num_learner_workers} cannot "
+                "share it evenly. Set train_batch_size_per_learner instead."
             )

@@ -42,12 +42,13 @@ class ActionBox:
     @classmethod
     def of(cls, layout: Layout, *, normalized: bool, worker_index: int = 0, num_workers: int = 0) -> ActionBox:
         """Describe `layout`; `normalized` Box elements reach from -1 to 1, and so do unbounded ones."""
-        low, high, whole = (np.empty(layout.size, kind) for kind in (np.float32, np.float32, bool))
+        low, high = torch.empty(2, layout.size)
+        whole = torch.empty(layout.size, dtype=torch.bool)
         for leaf in layout.leaves:
             part = slice(leaf.offset, leaf.offset + leaf.size)
             low[part], high[part], whole[part] = _bounds(leaf.space, normalized)
-        bounds = (torch.from_numpy(array).reshape(layout.shape) for array in (low, high, whole))
-        return cls(layout, *bounds, worker_index, num_workers)
+        low, high, whole = (bound.reshape(layout.shape) for bound in (low, high, whole))
+        return cls(layout, low, high, whole, worker_index, num_workers)
 
     def uniform(self, batch: int, generator: torch.Generator) -> Tensor:
         """[batch, *action] uniformly random actions."""
@@ -66,14 +67,15 @@ class ActionBox:
             )
 
 
-def _bounds(space: spaces.Space[Any], normalized: bool) -> tuple[Any, Any, bool]:
+def _bounds(space: spaces.Space[Any], normalized: bool) -> tuple[Tensor, Tensor, bool]:
+    """Low and high of the flat elements, and whether they are indices."""
     if isinstance(space, spaces.Box):
         bounded = (not normalized) & np.isfinite(space.low) & np.isfinite(space.high)
-        return np.where(bounded, space.low, -1.0).ravel(), np.where(bounded, space.high, 1.0).ravel(), False
-    sizes = getattr(space, "nvec", None)
-    if sizes is None:
-        sizes = np.array(space.n if isinstance(space, spaces.Discrete) else 2)
-    return 0.0, sizes.ravel(), True
+        low, high = np.where(bounded, space.low, -1.0), np.where(bounded, space.high, 1.0)
+        return torch.from_numpy(low.ravel()), torch.from_numpy(high.ravel()), False
+    if isinstance(space, spaces.MultiDiscrete):
+        return torch.tensor(0.0), torch.from_numpy(space.nvec.ravel()), True
+    return torch.tensor(0.0), torch.tensor(int(space.n) if isinstance(space, spaces.Discrete) else 2), True
 
 
 @dataclass

@@ -51,8 +51,8 @@ def replay(algorithm: Algorithm, config: OffPolicyConfig, memory: Replay) -> dic
         batches = memory.sample(updates * config.total_train_batch_size)
         stats = algorithm.learners.update(batches, algorithm.timestep)
         for policy_id, batch in batches.items():
+            td_errors: Any = stats[policy_id].pop("td_errors", None)  # [N], the one that is no number
             if "indices" in batch.extras:
-                td_errors: Any = stats[policy_id].pop("td_errors")  # [N], the one that is no number
                 memory.update_priorities(policy_id, batch.extras["indices"], td_errors)
             algorithm.count_trained(len(batch))
     algorithm.publish_weights()
