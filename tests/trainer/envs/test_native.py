@@ -32,7 +32,7 @@ def test_every_step_is_that_of_the_scalar_environment(cartpole):
     for actions in actions_for(300, 4):
         for column, scalar in enumerate(scalars):
             if scalar.unwrapped.state is None:
-                scalar.unwrapped.state = env._state[:, column].copy()
+                scalar.unwrapped.state = env._env.state[:, column].copy()
         result = env.step(actions)
         for column, scalar in enumerate(scalars):
             obs, reward, terminated, truncated, _ = scalar.step(int(actions[column]))
@@ -60,7 +60,7 @@ def test_the_time_limit_truncates(cartpole, name, limit):
         ended = bool(result.truncated[0])
     assert ended and not result.terminated.any()
     assert abs(result.final_obs[0][2]) < 0.2095
-    assert (env._steps == 0).all()
+    assert (env._env.steps == 0).all()
 
 
 def test_ended_columns_begin_within_the_step_near_the_middle(cartpole):
@@ -71,7 +71,7 @@ def test_ended_columns_begin_within_the_step_near_the_middle(cartpole):
         ended = np.flatnonzero(result.terminated | result.truncated)
         assert set(result.final_obs) == set(ended)
         assert (np.abs(result.obs[ended]) <= 0.05).all()
-        assert (env._steps[ended] == 0).all()
+        assert (env._env.steps[ended] == 0).all()
         assert all(abs(obs[0]) > 2.4 or abs(obs[2]) > 0.2094 for obs in result.final_obs.values())
     assert result.live is None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
@@ -32,26 +32,21 @@ class CartPoleVector(VectorEnv):
     ) -> None:
         env = CartPoleVectorEnv(num_envs, max_episode_steps)
         super().__init__(config, worker_index, num_envs, env.single_observation_space, env.single_action_space)
-        self._env = env
+        self._env: Any = env  # its arrays are declared None before the first reset
         self.envs = [env]
         self._generator = np.random.default_rng(0)  # seeded by reset
-        self._state = np.zeros((4, num_envs))  # position, velocity, angle, angular velocity
-        self._change = np.zeros((4, num_envs))  # the state's derivative
-        self._scratch = np.zeros((5, num_envs))
-        self._outside = np.zeros((2, num_envs), np.bool_)
-        self._steps = np.zeros(num_envs, np.int64)
-        self._done = np.zeros(num_envs, np.bool_)
-        self._rewards[:] = 1.0
 
     def _reset(self) -> None:
+        self._env.reset()  # makes the arrays; what is in them is drawn below
         _, *others = self._seeds.roots
         self._generator = np.random.default_rng([self._seeds.next(0), *others])
         self._begin(np.arange(self.num_envs))
 
     def _begin(self, columns: Array) -> None:
         start = self._generator.uniform(-START_BOUND, START_BOUND, (len(columns), 4))
-        self._state[:, columns] = start.T
-        self._steps[columns] = 0
+        self._env.state[:, columns] = start.T
+        self._env.steps[columns] = 0
+        self._env.prev_done[:] = False  # or Gymnasium would reset them once more, with the next step
         self._obs[columns] = start
 
     def step(
@@ -59,62 +54,20 @@ class CartPoleVector(VectorEnv):
         actions: Array,  # [B] 0 or 1
     ) -> StepResult:
         """Step every column once."""
-        self._move(actions)
-        self._steps += 1
-        np.abs(self._state[::2], out=self._scratch[:2])
-        np.greater(self._scratch[0], self._env.x_threshold, out=self._outside[0])
-        np.greater(self._scratch[1], self._env.theta_threshold_radians, out=self._outside[1])
-        np.logical_or(self._outside[0], self._outside[1], out=self._terminated)
-        np.greater_equal(self._steps, self._env.max_episode_steps, out=self._truncated)
-        np.logical_or(self._terminated, self._truncated, out=self._done)
-        self._obs[:] = self._state.T
-        if not self._done.any():
+        self._obs, self._rewards, self._terminated, self._truncated, _ = self._env.step(actions)
+        done = self._terminated | self._truncated
+        if not np.count_nonzero(done):
             return self._result({})
-        ended = np.flatnonzero(self._done)
+        ended = np.flatnonzero(done)
         final_obs = dict(zip(ended.tolist(), self._obs[ended], strict=True))
         self._begin(ended)
         return self._result(final_obs)
 
-    def _move(
-        self,
-        actions: Array,  # [B] 0 or 1
-    ) -> None:
-        """One Euler step of the cart and pole (https://coneural.org/florian/papers/05_cart_pole.pdf, eq. 23 and 24).
-
-        The constants are read from Gymnasium's object in each step, so that `foreach_env` may change them.
-        """
-        env, change = self._env, self._change
-        angle, spin = self._state[2], self._state[3]
-        acceleration, spin_up = change[1], change[3]
-        sine, cosine, push, swing, inertia = self._scratch
-        lever = env.polemass_length / env.total_mass
-        np.sin(angle, out=sine)
-        np.cos(angle, out=cosine)
-        np.multiply(actions, 2 * env.force_mag / env.total_mass, out=push)
-        push -= env.force_mag / env.total_mass
-        np.multiply(spin, spin, out=swing)
-        swing *= sine
-        swing *= lever
-        push += swing
-        np.multiply(cosine, cosine, out=inertia)
-        inertia *= -env.length * env.masspole / env.total_mass
-        inertia += env.length * 4 / 3
-        np.multiply(sine, env.gravity, out=spin_up)
-        np.multiply(cosine, push, out=swing)
-        spin_up -= swing
-        spin_up /= inertia
-        np.multiply(spin_up, cosine, out=acceleration)
-        acceleration *= -lever
-        acceleration += push
-        change[::2] = self._state[1::2]
-        change *= env.tau
-        self._state += change
-
     def state(self) -> State:
         """The physical states, step counts and the generator, as arrays and numbers."""
         return {
-            "state": self._state.copy(),
-            "steps": self._steps.copy(),
+            "state": self._env.state.copy(),
+            "steps": self._env.steps.copy(),
             "seeds": self._seeds.state(),
             "generator": self._generator.bit_generator.state,
         }
@@ -122,10 +75,11 @@ class CartPoleVector(VectorEnv):
     def set_state(self, state: State) -> Array:
         """Go on with the columns of `state` as far as there are columns; further ones begin episodes."""
         count = min(self.num_envs, len(state["steps"]))
+        self._env.reset()
         self._seeds.restore(state["seeds"])
         self._generator.bit_generator.state = state["generator"]
         self._begin(np.arange(count, self.num_envs))
-        self._state[:, :count] = state["state"][:, :count]
-        self._steps[:count] = state["steps"][:count]
-        self._obs[:] = self._state.T
+        self._env.state[:, :count] = state["state"][:, :count]
+        self._env.steps[:count] = state["steps"][:count]
+        self._obs[:] = self._env.state.T
         return self._obs

@@ -37,7 +37,7 @@ def compile_gradient(policy: Policy, loss: Loss, **options: Any) -> Loss:
     sizes = [shape.numel() for shape in shapes]
 
     def of_vector(vector: Tensor, minibatch: dict[str, Tensor]) -> Any:
-        pieces = zip(names, vector.split(sizes), shapes, strict=True)
+        pieces = zip(names, torch.split(vector, sizes), shapes, strict=True)
         return torch.func.functional_call(module, {n: piece.view(shape) for n, piece, shape in pieces}, (minibatch,))
 
     graph = torch.compile(torch.func.grad(of_vector, has_aux=True), **options)

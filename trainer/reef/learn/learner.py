@@ -66,7 +66,7 @@ class Learner(ABC):
         config = self.config
         loss = self.loss
         if config.torch_compile_learner:
-            options = {
+            options: dict[str, Any] = {
                 "backend": config.torch_compile_learner_dynamo_backend,
                 "mode": config.torch_compile_learner_dynamo_mode,
             }
@@ -147,7 +147,8 @@ class Learner(ABC):
     def _make_optimizer(self) -> torch.optim.Optimizer:
         flat = torch.nn.Parameter(self.policy.flat.vector, requires_grad=True)
         flat.grad = self.policy.flat.gradient
-        return torch.optim.Adam([flat], lr=self.lr(0), fused=True, **self.config.optimizer)
+        arguments: dict[str, Any] = self.config.optimizer
+        return torch.optim.Adam([flat], lr=self.lr(0), fused=True, **arguments)
 
     def weights(self) -> Array:
         """All parameters as one vector, for publishing."""

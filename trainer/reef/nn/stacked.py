@@ -64,8 +64,8 @@ class StackedMLP(nn.Module):
         self.count = count
         self.activation = ACTIVATIONS[activation]
         sizes = [in_features, *hiddens]
-        self.layers = nn.ModuleList(StackedLinear(i, o, count) for i, o in itertools.pairwise(sizes))
-        self.chain = list(self.layers)  # a plain list: a ModuleList is slow to walk
+        self.chain = [StackedLinear(i, o, count) for i, o in itertools.pairwise(sizes)]
+        self.layers = nn.ModuleList(self.chain)  # registers them; slower to walk than the plain list
         self.out_features = sizes[-1]
 
     def forward(self, x: Tensor) -> Tensor:
