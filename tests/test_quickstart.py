@@ -1,0 +1,51 @@
+"""What `make run` shows a newcomer, cut short: train an example, look into its folder, go on as the last line says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def reef(*arguments: str) -> str:
+    """The standard output of a `reef` command that succeeds."""
+    outcome = subprocess.run(
+        [sys.executable, "-m", "reef", *arguments],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "trainer")},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    return outcome.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", ["cartpole-ppo", "cartpole-dqn"])
+def test_an_example_trains_and_ends_with_what_to_do_next(example: str, tmp_path: Path):
+    run = ["run", f"examples/{example}.yaml", "--storage-path", str(tmp_path), "--set"]
+    said = reef(*run, "stop.training_iteration=2")
+
+    (folder,) = (tmp_path / example).iterdir()
+    names = {path.name for path in folder.iterdir()}
+    assert {"params.json", "result.json", "progress.csv", "learning_curve.png", "checkpoint_000002"} <= names
+    assert any(name.startswith("events.out.tfevents.") for name in names)
+    assert str(folder / "learning_curve.png") in said
+
+    (command,) = re.findall(r"^ *reef (evaluate .*)$", said, re.MULTILINE)
+    assert "complete episodes: mean reward" in reef(*shlex.split(command))
+
+    reef(*run, "stop.training_iteration=3", "--resume")
+    lines = (folder / "result.json").read_text().splitlines()
+    assert [json.loads(line)["training_iteration"] for line in lines] == [1, 2, 3]
