@@ -13,6 +13,7 @@ class ReplayBufferConfig(Settings):
     """The replay buffer. Given as a mapping, it is merged over the algorithm's own defaults."""
 
     label: ClassVar[str] = "replay_buffer_config"
+    prefix: ClassVar[str] = "replay_buffer_config."
 
     capacity: int = setting(50_000, "Transitions kept for each policy; the oldest go first.", minimum=1, unit="steps")
     prioritized_replay: bool = setting(True, "Replay transitions with large TD errors more often.")
