@@ -6,8 +6,6 @@ import sys
 import time
 from pathlib import Path
 
-from gymnasium.envs.classic_control.cartpole import CartPoleEnv
-
 
 class Fake:
     """A worker that does what it is told, also die, hang and raise."""
@@ -43,17 +41,3 @@ class Fake:
 
     def stop(self) -> None:
         pass
-
-
-class BrokenCartPole(CartPoleEnv):
-    """Raises in its fifth step."""
-
-    def __init__(self, **settings):
-        super().__init__(**settings)
-        self.steps = 0
-
-    def step(self, action):
-        self.steps += 1
-        if self.steps == 5:
-            raise RuntimeError("the pole is broken")
-        return super().step(action)

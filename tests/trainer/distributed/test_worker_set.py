@@ -133,7 +133,7 @@ def test_a_replaced_worker_knows_weights_and_filters(workers):
 
 
 def test_an_environment_that_raises_ends_the_run_with_its_own_traceback():
-    settings = config(env="ray_fakes:BrokenCartPole", num_rollout_workers=1, rollout_fragment_length=32)
+    settings = config(env="ray_broken_env:BrokenCartPole", num_rollout_workers=1, rollout_fragment_length=32)
     broken = RayWorkers(settings, 1)
     try:
         with pytest.raises(WorkerError) as caught:
@@ -141,7 +141,7 @@ def test_an_environment_that_raises_ends_the_run_with_its_own_traceback():
     finally:
         broken.stop()
     assert "rollout worker 1 failed in sample()" in str(caught.value) and "the pole is broken" in str(caught.value)
-    assert "ray_fakes.py" in str(caught.value)
+    assert "ray_broken_env.py" in str(caught.value)
     assert caught.value.exit_code == 2
 
 

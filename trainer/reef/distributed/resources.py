@@ -102,9 +102,10 @@ def check_resources(config: AlgorithmConfig, *, driver_cpus: float = 0.0, wait_s
     while problems := list(missing(asked, _cluster())):
         if time.monotonic() >= deadline:
             keys = dict.fromkeys(demand.count_key for demand in asked if demand.count_key != "driver")
+            more_cpus = " --ray-num-cpus lets a local Ray count on more CPUs than there are."
             raise ResourceError(
                 f"{'; '.join(problems)}. Lower {' or '.join(keys)}, let each process reserve less (fractions share a "
-                "CPU or GPU), or add nodes; --ray-num-cpus tells a local Ray to count on more CPUs than there are."
+                f"CPU or GPU), or add nodes.{more_cpus if any('CPUs' in problem for problem in problems) else ''}"
             )
         time.sleep(min(1.0, max(deadline - time.monotonic(), 0.0)))
 

@@ -1,0 +1,17 @@
+"""An environment that breaks: importable by name in actors."""
+
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+
+
+class BrokenCartPole(CartPoleEnv):
+    """Raises in its fifth step."""
+
+    def __init__(self, **settings):
+        super().__init__(**settings)
+        self.steps = 0
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == 5:
+            raise RuntimeError("the pole is broken")
+        return super().step(action)
