@@ -71,7 +71,7 @@ def test_truncated_stays_apart_from_terminated() -> None:
 
 
 def test_complete_episodes_are_whole_and_no_step_of_another_one_counts() -> None:
-    one = worker(num_envs=2, length=4, mode="complete_episodes", length_=0, longer=2)
+    one = worker(num_envs=2, length=4, mode="complete_episodes", longer=2)
     for _ in range(2):
         sample = one.sample()
         rollout = sample.rollouts[DEFAULT_POLICY]
@@ -98,9 +98,11 @@ def test_log_likelihoods_belong_to_the_actions() -> None:
     np.testing.assert_allclose(rollout.extras["action_logp"], logp, atol=1e-5)
 
 
-@pytest.mark.parametrize("env", ["CartPole-v1", Counter])
-def test_a_restored_worker_samples_the_same(env: Any) -> None:
-    config = PPOConfig().environment(env).rollouts(num_envs_per_worker=3, rollout_fragment_length=11)
+@pytest.mark.parametrize("mode", ["truncate_episodes", "complete_episodes"])
+@pytest.mark.parametrize("env", ["CartPole-v1", "Acrobot-v1", Counter])
+def test_a_restored_worker_samples_the_same(env: Any, mode: str) -> None:
+    config = PPOConfig().environment(env, horizon=30).rollouts(num_envs_per_worker=3, rollout_fragment_length=11)
+    config = config.rollouts(batch_mode=mode)
     config = config.training(model={"fcnet_hiddens": [4]}).rollouts(observation_filter="MeanStdFilter")
     one, two = RolloutWorker(config.debugging(seed=1)), RolloutWorker(config.copy().debugging(seed=2))
     one.sample()

@@ -127,6 +127,13 @@ def test_restore_goes_into_an_existing_algorithm(tmp_path: Path) -> None:
         assert two.train()["timesteps_total"] == 256
 
 
+def test_a_restored_evaluation_runs_the_same_episodes(tmp_path: Path) -> None:
+    with config(evaluation_duration=3).build() as one, config(evaluation_duration=3).build() as two:
+        one.evaluate()
+        two.restore(one.save(tmp_path / "here"))
+        assert one.evaluate() == two.evaluate()
+
+
 def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="nowhere"):
         PPO.from_checkpoint(tmp_path / "nowhere")

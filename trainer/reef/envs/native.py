@@ -32,12 +32,12 @@ class CartPoleVector(VectorEnv):
     ) -> None:
         env = CartPoleVectorEnv(num_envs, max_episode_steps)
         super().__init__(config, worker_index, num_envs, env.single_observation_space, env.single_action_space)
-        self._env: Any = env  # its arrays are declared None before the first reset
+        env.reset()  # makes its arrays; what is in them is always drawn by `_begin`
+        self._env: Any = env
         self.envs = [env]
         self._generator = np.random.default_rng(0)  # seeded by reset
 
     def _reset(self) -> None:
-        self._env.reset()  # makes the arrays; what is in them is drawn below
         _, *others = self._seeds.roots
         self._generator = np.random.default_rng([self._seeds.next(0), *others])
         self._begin(np.arange(self.num_envs))
@@ -75,7 +75,6 @@ class CartPoleVector(VectorEnv):
     def set_state(self, state: State) -> Array:
         """Go on with the columns of `state` as far as there are columns; further ones begin episodes."""
         count = min(self.num_envs, len(state["steps"]))
-        self._env.reset()
         self._seeds.restore(state["seeds"])
         self._generator.bit_generator.state = state["generator"]
         self._begin(np.arange(count, self.num_envs))

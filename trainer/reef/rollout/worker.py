@@ -219,12 +219,15 @@ class RolloutWorker:
         self.timestep, self.policy_version = state["timestep"], state["policy_version"]
         self.set_filters(state["filters"])
         self.exploration.set_state(state["exploration"])
-        if self.env is None or state["env"] is None or state["obs"] is None:
+        if self.env is None or state["env"] is None:
             return
         self.episodes.set_state(state["episodes"])
-        self._obs = self.filter(self.env.set_state(state["env"]), update=False)
-        count = min(len(self._obs), len(state["obs"]))
-        self._obs[:count] = state["obs"][:count]
+        obs = self.filter(self.env.set_state(state["env"]), update=False)
+        self._obs = None
+        if state["obs"] is not None:
+            self._obs = obs.copy()
+            count = min(len(obs), len(state["obs"]))
+            self._obs[:count] = state["obs"][:count]  # as they were filtered then
 
     def stop(self) -> None:
         """Close the environments."""
