@@ -52,6 +52,10 @@ class WorkerError(ReefError):
     """A worker failed and the fault-tolerance settings do not cover it."""
 
 
+class WorkerTimeoutError(WorkerError):
+    """A worker gave no answer within its limit and was ended."""
+
+
 class TrainingError(ReefError):
     """Training cannot go on, for example because the loss became NaN."""
 

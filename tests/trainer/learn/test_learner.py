@@ -7,7 +7,8 @@ from gymnasium import spaces
 
 from reef.algorithms.ppo import PPOConfig, PPOLearner
 from reef.batch import Rollout
-from reef.errors import ResourceError, TrainingError
+from reef.errors import ConfigError, ResourceError, TrainingError
+from reef.learn.learner import mean_stats
 
 OBS, ACTIONS = spaces.Box(-9, 9, (3,)), spaces.Discrete(2)
 
@@ -126,3 +127,17 @@ def test_a_compiled_learner_learns_the_same(what: str) -> None:
     first, second = one.update(rollout(), 0), two.update(rollout(), 0)
     np.testing.assert_allclose(one.weights(), two.weights(), rtol=1e-4, atol=1e-5)
     assert first == pytest.approx(second, rel=1e-3)
+
+
+def test_statistics_are_those_of_all_learners() -> None:
+    def pretend_the_other_has_none(means: torch.Tensor) -> None:
+        means *= 0.5
+
+    stats = [{"kl": torch.tensor(2.0)}, {"kl": torch.tensor(4.0)}]
+    assert mean_stats(stats, None) == {"kl": 3.0}
+    assert mean_stats(stats, pretend_the_other_has_none) == {"kl": 1.5}
+
+
+def test_minibatches_that_learners_cannot_share_are_refused() -> None:
+    with pytest.raises(ConfigError, match="num_learner_workers=3"):
+        config().resources(num_learner_workers=3).validate()

@@ -136,3 +136,9 @@ def test_a_policy_without_environments_does_not_sample() -> None:
     assert idle.env is None
     with pytest.raises(RuntimeError, match="no environment"):
         idle.sample()
+
+
+def test_a_replacement_does_not_repeat_the_episodes_of_the_worker_it_replaces() -> None:
+    config = PPOConfig().environment("CartPole-v1").rollouts(rollout_fragment_length=1).debugging(seed=4)
+    first, again = (RolloutWorker(config, 1, recreated=recreated).sample() for recreated in (False, True))
+    assert not np.array_equal(first.rollouts[DEFAULT_POLICY].obs, again.rollouts[DEFAULT_POLICY].obs)

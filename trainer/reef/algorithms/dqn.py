@@ -15,6 +15,7 @@ from torch import Tensor
 
 from reef.batch import Rollout, Transitions
 from reef.config import Scheduled, default, setting
+from reef.learn.device import to_device
 from reef.learn.learner import Columns, Learner, Stats, mean_stats
 from reef.math.categorical import project
 from reef.math.td import huber, td_targets
@@ -92,7 +93,7 @@ class DQNLearner(Learner):
             stats.append(self.step({name: column[rows] for name, column in columns.items()}))
             td_errors[rows] = stats[-1].pop("td_errors").cpu().numpy() * self.world_size
         self.policy.draw_noise(None)
-        found: dict[str, Any] = mean_stats(stats) | {"cur_lr": self.optimizer.param_groups[0]["lr"]}
+        found: dict[str, Any] = mean_stats(stats, self.reduce) | {"cur_lr": self.optimizer.param_groups[0]["lr"]}
         return found | {"mean_td_error": float(td_errors.mean()), "td_errors": td_errors}
 
     def begin(self, timestep: int) -> None:
@@ -107,7 +108,7 @@ class DQNLearner(Learner):
         assert isinstance(batch, Transitions)
         columns = {name: getattr(batch, name) for name in ("obs", "actions", "rewards", "next_obs", "terminated")}
         columns |= {name: batch.extras[name] for name in ("discounts", "weights") if name in batch.extras}
-        tensors = {name: torch.from_numpy(column).to(self.device) for name, column in columns.items()}
+        tensors = {name: to_device(column, self.device) for name, column in columns.items()}
         self.target.draw_noise(self.generator)
         with torch.no_grad():
             tensors["next_logits"] = self.target.logits(tensors["next_obs"])

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from reef.batch import Rollout, Transitions
 from reef.config import AlgorithmConfig, ModelConfig, default, setting
+from reef.learn.device import to_device
 from reef.learn.learner import Columns, Learner, Stats
 from reef.math.gae import gae
 from reef.nn.policies import ActorCritic, CustomActorCritic
@@ -61,6 +62,11 @@ class PPOConfig(AlgorithmConfig):
             yield (
                 f"sgd_minibatch_size={self.sgd_minibatch_size} is larger than "
                 f"train_batch_size={self.total_train_batch_size}; lower the first or raise the second"
+            )
+        if self.sgd_minibatch_size % max(self.num_learner_workers, 1):
+            yield (
+                f"sgd_minibatch_size={self.sgd_minibatch_size} cannot be shared evenly by "
+                f"num_learner_workers={self.num_learner_workers}; use a multiple of it"
             )
         if self.batch_mode == "truncate_episodes" and not self.use_critic:
             yield (
@@ -116,7 +122,7 @@ class PPOLearner(Learner):
         if self.config.kl_coeff == 0.0:
             del columns["action_dist_inputs"]
         flat = {name: c.reshape(-1, *c.shape[2:]) if keep.all() else c[keep] for name, c in columns.items()}
-        return {name: torch.from_numpy(column).to(self.device) for name, column in flat.items()}
+        return {name: to_device(column, self.device) for name, column in flat.items()}
 
     def predict_values(self, batch: Rollout) -> tuple[np.ndarray, np.ndarray]:
         """[T, B] values of every observation and of its successor; only cut ends need a second look."""
@@ -126,7 +132,7 @@ class PPOLearner(Learner):
         cut[-1] = True
         with torch.inference_mode():
             rows = np.concatenate([batch.obs.reshape(-1, *batch.obs.shape[2:]), batch.next_obs[cut]])
-            predicted = self.policy.values(torch.from_numpy(rows).to(self.device)).cpu().numpy()
+            predicted = self.policy.values(to_device(rows, self.device)).cpu().numpy()
         values = predicted[: cut.size].reshape(cut.shape)
         next_values = np.empty_like(values)
         next_values[:-1] = values[1:]

@@ -13,7 +13,7 @@ from ray.exceptions import RayError
 
 from reef.distributed.failures import START, Failure, FaultTolerance, died, late
 from reef.distributed.host import Host
-from reef.errors import EXIT_FAILED, WorkerError
+from reef.errors import EXIT_FAILED, WorkerError, WorkerTimeoutError
 
 log = logging.getLogger(__name__)
 REMEDY = "recreate_failed_workers=True replaces failed workers, ignore_worker_failures=True goes on without them."
@@ -315,7 +315,7 @@ class ActorGroup:
             parts.append(f"The first failure was {name} {first.index} in {first.method}(): {first.error}")
             if first.traceback:
                 parts.append(first.traceback.rstrip())
-        error = WorkerError("\n".join(parts))
+        error = (WorkerTimeoutError if failure.late else WorkerError)("\n".join(parts))
         error.exit_code = failure.exit_code
         return error
 

@@ -21,6 +21,7 @@ class Failure:
     error: str  # in one paragraph, "ValueError: no such level"
     traceback: str = ""  # the worker's own
     exit_code: int = EXIT_FAILED
+    late: bool = False  # no answer within the limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,9 @@ def late(index: int, method: str, limit_s: float | None) -> Failure:
     """A call that took longer than `limit_s` seconds; its actor has been taken down."""
     key = {"sample": "sample_timeout_s", START: "worker_restore_timeout_s"}.get(method)
     setting = f" ({key})" if key else ""
-    return Failure(index, method, f"TimeoutError: no answer within {limit_s:g} s{setting}; its process was killed")
+    return Failure(
+        index, method, f"TimeoutError: no answer within {limit_s:g} s{setting}; its process was killed", late=True
+    )
 
 
 def died(index: int, pid: int, method: str, error: RayError) -> Failure:

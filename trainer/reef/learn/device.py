@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from reef.config import AlgorithmConfig
 from reef.errors import ResourceError
+from reef.types import Array
+
+
+def to_device(array: Array, device: torch.device) -> Tensor:
+    """A tensor of `array`, without a copy where it may be written to: arrays from Ray's object store may not."""
+    return torch.from_numpy(array if array.flags.writeable else array.copy()).to(device)
 
 
 def learner_threads(config: AlgorithmConfig, parameters: int, rows: int) -> int:

@@ -97,7 +97,7 @@ class Learner(ABC):
         self.begin(timestep)
         columns = self.prepare(batch)
         stats = [self.step(minibatch) for minibatch in self.minibatches(columns)]
-        return mean_stats(stats) | {"cur_lr": self.optimizer.param_groups[0]["lr"]}
+        return mean_stats(stats, self.reduce) | {"cur_lr": self.optimizer.param_groups[0]["lr"]}
 
     def begin(self, timestep: int) -> None:
         """Set what follows a schedule; subclasses extend."""
@@ -176,9 +176,11 @@ class Learner(ABC):
         self.optimizer.load_state_dict(optimizer | {"state": {0: moments} if moments else {}})
 
 
-def mean_stats(stats: list[dict[str, Tensor]]) -> Stats:
-    """The mean of each reported scalar over all steps, with one transfer to the CPU."""
+def mean_stats(stats: list[dict[str, Tensor]], reduce: Reduce | None) -> Stats:
+    """The mean of each reported scalar over all steps and learners, with one transfer to the CPU."""
     if not stats:
         return {}
-    table = torch.stack([torch.stack(tuple(step.values())) for step in stats]).mean(0).tolist()
-    return dict(zip(stats[0], table, strict=True))
+    means = torch.stack([torch.stack(tuple(step.values())) for step in stats]).mean(0)
+    if reduce is not None:  # what follows from a statistic, such as the KL penalty, must be the same everywhere
+        reduce(means)
+    return dict(zip(stats[0], means.tolist(), strict=True))

@@ -36,6 +36,8 @@ class RolloutWorker:
         self, config: AlgorithmConfig, worker_index: int = 0, *, with_env: bool = True, recreated: bool = False
     ) -> None:
         """Raises EnvironmentError or ConfigError when the environment or the network cannot be made."""
+        if recreated:  # with the run's seed it would play the episodes of the worker it replaces once more
+            config = config.copy().debugging(seed=None).freeze()
         self.config = config
         self.worker_index = worker_index
         self.env: VectorEnv | None = None

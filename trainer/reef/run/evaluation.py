@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import Any
 
 from reef.batch import Episode, Sample
 from reef.config import AlgorithmConfig
 from reef.config.loading import load
+from reef.errors import WorkerTimeoutError
 from reef.rollout.seams import Workers
 from reef.rollout.worker import RolloutWorker
 from reef.rollout.worker_set import LocalWorkers
 from reef.run.metrics import summarize_episodes
 from reef.types import State, Weights
+
+log = logging.getLogger(__name__)
+TIMED_OUT = (
+    "evaluation took longer than evaluation_sample_timeout_s=%g; the metrics of the last one are reported. Either "
+    "(1) raise evaluation_sample_timeout_s, (2) lower evaluation_duration or set evaluation_duration_unit='timesteps', "
+    "or (3) raise evaluation_num_workers. %s"
+)
 
 
 class Evaluation:
@@ -49,6 +58,15 @@ class Evaluation:
 
     def run(self, weights: Weights, trained: RolloutWorker, timestep: int) -> dict[str, Any]:
         """Evaluate `weights` with the filters of the `trained` worker; returns the metrics of the episodes."""
+        try:
+            return self._run(weights, trained, timestep)
+        except WorkerTimeoutError as error:
+            log.warning(TIMED_OUT, self.config.evaluation_sample_timeout_s, error)
+            self.stop()
+            self._workers = None  # the next evaluation starts new ones
+            return self.latest or {**summarize_episodes([]), "episodes_this_iter": 0, "timesteps_this_iter": 0}
+
+    def _run(self, weights: Weights, trained: RolloutWorker, timestep: int) -> dict[str, Any]:
         workers = self.workers
         workers.set_weights(weights, trained.policy_version, timestep)
         filters = {policy_id: f.state() for policy_id, f in trained.filters.items()}
