@@ -32,7 +32,7 @@ def dqn(args: dict[str, Any]) -> AlgorithmConfig:
             lr=5e-4,
             train_batch_size=args["batch"],
             training_intensity=args["batch"] / args["steps_per_update"],
-            replay_buffer_config={"type": "uniform", "capacity": args["buffer"]},
+            replay_buffer_config={"capacity": args["buffer"], "prioritized_replay": False},
             num_steps_sampled_before_learning_starts=args["learning_starts"],
             double_q=False,
             dueling=False,
@@ -49,6 +49,8 @@ def configuration(args: dict[str, Any]) -> AlgorithmConfig:
     config = {"ppo": ppo, "dqn": dqn}[args["algorithm"]](args)
     config.environment(args["env"]).debugging(seed=args["seed"])
     config.rollouts(num_rollout_workers=args["workers"], num_envs_per_worker=args["num_envs"])
+    if args["workers"] > 2:
+        config.resources(num_cpus_per_worker=0.01)  # more processes than cores
     if args.get("compiled"):
         config.framework("torch", torch_compile_learner=True)
     return config

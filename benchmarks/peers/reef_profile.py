@@ -1,4 +1,4 @@
-"""Where Reef's time goes: looks a thousand times a second which of Reef's functions is at work, and what it called."""
+"""Where Reef's time goes: looks every few milliseconds which of Reef's functions is at work, and what it called."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import FrameType
 from benchmarks.peers.protocol import answer, arguments, measure
 from benchmarks.peers.reef import configuration, training
 
-PERIOD_S = 0.001
+PERIOD_S = 0.004
 
 
 def place(frame: FrameType | None) -> str:

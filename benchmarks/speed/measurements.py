@@ -59,7 +59,7 @@ class Case:
 def ppo() -> Iterator[Case]:
     """Whole training at the shared settings, in process and with two workers."""
     for minibatch in (128, 1024):
-        args = {**PPO, "minibatch": minibatch, "measure_s": 4.0}
+        args = {**PPO, "minibatch": minibatch, "measure_s": 3.0}
         for peer in ("rllib", "sb3", "cleanrl", "bare loop", "reef"):
             yield Case(f"{peer}, minibatch {minibatch}", peer, args)
         yield Case(f"reef compiled, minibatch {minibatch}", "reef compiled", {**args, "compiled": True})
@@ -71,7 +71,7 @@ def lunar() -> Iterator[Case]:
     """Two workers against none where stepping is dear."""
     for workers in (0, 2):
         for minibatch in (128, 1024):
-            args = {**PPO, "env": "LunarLander-v3", "minibatch": minibatch, "workers": workers, "measure_s": 4.0}
+            args = {**PPO, "env": "LunarLander-v3", "minibatch": minibatch, "workers": workers, "measure_s": 3.0}
             yield Case(f"reef, minibatch {minibatch}, {workers} workers", "reef", args)
 
 
@@ -81,7 +81,6 @@ def dqn() -> Iterator[Case]:
     yield Case("rllib", "rllib", args)
     yield Case("sb3", "sb3", args, "benchmarks.peers.stable_baselines3_dqn")
     yield Case("reef", "reef", args)
-    yield Case("reef compiled", "reef compiled", {**args, "compiled": True})
 
 
 def sampling() -> Iterator[Case]:
@@ -120,12 +119,11 @@ def wide() -> Iterator[Case]:
     args = {**WIDE, "measure_s": 4.0}
     for peer in ("bare loop", "reef"):
         yield Case(peer, peer, args)
-    yield Case("reef compiled", "reef compiled", {**args, "compiled": True})
 
 
 def limits() -> Iterator[Case]:
     """Raw stepping, a forward pass, the bare SGD."""
-    yield Case("limits", "bare loop", {"measure_s": 1.0}, "benchmarks.peers.limits")
+    yield Case("limits", "bare loop", {"measure_s": 0.5}, "benchmarks.peers.limits")
 
 
 def profile() -> Iterator[Case]:

@@ -31,7 +31,7 @@ def run_script(python: Path, module: str, args: dict[str, Any], limit_s: float) 
         ScriptError: it failed, or printed no answer within `limit_s` seconds.
     """
     command = [str(python), "-m", module, json.dumps(args)]
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONUNBUFFERED": "1"}
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "RAY_ADDRESS": "local"}
     with tempfile.TemporaryFile() as errors:
         started_at = time.time()
         process = subprocess.Popen(

@@ -96,7 +96,7 @@ def _dqn(numbers: Numbers) -> Iterator[str]:
     yield "MLP 256x256, 8 environments, once learning has started."
     yield ""
     yield from _table("", "steps/s")
-    for case in ("rllib", "sb3", "reef", "reef compiled"):
+    for case in ("rllib", "sb3", "reef"):
         yield _row(NAMES[case], _text(numbers.rate("dqn", case)))
     yield ""
 
@@ -169,7 +169,7 @@ def _wide(numbers: Numbers) -> Iterator[str]:
     yield "settings, was measured at 510,000 steps/s on this kind of machine."
     yield ""
     yield from _table("", "steps/s")
-    for case in ("bare loop", "reef", "reef compiled"):
+    for case in ("bare loop", "reef"):
         yield _row(NAMES[case], _text(numbers.rate("wide", case)))
     yield ""
 
