@@ -125,6 +125,11 @@ class RayWorkers:
         """Call `fn(worker, index)` in every worker's process, the local one (index 0) first."""
         return self.foreach_worker(lambda worker: fn(worker, worker.worker_index))
 
+    def set_filters(self, filters: dict[PolicyId, State]) -> None:
+        """Give all workers the observation statistics of others; each takes them before its next fragment."""
+        self._local.set_filters(filters)
+        self._group.send_all("set_filters", filters)
+
     def synchronize_filters(self) -> None:
         """Merge what the workers saw into the local worker's filters and give all workers the sum."""
         if not self._filters_move:

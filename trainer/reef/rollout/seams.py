@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 from reef.batch import Sample
 from reef.rollout.worker import RolloutWorker
-from reef.types import State, Weights
+from reef.types import PolicyId, State, Weights
 
 T = TypeVar("T")
 
@@ -40,6 +40,10 @@ class Workers(Protocol):
 
     def foreach_worker_with_index(self, fn: Callable[[RolloutWorker, int], T]) -> list[T]:
         """Call `fn(worker, index)` in every worker's process, the local one (index 0) first."""
+        ...
+
+    def set_filters(self, filters: dict[PolicyId, State]) -> None:
+        """Give all workers the observation statistics of others."""
         ...
 
     def synchronize_filters(self) -> None:

@@ -8,7 +8,7 @@ from typing import TypeVar
 from reef.batch import Sample
 from reef.config import AlgorithmConfig
 from reef.rollout.worker import RolloutWorker
-from reef.types import State, Weights
+from reef.types import PolicyId, State, Weights
 
 T = TypeVar("T")
 
@@ -46,6 +46,10 @@ class LocalWorkers:
     def foreach_worker_with_index(self, fn: Callable[[RolloutWorker, int], T]) -> list[T]:
         """[fn(worker, 0)]."""
         return [fn(self._worker, 0)]
+
+    def set_filters(self, filters: dict[PolicyId, State]) -> None:
+        """Give the worker the observation statistics of another."""
+        self._worker.set_filters(filters)
 
     def synchronize_filters(self) -> None:
         """Nothing to do: there is one filter."""

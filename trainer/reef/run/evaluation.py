@@ -69,8 +69,7 @@ class Evaluation:
     def _run(self, weights: Weights, trained: RolloutWorker, timestep: int) -> dict[str, Any]:
         workers = self.workers
         workers.set_weights(weights, trained.policy_version, timestep)
-        filters = {policy_id: f.state() for policy_id, f in trained.filters.items()}
-        workers.foreach_worker(lambda worker: worker.set_filters(filters))
+        workers.set_filters({policy_id: observed.state() for policy_id, observed in trained.filters.items()})
         samples = (
             self._episodes(workers) if self.config.evaluation_duration_unit == "episodes" else self._steps(workers)
         )
