@@ -41,7 +41,7 @@ def test_an_update_takes_every_step_and_reports_means() -> None:
     stats = one.update(rollout(), 0)
     assert not np.allclose(before, one.weights())
     assert {"total_loss", "policy_loss", "vf_loss", "entropy", "kl", "grad_gnorm", "cur_lr"} <= stats.keys()
-    assert one.optimizer.state_dict()["state"][0]["step"].item() == 2 * 4, "2 passes of 32 / 8 minibatches"
+    assert one.optimizer.step_count.item() == 2 * 4, "2 passes of 32 / 8 minibatches"
 
 
 def test_two_learners_compute_the_gradient_of_one() -> None:

@@ -56,7 +56,6 @@ class DQNConfig(OffPolicyConfig):
         500, "Environment steps between updates of the target network.", minimum=1, unit="steps"
     )
     tau: float = setting(1.0, "Share of the online weights that each update takes over.", above=0.0, maximum=1.0)
-    adam_epsilon: float = setting(1e-8, "Adam's epsilon; larger values make small gradients count less.", above=0.0)
 
     def problems(self) -> Iterator[str]:
         """Contradictions of these settings."""
@@ -77,24 +76,24 @@ class DQNLearner(Learner):
         self.target.finish(self.device)
         self.target.flat.vector.copy_(self.policy.flat.vector)
         self.target_updated_at = 0  # environment steps
-        if "eps" not in self.config.optimizer:
-            self.optimizer.param_groups[0]["eps"] = self.config.adam_epsilon
 
     def update(self, batch: Rollout | Transitions, timestep: int) -> Stats:
         """Make one gradient step per `train_batch_size` rows. The stats include "td_errors", an array [N]."""
         self.begin(timestep)
         columns = self.prepare(batch)
         size = self.config.total_train_batch_size
-        td_errors = np.zeros(len(batch), np.float32)  # of all learners together: the mean over them is what is reported
+        td_errors, values = np.zeros((2, len(batch)), np.float32)
         stats = []
         for start in range(0, len(batch), size):
             rows = self.my_part(start, size)
             self.policy.draw_noise(self.generator)
             stats.append(self.step({name: column[rows] for name, column in columns.items()}))
-            td_errors[rows] = stats[-1].pop("td_errors").cpu().numpy() * self.world_size
+            td_errors[rows], values[rows] = stats[-1].pop("td_errors").cpu(), stats[-1].pop("values").cpu()
         self.policy.draw_noise(None)
-        found: dict[str, Any] = mean_stats(stats, self.reduce) | {"cur_lr": self.optimizer.param_groups[0]["lr"]}
-        return found | {"mean_td_error": float(td_errors.mean()), "td_errors": td_errors}
+        td_errors *= self.world_size  # every learner fills in its rows: the mean over learners is the whole
+        found: dict[str, Any] = mean_stats(stats, self.reduce) | {"cur_lr": self.optimizer.lr}
+        means = {"mean_q": float(values.mean()) * self.world_size, "mean_td_error": float(td_errors.mean())}
+        return found | means | {"td_errors": td_errors}
 
     def begin(self, timestep: int) -> None:
         """Update the target network when it is due."""
@@ -104,43 +103,38 @@ class DQNLearner(Learner):
             self.target_updated_at = timestep
 
     def prepare(self, batch: Rollout | Transitions) -> Columns:
-        """The columns that the loss reads; the target network, which stays as it is, sees all rows at once."""
+        """The columns that the loss reads; all rows get their targets at once, from the networks as they are now."""
         assert isinstance(batch, Transitions)
         columns = {name: getattr(batch, name) for name in ("obs", "actions", "rewards", "next_obs", "terminated")}
         columns |= {name: batch.extras[name] for name in ("discounts", "weights") if name in batch.extras}
         tensors = {name: to_device(column, self.device) for name, column in columns.items()}
-        self.target.draw_noise(self.generator)
         with torch.no_grad():
-            tensors["next_logits"] = self.target.logits(tensors["next_obs"])
-        return tensors
+            targets = self.targets(*(tensors.pop(name) for name in ("rewards", "next_obs", "terminated", "discounts")))
+        return tensors | {"targets": targets}
+
+    def targets(self, rewards: Tensor, next_obs: Tensor, terminated: Tensor, discounts: Tensor) -> Tensor:
+        """[N] values, or [N, atoms] probabilities, to learn towards."""
+        self.target.draw_noise(self.generator)
+        logits = self.target.logits(next_obs)  # [N, A, atoms]
+        chooser = self.policy.q_values(next_obs) if self.config.double_q else self.target.expected(logits)
+        best = take_actions(logits, chooser.argmax(-1))
+        if self.config.num_atoms == 1:
+            return td_targets(rewards, discounts, terminated, best.squeeze(-1))
+        return project(torch.softmax(best, -1), rewards, discounts * ~terminated, self.policy.atoms)
 
     def loss(self, minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
-        """The mean over a minibatch, weighted if replay is prioritized."""
-        policy, next_logits = self.policy, minibatch["next_logits"]  # [N, A, atoms]
-        with torch.no_grad():
-            chooser = policy.q_values(minibatch["next_obs"]) if self.config.double_q else policy.expected(next_logits)
-            next_chosen = take_actions(next_logits, chooser.argmax(-1))
-        chosen = take_actions(policy.logits(minibatch["obs"]), minibatch["actions"])
-        losses, td_errors = self.distance(chosen, next_chosen, minibatch)
+        """The mean over a minibatch, weighted if prioritized; with atoms the TD error is the cross-entropy."""
+        chosen = take_actions(self.policy.logits(minibatch["obs"]), minibatch["actions"])
+        if self.config.num_atoms == 1:
+            values = chosen.squeeze(-1)
+            td_errors = values - minibatch["targets"]
+            losses = huber(td_errors)
+        else:
+            values = self.policy.expected(chosen)
+            losses = td_errors = -(minibatch["targets"] * torch.log_softmax(chosen, -1)).sum(-1)
         if "weights" in minibatch:
             losses = losses * minibatch["weights"]
-        mean_q = policy.expected(chosen.detach()).mean()
-        return losses.mean(), {"mean_q": mean_q, "td_errors": td_errors.detach()}
-
-    def distance(
-        self,
-        chosen: Tensor,  # [N, atoms] of the actions that were taken
-        next_chosen: Tensor,  # [N, atoms] of the next actions, by the target network
-        minibatch: Columns,
-    ) -> tuple[Tensor, Tensor]:
-        """[N] losses and [N] TD errors; with distributions both are the cross-entropy."""
-        rewards, discounts, terminated = (minibatch[name] for name in ("rewards", "discounts", "terminated"))
-        if self.config.num_atoms == 1:
-            errors = chosen.squeeze(-1) - td_targets(rewards, discounts, terminated, next_chosen.squeeze(-1))
-            return huber(errors), errors
-        targets = project(torch.softmax(next_chosen, -1), rewards, discounts * ~terminated, self.policy.atoms)
-        losses = -(targets * torch.log_softmax(chosen, -1)).sum(-1)
-        return losses, losses
+        return losses.mean(), {"td_errors": td_errors.detach(), "values": values.detach()}
 
     def state(self) -> State:
         """Adds the target network."""

@@ -15,6 +15,7 @@ from torch import Tensor
 from reef.batch import Rollout, Transitions
 from reef.config import AlgorithmConfig
 from reef.errors import TrainingError
+from reef.learn.adam import Adam
 from reef.learn.clipping import clip_gradient
 from reef.learn.compiled import compile_gradient
 from reef.learn.device import learner_device
@@ -58,7 +59,8 @@ class Learner(ABC):
             self.policy = make_policy(config, observation_space, action_space)
         self.policy.finish(self.device)
         self.lr = Schedule(config.lr)
-        self.optimizer = self._make_optimizer()
+        optimizer: dict[str, Any] = config.optimizer
+        self.optimizer = Adam(self.policy.flat, self.lr(0), **optimizer)
         self.backward = self._make_backward()
 
     def _make_backward(self) -> Callable[[Columns], tuple[Tensor, dict[str, Tensor]]]:
@@ -97,12 +99,11 @@ class Learner(ABC):
         self.begin(timestep)
         columns = self.prepare(batch)
         stats = [self.step(minibatch) for minibatch in self.minibatches(columns)]
-        return mean_stats(stats, self.reduce) | {"cur_lr": self.optimizer.param_groups[0]["lr"]}
+        return mean_stats(stats, self.reduce) | {"cur_lr": self.optimizer.lr}
 
     def begin(self, timestep: int) -> None:
         """Set what follows a schedule; subclasses extend."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.lr(timestep)
+        self.optimizer.lr = self.lr(timestep)
 
     def minibatches(self, columns: Columns) -> Iterator[Columns]:
         """`passes` over the rows in random order, in parts of `minibatch_size`; a short rest is left out.
@@ -144,12 +145,6 @@ class Learner(ABC):
             "Lower lr, set grad_clip, or look at the environment's rewards and observations."
         )
 
-    def _make_optimizer(self) -> torch.optim.Optimizer:
-        flat = torch.nn.Parameter(self.policy.flat.vector, requires_grad=True)
-        flat.grad = self.policy.flat.gradient
-        arguments: dict[str, Any] = self.config.optimizer
-        return torch.optim.Adam([flat], lr=self.lr(0), fused=True, **arguments)
-
     def weights(self) -> Array:
         """All parameters as one vector, for publishing."""
         return self.policy.flat.numpy()
@@ -160,10 +155,9 @@ class Learner(ABC):
 
     def state(self) -> State:
         """Everything that a checkpoint needs to go on bit for bit."""
-        moments = self.optimizer.state_dict()["state"].get(0, {})
         return {
             "weights": self.weights(),
-            "optimizer": {name: value.cpu().numpy().copy() for name, value in moments.items()},
+            "optimizer": self.optimizer.state(),
             "generator": self.generator.get_state().numpy().copy(),
         }
 
@@ -171,9 +165,7 @@ class Learner(ABC):
         """The reverse of `state`."""
         self.set_weights(state["weights"])
         self.generator.set_state(torch.from_numpy(np.array(state["generator"])))
-        optimizer = self.optimizer.state_dict()
-        moments = {name: torch.from_numpy(np.array(value)) for name, value in state["optimizer"].items()}
-        self.optimizer.load_state_dict(optimizer | {"state": {0: moments} if moments else {}})
+        self.optimizer.set_state(state["optimizer"])
 
 
 def mean_stats(stats: list[dict[str, Tensor]], reduce: Reduce | None) -> Stats:

@@ -94,25 +94,24 @@ class QPolicy(Policy):
             )
         settings: Any = config
         self.actions, self.noisy = int(action_space.n), bool(settings.noisy)
+        self.num_atoms: int = settings.num_atoms
         self.atoms: Tensor
-        self.register_buffer(
-            "atoms", torch.linspace(settings.v_min, settings.v_max, settings.num_atoms), persistent=False
-        )
+        self.register_buffer("atoms", torch.linspace(settings.v_min, settings.v_max, self.num_atoms), persistent=False)
         self.module: nn.Module | None = None
         self.value: Stream | None = None
         if config.model.custom_model:
             custom = config.model.custom_model
             make = load(custom, what="model.custom_model") if isinstance(custom, str) else custom
-            outputs = self.actions * settings.num_atoms
+            outputs = self.actions * self.num_atoms
             self.module = make(observation_space, action_space, outputs, **config.model.custom_model_config)
             return
         self.encoder = Encoder(self.observation_layout, config.model)
         hidden = [self.encoder.out_features, *settings.hiddens]
         linear = (lambda i, o: NoisyLinear(i, o, settings.sigma0)) if self.noisy else nn.Linear
         activation = config.model.fcnet_activation
-        self.advantage = Stream([*hidden, self.actions * settings.num_atoms], activation, linear)
+        self.advantage = Stream([*hidden, self.actions * self.num_atoms], activation, linear)
         if settings.dueling:
-            self.value = Stream([*hidden, settings.num_atoms], activation, linear)
+            self.value = Stream([*hidden, self.num_atoms], activation, linear)
 
     def logits(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N, A, atoms], of the return distributions; with one atom the Q-values themselves."""
@@ -126,7 +125,7 @@ class QPolicy(Policy):
         return advantages + (values.unsqueeze(1) - advantages.mean(1, keepdim=True))
 
     def _by_action(self, outputs: Tensor) -> Tensor:
-        return outputs.reshape(len(outputs), self.actions, len(self.atoms))
+        return outputs.view(-1, self.actions, self.num_atoms)
 
     def q_values(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N, A]."""
@@ -134,7 +133,7 @@ class QPolicy(Policy):
 
     def expected(self, logits: Tensor) -> Tensor:
         """[N, A, atoms] -> the means of the return distributions [N, A]."""
-        return logits.squeeze(-1) if len(self.atoms) == 1 else torch.softmax(logits, -1) @ self.atoms
+        return logits.squeeze(-1) if self.num_atoms == 1 else torch.softmax(logits, -1) @ self.atoms
 
     def state_values(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N], of acting greedily."""
