@@ -1,16 +1,10 @@
-"""Stop keys: what can stop a training is exactly what results report."""
+"""Stop keys: misspelt ones get the nearest; that they are what results report is tested with run/metrics."""
 
 from __future__ import annotations
 
 import pytest
 
-from reef.api.stop import OPEN_GROUPS, STOP_FIELDS, stop_key_problem
-from reef.run import metrics
-
-
-def test_the_fields_are_those_of_a_result() -> None:
-    assert STOP_FIELDS == metrics.NUMBER_FIELDS
-    assert OPEN_GROUPS | {"evaluation"} == metrics.OPEN_GROUPS
+from reef.api.stop import stop_key_problem
 
 
 @pytest.mark.parametrize(

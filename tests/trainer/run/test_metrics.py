@@ -8,17 +8,28 @@ from typing import Any
 import numpy as np
 import pytest
 
+from reef.api.stop import OPEN_GROUPS, STOP_FIELDS
 from reef.batch import Episode, Sample
 from reef.run.metrics import (
-    LIST_GROUPS,
-    NUMBER_FIELDS,
-    OPEN_GROUPS,
-    TEXT_FIELDS,
     IterationMetrics,
     SamplerPerf,
     json_safe,
     summarize_episodes,
 )
+
+TEXT_FIELDS = frozenset(
+    {
+        "date",
+        "done",
+        "episode_reward_reason",
+        "experiment_id",
+        "experiment_tag",
+        "hostname",
+        "node_ip",
+        "trial_id",
+    }
+)
+LIST_GROUPS = frozenset({"config", "episode_media", "hist_stats"})
 
 
 def make(window: int = 100, **settings: Any) -> IterationMetrics:
@@ -47,7 +58,7 @@ def finish(metrics: IterationMetrics, iteration: int = 1, steps: int = 10, **mor
 
 def test_every_field_is_declared_and_every_declared_field_is_there() -> None:
     result = finish(make(), evaluation={})
-    assert set(result) == NUMBER_FIELDS | TEXT_FIELDS | OPEN_GROUPS | LIST_GROUPS
+    assert set(result) == STOP_FIELDS | TEXT_FIELDS | OPEN_GROUPS | {"evaluation"} | LIST_GROUPS
     json.dumps(result, allow_nan=False)
 
 

@@ -43,64 +43,6 @@ COUNTER_FIELDS = (
     "num_agent_steps_trained",
 )
 
-# Every top-level field of a result that holds a number: what a stop condition or a checkpoint score can name.
-NUMBER_FIELDS = frozenset(
-    {
-        *COUNTER_FIELDS,
-        "agent_timesteps_total",
-        "episode_len_mean",
-        "episode_reward_max",
-        "episode_reward_mean",
-        "episode_reward_min",
-        "episodes_this_iter",
-        "episodes_total",
-        "iterations_since_restore",
-        "num_env_steps_sampled_this_iter",
-        "num_env_steps_sampled_throughput_per_sec",
-        "num_env_steps_trained_this_iter",
-        "num_healthy_workers",
-        "num_worker_restarts",
-        "pid",
-        "time_since_restore",
-        "time_this_iter_s",
-        "time_total_s",
-        "timestamp",
-        "timesteps_since_restore",
-        "timesteps_this_iter",
-        "timesteps_total",
-        "training_iteration",
-    }
-)
-TEXT_FIELDS = frozenset(
-    {
-        "date",
-        "done",
-        "episode_reward_reason",
-        "experiment_id",
-        "experiment_tag",
-        "hostname",
-        "node_ip",
-        "trial_id",
-    }
-)
-# Groups whose names the run decides: policies, losses, counters, what callbacks measure.
-OPEN_GROUPS = frozenset(
-    {
-        "counters",
-        "custom_metrics",
-        "evaluation",
-        "info",
-        "off_policy_estimator",
-        "perf",
-        "policy_reward_max",
-        "policy_reward_mean",
-        "policy_reward_min",
-        "sampler_perf",
-        "timers",
-    }
-)
-LIST_GROUPS = frozenset({"config", "episode_media", "hist_stats"})
-
 
 class MetricsConfig(Protocol):
     """The settings of `AlgorithmConfig` that reporting reads."""
