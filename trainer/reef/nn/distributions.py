@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -51,9 +52,9 @@ class Categorical(Distribution):
         """`inputs`: logits, not necessarily normalised."""
         self.inputs = inputs
 
-    @property
+    @cached_property
     def log_probs(self) -> Tensor:
-        """[N, A]."""
+        """[N, A]; once for likelihood, entropy and divergence."""
         return F.log_softmax(self.inputs, dim=-1)
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
