@@ -123,8 +123,11 @@ def test_a_local_ray_as_large_as_the_pools_lives_as_long_as_the_training(
     module = ModuleType("reef.distributed.start")
     vars(module).update(start=start)
     monkeypatch.setitem(sys.modules, "reef.distributed.start", module)
+    resources = ModuleType("reef.distributed.resources")
+    vars(resources).update(check_resources=lambda config: events.append("checked"))
+    monkeypatch.setitem(sys.modules, "reef.distributed.resources", resources)
     run_job(job(workers=POOLS), Options(tmp_path))
-    assert events == [(None, 6.0, 1), "enter", 1]
+    assert events == [(None, 6.0, 1), "enter", "checked", 1]
     events.clear()
     run_job(job(workers=POOLS), Options(tmp_path, ray_num_cpus=9))
     run_job(job(workers=POOLS), Options(tmp_path, ray_address="auto"))

@@ -53,7 +53,8 @@ def test_flags_become_a_job(started: list[tuple[Any, Any, Any]], tmp_path: Path)
         "score_attribute": "min-episode_len_mean",
     }
     assert stop == {"training_iteration": 30}
-    assert (options.storage_path, options.resume, options.verbosity, options.metrics_port) == (tmp_path, True, 1, 1)
+    assert options.storage_path == str(tmp_path)
+    assert (options.resume, options.verbosity, options.metrics_port) == (True, 1, 1)
 
 
 @pytest.mark.parametrize("flags", [["-a", "PPO", "-e", "X-v0"], ["--run", "PPO", "--env", "X-v0"], ["-rPPO", "-eX-v0"]])
@@ -62,7 +63,7 @@ def test_short_flags_and_old_names(flags: list[str], started: list[tuple[Any, An
     ((job, options, stop),) = started
     assert (job.metadata.name, job.spec.checkpoint.frequency, job.spec.checkpoint.at_end) == ("ppo-x-v0", 0, True)
     assert stop == {}  # until Ctrl-C
-    assert options.storage_path == Path("~/reef_results").expanduser().resolve()
+    assert options.storage_path == "~/reef_results"
 
 
 @pytest.mark.parametrize(

@@ -56,8 +56,9 @@ class New(gym.Env):
 
 @pytest.mark.parametrize(("limit", "expected"), [(False, (True, False)), (True, (False, True))])
 @pytest.mark.parametrize("env_class", [Old, Middle])
-def test_old_environments_are_wrapped(settings, env_class, limit, expected):
-    env = make_vector_env(settings(env_class, {"limit": limit}), 0, 2)
+def test_old_environments_are_wrapped_and_that_is_said(settings, env_class, limit, expected):
+    with pytest.warns(UserWarning, match="old Gym API and wrapped"):
+        env = make_vector_env(settings(env_class, {"limit": limit}), 0, 2)
     env.reset([11, 12])
     assert [sub.seeds[-1] for sub in env.envs] == [11, 12]
     env.step(np.zeros(2, np.int64))

@@ -130,6 +130,8 @@ def _messages(kind: str, detail: Mapping[str, Any], location: tuple[int | str, .
             return str(detail["ctx"]["error"]).splitlines()
         case "string_pattern_mismatch":
             return [f"{given!r} does not fit, expected {EXPLAINED[detail['ctx']['pattern']]}"]
+        case "too_short":
+            return [f"is {given!r}, expected at least {detail['ctx']['min_length']} in it"]
         case "model_type":
             return [f"should be a mapping, not {given!r}"]
     shown = repr(given) if len(repr(given)) <= 60 else type(given).__name__

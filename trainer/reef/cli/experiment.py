@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,7 @@ _SPEC_FIELDS = (
 class Options:
     """What a person decides for this run and not in the job document."""
 
-    storage_path: Path
+    storage_path: str | Path
     resume: bool = False
     metrics_port: int | None = None
     verbosity: int = 0
@@ -61,21 +61,27 @@ def run_job(job: RLTrainingJob, options: Options, *, stop: Mapping[str, float] |
         return _train(job, config, options, dict(job.spec.stop if stop is None else stop))
 
 
-def _ray(job: RLTrainingJob, config: AlgorithmConfig, options: Options) -> AbstractContextManager[object]:
-    """Return Ray for the length of the training: a local one as large as the job's pools, or none when not needed."""
+@contextmanager
+def _ray(job: RLTrainingJob, config: AlgorithmConfig, options: Options) -> Iterator[None]:
+    """Have Ray for the length of the training: a local one as large as the job's pools, or none when not needed."""
     if not (config.num_rollout_workers or config.num_learner_workers or config.evaluation_num_workers):
-        return nullcontext()
+        yield
+        return
     check_environment(config)  # in seconds here, in a minute and with a worker's traceback over Ray
+    from reef.distributed.resources import check_resources
     from reef.distributed.start import start
 
     cpus, gpus = local_resources(job) if options.ray_address is None else (None, None)
-    return start(
+    session = start(
         options.ray_address,
         num_cpus=options.ray_num_cpus or cpus,
         num_gpus=options.ray_num_gpus or gpus,
         object_store_memory=options.ray_object_store_memory,
         show_output=options.verbosity > 1,
     )
+    with session:
+        check_resources(config)  # now, also for workers that only a later evaluation starts
+        yield
 
 
 def local_resources(job: RLTrainingJob) -> tuple[float | None, float | None]:

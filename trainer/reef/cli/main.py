@@ -13,7 +13,7 @@ from typing import TextIO
 
 import reef
 from reef.cli import catalog, describe, evaluate, run, schema, train, validate
-from reef.errors import EXIT_FAILED, EXIT_INTERRUPTED, ReefError
+from reef.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG_USE, ReefError
 
 COMMANDS = (run, train, evaluate, validate, describe, catalog, schema)
 LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
@@ -62,6 +62,10 @@ def _run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print(f"reef {args.command}: stopped by Ctrl-C", file=sys.stderr)
         return EXIT_INTERRUPTED
+    except SystemExit as stop:  # or a job whose environment gives up would count as done
+        where = "".join(traceback.format_tb(stop.__traceback__)[-1:])
+        print(f"reef {args.command}: sys.exit({stop.code!r}) was called. Raise an error there:\n{where}", file=sys.stderr)
+        return EXIT_WRONG_USE
     except BrokenPipeError:  # `reef describe PPO | head`: Python would complain again at its exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED

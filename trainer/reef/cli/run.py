@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from reef.cli.experiment import DEFAULT_STORAGE_PATH, Options, run_job
 from reef.cli.overrides import apply_overrides
@@ -56,9 +55,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def options_of(args: argparse.Namespace) -> Options:
     """Return what `add_options` read."""
-    path = Path(args.storage_path).expanduser().resolve()
     return Options(
-        path,
+        args.storage_path,
         resume=args.resume,
         metrics_port=args.metrics_port,
         verbosity=args.verbose,

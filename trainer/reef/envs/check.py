@@ -27,6 +27,16 @@ def check_env(env: Any, name: str) -> None:
         )
 
 
+def check_methods(env: Any, name: str) -> None:
+    """Raise EnvironmentError for what is no environment at all, whatever its API."""
+    absent = [call for call in ("reset", "step") if not callable(getattr(env, call, None))]
+    if absent:
+        calls = " and no ".join(f"{call}()" for call in absent)
+        raise EnvironmentError(
+            f"environment {name!r} gives a {_type(env)}, which has no {calls}. Give a gymnasium.Env, or what makes one."
+        )
+
+
 def _space_problems(env: Any) -> Iterator[str]:
     for kind in ("observation_space", "action_space"):
         space = getattr(env, kind, None)
@@ -39,9 +49,6 @@ def _space_problems(env: Any) -> Iterator[str]:
                 Layout.of(space)
             except EnvironmentError as error:
                 yield f"{kind}: {error}"
-    for call in ("reset", "step"):
-        if not callable(getattr(env, call, None)):
-            yield f"it has no method {call}()."
 
 
 def _reset_problems(env: Any, name: str) -> Iterator[str]:

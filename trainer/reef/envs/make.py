@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,8 @@ import gymnasium as gym
 
 from reef.config.loading import load
 from reef.envs.adapted import AdaptedVector
-from reef.envs.check import check_env
+from reef.envs.check import check_env, check_methods
+from reef.envs.failures import own_traceback
 from reef.envs.loop import Env, LoopVectorEnv
 from reef.envs.native import CartPoleVector
 from reef.envs.old_api import STEPS_TO_NEW_API, OldApiEnv, speaks_old_api
@@ -84,15 +86,25 @@ class _Factory:
         env = make_env(config, context)
         first = self._old_api is None
         if self._old_api is None:
-            try_out = not config.disable_env_checking and registered(config.env) is None
-            self._old_api = speaks_old_api(env, try_out=try_out)
+            check_methods(env, name)
+            self._old_api = self._speaks_old_api(env, name)
         if self._old_api:
-            if not config.auto_wrap_old_gym_envs:
-                raise EnvironmentError(f"environment {name!r} is of the old Gym API. {STEPS_TO_NEW_API}")
             env = OldApiEnv(env)
         if first and not config.disable_env_checking:
             check_env(env, name)
         return env
+
+    def _speaks_old_api(self, env: Env, name: str) -> bool:
+        config = self._config
+        try_out = not config.disable_env_checking and registered(config.env) is None
+        if not speaks_old_api(env, try_out=try_out):
+            return False
+        if not config.auto_wrap_old_gym_envs:
+            raise EnvironmentError(f"environment {name!r} is of the old Gym API. {STEPS_TO_NEW_API}")
+        if self._worker_index == 0:
+            text = f"environment {name!r} is of the old Gym API and wrapped; auto_wrap_old_gym_envs=False refuses it."
+            warnings.warn(text, stacklevel=2)
+        return True
 
 
 def make_env(config: AlgorithmConfig, context: EnvContext, *, render_mode: str | None = None) -> Env:
@@ -109,8 +121,9 @@ def make_env(config: AlgorithmConfig, context: EnvContext, *, render_mode: str |
     except gym.error.DependencyNotInstalled as error:
         raise EnvironmentError(f"environment {name!r} needs a package that is not installed: {error}") from error
     except Exception as error:
+        own = "" if isinstance(creator, str) else own_traceback(error)
         raise EnvironmentError(
-            f"environment {name!r} cannot be made with env_config={dict(context)}: {type(error).__name__}: {error}"
+            f"environment {name!r} cannot be made with env_config={context}: {type(error).__name__}: {error}.{own}"
         ) from error
 
 

@@ -89,7 +89,7 @@ def run_experiment(
     """
     settings = checkpoint or CheckpointSettings()
     check_settings(config, stop, settings, name)
-    folder, start = choose_folder(config, writable_folder(storage_path) / name, resume, restore_from)
+    folder, start = choose_folder(config, writable_folder(storage_path, name), resume, restore_from)
     with ExitStack() as stack:
         board = _serve_metrics(stack, metrics_port, metrics_address)
         signals = stack.enter_context(StopSignals())
@@ -236,17 +236,19 @@ def check_settings(
         raise ConfigError("\n".join(problems))
 
 
-def writable_folder(path: str | Path) -> Path:
-    """The absolute `path`, which need not exist; raises `StorageError` when nothing can be written there."""
+def writable_folder(path: str | Path, name: str = "") -> Path:
+    """The absolute `path`/`name`, which need not exist; raises `StorageError` when nothing can be written there."""
     if "://" in str(path):
         raise StorageError(f"storage path {path}: only folders of this machine are available yet. Give one of them.")
-    folder = Path(path).expanduser().absolute()
+    folder = Path(path).expanduser().absolute() / name
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
     try:
         with tempfile.TemporaryFile(dir=existing):
             return folder
     except OSError as error:
-        raise StorageError(f"storage path {folder} cannot be written: {error}. Give another one.") from error
+        raise StorageError(
+            f"storage path {path}: {folder} cannot be written ({existing}: {error.strerror}). Give another one."
+        ) from error
 
 
 def choose_folder(

@@ -209,8 +209,9 @@ class MetricsServer:
         try:
             self._server = Listener((address, port), handler)
         except (OSError, OverflowError) as error:
+            problem = str(error).rstrip(".")
             raise ResourceError(
-                f"cannot serve metrics on {address}:{port}: {error}. Give another --metrics-port, or leave it out."
+                f"cannot serve metrics on {address}:{port}: {problem}. Give another --metrics-port, or leave it out."
             ) from error
         self.port: int = self._server.server_address[1]
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="metrics", daemon=True)

@@ -1,0 +1,173 @@
+"""Wrong use through the command line: one clear message, exit code 2, and nothing half-written."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from reef.cli.main import main
+
+SMALL = {"train_batch_size": 64, "sgd_minibatch_size": 64, "num_sgd_iter": 1}
+
+
+class Fine(gym.Env[Any, Any]):
+    """Five steps an episode; `late` is true from the third episode on, when the check at the start is over."""
+
+    observation_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, context: dict[str, Any] | None = None) -> None:
+        self.episode = 0
+
+    @property
+    def late(self) -> bool:
+        return self.episode > 3
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.steps = 0
+        self.episode += 1
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        return np.zeros(2, np.float32), 1.0, self.steps == 5, False, {}
+
+
+class LateStep(Fine):
+    def step(self, action: Any) -> Any:
+        if self.late:
+            raise KeyError("simulator lost")
+        return super().step(action)
+
+
+class LateReset(Fine):
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        if self.late:
+            raise KeyError("level lost")
+        return super().reset()
+
+
+class Init(Fine):
+    def __init__(self, context: Any) -> None:
+        raise RuntimeError("no licence")
+
+
+class ThreeValues(Fine):
+    def step(self, action: Any) -> Any:
+        return super().step(action)[:3] if self.late else super().step(action)
+
+
+class OtherShape(Fine):
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset()
+        return np.zeros(3 if self.late else 2, np.float32), {}
+
+
+class NanLater(Fine):
+    def step(self, action: Any) -> Any:
+        return (np.full(2, np.nan if self.late else 0.0, np.float32), *super().step(action)[1:])
+
+
+class Exits(Fine):
+    def step(self, action: Any) -> Any:
+        if self.late:
+            sys.exit(0)
+        return super().step(action)
+
+
+class Nothing:
+    def __init__(self, context: Any) -> None: ...
+
+
+@pytest.fixture(autouse=True)
+def broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environments above, importable as `broken`."""
+    module = ModuleType("broken")
+    vars(module).update({kind.__name__: kind for kind in (Fine, *Fine.__subclasses__(), Nothing)})
+    monkeypatch.setitem(sys.modules, "broken", module)
+
+
+def job(tmp_path: Path, environment: str, **spec: Any) -> str:
+    """Write a job document and return its path."""
+    base: dict[str, Any] = {"algorithm": "PPO", "environment": {"name": environment}, "stop": {"training_iteration": 1}}
+    document = {"apiVersion": "reef.dev/v1", "kind": "RLTrainingJob", "metadata": {"name": "job"}}
+    path = tmp_path / "job.json"  # JSON is YAML
+    path.write_text(json.dumps(document | {"spec": base | {"config": SMALL} | spec}))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ("LateStep", "raised in step() at column 0 of worker 0, step 1 of its episode: KeyError: 'simulator lost'"),
+        ("LateStep", 'raise KeyError("simulator lost")'),  # the line of its own traceback
+        ("LateReset", "raised in reset() at column 0 of worker 0"),
+        ("Init", 'raise RuntimeError("no licence")'),
+        ("ThreeValues", "step() returns (obs, reward, terminated, truncated, info)"),
+        ("OtherShape", "breaks the Gymnasium API in reset()"),
+        ("NanLater", "returned observations with nan at index"),
+        ("Exits", "sys.exit(0) was called"),
+        ("Nothing", "which has no reset() and no step(). Give a gymnasium.Env"),
+    ],
+)
+def test_a_broken_environment_is_named_with_its_own_words(
+    environment: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", job(tmp_path, f"broken:{environment}"), "--storage-path", str(tmp_path / "results")]) == 2
+    error = capsys.readouterr().err
+    assert expected in error
+    assert error.startswith("reef run: ")
+    assert "reef/envs/" not in error  # none of our own lines among the traceback
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_loss_that_is_not_finite_is_named_and_nothing_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = job(tmp_path, "broken:Fine", config=SMALL | {"lr": 1e38, "num_sgd_iter": 9})
+    assert main(["run", path, "--storage-path", str(tmp_path / "results")]) == 2
+    assert "loss nan" in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("storage", "expected"),
+    [
+        ("s3://bucket/results", "storage path s3://bucket/results: only folders"),
+        ("file", "Not a directory"),
+        ("file/below", "Not a directory"),
+        ("/proc/results", "/proc/results"),
+        (".", "job: Not a directory"),  # a file where this job's folder belongs
+    ],
+)
+def test_a_storage_path_that_cannot_be_written_starts_nothing(
+    storage: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = job(tmp_path, "broken:Exits")
+    monkeypatch.chdir(tmp_path)
+    for name in ("file", "job"):
+        (tmp_path / name).write_text("")
+    assert main(["run", path, "--storage-path", storage]) == 2
+    captured = capsys.readouterr()
+    assert expected in captured.err
+    assert captured.out == ""
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["file", "job", "job.json"]
+
+
+def test_no_stop_conditions_are_refused_in_plain_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", job(tmp_path, "broken:Fine", stop={})]) == 2
+    assert "spec.stop: is {}, expected at least 1 in it" in capsys.readouterr().err
+
+
+def test_a_port_that_cannot_be_one_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--metrics-port", "99999", "--storage-path", str(tmp_path / "results")]
+    assert main(["run", job(tmp_path, "broken:Fine"), *flags]) == 2
+    assert "Give another --metrics-port" in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()
