@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -82,18 +81,18 @@ class DQNLearner(Learner):
         self.begin(timestep)
         columns = self.prepare(batch)
         size = self.config.total_train_batch_size
-        td_errors, values = np.zeros((2, len(batch)), np.float32)
         stats = []
         for start in range(0, len(batch), size):
             rows = self.my_part(start, size)
             self.policy.draw_noise(self.generator)
             stats.append(self.step({name: column[rows] for name, column in columns.items()}))
-            td_errors[rows], values[rows] = stats[-1].pop("td_errors").cpu(), stats[-1].pop("values").cpu()
         self.policy.draw_noise(None)
-        td_errors *= self.world_size  # every learner fills in its rows: the mean over learners is the whole
+        # every learner fills in the rows it computed, so that the mean over learners is the whole
+        td_errors = torch.zeros(len(stats), size)
+        td_errors[:, self.my_part(0, size)] = torch.stack([step.pop("td_errors") for step in stats]).cpu()
+        errors = td_errors.numpy().reshape(-1) * self.world_size
         found: dict[str, Any] = mean_stats(stats, self.reduce) | {"cur_lr": self.optimizer.lr}
-        means = {"mean_q": float(values.mean()) * self.world_size, "mean_td_error": float(td_errors.mean())}
-        return found | means | {"td_errors": td_errors}
+        return found | {"mean_td_error": float(errors.mean()), "td_errors": errors}
 
     def begin(self, timestep: int) -> None:
         """Update the target network when it is due."""
@@ -115,26 +114,24 @@ class DQNLearner(Learner):
     def targets(self, rewards: Tensor, next_obs: Tensor, terminated: Tensor, discounts: Tensor) -> Tensor:
         """[N] values, or [N, atoms] probabilities, to learn towards."""
         self.target.draw_noise(self.generator)
-        logits = self.target.logits(next_obs)  # [N, A, atoms]
+        logits = self.target.logits(next_obs)
         chooser = self.policy.q_values(next_obs) if self.config.double_q else self.target.expected(logits)
         best = take_actions(logits, chooser.argmax(-1))
         if self.config.num_atoms == 1:
-            return td_targets(rewards, discounts, terminated, best.squeeze(-1))
+            return td_targets(rewards, discounts, terminated, best)
         return project(torch.softmax(best, -1), rewards, discounts * ~terminated, self.policy.atoms)
 
     def loss(self, minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
         """The mean over a minibatch, weighted if prioritized; with atoms the TD error is the cross-entropy."""
-        chosen = take_actions(self.policy.logits(minibatch["obs"]), minibatch["actions"])
+        chosen, targets = take_actions(self.policy.logits(minibatch["obs"]), minibatch["actions"]), minibatch["targets"]
         if self.config.num_atoms == 1:
-            values = chosen.squeeze(-1)
-            td_errors = values - minibatch["targets"]
-            losses = huber(td_errors)
+            losses, td_errors = huber(chosen, targets), chosen.detach() - targets
         else:
-            values = self.policy.expected(chosen)
-            losses = td_errors = -(minibatch["targets"] * torch.log_softmax(chosen, -1)).sum(-1)
+            losses = -(targets * torch.log_softmax(chosen, -1)).sum(-1)
+            td_errors = losses.detach()
         if "weights" in minibatch:
             losses = losses * minibatch["weights"]
-        return losses.mean(), {"td_errors": td_errors.detach(), "values": values.detach()}
+        return losses.mean(), {"td_errors": td_errors, "mean_q": self.policy.expected(chosen.detach()).mean()}
 
     def state(self) -> State:
         """Adds the target network."""
@@ -148,11 +145,13 @@ class DQNLearner(Learner):
 
 
 def take_actions(
-    logits: Tensor,  # [N, A, atoms]
+    logits: Tensor,  # [N, A] or [N, A, atoms]
     actions: Tensor,  # [N]
-) -> Tensor:  # [N, atoms]
-    """The rows of the given actions."""
-    return logits.gather(1, actions[:, None, None].expand(-1, 1, logits.shape[-1])).squeeze(1)
+) -> Tensor:  # [N] or [N, atoms]
+    """The entries of the given actions."""
+    if logits.dim() == 2:
+        return logits.gather(1, actions[:, None]).squeeze(1)
+    return logits[torch.arange(len(actions), device=actions.device), actions]
 
 
 class DQN(Algorithm):

@@ -114,7 +114,7 @@ class QPolicy(Policy):
             self.value = Stream([*hidden, self.num_atoms], activation, linear)
 
     def logits(self, obs: Tensor) -> Tensor:
-        """[N, *obs] -> [N, A, atoms], of the return distributions; with one atom the Q-values themselves."""
+        """[N, *obs] -> [N, A, atoms], of the return distributions; with one atom the Q-values [N, A] themselves."""
         if self.module is not None:
             return self._by_action(self.module(obs)[0])
         features = self.encoder.single(0, obs)
@@ -122,18 +122,19 @@ class QPolicy(Policy):
         if self.value is None:
             return advantages
         values: Tensor = self.value(features)
-        return advantages + (values.unsqueeze(1) - advantages.mean(1, keepdim=True))
+        values = values if self.num_atoms == 1 else values.unsqueeze(1)
+        return advantages + (values - advantages.mean(1, keepdim=True))
 
     def _by_action(self, outputs: Tensor) -> Tensor:
-        return outputs.view(-1, self.actions, self.num_atoms)
+        return outputs if self.num_atoms == 1 else outputs.view(-1, self.actions, self.num_atoms)
 
     def q_values(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N, A]."""
         return self.expected(self.logits(obs))
 
     def expected(self, logits: Tensor) -> Tensor:
-        """[N, A, atoms] -> the means of the return distributions [N, A]."""
-        return logits.squeeze(-1) if self.num_atoms == 1 else torch.softmax(logits, -1) @ self.atoms
+        """[..., atoms] -> the means of the return distributions [...]; with one atom the values as they are."""
+        return logits if self.num_atoms == 1 else torch.softmax(logits, -1) @ self.atoms
 
     def state_values(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N], of acting greedily."""
