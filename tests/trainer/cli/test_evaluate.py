@@ -82,7 +82,7 @@ def test_text_says_each_episode_and_the_mean(checkpoint: str, capsys: pytest.Cap
     assert capsys.readouterr().out.splitlines() == [
         "Episode #1: reward: 3 (3 steps)",
         "Episode #2: reward: 1 (1 steps, cut by the step limit)",
-        "1 complete episodes: mean reward 3 (3 to 3), mean length 3",
+        "1 complete episode: mean reward 3 (3 to 3), mean length 3",
     ]
     assert main(["rollout", checkpoint, "--steps", "2"]) == 0
     assert "No episode was complete" in capsys.readouterr().out

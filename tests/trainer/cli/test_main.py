@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import subprocess
 import sys
 import warnings
@@ -64,6 +65,20 @@ def test_a_reef_error_is_one_message_and_its_exit_code(
     assert capsys.readouterr().err == f"reef list: {error}\n"
     assert run("list", "-vv") == code
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_verbosity_is_ours_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, bool]] = []
+
+    def action(args: argparse.Namespace) -> int:
+        library = logging.getLogger("matplotlib").isEnabledFor(logging.DEBUG)
+        seen.append((logging.getLogger("reef.run").getEffectiveLevel(), library))
+        return 0
+
+    replace_list(monkeypatch, action)
+    assert [run("list", *flags) for flags in ((), ("-v",), ("-vv",), ())] == [0] * 4
+    assert [level for level, _ in seen] == [logging.WARNING, logging.INFO, logging.DEBUG, logging.WARNING]
+    assert not any(library for _, library in seen)
 
 
 def test_ctrl_c_exits_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

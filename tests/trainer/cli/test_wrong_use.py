@@ -128,6 +128,17 @@ def test_a_broken_environment_is_named_with_its_own_words(
     assert not (tmp_path / "results").exists()
 
 
+def test_a_checkpoint_of_another_environment_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", job(tmp_path, "broken:Fine"), "--storage-path", str(tmp_path / "first")]) == 0
+    capsys.readouterr()
+    (checkpoint,) = (tmp_path / "first").glob("*/*/checkpoint_000001")
+    path = job(tmp_path, "CartPole-v1", restoreFrom=str(checkpoint))
+    assert main(["run", path, "--storage-path", str(tmp_path / "second")]) == 2
+    assert main(["evaluate", str(checkpoint), "--env", "CartPole-v1"]) == 2
+    assert capsys.readouterr().err.count("the checkpoint does not fit") == 2
+    assert not (tmp_path / "second").exists()
+
+
 def test_a_loss_that_is_not_finite_is_named_and_nothing_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

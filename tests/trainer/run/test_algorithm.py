@@ -37,7 +37,9 @@ def test_an_iteration_lasts_as_long_as_asked_for() -> None:
         assert algorithm.train()["timesteps_total"] == 384
 
 
-@pytest.mark.parametrize(("interval", "expected"), [(1, [1, 1, 1, 1]), (2, [0, 1, 0, 1]), (0, [0] * 4), (None, [0] * 4)])
+@pytest.mark.parametrize(
+    ("interval", "expected"), [(1, [1, 1, 1, 1]), (2, [0, 1, 0, 1]), (0, [0] * 4), (None, [0] * 4)]
+)
 def test_evaluation_comes_at_its_interval(interval: int | None, expected: list[int]) -> None:
     with config(evaluation_interval=interval, evaluation_duration=2).build() as algorithm:
         assert [int("evaluation" in algorithm.train()) for _ in range(4)] == expected
@@ -137,6 +139,22 @@ def test_a_restored_evaluation_runs_the_same_episodes(tmp_path: Path) -> None:
 def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="nowhere"):
         PPO.from_checkpoint(tmp_path / "nowhere")
+
+
+def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
+    with config().build() as one, config().training(model={"fcnet_hiddens": [9]}).build() as two:
+        path = one.save(tmp_path / "here")
+        with pytest.raises(CheckpointError, match=r"does not fit: weights hold \d+ numbers.*model settings"):
+            two.restore(path)
+
+
+def test_a_restore_under_another_horizon_begins_new_episodes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    shorter = config().environment(horizon=9)  # no longer the vectorised CartPole
+    with config().build() as one, shorter.build() as two:
+        one.train()
+        two.restore(one.save(tmp_path / "here"))
+        assert "new ones begin" in caplog.text
+        assert two.train()["training_iteration"] == 2
 
 
 def test_contradictions_of_ppo() -> None:

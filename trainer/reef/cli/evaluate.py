@@ -216,6 +216,6 @@ def _summarize(episodes: list[Episode], *, as_json: bool) -> None:
         print(json.dumps(summary))
     elif count:
         spread = f"{min(rewards):g} to {max(rewards):g}"
-        print(f"{count} complete episodes: mean reward {mean:g} ({spread}), mean length {length:g}")
+        print(f"{count} complete episode{'s' * (count != 1)}: mean reward {mean:g} ({spread}), mean length {length:g}")
     else:
         print("No episode was complete: raise --steps.")

@@ -45,7 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = build_parser().parse_args(argv)
     except SystemExit as stop:  # argparse has said everything, so that the code is left
         return stop.code if isinstance(stop.code, int) else 2
-    logging.basicConfig(level=LEVELS[min(args.verbose, 2)], format="%(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("reef").setLevel(LEVELS[min(args.verbose, 2)])  # the root's would show what libraries debug
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         return _run(args)
@@ -64,7 +65,10 @@ def _run(args: argparse.Namespace) -> int:
         return EXIT_INTERRUPTED
     except SystemExit as stop:  # or a job whose environment gives up would count as done
         where = "".join(traceback.format_tb(stop.__traceback__)[-1:])
-        print(f"reef {args.command}: sys.exit({stop.code!r}) was called. Raise an error there:\n{where}", file=sys.stderr)
+        print(
+            f"reef {args.command}: sys.exit({stop.code!r}) was called, raise an error instead:\n{where}",
+            file=sys.stderr,
+        )
         return EXIT_WRONG_USE
     except BrokenPipeError:  # `reef describe PPO | head`: Python would complain again at its exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

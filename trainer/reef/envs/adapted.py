@@ -79,7 +79,7 @@ class AdaptedVector(VectorEnv):
         """Only the seeds."""
         return {"seeds": self._seeds.state()}
 
-    def set_state(self, state: State) -> Array:
+    def _set_state(self, state: State) -> Array:
         """Start new episodes, with seeds that follow those of the saved ones."""
         self._seeds.restore(state["seeds"])
         return self.reset()

@@ -109,7 +109,7 @@ class LoopVectorEnv(VectorEnv):
         ]
         return {"seeds": self._seeds.state(), "columns": columns}
 
-    def set_state(self, state: State) -> Array:
+    def _set_state(self, state: State) -> Array:
         """Re-seed and replay each column's episode; a column that cannot be replayed starts a fresh episode."""
         self._history.clear()
         self._steps = 0

@@ -72,7 +72,7 @@ class CartPoleVector(VectorEnv):
             "generator": self._generator.bit_generator.state,
         }
 
-    def set_state(self, state: State) -> Array:
+    def _set_state(self, state: State) -> Array:
         """Go on with the columns of `state` as far as there are columns; further ones begin episodes."""
         count = min(self.num_envs, len(state["steps"]))
         self._seeds.restore(state["seeds"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,6 +17,8 @@ from reef.types import Array, State
 
 if TYPE_CHECKING:
     from reef.config import AlgorithmConfig
+
+logger = logging.getLogger(__name__)
 
 
 class StepResult(NamedTuple):
@@ -93,9 +96,19 @@ class VectorEnv(ABC):
     def state(self) -> State:
         """The episodes in progress, to go on with elsewhere."""
 
-    @abstractmethod
     def set_state(self, state: State) -> Array:
-        """Go on with the episodes of `state` as far as the columns reach; return the observations [B, *obs]."""
+        """Go on with the episodes of `state` as far as the columns reach; return the observations [B, *obs].
+
+        What was saved in another form, as with another `horizon` or `env_config`, begins new episodes.
+        """
+        if state.keys() != self.state().keys():
+            logger.warning("episodes in progress were saved by environments of another form: new ones begin.")
+            return self.reset()
+        return self._set_state(state)
+
+    @abstractmethod
+    def _set_state(self, state: State) -> Array:
+        """The reverse of `state`; returns the observations [B, *obs]."""
 
     def close(self) -> None:
         """Close every environment."""

@@ -17,6 +17,7 @@ import torch
 from reef.batch import Sample
 from reef.config import AlgorithmConfig
 from reef.config.loading import load
+from reef.errors import CheckpointError
 from reef.learn.learner import Learner, Stats
 from reef.learn.learner_group import Learners, LocalLearners
 from reef.nn.policies import Policy
@@ -221,11 +222,16 @@ class Algorithm(ABC):
         }
 
     def set_state(self, state: State) -> None:
-        """The reverse of `state`."""
+        """The reverse of `state`; CheckpointError when it is of another network."""
         self.iteration, self.policy_version = state["iteration"], state["policy_version"] - 1
         self.counters = dict(state["counters"])
         self.metrics.set_state(state["metrics"], iteration=self.iteration)
-        self.learners.set_state(state["learners"])
+        try:
+            self.learners.set_state(state["learners"])
+        except ValueError as error:
+            raise CheckpointError(
+                f"the checkpoint does not fit: {error}. Give one of the same environment spaces and model settings."
+            ) from error
         self.evaluation.set_state(state["evaluation"])
         self.publish_weights()
         self.workers.set_state(state["workers"])

@@ -66,12 +66,11 @@ class Bar:
 
     def __init__(self, stream: TextIO) -> None:
         from rich.console import Console as Terminal
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
         self._progress: Progress = Progress(
             BarColumn(bar_width=24),
             TextColumn("{task.description}"),
-            TimeElapsedColumn(),
             TextColumn("ETA"),
             TimeRemainingColumn(),
             console=Terminal(file=stream),
