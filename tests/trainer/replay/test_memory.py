@@ -99,5 +99,5 @@ def test_buffer_settings_are_checked_and_merged() -> None:
     assert config.replay_buffer_config.prioritized_replay_alpha == 0.6
     with pytest.raises(ConfigError, match=r"Did you mean 'capacity'\?"):
         OffPolicyConfig().training(replay_buffer_config={"capacty": 9})
-    with pytest.raises(ConfigError, match="replay_buffer_config.capacity=0"):
+    with pytest.raises(ConfigError, match=r"replay_buffer_config\.capacity=0"):
         OffPolicyConfig().training(replay_buffer_config={"capacity": 0}).validate()

@@ -15,14 +15,14 @@ def rollout(
     truncated: list[list[int]],
     mask: list[list[int]] | None = None,
 ) -> Rollout:
-    """Step t of column b has observation [10 b + t, ...] and successor 0.5 later; times run on over episodes."""
+    """Step t of column b has observation 10 b + t; where an episode ends, the successor is half a step later."""
     shape = np.shape(rewards)
     number = np.arange(shape[0])[:, None] + 10.0 * np.arange(shape[1])
     return Rollout(
         obs=number[..., None].astype(np.float32),
         actions=number.astype(np.int64),
         rewards=np.array(rewards, np.float32),
-        next_obs=(number[..., None] + 0.5).astype(np.float32),
+        next_obs=(number + np.where(np.logical_or(terminated, truncated), 0.5, 1.0))[..., None].astype(np.float32),
         terminated=np.array(terminated, np.bool_),
         truncated=np.array(truncated, np.bool_),
         mask=np.ones(shape, np.bool_) if mask is None else np.array(mask, np.bool_),
@@ -61,17 +61,17 @@ HAND = {  # n = 3, gamma = 0.5
     0: (1 + 1 + 1, 2.5, 0.125, True, False),
     1: (2 + 2, 2.5, 0.25, True, False),
     2: (4, 2.5, 0.5, True, False),
-    3: (8 + 8 + 8, 5.5, 0.125, False, False),
-    10: (10 + 10 + 7.5, 12.5, 0.125, False, False),
-    11: (20 + 15 + 10, 13.5, 0.125, False, False),
+    3: (8 + 8 + 8, 6.0, 0.125, False, False),
+    10: (10 + 10 + 7.5, 13.0, 0.125, False, False),
+    11: (20 + 15 + 10, 14.0, 0.125, False, False),
     12: (30 + 20 + 12.5, 14.5, 0.125, False, True),
     13: (40 + 25, 14.5, 0.25, False, True),
     14: (50, 14.5, 0.5, False, True),
 }
 CUT = {  # the end of the rollout
-    4: (16 + 16, 5.5, 0.25, False, False),
-    5: (32, 5.5, 0.5, False, False),
-    15: (60, 15.5, 0.5, False, False),
+    4: (16 + 16, 6.0, 0.25, False, False),
+    5: (32, 6.0, 0.5, False, False),
+    15: (60, 16.0, 0.5, False, False),
 }
 
 
@@ -122,10 +122,10 @@ def test_dead_steps_count_for_nothing_and_cut_a_column() -> None:
     expected = {
         0: (2.0, 1.5, 0.25, True, False),
         1: (2.0, 1.5, 0.5, True, False),
-        3: (8.0, 4.5, 0.25, False, False),
-        10: (2.0, 11.5, 0.25, False, False),
-        11: (2.0, 11.5, 0.5, False, False),
-        13: (8.0, 14.5, 0.25, False, False),
+        3: (8.0, 5.0, 0.25, False, False),
+        10: (2.0, 12.0, 0.25, False, False),
+        11: (2.0, 12.0, 0.5, False, False),
+        13: (8.0, 15.0, 0.25, False, False),
     }
     for length in (1, 2, 5):
         steps, found = NStep(2, 0.5), {}
@@ -138,7 +138,7 @@ def test_one_step_is_the_rollout_itself() -> None:
     found = table(NStep(1, 0.5).add(EPISODES))
     assert len(found) == 12
     assert found[2] == (4.0, 2.5, 0.5, True, False)
-    assert found[15] == (60.0, 15.5, 0.5, False, False)
+    assert found[15] == (60.0, 16.0, 0.5, False, False)
 
 
 def test_waiting_steps_survive_a_checkpoint_and_the_reuse_of_arrays() -> None:
@@ -149,3 +149,17 @@ def test_waiting_steps_survive_a_checkpoint_and_the_reuse_of_arrays() -> None:
     restored.set_state(steps.state())
     found = table(restored.add(second))
     assert found == {start: row for start, row in HAND.items() if start in (3, 11, 12, 13, 14)}
+
+
+def test_a_replaced_worker_ends_the_steps_that_wait() -> None:
+    first, _, third = fragments(EPISODES, 2)  # the second fragment is lost with its worker
+    steps = NStep(3, 0.5)
+    assert table(steps.add(first)) == {}
+    found = table(steps.add(third))
+    assert found == {
+        0: (2.0, 2.0, 0.25, False, True),
+        1: (2.0, 2.0, 0.5, False, True),
+        10: (20.0, 12.0, 0.25, False, True),
+        11: (20.0, 12.0, 0.5, False, True),
+        14: HAND[14],
+    }

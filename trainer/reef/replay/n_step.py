@@ -28,6 +28,7 @@ class NStep:
             return one_step(rollout, float(self._powers[1]))
         steps = {name: getattr(rollout, name) for name in CARRIED} | {"open": rollout.mask}
         if self._carry and self._carry["open"].shape[1] == rollout.shape[1]:
+            self._end_broken_columns(rollout.obs[0])
             steps = {name: np.concatenate((self._carry[name], column)) for name, column in steps.items()}
         transitions, waiting = windows(steps, self.n, self._powers)
         kept = {name: column[1 - self.n :] for name, column in steps.items()}
@@ -35,13 +36,18 @@ class NStep:
         self._carry = {name: column.copy() for name, column in kept.items()} | {"open": waiting[1 - self.n :]}
         return transitions
 
+    def _end_broken_columns(self, obs: Array) -> None:
+        """Truncate waiting steps that `obs` [B, *obs] does not go on from: their worker was replaced."""
+        broken = self._carry["next_obs"][-1] != obs
+        self._carry["truncated"][-1] |= broken.any(axis=tuple(range(1, broken.ndim)))
+
     def state(self) -> State:
         """Copy the steps that wait."""
         return {name: column.copy() for name, column in self._carry.items()}
 
     def set_state(self, state: State) -> None:
         """Take back what `state` returned."""
-        self._carry = dict(state)
+        self._carry = {name: np.array(column) for name, column in state.items()}
 
 
 def n_step(rollout: Rollout, n: int, gamma: float) -> Transitions:
