@@ -142,3 +142,13 @@ def test_a_replacement_does_not_repeat_the_episodes_of_the_worker_it_replaces() 
     config = PPOConfig().environment("CartPole-v1").rollouts(rollout_fragment_length=1).debugging(seed=4)
     first, again = (RolloutWorker(config, 1, recreated=recreated).sample() for recreated in (False, True))
     assert not np.array_equal(first.rollouts[DEFAULT_POLICY].obs, again.rollouts[DEFAULT_POLICY].obs)
+
+
+def test_a_column_that_cannot_go_on_begins_a_new_episode() -> None:
+    one, two = worker(num_envs=2, longer=3), worker(num_envs=2, longer=3)
+    state = one.sample() and one.state()
+    state["env"] = two.state()["env"]  # of environments that have not been stepped
+    two.set_state(state)
+    sample = two.sample()
+    assert sample.rollouts[DEFAULT_POLICY].obs[0].tolist() == [[0], [0]]
+    assert [episode.length for episode in sample.episodes] == [3]

@@ -81,6 +81,11 @@ class VectorEnv(ABC):
         self._reset()
         return self._obs
 
+    @property
+    def observations(self) -> Array:
+        """[B, *obs] the current ones, as the last step or reset returned them."""
+        return self._obs
+
     @abstractmethod
     def _reset(self) -> None:
         """Fill the observations of all columns with those of new episodes."""

@@ -213,6 +213,7 @@ class RolloutWorker:
             "episodes": self.episodes.state(),
             "env": self.env.state() if self.env is not None else None,
             "obs": None if self._obs is None else self._obs.copy(),
+            "unfiltered_obs": None if self.env is None else self.env.observations.copy(),
         }
 
     def set_state(self, state: State) -> None:
@@ -228,8 +229,11 @@ class RolloutWorker:
         self._obs = None
         if state["obs"] is not None:
             self._obs = obs.copy()
-            count = min(len(obs), len(state["obs"]))
-            self._obs[:count] = state["obs"][:count]  # as they were filtered then
+            for column, (now, then) in enumerate(zip(self.env.observations, state["unfiltered_obs"], strict=False)):
+                if np.array_equal(now, then):
+                    self._obs[column] = state["obs"][column]  # as it was filtered then
+                else:
+                    self.episodes.forget(column)  # the environment could not go on and began anew
 
     def stop(self) -> None:
         """Close the environments."""
