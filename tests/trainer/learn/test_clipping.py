@@ -11,7 +11,7 @@ from reef.nn.flat import FlatParameters
 def clipped(limit: float | None, by: str) -> FlatParameters:
     flat = FlatParameters([nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(1))])
     flat.gradient.copy_(torch.tensor([3.0, 4.0, -12.0]))
-    clip_gradient(flat, flat.gradient.norm(), limit, by)
+    clip_gradient(flat, flat.gradient.norm().item(), limit, by)
     return flat
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from torch import Tensor
-
 from reef.nn.flat import FlatParameters
 
 
-def clip_gradient(flat: FlatParameters, norm: Tensor, limit: float | None, by: str) -> None:
+def clip_gradient(flat: FlatParameters, norm: float, limit: float | None, by: str) -> None:
     """Clip in place: each entry ("value"), each tensor's L2 norm ("norm"), or the norm of all ("global_norm").
 
-    `norm` is the L2 norm of the whole gradient; `limit` None leaves everything as it is.
+    `norm` is the L2 norm of the whole gradient, a number; `limit` None leaves everything as it is.
     """
     if limit is None:
         return
@@ -20,5 +18,5 @@ def clip_gradient(flat: FlatParameters, norm: Tensor, limit: float | None, by: s
         for parameter in flat.parameters:
             if parameter.grad is not None:
                 parameter.grad.mul_((limit / (parameter.grad.norm() + 1e-6)).clamp(max=1.0))
-    else:
-        flat.gradient.mul_((limit / (norm + 1e-6)).clamp(max=1.0))
+    elif norm > limit:
+        flat.gradient.mul_(limit / (norm + 1e-6))

@@ -131,9 +131,10 @@ class Learner(ABC):
         if self.reduce is not None:
             self.reduce(flat.gradient)
         norm = flat.gradient.norm()
-        if not math.isfinite(norm.item()):
-            raise TrainingError(self._not_finite(loss.item(), norm.item(), minibatch))
-        clip_gradient(flat, norm, self.config.grad_clip, self.config.grad_clip_by)
+        length = norm.item()
+        if not math.isfinite(length):
+            raise TrainingError(self._not_finite(loss.item(), length, minibatch))
+        clip_gradient(flat, length, self.config.grad_clip, self.config.grad_clip_by)
         self.optimizer.step()
         return stats | {"total_loss": loss, "grad_gnorm": norm}
 

@@ -76,8 +76,9 @@ class Algorithm(ABC):
         self.timers = {}
         before, started = self.timestep, time.monotonic()
         trained_before = self.counters["num_env_steps_trained"]
+        stats: dict[PolicyId, Stats] = {}
         while True:
-            stats = self.training_step()
+            stats = self.training_step() or stats  # a step may sample only
             if self._iteration_is_full(started, before, trained_before):
                 break
         self.iteration += 1
