@@ -47,7 +47,7 @@ def test_lambda_1_is_monte_carlo_and_lambda_0_one_step() -> None:
     next_values = np.concatenate([values[1:], np.zeros((1, 3), np.float32)])
     none = np.zeros((20, 3), np.bool_)
     discounts = 0.9 ** np.arange(20)
-    monte_carlo, targets = gae(rewards, values, next_values, none, none, 0.9, 1.0)
+    _, targets = gae(rewards, values, next_values, none, none, 0.9, 1.0)
     returns = [(rewards[t:] * discounts[: 20 - t, None]).sum(0) for t in range(20)]
     np.testing.assert_allclose(targets, returns, rtol=1e-4, atol=1e-5)
     one_step, _ = gae(rewards, values, next_values, none, none, 0.9, 0.0)
