@@ -93,7 +93,7 @@ def sampling() -> Iterator[Case]:
 def reward() -> Iterator[Case]:
     """Wall time to a mean reward of 450 on CartPole: each run has another seed."""
     args = {"reward": 450.0, "max_steps": 200_000, "document": "examples/cartpole-ppo.yaml"}
-    yield Case("sb3", "sb3", args, "benchmarks.peers.stable_baselines3_reward")
+    yield Case("sb3", "sb3", args, "benchmarks.peers.stable_baselines3_reward", limit_s=400.0)
     yield Case("reef", "reef", args, "benchmarks.peers.reef_reward")
 
 
