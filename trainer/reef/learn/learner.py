@@ -71,6 +71,7 @@ class Learner(ABC):
             options: dict[str, Any] = {
                 "backend": config.torch_compile_learner_dynamo_backend,
                 "mode": config.torch_compile_learner_dynamo_mode,
+                "fullgraph": True,  # what cannot be compiled is an error, and not silently slow
             }
             if config.torch_compile_learner_what_to_compile == "complete_update":
                 return compile_gradient(self.policy, loss, **options)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -51,11 +50,14 @@ class Categorical(Distribution):
     def __init__(self, inputs: Tensor) -> None:
         """`inputs`: logits, not necessarily normalised."""
         self.inputs = inputs
+        self._log_probs: Tensor | None = None
 
-    @cached_property
+    @property
     def log_probs(self) -> Tensor:
-        """[N, A]; once for likelihood, entropy and divergence."""
-        return F.log_softmax(self.inputs, dim=-1)
+        """[N, A]; computed once (`cached_property` has a lock, which torch.compile cannot trace)."""
+        if self._log_probs is None:
+            self._log_probs = F.log_softmax(self.inputs, dim=-1)
+        return self._log_probs
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """Draw by the Gumbel-max trick: one noise tensor and an argmax, cheaper than `torch.multinomial`."""
