@@ -39,7 +39,6 @@ def dqn(args: dict[str, Any]) -> AlgorithmConfig:
             hiddens=[],
             model={"fcnet_hiddens": args["hiddens"], "fcnet_activation": "relu"},
         )
-        .rollouts(rollout_fragment_length=1)
         .reporting(min_sample_timesteps_per_iteration=1000)
     )
 
@@ -52,7 +51,7 @@ def configuration(args: dict[str, Any]) -> AlgorithmConfig:
     if args["workers"] > 2:
         config.resources(num_cpus_per_worker=0.01)  # more processes than cores
     if args.get("compiled"):
-        config.framework("torch", torch_compile_learner=True)
+        config.framework(torch_compile_learner=True, torch_compile_learner_what_to_compile="complete_update")
     return config
 
 
