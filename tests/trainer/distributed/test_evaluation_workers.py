@@ -23,8 +23,10 @@ def config(**evaluation: Any) -> PPOConfig:
     )
 
 
-def test_evaluation_that_takes_too_long_is_a_warning_with_remedies(ray_cluster, caplog) -> None:
-    with config(evaluation_sample_timeout_s=3.0).build() as algorithm:
+@pytest.mark.parametrize("recreate", [False, True])
+def test_evaluation_that_takes_too_long_is_a_warning_with_remedies(ray_cluster, caplog, recreate) -> None:
+    settings = config(evaluation_sample_timeout_s=3.0).fault_tolerance(recreate_failed_workers=recreate)
+    with settings.build() as algorithm:
         first = algorithm.evaluate()["evaluation"]
         assert first["episodes_this_iter"] == 3
         hanging = algorithm.evaluation.workers.foreach_worker(lambda worker: os.getpid())[1]

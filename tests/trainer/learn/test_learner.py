@@ -6,7 +6,7 @@ import torch
 from gymnasium import spaces
 
 from reef.algorithms.ppo import PPOConfig, PPOLearner
-from reef.batch import Rollout
+from reef.batch import Rollout, concat_columns
 from reef.errors import ConfigError, ResourceError, TrainingError
 from reef.learn.learner import mean_stats
 
@@ -42,6 +42,17 @@ def test_an_update_takes_every_step_and_reports_means() -> None:
     assert not np.allclose(before, one.weights())
     assert {"total_loss", "policy_loss", "vf_loss", "entropy", "kl", "grad_gnorm", "cur_lr"} <= stats.keys()
     assert one.optimizer.step_count.item() == 2 * 4, "2 passes of 32 / 8 minibatches"
+
+
+def test_a_shorter_fragment_is_valued_at_its_own_end() -> None:
+    """Padding must not come between the last step of a column and the value of its successor."""
+    one = learner(config(kl_coeff=0.0))
+    long, short = rollout(8, 2), rollout(5, 3)
+    joint = one.predict_values(concat_columns([long, short]))
+    apart = one.predict_values(long), one.predict_values(short)
+    for which in range(2):
+        np.testing.assert_allclose(joint[which][:, :2], apart[0][which], rtol=1e-5)
+        np.testing.assert_allclose(joint[which][:5, 2:], apart[1][which], rtol=1e-5)
 
 
 def test_two_learners_compute_the_gradient_of_one() -> None:

@@ -22,23 +22,30 @@ class Counter(gym.Env[np.ndarray, int]):
     def __init__(self, env_config: dict[str, Any]) -> None:
         self.length = env_config.get("length", 3) + env_config.vector_index * env_config.get("longer", 0)
         self.truncates, self.bad = env_config.get("truncates", False), env_config.get("bad_at", -1)
+        self.bad_reset, self.resets = env_config.get("bad_reset", False), 0
+        self.breaks = env_config.get("breaks_at", -1) if not env_config.recreated_worker else -1
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         self.steps = 0
-        return np.zeros(1, np.float32), {}
+        self.resets += 1
+        return np.full(1, np.nan if self.bad_reset and self.resets > 2 else 0, np.float32), {}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         self.steps += 1
+        if self.steps == self.breaks and self.resets == 2:
+            raise RuntimeError("broken")
         over = self.steps >= self.length
         value = np.nan if self.steps == self.bad else self.steps
         return np.full(1, value, np.float32), 1.0, over and not self.truncates, over and self.truncates, {}
 
 
 def worker(num_envs: int = 2, length: int = 4, mode: str = "truncate_episodes", **env_config: Any) -> RolloutWorker:
+    restart = env_config.pop("restart", False)
     config = (
         PPOConfig()
         .environment(Counter, env_config=env_config)
+        .fault_tolerance(restart_failed_sub_environments=restart)
         .rollouts(num_envs_per_worker=num_envs, rollout_fragment_length=length, batch_mode=mode)
         .training(model={"fcnet_hiddens": [4]})
         .debugging(seed=1)
@@ -128,6 +135,26 @@ def test_seeds_differ_per_worker_and_repeat_per_run() -> None:
 def test_nan_observations_are_named() -> None:
     with pytest.raises(EnvironmentError, match=r"Counter.*nan"):
         worker(length=4, bad_at=2).sample()
+
+
+def test_nan_in_a_first_observation_is_named() -> None:
+    with pytest.raises(EnvironmentError, match="nan"):
+        worker(length=12, bad_reset=True).sample()
+
+
+def test_evaluation_steps_begin_new_episodes_on_request() -> None:
+    one = worker(length=2)
+    one.sample()
+    assert one.sample(2, anew=True).rollouts[DEFAULT_POLICY].obs[0].ravel().tolist() == [0, 0]
+
+
+def test_of_whole_episodes_nothing_counts_where_the_environment_broke() -> None:
+    one = worker(num_envs=1, length=8, mode="complete_episodes", breaks_at=2, restart=True)
+    sample = one.sample()
+    rollout = sample.rollouts[DEFAULT_POLICY]
+    assert sum(episode.length for episode in sample.episodes) == sample.env_steps == len(rollout) >= 8
+    valid = rollout.obs[rollout.mask][:, 0].tolist()
+    assert valid == [0, 1, 2] * (len(valid) // 3), "whole episodes only"
 
 
 def test_a_policy_without_environments_does_not_sample() -> None:

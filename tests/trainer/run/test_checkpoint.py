@@ -244,3 +244,13 @@ def test_failed_flush_or_rename_leaves_the_older_one(tmp_path: Path, monkeypatch
     assert read_checkpoint(tmp_path / "c")[0] == {"x": 1}
     shutil.rmtree(tmp_path / "c")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("files", ["{}", "[]", '{"state.json": {"byt%s": 1}}'])
+def test_a_damaged_manifest_is_found_and_the_one_before_is_used(tmp_path: Path, files: str) -> None:
+    store = CheckpointStore(tmp_path)
+    for iteration in (1, 2):
+        store.save({"x": 1}, {"iteration": iteration})
+    manifest = tmp_path / "checkpoint_000002" / "manifest.json"
+    manifest.write_text(f'{{"format": "reef-checkpoint", "version": 1, "kind": "algorithm", "files": {files}}}')
+    assert store.newest_valid() == tmp_path / "checkpoint_000001"

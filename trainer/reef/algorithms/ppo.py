@@ -130,6 +130,7 @@ class PPOLearner(Learner):
             return np.zeros_like(batch.rewards), np.zeros_like(batch.rewards)
         cut = batch.truncated.copy()
         cut[-1] = True
+        cut[:-1] |= ~batch.mask[1:]  # a shorter fragment ends where its padding begins
         with torch.inference_mode():
             rows = np.concatenate([batch.obs.reshape(-1, *batch.obs.shape[2:]), batch.next_obs[cut]])
             predicted = self.policy.values(to_device(rows, self.device)).cpu().numpy()

@@ -290,10 +290,12 @@ class ActorGroup:
     def _not_covered(self, member: _Member, failure: Failure) -> str | None:
         """Why a failure ends the run; None when the run goes on."""
         settings = self._settings
+        if failure.late and settings.late_is_an_error:
+            return "Its limit is the evaluation's own."
         if not self._ignore and not self._replace:
             member.lost = True
             return REMEDY if failure.exit_code == EXIT_FAILED else ""
-        in_a_row = sum(each.failures_in_a_row for each in self._members.values())
+        in_a_row = sum(each.failures_in_a_row for each in self._members.values() if not each.lost)
         if in_a_row > settings.num_consecutive_worker_failures_tolerance:
             tolerance = settings.num_consecutive_worker_failures_tolerance
             return f"{in_a_row} failures in a row exceed num_consecutive_worker_failures_tolerance={tolerance}."

@@ -37,6 +37,7 @@ class FaultTolerance:
     worker_restore_timeout_s: float = 1800.0
     sample_timeout_s: float | None = None  # None: as long as the process lives
     max_requests_in_flight: int = 2  # of one actor
+    late_is_an_error: bool = False  # a call past its limit is reported at once, whatever else is covered
 
     @classmethod
     def of(cls, config: AlgorithmConfig) -> FaultTolerance:
@@ -56,7 +57,9 @@ class FaultTolerance:
 
 def late(index: int, method: str, limit_s: float | None) -> Failure:
     """A call that took longer than `limit_s` seconds; its actor has been taken down."""
-    key = {"sample": "sample_timeout_s", START: "worker_restore_timeout_s"}.get(method)
+    key = {"sample": "sample_timeout_s", "sample_episodes": "sample_timeout_s", START: "worker_restore_timeout_s"}.get(
+        method
+    )
     setting = f" ({key})" if key else ""
     return Failure(
         index, method, f"TimeoutError: no answer within {limit_s:g} s{setting}; its process was killed", late=True

@@ -141,6 +141,8 @@ class RayLearners:
             return
         group.call_some("join", dict.fromkeys(indices, opened[FIRST]), timeout_s=limit)
         state = self._last or group.call_some("state", {FIRST: ()}, timeout_s=limit).get(FIRST)
+        if self._may_lose:
+            self._last = state  # what a learner lost in the first update is made again from
         group.call_some("set_state", dict.fromkeys(indices, (state,)), timeout_s=limit)
 
     def update(self, batches: Batches, timestep: int) -> dict[PolicyId, Stats]:

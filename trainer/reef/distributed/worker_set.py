@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import ray
@@ -36,7 +37,7 @@ class RayWorkers:
         self._local = RolloutWorker(config, 0, with_env=config.create_env_on_local_worker)
         self._published: tuple[Any, int, int] | None = None  # weights in Ray's store, version, timestep
         self._filters_move = config.synchronize_filters and config.observation_filter != "NoFilter"
-        self._limits = FaultTolerance.of(config)
+        self._limits = replace(FaultTolerance.of(config), late_is_an_error=evaluation)
         self._placement = Placement(
             [worker_bundle(config)] * count, config.placement_strategy, config.worker_restore_timeout_s
         )
@@ -85,9 +86,10 @@ class RayWorkers:
         """The worker in this process."""
         return self._local
 
-    def sample(self, steps: int | None = None) -> list[Sample]:
+    def sample(self, steps: int | None = None, anew: bool = False) -> list[Sample]:
         """One fragment from every healthy worker, in the order of their indices."""
-        return list(self._group.call_all("sample", steps, timeout_s=self._limits.sample_timeout_s).values())
+        limit = self._limits.sample_timeout_s
+        return list(self._group.call_all("sample", steps, anew, timeout_s=limit).values())
 
     def sample_episodes(self, count: int) -> list[Sample]:
         """Exactly `count` new episodes; what a failed worker owes, the others run."""

@@ -42,8 +42,8 @@ class NoisyLinear(nn.Module):
     def draw(self, generator: torch.Generator) -> None:
         """Draw new noise for all rows of the next forward passes."""
         for noise in (self.in_noise, self.out_noise):
-            noise.normal_(generator=generator)
-            noise.copy_(noise.sign() * noise.abs().sqrt())
+            drawn = torch.empty(noise.shape).normal_(generator=generator)  # on the CPU, where the generator is
+            noise.copy_(drawn.sign() * drawn.abs().sqrt())
 
     def still(self) -> None:
         """Act on the mean weights alone."""

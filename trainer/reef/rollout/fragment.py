@@ -34,11 +34,12 @@ class Fragment:
 
     def grow(self) -> None:
         """Double the room, keeping what is written."""
+        room = self.capacity
         for name in ("obs", "actions", "rewards", "terminated", "truncated", "mask", "dist_inputs"):
             array = getattr(self, name)
             if array is not None:
                 more = np.ones if name == "mask" else np.empty
-                setattr(self, name, np.concatenate([array, more((self.capacity, *array.shape[1:]), array.dtype)]))
+                setattr(self, name, np.concatenate([array, more((room, *array.shape[1:]), array.dtype)]))
 
     def write(self, t: int, result: StepResult) -> None:
         """Record what the environments answered to the actions of step `t`; observations come filtered, apart."""

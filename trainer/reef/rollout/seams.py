@@ -22,8 +22,11 @@ class Workers(Protocol):
         """The worker in this process: it always has the policy, and environments when it samples itself."""
         ...
 
-    def sample(self, steps: int | None = None) -> list[Sample]:
-        """One fragment from every healthy worker, in the order of their indices; `steps` per column if given."""
+    def sample(self, steps: int | None = None, anew: bool = False) -> list[Sample]:
+        """One fragment from every healthy worker, in the order of their indices; `steps` per column if given.
+
+        With `anew` episodes begin with it instead of going on.
+        """
         ...
 
     def sample_episodes(self, count: int) -> list[Sample]:

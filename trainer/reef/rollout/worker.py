@@ -66,13 +66,17 @@ class RolloutWorker:
             env.close()
         self._obs: Array | None = None  # [B, *obs] filtered; None: episodes begin with the next sample
 
-    def sample(self, steps: int | None = None) -> Sample:
+    def sample(self, steps: int | None = None, anew: bool = False) -> Sample:
         """One fragment: exactly `steps` of each column, by default `fragment_length`; or as many in whole episodes.
+
+        With `anew` episodes begin with it instead of going on.
 
         With `batch_mode="complete_episodes"` every episode begins and ends inside the sample, which is then longer;
         columns that are through wait as masked steps for the others.
         """
         steps = steps or self.fragment_length
+        if anew:
+            self._obs = None
         if self.config.batch_mode == "complete_episodes":
             return self._sample(steps, lambda fragment: self._whole_episodes(fragment, min_steps=steps))
         return self._sample(steps, self._fixed_length)
@@ -92,7 +96,8 @@ class RolloutWorker:
         with torch.inference_mode():
             steps, episodes = collect(fragment)
             rollout = fragment.rollout(steps, self._extras(fragment, steps), self.policy_version)
-        for name, values in (("observations", rollout.next_obs), ("rewards", rollout.rewards)):
+        seen = {"observations": fragment.obs[: steps + 1], "last observations": rollout.next_obs}
+        for name, values in (seen | {"rewards": rollout.rewards}).items():
             check_finite(name, values, str(self.config.env))
         timers = {"sample": time.perf_counter() - started}
         whole = self._obs is None
@@ -122,6 +127,9 @@ class RolloutWorker:
                 fragment.grow()
             fragment.mask[t] = active
             episodes += self._step(fragment, t)
+            failed = active & ~fragment.mask[t] & fragment.truncated[t]
+            if failed.any():
+                count -= self._drop_broken(fragment, t, failed)
             count += int(np.count_nonzero(fragment.mask[t]))
             done = (fragment.terminated[t] | fragment.truncated[t]) & fragment.mask[t]
             if quota is not None:
@@ -131,6 +139,14 @@ class RolloutWorker:
                 active &= ~done
             t += 1
         return t, episodes
+
+    def _drop_broken(self, fragment: Fragment, t: int, failed: Array) -> int:
+        """Mask the steps of the episodes that step `t` broke off; returns how many had counted."""
+        before = np.count_nonzero(fragment.mask[:t])
+        for column in np.flatnonzero(failed):
+            ends = np.flatnonzero(fragment.terminated[:t, column] | fragment.truncated[:t, column])
+            fragment.mask[ends[-1] + 1 if len(ends) else 0 : t, column] = False
+        return int(before - np.count_nonzero(fragment.mask[:t]))
 
     def _begin(self) -> Array:
         assert self.env is not None

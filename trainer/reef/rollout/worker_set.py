@@ -27,9 +27,9 @@ class LocalWorkers:
         """The one worker."""
         return self._worker
 
-    def sample(self, steps: int | None = None) -> list[Sample]:
+    def sample(self, steps: int | None = None, anew: bool = False) -> list[Sample]:
         """One fragment."""
-        return [self._worker.sample(steps)]
+        return [self._worker.sample(steps, anew)]
 
     def sample_episodes(self, count: int) -> list[Sample]:
         """Exactly `count` new episodes."""
@@ -61,8 +61,9 @@ class LocalWorkers:
     def set_state(self, state: State) -> None:
         """The reverse of `state`; what sampled remotely before goes on here as far as it fits."""
         own = state["local"]
-        if own["env"] is None and state["remote"]:
-            own = state["remote"][0] | {"filters": own["filters"]}
+        remote = [stored for stored in state["remote"] if stored is not None]  # null: it had failed
+        if own["env"] is None and remote:
+            own = remote[0] | {"filters": own["filters"]}
         self._worker.set_state(own)
 
     def stop(self) -> None:

@@ -212,6 +212,10 @@ def _read_manifest(path: Path) -> dict[str, Any]:
             f"{path} has checkpoint format {manifest.get('version')}, this Reef ({reef.__version__}) reads format "
             f"{FORMAT_VERSION}: use the version that wrote it."
         )
+    files = manifest["files"].values() if isinstance(manifest["files"], dict) else []
+    described = files and all(isinstance(file, dict) and {"bytes", "sha256"} <= file.keys() for file in files)
+    if not described or not isinstance(manifest.get("kind"), str):
+        raise CheckpointError(f"{path / MANIFEST} is damaged: it does not describe the files. {USE_ANOTHER}")
     return manifest
 
 

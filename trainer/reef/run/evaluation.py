@@ -87,7 +87,7 @@ class Evaluation:
 
     def _steps(self, workers: Workers) -> list[Sample]:
         columns = workers.num_healthy * self.config.num_envs_per_worker
-        return workers.sample(math.ceil(int(self.config.evaluation_duration) / columns))
+        return workers.sample(math.ceil(int(self.config.evaluation_duration) / columns), anew=True)
 
     def state(self) -> State:
         """The latest metrics and the workers' states."""

@@ -46,6 +46,7 @@ def replay(algorithm: Algorithm, config: OffPolicyConfig, memory: Replay) -> dic
             memory.add(sample)
     updates = config.updates_due(before, algorithm.timestep)
     if updates == 0:
+        algorithm.publish_weights()  # exploration schedules follow the steps that go with them
         return {}
     with algorithm.timer("learn"):
         batches = memory.sample(updates * config.total_train_batch_size)

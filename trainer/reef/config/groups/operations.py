@@ -15,7 +15,7 @@ class ReportingSettings(Group):
     group: ClassVar[str] = "reporting"
 
     keep_per_episode_custom_metrics: bool = setting(
-        False, "Report custom metrics as lists of all episodes instead of mean, minimum and maximum."
+        False, "Report custom metrics as lists of all episodes instead of mean, minimum and maximum.", available=False
     )
     metrics_episode_collection_timeout_s: float = setting(
         60.0, "How long to wait for the episodes of workers.", minimum=0.0, unit="seconds", available=False

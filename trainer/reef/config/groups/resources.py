@@ -22,12 +22,14 @@ class ResourceSettings(Group):
     )
     _fake_gpus: bool = setting(False, "Run the code paths of GPUs on the CPU.")
     num_cpus_per_worker: float = setting(1.0, "CPUs that each rollout worker reserves.", minimum=0.0, unit="CPUs")
-    num_gpus_per_worker: float = setting(0.0, "GPUs that each rollout worker reserves.", minimum=0.0, unit="GPUs")
+    num_gpus_per_worker: float = setting(
+        0.0, "GPUs reserved for each worker's environments; its policy acts on the CPU.", minimum=0.0, unit="GPUs"
+    )
     custom_resources_per_worker: dict[str, float] = setting(
         {}, "Further Ray resources that each rollout worker reserves."
     )
     num_cpus_for_local_worker: float = setting(
-        1.0, "CPUs reserved for the algorithm's own process.", minimum=0.0, unit="CPUs"
+        1.0, "CPUs reserved for the algorithm's own process.", minimum=0.0, unit="CPUs", available=False
     )
     num_learner_workers: int = setting(
         0,

@@ -45,7 +45,7 @@ class TrainingSettings(Group):
         {}, "Arguments of the Adam optimizer: betas, eps, weight_decay, amsgrad."
     )
     max_requests_in_flight_per_sampler_worker: int = setting(
-        2, "Sample requests that one worker may have outstanding.", minimum=1
+        2, "Sample requests that one worker may have outstanding.", minimum=1, available=False
     )
     learner_class: str | type | None = setting(None, "A learner class of your own.", available=False)
     learner_connector: str | Callable[..., Any] | None = setting(
