@@ -21,11 +21,13 @@ SMALL: dict[str, dict[str, Any]] = {
 def small(name: str) -> AlgorithmConfig:
     config = config_class(name)().environment("CartPole-v1").debugging(seed=7).rollouts(num_envs_per_worker=2)
     config = config.reporting(min_sample_timesteps_per_iteration=128)
+    config = config.rollouts(observation_filter="MeanStdFilter")
+    config = config.evaluation(evaluation_interval=2, evaluation_duration=2)
     return config.training(**SMALL[name], model={"fcnet_hiddens": [16]})
 
 
 def comparable(result: dict[str, Any]) -> dict[str, Any]:
-    learned = result["info"]["learner"]
+    learned = result["info"]["learner"] | {"evaluation": result.get("evaluation")}
     return {key: result[key] for key in ("timesteps_total", "episodes_total", "episode_reward_mean")} | learned
 
 

@@ -6,9 +6,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
 from reef.algorithms.ppo import PPO, PPOConfig
-from reef.errors import CheckpointError, ConfigError
+from reef.errors import CheckpointError, ConfigError, EnvironmentError
 from reef.types import DEFAULT_POLICY
 
 
@@ -163,3 +164,43 @@ def test_contradictions_of_ppo() -> None:
         config().training(sgd_minibatch_size=512).build()
     with pytest.raises(ConfigError, match="use_critic=False"):
         config().training(use_critic=False).build()
+
+
+class Breaking(CartPoleEnv):
+    """Raises in its 20th step, and so does each that is made in its place."""
+
+    def __init__(self, env_config: Any) -> None:
+        super().__init__()
+        self.left = 10**9 if env_config.vector_index else 20
+
+    def step(self, action: Any) -> Any:
+        self.left -= 1
+        if self.left == 0:
+            raise RuntimeError("it broke")
+        return super().step(action)
+
+
+@pytest.mark.parametrize("mode", ["truncate_episodes", "complete_episodes"])
+def test_training_goes_on_where_one_environment_is_restarted(mode: str) -> None:
+    settings = config().environment(Breaking).rollouts(batch_mode=mode)
+    with pytest.raises(EnvironmentError, match="it broke"), settings.copy().build() as fragile:
+        fragile.train()
+    with settings.fault_tolerance(restart_failed_sub_environments=True).build() as algorithm:
+        results = [algorithm.train() for _ in range(2)]
+        restarts = algorithm.workers.local_worker().env.restarts
+    assert restarts >= 2
+    sampled = results[1]["num_env_steps_sampled"]
+    assert sampled == results[1]["num_env_steps_trained"]
+    if mode == "truncate_episodes":
+        assert sampled == 256 - restarts, "each failed step is a dead one"
+    else:
+        assert sampled >= 256
+
+
+def test_a_compiled_worker_acts_the_same() -> None:
+    compiled = config().framework(torch_compile_worker=True, torch_compile_worker_dynamo_backend="aot_eager")
+    with config().build() as one, compiled.build() as two:
+        first, second = one.train(), two.train()
+    assert first["episode_reward_mean"] == second["episode_reward_mean"]
+    eager, traced = (result["info"]["learner"][DEFAULT_POLICY]["learner_stats"] for result in (first, second))
+    assert eager == pytest.approx(traced, rel=1e-3, abs=1e-5)

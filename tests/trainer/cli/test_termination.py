@@ -1,0 +1,45 @@
+"""A real `reef run` that is asked to end by a real signal."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from reef.run.checkpoint import find_checkpoint, read_checkpoint
+
+JOB = """
+apiVersion: reef.dev/v1
+kind: RLTrainingJob
+metadata: {name: endless}
+spec:
+  algorithm: PPO
+  environment: {name: CartPole-v1}
+  config: {train_batch_size: 256, sgd_minibatch_size: 128, num_sgd_iter: 1, num_envs_per_worker: 2, seed: 1}
+  stop: {training_iteration: 1000000}
+"""
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_the_run_with_a_checkpoint_and_its_code(sent: signal.Signals, code: int, tmp_path: Path) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(JOB)
+    storage = tmp_path / "results"
+    command = [sys.executable, "-m", "reef", "run", str(job), "--storage-path", str(storage)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        deadline = time.monotonic() + 90
+        while not list(storage.glob("endless/*/result.json")):
+            assert time.monotonic() < deadline, "waited for the first result"
+            assert process.poll() is None, process.stdout.read()
+            time.sleep(0.05)
+        os.kill(process.pid, sent)
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == code, output
+    (folder,) = storage.glob("endless/*")
+    _, metadata = read_checkpoint(find_checkpoint(folder))
+    assert metadata["iteration"] >= 1
