@@ -96,8 +96,10 @@ class RolloutWorker:
         with torch.inference_mode():
             steps, episodes = collect(fragment)
             rollout = fragment.rollout(steps, self._extras(fragment, steps), self.policy_version)
-        seen = {"observations": fragment.obs[: steps + 1], "last observations": rollout.next_obs}
-        for name, values in (seen | {"rewards": rollout.rewards}).items():
+        seen = {"observations": fragment.obs[: steps + 1], "rewards": rollout.rewards}
+        if fragment.finals:  # else the successors are the observations themselves
+            seen["last observations"] = rollout.next_obs
+        for name, values in seen.items():
             check_finite(name, values, str(self.config.env))
         timers = {"sample": time.perf_counter() - started}
         whole = self._obs is None
