@@ -15,9 +15,10 @@ from reef.batch import Episode, Sample
 from reef.config import AlgorithmConfig
 from reef.errors import CheckpointError, ConfigError, EnvironmentError, ResourceError, StorageError
 from reef.run.checkpoint import CheckpointStore, read_checkpoint
-from reef.run.experiment import CheckpointSettings, ExperimentResult, run_experiment
+from reef.run.experiment import CheckpointSettings, run_experiment
 from reef.run.metrics import IterationMetrics
 from reef.run.reporters.files import read_results
+from reef.run.reporters.reporter import Summary
 
 
 class FakeAlgorithm:
@@ -69,7 +70,7 @@ class OtherConfig(FakeConfig):
     algorithm: ClassVar[str] = "OTHER"
 
 
-def run(storage: Path, config: AlgorithmConfig | None = None, **options: Any) -> ExperimentResult:
+def run(storage: Path, config: AlgorithmConfig | None = None, **options: Any) -> Summary:
     options = {"stop": {"training_iteration": 3}, "name": "test", "reporters": [], **options}
     config = config or FakeConfig().environment("CartPole-v1", env_config={})
     return run_experiment(config, storage_path=storage, **options)

@@ -49,18 +49,6 @@ class CheckpointSettings:
     score_attribute: str = "training_iteration"  # "min-" in front: the smallest is best
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExperimentResult:
-    """What a run leaves behind."""
-
-    folder: Path
-    checkpoint: Path | None  # the newest, None where none was written
-    result: Result | None  # of the last iteration
-    picture: Path | None  # the learning curve
-    exit_code: int
-    reason: str  # why it ended
-
-
 def run_experiment(
     config: AlgorithmConfig,
     *,
@@ -74,7 +62,7 @@ def run_experiment(
     metrics_address: str = "127.0.0.1",
     verbosity: int = 0,
     reporters: Sequence[Reporter] | None = None,
-) -> ExperimentResult:
+) -> Summary:
     """Train until a stop condition is met, in the folder `<storage_path>/<name>/<algorithm>_<environment>_<id>`.
 
     `resume` goes on in the newest such folder from its newest valid checkpoint, or starts where there is none;
@@ -127,7 +115,7 @@ class Experiment:
     result: Result | None = field(default=None, init=False)
     exit_code: int = field(default=EXIT_OK, init=False)
 
-    def run(self) -> ExperimentResult:
+    def run(self) -> Summary:
         """Train to the end and say how it was; reporters are finished also when it fails."""
         algorithm = self.algorithm
         self.store = CheckpointStore(self.folder, self.settings.keep, self.settings.score_attribute)
@@ -149,14 +137,7 @@ class Experiment:
         finally:
             for reporter in self.reporters:
                 reporter.finish(summary)
-        return ExperimentResult(
-            folder=summary.folder,
-            checkpoint=summary.checkpoint,
-            result=summary.result,
-            picture=summary.picture,
-            exit_code=summary.exit_code,
-            reason=summary.reason,
-        )
+        return summary
 
     def _train(self) -> str:
         """Iterate and return the reason of the end."""
