@@ -29,7 +29,7 @@ NOT_YET = words(
     model.zero_mean model.custom_action_dist learner_class learner_connector
     env_task_fn render_env record_env action_mask_key
     env_runner_cls sample_collector remote_worker_envs remote_env_batch_wait_ms preprocessor_pref compress_observations
-    sample_async enable_connectors env_to_module_connector module_to_env_connector episode_lookback_horizon
+    enable_connectors env_to_module_connector module_to_env_connector episode_lookback_horizon
     evaluation_parallel_to_training custom_evaluation_function enable_async_evaluation off_policy_estimation_methods
     ope_split_batch_by_episode
     metrics_episode_collection_timeout_s export_native_model_files checkpoint_trainable_policies_only
@@ -62,7 +62,7 @@ WORKING = words(
     torch_compile_learner_what_to_compile torch_compile_learner_dynamo_backend torch_compile_learner_dynamo_mode
     torch_compile_worker torch_compile_worker_dynamo_backend torch_compile_worker_dynamo_mode
     num_rollout_workers num_envs_per_worker create_env_on_local_worker rollout_fragment_length batch_mode
-    validate_workers_after_construction observation_filter synchronize_filters use_worker_filter_stats
+    validate_workers_after_construction observation_filter sample_async synchronize_filters use_worker_filter_stats
     update_worker_filter_stats sampler_perf_stats_ema_coef explore exploration_config
     evaluation_interval evaluation_duration evaluation_duration_unit evaluation_sample_timeout_s evaluation_config
     evaluation_num_workers always_attach_evaluation_results

@@ -155,3 +155,26 @@ def test_more_cpus_than_there_are_is_refused_at_once():
     expected = "num_rollout_workers 2 x num_gpus_per_worker 1 = 2 GPUs, the cluster has 0"
     with pytest.raises(ResourceError, match=expected):
         RayWorkers(config(num_gpus_per_worker=1), 2)
+
+
+def test_with_sample_async_the_next_fragments_begin_before_they_are_asked_for():
+    made = RayWorkers(config(sample_async=True, recreate_failed_workers=True), 2)
+    try:
+        weights = made.local_worker().get_weights()
+        made.set_weights(weights, version=1, timestep=0)
+        first = made.sample()
+        made.set_weights(weights, version=2, timestep=64)
+        second = made.sample()
+        third = made.sample()
+        assert [[sample.worker_index for sample in each] for each in (first, second, third)] == [[1, 2]] * 3
+        versions = [{sample.rollouts["default_policy"].policy_version for sample in each} for each in (first, second)]
+        assert versions == [{1}, {1}]  # the second was under way when version 2 came
+        assert third[0].rollouts["default_policy"].policy_version == 2
+        os.kill(made._group.pid(1), signal.SIGKILL)
+        after = [made.sample(), made.sample()]
+        assert all(samples for samples in after)
+        until_healthy(made, 2)
+        made.sample()  # the replacement's first fragment begins
+        assert [sample.worker_index for sample in made.sample()] == [1, 2]
+    finally:
+        made.stop()

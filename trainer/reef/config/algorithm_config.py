@@ -128,6 +128,7 @@ class AlgorithmConfig(
             "sample_timeout_s": self.evaluation_sample_timeout_s,
             "evaluation_config": {},
             "in_evaluation": True,
+            "sample_async": False,
             **self.evaluation_config,
         }
         if "env_config" in changed:

@@ -105,6 +105,11 @@ class ActorGroup:
         return [index for index, member in self._members.items() if member.entered]
 
     @property
+    def idle(self) -> list[int]:
+        """Indices of the actors that take calls and work on no request."""
+        return [index for index, member in self._members.items() if member.entered and not member.in_flight]
+
+    @property
     def num_restarts(self) -> int:
         """Replacements started so far, over all actors."""
         return sum(member.restarts for member in self._members.values())

@@ -87,9 +87,28 @@ class RayWorkers:
         return self._local
 
     def sample(self, steps: int | None = None, anew: bool = False) -> list[Sample]:
-        """One fragment from every healthy worker, in the order of their indices."""
+        """One fragment from every healthy worker, in the order of their indices.
+
+        With `sample_async` these are the fragments begun by the call before, and the next ones begin at once.
+        """
+        if self._config.sample_async:
+            return self._sample_ahead()
         limit = self._limits.sample_timeout_s
         return list(self._group.call_all("sample", steps, anew, timeout_s=limit).values())
+
+    def _sample_ahead(self) -> list[Sample]:
+        samples: list[Sample] = []
+        while not samples:
+            self._begin_fragments()
+            while arrived := self.ready():
+                samples += arrived
+        self._begin_fragments()
+        return sorted(samples, key=lambda sample: sample.worker_index)
+
+    def _begin_fragments(self) -> None:
+        self._group.await_healthy()
+        for index in self._group.idle:
+            self.request(index)
 
     def sample_episodes(self, count: int) -> list[Sample]:
         """Exactly `count` new episodes; what a failed worker owes, the others run."""

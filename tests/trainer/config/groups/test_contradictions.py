@@ -10,6 +10,7 @@ CASES = {
         {"ignore_worker_failures": True, "recreate_failed_workers": True},
         ["ignore_worker_failures=True, recreate_failed_workers=True: they exclude each other"],
     ),
+    "sampling ahead in process": ({"sample_async": True}, ["sample_async=True needs rollout workers"]),
     "automatic duration alone": (
         {"evaluation_duration": "auto"},
         ["evaluation_duration='auto': needs evaluation_parallel_to_training=True. Give a number of episodes"],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Literal, Self
 
 from reef.config.declaration import setting
@@ -62,7 +62,11 @@ class RolloutSettings(Group):
     use_worker_filter_stats: bool = setting(True, "Merge what the workers saw into the central filter.")
     update_worker_filter_stats: bool = setting(True, "Send the central filter back to the workers.")
     compress_observations: bool = setting(False, "Compress observations on their way (LZ4).", available=False)
-    sample_async: bool = setting(False, "Sample in a background thread.", available=False)
+    sample_async: bool = setting(
+        False,
+        "Rollout workers sample the next batch while the learner works on this one, with weights that are one version "
+        "older; needs num_rollout_workers above 0. Fragments under way when a checkpoint is written are not part of it.",
+    )
     enable_connectors: bool = setting(False, "Use connector pipelines between environment and policy.", available=False)
     env_to_module_connector: str | Callable[..., Any] | None = setting(
         None, "Pipeline from environment to policy.", available=False
@@ -85,6 +89,15 @@ class RolloutSettings(Group):
     def rollouts(self, **settings: Any) -> Self:
         """Set how experience is collected."""
         return self.set_group("rollouts", settings)
+
+    def problems(self) -> Iterator[str]:
+        """Sampling ahead needs processes to do it."""
+        yield from super().problems()
+        if self.sample_async and self.num_rollout_workers == 0:
+            yield (
+                "sample_async=True needs rollout workers in processes of their own, but num_rollout_workers=0: set "
+                "num_rollout_workers to 1 or more, or sample_async=False"
+            )
 
 
 class ExplorationSettings(Group):
