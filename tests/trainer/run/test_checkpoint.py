@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import resource
 import shutil
 import signal
@@ -15,6 +16,7 @@ import pytest
 
 from reef.errors import CheckpointError, StorageError
 from reef.run import checkpoint as checkpoint_module
+from reef.run.algorithm import Algorithm
 from reef.run.checkpoint import (
     CheckpointStore,
     find_checkpoint,
@@ -214,11 +216,25 @@ def test_kill_in_the_middle_of_a_save_leaves_the_older_one(
     assert child.returncode == -signal.SIGKILL
     assert any(path.name.startswith(".") for path in tmp_path.iterdir())
     store = CheckpointStore(tmp_path)
+    for place in (tmp_path, tmp_path / "checkpoint_000001"):  # also before anybody has cleaned up
+        assert read_checkpoint(find_checkpoint(place))[0]["x"][0] == 1
     store.clean()
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint_000001"]
     newest = store.newest_valid()
     assert newest is not None
     assert read_checkpoint(newest)[0]["x"][0] == 1
+
+
+def test_a_name_that_is_taken_hides_what_stepped_aside(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path)
+    path = save(store, 1)
+    shutil.copytree(path, tmp_path / ".checkpoint_000001.old")
+    (tmp_path / ".checkpoint_000001.old" / "manifest.json").unlink()  # its deletion had begun
+    assert store.paths() == [path]
+    assert find_checkpoint(path) == path
+    shutil.rmtree(path)
+    with pytest.raises(CheckpointError, match="no checkpoint at"):
+        find_checkpoint(path)
 
 
 def test_full_disk_is_a_storage_error_and_leaves_nothing(tmp_path: Path) -> None:
@@ -246,6 +262,24 @@ def test_failed_flush_or_rename_leaves_the_older_one(tmp_path: Path, monkeypatch
     assert not list(tmp_path.iterdir())
 
 
+def test_what_stepped_aside_comes_back_when_the_new_one_cannot_take_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_checkpoint(tmp_path / "c", {"x": 1})
+    rename = Path.rename
+
+    def refuse(path: Path, target: Path) -> Path:
+        if path.suffix == ".tmp":
+            raise OSError(5, "Input/output error")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(StorageError, match="Input/output error"):
+        write_checkpoint(tmp_path / "c", {"x": 2})
+    assert read_checkpoint(tmp_path / "c")[0] == {"x": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+
+
 @pytest.mark.parametrize("files", ["{}", "[]", '{"state.json": {"byt%s": 1}}'])
 def test_a_damaged_manifest_is_found_and_the_one_before_is_used(tmp_path: Path, files: str) -> None:
     store = CheckpointStore(tmp_path)
@@ -254,3 +288,48 @@ def test_a_damaged_manifest_is_found_and_the_one_before_is_used(tmp_path: Path, 
     manifest = tmp_path / "checkpoint_000002" / "manifest.json"
     manifest.write_text(f'{{"format": "reef-checkpoint", "version": 1, "kind": "algorithm", "files": {files}}}')
     assert store.newest_valid() == tmp_path / "checkpoint_000001"
+
+
+KILLED_ALGORITHM = """
+import os, signal, sys
+from pathlib import Path
+from reef import PPOConfig
+from reef.run import checkpoint
+config = PPOConfig().environment("CartPole-v1").training(train_batch_size=32, sgd_minibatch_size=32, num_sgd_iter=1)
+algorithm = config.training(model={"fcnet_hiddens": [64, 64]}).debugging(seed=1).build()
+algorithm.train()
+algorithm.save(sys.argv[1])
+algorithm.train()
+def die(*_): os.kill(os.getpid(), signal.SIGKILL)
+def write_half(arrays, file):
+    save_file(arrays, file)
+    os.truncate(file, os.path.getsize(file) // 2)
+    die()
+def between_renames(path, target):
+    if path.suffix == ".tmp": die()
+    return rename(path, target)
+save_file, rename = checkpoint.save_file, Path.rename
+if sys.argv[2] == "half of the arrays": checkpoint.save_file = write_half
+if sys.argv[2] == "between the renames": Path.rename = between_renames
+algorithm.save(sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize(
+    ("moment", "left"),
+    [("half of the arrays", {"c", ".c.tmp"}), ("between the renames", {".c.old", ".c.tmp"})],
+)
+def test_an_algorithm_killed_while_it_saves_is_restored_from_before(
+    tmp_path: Path, moment: str, left: set[str]
+) -> None:
+    command = [sys.executable, "-c", KILLED_ALGORITHM, str(tmp_path / "c"), moment]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    child = subprocess.run(command, env=environment, check=False, timeout=120)
+    assert child.returncode == -signal.SIGKILL
+    assert {re.sub(r"\.\d+\.tmp$", ".tmp", path.name) for path in tmp_path.iterdir()} == left
+    with Algorithm.from_checkpoint(tmp_path / "c") as algorithm:
+        assert algorithm.iteration == 1
+        assert algorithm.train()["timesteps_total"] == 64
+        algorithm.save(tmp_path / "c")
+    with Algorithm.from_checkpoint(tmp_path / "c") as algorithm:
+        assert algorithm.iteration == 2

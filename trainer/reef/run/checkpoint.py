@@ -7,6 +7,8 @@
         manifest.json        format version, size and sha256 of the files above; written last
 
 All is written and flushed in a hidden sibling directory, which then takes its name by one rename. Nothing is pickled.
+A checkpoint that is to be replaced steps aside to the hidden sibling `.<name>.old` before that rename and is deleted
+after it: at any moment one of the two is whole, and readers look at both (`find_checkpoint`, `CheckpointStore.paths`).
 """
 
 from __future__ import annotations
@@ -113,8 +115,14 @@ def verify_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def find_checkpoint(path: str | Path) -> Path:
-    """Return `path` if it is a checkpoint, or the newest valid one in that folder; raises `CheckpointError`."""
+    """Return `path` if it is a checkpoint, or the newest valid one in that folder; raises `CheckpointError`.
+
+    Where a save was killed before the new one took the name, it is the one that had stepped aside.
+    """
     path = Path(path).expanduser()
+    if not path.exists() and (_aside(path) / MANIFEST).exists():
+        log.warning("the save that was to replace %s was cut off: taking what was there before", path)
+        return _aside(path)
     if path.is_dir() and not (path / MANIFEST).exists() and (newest := CheckpointStore(path).newest_valid()):
         return newest
     _read_manifest(path)
@@ -145,9 +153,10 @@ class CheckpointStore:
         return path
 
     def paths(self) -> list[Path]:
-        """All checkpoints, oldest first, valid or not."""
-        found = [path for path in self.directory.glob(f"{PREFIX}*") if path.name.removeprefix(PREFIX).isdigit()]
-        return sorted(found, key=lambda path: int(path.name.removeprefix(PREFIX)))
+        """All checkpoints, oldest first, valid or not; one that stepped aside counts where nothing took its name."""
+        found = [*self.directory.glob(f".{PREFIX}*.old"), *self.directory.glob(f"{PREFIX}*")]
+        by_iteration = {number: path for path in found if (number := _iteration(path)) is not None}
+        return [by_iteration[number] for number in sorted(by_iteration)]
 
     def newest_valid(self) -> Path | None:
         """The newest checkpoint whose every byte is right; each damaged one that is passed over gives a warning."""
@@ -183,6 +192,13 @@ class CheckpointStore:
             for path in self._by_rank()[self.keep :]:
                 if path != newest:
                     _remove(path)
+
+
+def _iteration(path: Path) -> int | None:
+    """The number in a checkpoint's name, also where it stepped aside; None for other names."""
+    name = path.name[1:].removesuffix(".old") if path.name.startswith(".") else path.name
+    number = name.removeprefix(PREFIX)
+    return int(number) if number.isdigit() else None
 
 
 def _valid(paths: Iterator[Path] | list[Path]) -> Iterator[Path]:
@@ -271,13 +287,24 @@ def _read_json(file: Path) -> Any:
 
 def _move_into_place(temporary: Path, path: Path) -> None:
     """One rename; a directory that is there already steps aside first, as `rename` replaces only empty ones."""
-    aside = path.with_name(f".{path.name}.old")
-    if path.exists():
+    aside = _aside(path)
+    replaces = path.exists()
+    if replaces:
         _remove(aside)
         path.rename(aside)
-    temporary.rename(path)
+    try:
+        temporary.rename(path)
+    except OSError:
+        if replaces:
+            aside.rename(path)
+        raise
     _flush(path.parent)
     _remove(aside)
+
+
+def _aside(path: Path) -> Path:
+    """Where a checkpoint waits while another one takes its name."""
+    return path.with_name(f".{path.name}.old")
 
 
 def _remove(directory: Path) -> None:
