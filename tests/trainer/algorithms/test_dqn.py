@@ -182,3 +182,15 @@ def test_soft_q_explores_by_value() -> None:
         actions = [algorithm.compute_single_action(np.zeros(4, np.float32)) for _ in range(40)]
         assert set(actions) == {0, 1}
         assert len({algorithm.compute_single_action(np.zeros(4, np.float32), explore=False) for _ in range(9)}) == 1
+
+
+def test_the_result_says_how_it_explores() -> None:
+    config = settings(model={"fcnet_hiddens": [4]}).environment("CartPole-v1").rollouts(rollout_fragment_length=25)
+    config = config.exploration(
+        exploration_config={"type": "EpsilonGreedy", "final_epsilon": 0.0, "epsilon_timesteps": 100}
+    )
+    with config.reporting(min_sample_timesteps_per_iteration=50).build() as algorithm:
+        told = [algorithm.train()["info"]["exploration"]["default_policy"]["cur_epsilon"] for _ in range(3)]
+    assert told == pytest.approx([0.5, 0.0, 0.0])
+    with config.exploration(explore=False).build() as algorithm:
+        assert algorithm.train()["info"]["exploration"] == {}

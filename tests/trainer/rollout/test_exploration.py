@@ -128,12 +128,26 @@ def test_ornstein_uhlenbeck_noise_remembers_and_is_restored() -> None:
 )
 def test_every_worker_has_its_own_epsilon(worker: int, workers: int, epsilon: float) -> None:
     greedy = make(THREE, worker, workers, type="PerWorkerEpsilonGreedy")
-    assert greedy.info(0)["cur_epsilon"] == pytest.approx(epsilon)
+    assert greedy.epsilon(0) == pytest.approx(epsilon)
+    if worker or not workers:
+        assert greedy.info(0)["cur_epsilon"] == pytest.approx(epsilon)
 
 
 def test_every_worker_has_its_own_noise() -> None:
     assert make(BOX, 2, 2, type="PerWorkerGaussianNoise").info(9)["cur_scale"] == pytest.approx(0.4**8)
     assert make(BOX, 1, 2, type="PerWorkerOrnsteinUhlenbeckNoise").info(9)["cur_scale"] == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(
+    ("space", "kind", "name"),
+    [
+        (THREE, "PerWorkerEpsilonGreedy", "cur_epsilon"),
+        (BOX, "PerWorkerGaussianNoise", "cur_scale"),
+        (BOX, "PerWorkerOrnsteinUhlenbeckNoise", "cur_scale"),
+    ],
+)
+def test_the_local_worker_tells_the_mean_of_those_that_sample(space: spaces.Space, kind: str, name: str) -> None:
+    assert make(space, 0, 2, type=kind).info(9) == {name: pytest.approx((0.4 + 0.4**8) / 2)}
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,7 @@ def test_learner_stats_timers_and_evaluation() -> None:
         1, counters={}, learner_stats={"p": {"loss": math.nan}}, timers={"learn": 0.5}, evaluation={"x": np.float32(2)}
     )
     assert result["info"]["learner"]["p"]["learner_stats"] == {"loss": None}
+    assert result["info"]["exploration"] == {}
     assert result["timers"] == {"learn_time_ms": 500.0}
     assert result["evaluation"] == {"x": 2.0}
     assert "evaluation" not in finish(metrics)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -192,6 +192,10 @@ class PerWorkerEpsilonGreedy(EpsilonGreedy):
         if self.actions.num_workers > 0:
             self.epsilon = Schedule(_worker_share(self.actions))
 
+    def info(self, timestep: int) -> dict[str, float]:
+        """Return the current epsilon; the local worker, which does not sample, tells the mean of those that do."""
+        return {"cur_epsilon": _mean_share(self.actions)} if _is_onlooker(self.actions) else super().info(timestep)
+
 
 @dataclass
 class SoftQ(Exploration):
@@ -285,6 +289,10 @@ class PerWorkerGaussianNoise(GaussianNoise):
         if self.actions.num_workers > 0:
             self.scale = Schedule(_worker_share(self.actions))
 
+    def info(self, timestep: int) -> dict[str, float]:
+        """Return the current scale; the local worker, which does not sample, tells the mean of those that do."""
+        return {"cur_scale": _mean_share(self.actions)} if _is_onlooker(self.actions) else super().info(timestep)
+
 
 @dataclass
 class PerWorkerOrnsteinUhlenbeckNoise(OrnsteinUhlenbeckNoise):
@@ -294,6 +302,10 @@ class PerWorkerOrnsteinUhlenbeckNoise(OrnsteinUhlenbeckNoise):
         super().__post_init__()
         if self.actions.num_workers > 0:
             self.scale = Schedule(_worker_share(self.actions))
+
+    def info(self, timestep: int) -> dict[str, float]:
+        """Return the current scale; the local worker, which does not sample, tells the mean of those that do."""
+        return {"cur_scale": _mean_share(self.actions)} if _is_onlooker(self.actions) else super().info(timestep)
 
 
 EXPLORATIONS: dict[str, type[Exploration]] = {
@@ -367,6 +379,15 @@ def _worker_share(actions: ActionBox) -> float:
     if actions.worker_index == 0:
         return 0.0
     return float(0.4 ** (1.0 + 7.0 * (actions.worker_index - 1) / max(actions.num_workers - 1, 1)))
+
+
+def _is_onlooker(actions: ActionBox) -> bool:
+    return actions.num_workers > 0 and actions.worker_index == 0
+
+
+def _mean_share(actions: ActionBox) -> float:
+    shares = [_worker_share(replace(actions, worker_index=index + 1)) for index in range(actions.num_workers)]
+    return sum(shares) / len(shares)
 
 
 def _uniform_valid(logits: Tensor, generator: torch.Generator) -> Tensor:

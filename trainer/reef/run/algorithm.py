@@ -92,11 +92,17 @@ class Algorithm(ABC):
             self.iteration,
             counters=self.counters,
             learner_stats=stats,
+            exploration=self._exploration_info(),
             timers=self.timers,
             num_healthy_workers=self.workers.num_healthy if self.config.num_rollout_workers else 0,
             num_worker_restarts=self.workers.num_restarts,
             evaluation=evaluation,
         )
+
+    def _exploration_info(self) -> dict[PolicyId, Stats]:
+        """How each policy explores now, such as its epsilon; nothing for one that does not."""
+        info = self.workers.local_worker().exploration.info(self.timestep) if self.config.explore else {}
+        return {DEFAULT_POLICY: info} if info else {}
 
     def _iteration_is_full(self, started: float, sampled_before: int, trained_before: int) -> bool:
         """Whether the minimum time and steps of an iteration are reached."""
