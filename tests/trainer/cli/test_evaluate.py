@@ -2,39 +2,65 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import weakref
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from imageio_ffmpeg import read_frames
 
 from reef.algorithms.registry import config_class
 from reef.cli import evaluate
 from reef.cli.main import main
 
+SEEN: list[list[str]] = []  # what the watched files held when each episode began
+INFOS_ALIVE: list[int] = []  # then, too
+
+
+class Info:
+    """Counts how many of its kind somebody holds."""
+
+    alive: ClassVar[weakref.WeakSet[Info]] = weakref.WeakSet()
+
+    def __init__(self) -> None:
+        self.alive.add(self)
+
+    def __str__(self) -> str:
+        return "info"
+
 
 class Counting(gym.Env[np.ndarray, int]):
     """Ends after `length` steps; every step is worth 1."""
 
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 10}
+    render_mode = "rgb_array"
     observation_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
     action_space = gym.spaces.Discrete(2)
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.length = config.get("length", 3)
         self.fail_at = config.get("fail_at")
+        self.watched = [Path(path) for path in config.get("watched", ())]
         self.steps = 0
 
     def reset(self, **_: Any) -> tuple[np.ndarray, dict[str, Any]]:  # type: ignore[override]
         self.steps = 0
+        SEEN.append([path.read_text() if path.exists() else "" for path in self.watched])
+        INFOS_ALIVE.append(len(Info.alive))
         return np.zeros(2, np.float32), {}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         if self.steps == self.fail_at:
             raise ZeroDivisionError("no floor")
         self.steps += 1
-        return np.zeros(2, np.float32), 1.0, self.steps >= self.length, False, {"where": {1, 2}}
+        return np.zeros(2, np.float32), 1.0, self.steps >= self.length, False, {"where": {1, 2}, "info": Info()}
+
+    def render(self) -> np.ndarray:  # type: ignore[override]
+        return np.full((32, 48, 3), 80 * self.steps, np.uint8)
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +131,52 @@ def test_out_holds_one_episode_per_line(checkpoint: str, tmp_path: Path) -> None
     assert (step["obs"], step["terminated"], step["action"] in (0, 1)) == ([0.0, 0.0], True, True)
 
 
+def watching(*paths: Path) -> list[str]:
+    SEEN.clear()
+    INFOS_ALIVE.clear()
+    return ["--config", json.dumps({"env_config": {"watched": list(map(str, paths))}})]
+
+
+def test_episodes_are_written_as_they_end_and_then_forgotten(checkpoint: str, tmp_path: Path) -> None:
+    out = tmp_path / "episodes.json"
+    flags = ["--episodes", "20", "--out", str(out), "--save-info", *watching(out)]
+    assert main(["evaluate", checkpoint, *flags]) == 0
+    assert [text.count("\n") for (text,) in SEEN[-20:]] == list(range(20))
+    assert max(INFOS_ALIVE) <= 3, "the infos of one episode"
+
+
+def test_progress_is_a_file_beside_out(checkpoint: str, tmp_path: Path) -> None:
+    out, progress = tmp_path / "episodes.json", tmp_path / "__progress_episodes.json"
+    flags = ["--steps", "8", "--out", str(out), "--track-progress", *watching(progress)]
+    assert main(["evaluate", checkpoint, *flags]) == 0
+    assert [text for (text,) in SEEN[-3:]] == [f"episodes {n}\nsteps {3 * n}\n" for n in range(3)]
+    assert progress.read_text() == "episodes 2\nsteps 8\n"  # the third was cut
+    assert {path.name for path in tmp_path.iterdir()} == {out.name, progress.name}
+
+
+def test_progress_that_cannot_be_written_is_said_at_once(
+    checkpoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "__progress_x").mkdir()
+    flags = ["--out", str(tmp_path / "x"), "--track-progress", *watching()]
+    assert main(["evaluate", checkpoint, *flags]) == 2
+    assert "__progress_x cannot be written" in capsys.readouterr().err
+    assert SEEN == []
+
+
+def test_use_shelve_is_accepted_with_one_notice(
+    checkpoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain, shelved = tmp_path / "plain", tmp_path / "shelved"
+    assert main(["evaluate", checkpoint, "--episodes", "2", "--config", '{"explore": false}', "--out", str(plain)]) == 0
+    capsys.readouterr()
+    flags = ["--episodes", "2", "--config", '{"explore": false}', "--out", str(shelved), "--use-shelve"]
+    assert main(["evaluate", checkpoint, *flags]) == 0
+    assert capsys.readouterr().err.count("--use-shelve has no effect") == 1
+    assert shelved.read_text() == plain.read_text()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_an_untrained_policy_needs_algorithm_and_environment(capsys: pytest.CaptureFixture[str]) -> None:
     assert summary(capsys, "--algo", "PPO", "--env", "x:Counting", "--episodes", "1")["steps"] == 3
     assert main(["evaluate", "--algo", "PPO"]) == 2
@@ -121,6 +193,7 @@ def test_an_untrained_policy_needs_algorithm_and_environment(capsys: pytest.Capt
         (["--config", "{"], "is no JSON"),
         (["--episodes", "-1"], "expected a whole number"),
         (["--render", "--video-dir", "x"], "exclude each other"),
+        (["--use-shelve", "--track-progress"], "--track-progress, --use-shelve: is about the file"),
         (["--config", '{"env_config": {"fail_at": 2}, "disable_env_checking": true}'], "no floor"),
     ],
 )
@@ -140,6 +213,17 @@ def test_a_missing_checkpoint_is_named_and_nothing_is_written(
     assert main(["evaluate", str(missing), "--json"]) == 2
     assert str(missing) in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_every_episode_becomes_a_video(checkpoint: str, tmp_path: Path) -> None:
+    videos = tmp_path / "videos"
+    assert main(["evaluate", checkpoint, "--episodes", "2", "--video-dir", str(videos)]) == 0
+    files = sorted(videos.glob("*.mp4"))
+    assert len(files) == 2
+    for file in files:
+        frames = [np.frombuffer(frame, np.uint8) for frame in itertools.islice(read_frames(file), 1, None)]
+        assert len(frames) == 4  # the first observation's and one for each step
+        assert [int(frame.mean().round(-1)) for frame in frames] == [0, 80, 160, 240]
 
 
 def test_videos_without_moviepy_say_what_to_install(

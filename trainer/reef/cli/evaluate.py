@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from reef.run.algorithm import Algorithm
 
 DEFAULT_STEPS = 10_000
+PROGRESS_PREFIX = "__progress_"
 
 
 @dataclass
@@ -57,6 +59,14 @@ def add_parser(
     parser.add_argument("--video-dir", metavar="DIR", help="record every episode as a video (needs moviepy)")
     parser.add_argument("--out", metavar="FILE", help="write every episode as a line of JSON")
     parser.add_argument("--save-info", action="store_true", help="with --out, also the environment's infos")
+    parser.add_argument(
+        "--track-progress",
+        action="store_true",
+        help=f"with --out, keep the numbers of episodes and steps so far in {PROGRESS_PREFIX}FILE beside it",
+    )
+    parser.add_argument(
+        "--use-shelve", action="store_true", help="no effect: --out writes each episode when it ends, memory stays flat"
+    )
     parser.add_argument("--json", action="store_true", help="print the summary as JSON, and nothing else")
     parser.set_defaults(action=_command)
 
@@ -72,17 +82,30 @@ def _command(args: argparse.Namespace) -> int:
         raise ConfigError("--render and --video-dir exclude each other: an environment renders in one way.")
     if args.video_dir:
         _check_video(Path(args.video_dir))
+    needy = [f"--{name.replace('_', '-')}" for name in ("track_progress", "use_shelve") if vars(args)[name]]
+    if needy and not args.out:
+        raise ConfigError(f"{', '.join(needy)}: is about the file that --out names. Give --out FILE.")
+    if args.use_shelve:
+        warnings.warn(
+            "--use-shelve has no effect: --out holds JSON lines and takes each episode as it ends.", stacklevel=1
+        )
     with ExitStack() as stack:
         out = stack.enter_context(_opened(args.out)) if args.out else None
+        if args.track_progress:
+            _write_progress(args.out, 0, 0)  # before any work: here it turns out whether it can be written
         algorithm = stack.enter_context(_algorithm(args))
         settings = algorithm.config.evaluation_settings()
         env = _environment(settings, args)
         stack.callback(env.close)
         finished: list[Episode] = []
+        complete = steps = 0
         for episode in _episodes(algorithm, env, settings, args):
             finished.append(episode)
             _report(episode, args, out)
             episode.steps.clear()
+            complete, steps = complete + episode.complete, steps + episode.length
+            if args.track_progress:
+                _write_progress(args.out, complete, steps)
     _summarize(finished, as_json=args.json)
     return 0
 
@@ -96,7 +119,9 @@ def _opened(path: str) -> TextIO:
 
 def _check_video(folder: Path) -> None:
     if find_spec("moviepy") is None:
-        raise ConfigError("--video-dir needs moviepy to write mp4 files: pip install moviepy.")
+        raise ConfigError(
+            "--video-dir needs moviepy to write mp4 files: pip install moviepy, or Reef with its extra 'video'."
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -190,6 +215,18 @@ def _report(episode: Episode, args: argparse.Namespace, out: TextIO | None) -> N
         print(f"Episode #{episode.number}: reward: {episode.reward:g} ({episode.length} steps{cut})")
     if out:
         out.write(json.dumps(vars(episode), default=_plain) + "\n")
+        out.flush()  # a process that is killed leaves every episode that it finished
+
+
+def _write_progress(out: str, episodes: int, steps: int) -> None:
+    """Replace the progress file beside `out`, so that a reader never sees half of it."""
+    path = Path(out).with_name(f"{PROGRESS_PREFIX}{Path(out).name}")
+    new = path.with_name(f"{path.name}.tmp")
+    try:
+        new.write_text(f"episodes {episodes}\nsteps {steps}\n", encoding="utf-8")
+        new.replace(path)
+    except OSError as error:
+        raise StorageError(f"--track-progress: {path} cannot be written: {error.strerror}.") from error
 
 
 def _plain(value: Any) -> Any:
