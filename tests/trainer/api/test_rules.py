@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import celpy  # evaluates the rules as the API server would
 import pytest
 
 from reef.api.schema import Schema, custom_resource_definition
-
-celpy = pytest.importorskip("celpy", reason="cel-python evaluates the rules that the API server would")
 
 DOCUMENT = custom_resource_definition({})["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
 
