@@ -9,8 +9,6 @@ from reef.config import AlgorithmConfig
 from reef.errors import ResourceError
 from reef.types import Array
 
-PRODUCTS_PER_THREAD = 4_000_000  # of a minibatch; with fewer, threads wait for each other longer than they save
-
 
 def to_device(array: Array, device: torch.device) -> Tensor:
     """A tensor of `array`, without a copy where it may be written to: arrays from Ray's object store may not."""
@@ -18,10 +16,13 @@ def to_device(array: Array, device: torch.device) -> Tensor:
 
 
 def learner_threads(config: AlgorithmConfig, parameters: int, rows: int) -> int:
-    """CPU threads for updates on minibatches of `rows`: as set, else as many as have work, at most torch's choice."""
+    """CPU threads for updates on minibatches of `rows`: as set, else 1 for small networks.
+
+    Below about 50 million products per minibatch, threads cost more in waiting for each other than they save.
+    """
     if config.torch_threads_per_learner is not None:
         return config.torch_threads_per_learner
-    return min(max(parameters * rows // PRODUCTS_PER_THREAD, 1), torch.get_num_threads())
+    return 1 if parameters * rows < 50_000_000 else torch.get_num_threads()
 
 
 def learner_device(config: AlgorithmConfig) -> torch.device:

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from reef.config import AlgorithmConfig
 from reef.config.loading import load
 from reef.errors import ConfigError
+from reef.nn.activations import ACTIVATIONS
 from reef.nn.distributions import Categorical, Distribution
 from reef.nn.encoders import Encoder
 from reef.nn.policies import Policy
-from reef.nn.stacked import ACTIVATIONS
 
 
 class NoisyLinear(nn.Module):

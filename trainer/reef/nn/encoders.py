@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from reef.config import ModelConfig
 from reef.errors import ConfigError
-from reef.nn.stacked import ACTIVATIONS, StackedMLP
+from reef.nn.activations import ACTIVATIONS
+from reef.nn.stacked import StackedMLP
 from reef.spaces import Layout, Leaf
 
 Filters = Sequence[Sequence[int]]  # [[channels, kernel, stride], ...]

@@ -119,8 +119,10 @@ class ActorCritic(Policy):
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """[N, *obs] -> distribution inputs [N, D] and state values [N]."""
-        features = self.encoder(obs)
-        return self._with_log_std(self.pi(features[0])), self.vf(features[self.critic_branch]).squeeze(-1)
+        branches = self.encoder(obs).unbind()  # indexing would cost a gradient of the size of all branches each
+        outputs = F.linear(branches[0], self.pi.weight, self.pi.bias)
+        values = F.linear(branches[self.critic_branch], self.vf.weight, self.vf.bias)
+        return self._with_log_std(outputs), values.squeeze(-1)
 
     def _with_log_std(self, outputs: Tensor) -> Tensor:
         if self.log_std is None:

@@ -4,21 +4,52 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.compiler import is_compiling
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "tanh": torch.tanh,
-    "relu": F.relu,
-    "silu": F.silu,
-    "swish": F.silu,
-    "elu": F.elu,
-    "gelu": F.gelu,
-    "linear": lambda x: x,
-}
+from reef.nn.activations import ACTIVATIONS, Activation
+
+
+class _Chain(torch.autograd.Function):
+    """Stacked layers with an activation each, as one node of autograd: [count, N, in] -> [count, N, out].
+
+    A node per operation costs, at the sizes of reinforcement learning, more than the operations.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, activation: Activation, *parameters: Tensor) -> Tensor:
+        """`parameters`: weight [count, in, out] and bias [count, 1, out] of each layer in turn."""
+        weights, biases = parameters[::2], parameters[1::2]
+        assert activation.in_place is not None
+        hidden = [x]
+        for weight, bias in zip(weights, biases, strict=True):
+            hidden.append(activation.in_place(torch.baddbmm(bias, hidden[-1], weight)))
+        ctx.activation = activation
+        ctx.save_for_backward(*hidden, *weights)
+        return hidden[-1]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """The chain rule, from the last layer to the first."""
+        depth = len(ctx.saved_tensors) // 2
+        hidden, weights = ctx.saved_tensors[: depth + 1], ctx.saved_tensors[depth + 1 :]
+        of_parameters: list[Tensor] = []
+        of_input: Tensor | None = None
+        for layer in reversed(range(depth)):
+            gradient = ctx.activation.slope(gradient, hidden[layer + 1])
+            of_weight = torch.bmm(hidden[layer].transpose(1, 2), gradient)
+            of_parameters[:0] = [of_weight, gradient.sum(1, keepdim=True)]
+            if layer > 0:
+                gradient = torch.bmm(gradient, weights[layer].transpose(1, 2))
+            elif ctx.needs_input_grad[0]:
+                of_input = torch.bmm(gradient, weights[0].transpose(1, 2))
+        return of_input, None, *of_parameters
 
 
 class StackedLinear(nn.Module):
@@ -71,6 +102,9 @@ class StackedMLP(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[N, in] or [count, N, in] -> [count, N, out]."""
         hidden = x if x.dim() == 3 else x.expand(self.count, *x.shape)
+        if self.chain and self.activation.slope is not None and torch.is_grad_enabled() and not is_compiling():
+            parameters = itertools.chain.from_iterable((layer.weight, layer.bias) for layer in self.chain)
+            return _Chain.apply(hidden, self.activation, *parameters)  # type: ignore[no-any-return, no-untyped-call]
         for layer in self.chain:
             hidden = self.activation(layer(hidden))
         return hidden

@@ -65,7 +65,7 @@ class RolloutSettings(Group):
     sample_async: bool = setting(
         False,
         "Rollout workers sample the next batch while the learner works on this one, with weights that are one version "
-        "older; needs num_rollout_workers above 0. Fragments under way when a checkpoint is written are not part of it.",
+        "older; needs num_rollout_workers above 0. Fragments under way are no part of a checkpoint.",
     )
     enable_connectors: bool = setting(False, "Use connector pipelines between environment and policy.", available=False)
     env_to_module_connector: str | Callable[..., Any] | None = setting(
