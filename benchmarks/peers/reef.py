@@ -48,6 +48,7 @@ def configuration(args: dict[str, Any]) -> AlgorithmConfig:
     config = {"ppo": ppo, "dqn": dqn}[args["algorithm"]](args)
     config.environment(args["env"]).debugging(seed=args["seed"])
     config.rollouts(num_rollout_workers=args["workers"], num_envs_per_worker=args["num_envs"])
+    config.rollouts(sample_async=args.get("sample_async", False))
     if args["workers"] > 2:
         config.resources(num_cpus_per_worker=0.01)  # more processes than cores
     if args.get("compiled"):

@@ -65,14 +65,18 @@ def ppo() -> Iterator[Case]:
         yield Case(f"reef compiled, minibatch {minibatch}", "reef compiled", {**args, "compiled": True})
         for peer in ("rllib", "reef"):
             yield Case(f"{peer}, minibatch {minibatch}, 2 workers", peer, {**args, "workers": 2})
+        ahead = {**args, "workers": 2, "sample_async": True}
+        yield Case(f"reef, minibatch {minibatch}, 2 workers ahead", "reef", ahead)
 
 
 def lunar() -> Iterator[Case]:
     """Two workers against none where stepping is dear."""
-    for workers in (0, 2):
-        for minibatch in (128, 1024):
-            args = {**PPO, "env": "LunarLander-v3", "minibatch": minibatch, "workers": workers, "measure_s": 3.0}
-            yield Case(f"reef, minibatch {minibatch}, {workers} workers", "reef", args)
+    for minibatch in (128, 1024):
+        args = {**PPO, "env": "LunarLander-v3", "minibatch": minibatch, "measure_s": 3.0}
+        yield Case(f"reef, minibatch {minibatch}, 0 workers", "reef", args)
+        yield Case(f"reef, minibatch {minibatch}, 2 workers", "reef", {**args, "workers": 2})
+        ahead = {**args, "workers": 2, "sample_async": True}
+        yield Case(f"reef, minibatch {minibatch}, 2 workers ahead", "reef", ahead)
 
 
 def dqn() -> Iterator[Case]:

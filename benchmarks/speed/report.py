@@ -76,6 +76,8 @@ def _ppo(numbers: Numbers) -> Iterator[str]:
     for case in ("rllib", "reef"):
         rates = [numbers.rate("ppo", f"{case}, minibatch {minibatch}, 2 workers") for minibatch in MINIBATCHES]
         yield _row(f"{NAMES[case]}, 2 workers", *map(_text, rates))
+    ahead = [numbers.rate("ppo", f"reef, minibatch {minibatch}, 2 workers ahead") for minibatch in MINIBATCHES]
+    yield _row(f"{NAMES['reef']}, 2 workers that sample ahead", *map(_text, ahead))
     yield ""
 
 
@@ -83,9 +85,9 @@ def _lunar(numbers: Numbers) -> Iterator[str]:
     yield "## PPO on LunarLander-v3, Reef"
     yield ""
     yield from _table("workers", *(f"minibatch {minibatch}" for minibatch in MINIBATCHES))
-    for workers in (0, 2):
-        cases = [f"reef, minibatch {minibatch}, {workers} workers" for minibatch in MINIBATCHES]
-        yield _row(str(workers), *(_text(numbers.rate("lunar", case)) for case in cases))
+    for case, name in (("0 workers", "0"), ("2 workers", "2"), ("2 workers ahead", "2 that sample ahead")):
+        rates = [numbers.rate("lunar", f"reef, minibatch {minibatch}, {case}") for minibatch in MINIBATCHES]
+        yield _row(name, *map(_text, rates))
     yield ""
 
 

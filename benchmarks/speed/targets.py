@@ -83,9 +83,10 @@ def _workers(numbers: Numbers) -> Iterator[Target]:
     for minibatch in MINIBATCHES:
         name = f"reef, minibatch {minibatch}"
         cart = numbers.rate("ppo", f"{name}, 2 workers"), numbers.rate("ppo", name)
-        lunar = numbers.rate("lunar", f"{name}, 2 workers"), numbers.rate("lunar", f"{name}, 0 workers")
+        lunar = numbers.rate("lunar", f"{name}, 2 workers ahead"), numbers.rate("lunar", f"{name}, 0 workers")
         yield Target(f"two Ray workers / none, CartPole-v1, minibatch {minibatch}", 0.95, ratio(*cart))
-        yield Target(f"two Ray workers / none, LunarLander-v3, minibatch {minibatch}", 1.6, ratio(*lunar))
+        what = f"two Ray workers that sample ahead / none, LunarLander-v3, minibatch {minibatch}"
+        yield Target(what, 1.6, ratio(*lunar))
 
 
 def _to_reward(numbers: Numbers) -> float | None:
