@@ -67,13 +67,8 @@ def options_of(args: argparse.Namespace) -> Options:
     )
 
 
-def run_file(args: argparse.Namespace, path: str) -> int:
-    """Train the job document at `path`."""
+def _command(args: argparse.Namespace) -> int:
     from reef.api.loading import job_from_document, read_yaml
 
-    job = job_from_document(apply_overrides(read_yaml(path), args.overrides), path)
+    job = job_from_document(apply_overrides(read_yaml(args.file), args.overrides), args.file)
     return run_job(job, options_of(args))
-
-
-def _command(args: argparse.Namespace) -> int:
-    return run_file(args, args.file)

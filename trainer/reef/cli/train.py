@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from reef.cli.experiment import run_job
-from reef.cli.run import add_options, add_override, options_of, run_file
+from reef.cli.overrides import apply_overrides
+from reef.cli.run import add_options, add_override, options_of
+from reef.cli.source import KINDS, kind_of, read_source
 from reef.errors import ConfigError
 
 NOT_YET = (
@@ -28,6 +30,9 @@ FLAG_OF = {  # where a person wrote what the job document calls by this path
     "spec.restoreFrom": "--restore",
     "metadata.name": "--experiment-name",
 }
+PYTHON_NAME_OF = {"spec.stop": "stop", "spec.environment.name": "config.env", "spec.config": "config"}
+# A job document must say when it ends; a training from flags or Python may go on until Ctrl-C: run_job gets {}.
+UNTIL_STOPPED = {"training_iteration": 1}
 
 
 class _NotYet(argparse.Action):
@@ -84,7 +89,14 @@ def add_parser(
     )
     add_options(parser)
     parser.add_argument(*NOT_YET, action=_NotYet, nargs="?", help="not available yet")
-    parser.add_argument("source", nargs="*", metavar="file PATH", help="train the job document at PATH, without flags")
+    parser.add_argument(
+        "source",
+        nargs="*",
+        metavar="file PATH",
+        help="train what PATH says, without flags: a job document (YAML) in a file or at an http(s) address, or a "
+        "Python file with `config`, an AlgorithmConfig or a dict, and optionally the dict `stop`",
+    )
+    parser.add_argument("--type", choices=KINDS, help="what the file is; default python for *.py, else yaml")
     add_override(parser)
     parser.set_defaults(action=_command)
 
@@ -111,11 +123,27 @@ def _command(args: argparse.Namespace) -> int:
         "--config": args.config,
         "--stop": args.stop,
         "--restore": args.restore,
+        "--experiment-name": args.experiment_name,
+        "--checkpoint-freq": args.checkpoint_freq,
+        "--keep-checkpoints-num": args.keep_checkpoints_num,
+        "--framework": args.framework,
     }
     given = [flag for flag, value in flags.items() if value]
     if given:
         raise ConfigError(f"{', '.join(given)}: the file says this. Change what it says with --set PATH=VALUE.")
-    return run_file(args, args.source[1])
+    return _train_source(args, args.source[1])
+
+
+def _train_source(args: argparse.Namespace, source: str) -> int:
+    from reef.api.loading import job_from_document
+
+    kind = args.type or kind_of(source)
+    document = apply_overrides(read_source(source, kind), args.overrides)
+    if kind == "yaml":
+        return run_job(job_from_document(document, source), options_of(args))
+    stop = document["spec"].setdefault("stop", {})
+    document["spec"]["stop"] = stop or UNTIL_STOPPED
+    return run_job(job_from_document(document, source, PYTHON_NAME_OF), options_of(args), stop=None if stop else {})
 
 
 def _train_flags(args: argparse.Namespace) -> int:
@@ -124,6 +152,8 @@ def _train_flags(args: argparse.Namespace) -> int:
     missing = [flag for flag, value in (("--algo", args.algo), ("--env", args.env)) if not value]
     if missing:
         raise ConfigError(f"the following arguments are required: {', '.join(missing)}")
+    if args.type:
+        raise ConfigError(f"--type {args.type}: says what a file is. Give `file PATH`.")
     if args.overrides:
         raise ConfigError("--set changes a file: give --config or --stop.")
     if args.framework and args.config.get("framework", args.framework) != args.framework:
@@ -142,8 +172,7 @@ def _document(args: argparse.Namespace) -> dict[str, Any]:
         "algorithm": args.algo,
         "environment": environment,
         "config": config | ({"framework": args.framework} if args.framework else {}),
-        # A job document must say when it ends; a training from flags may go on until Ctrl-C (run_job gets {}).
-        "stop": {"training_iteration": 1} if args.stop is None else args.stop,
+        "stop": UNTIL_STOPPED if args.stop is None else args.stop,
         "checkpoint": {
             "frequency": args.checkpoint_freq,
             "atEnd": args.checkpoint_at_end,

@@ -1,0 +1,215 @@
+"""`reef train file`: job documents behind an address, Python files with `config` and `stop`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from reef.cli import source, train
+from reef.cli.main import main
+
+DOCUMENT = yaml.safe_dump(
+    {
+        "apiVersion": "reef.dev/v1",
+        "kind": "RLTrainingJob",
+        "metadata": {"name": "far"},
+        "spec": {"algorithm": "PPO", "environment": {"name": "CartPole-v1"}, "stop": {"training_iteration": 1}},
+    }
+)
+
+
+class Server(BaseHTTPRequestHandler):
+    """Answers by the path that is asked for."""
+
+    def do_GET(self) -> None:
+        if self.path == "/slow.yaml":
+            time.sleep(1.0)
+        answers = {"/job.yaml": DOCUMENT.encode(), "/moved.yaml": b"", "/large.yaml": b"#" * (source.MAX_BYTES + 1)}
+        answers |= {"/binary.yaml": b"\xff\xfe", "/cut.yaml": DOCUMENT.encode(), "/job.py": b"raise ValueError"}
+        body = answers.get(self.path, b"")
+        self.send_response(302 if self.path == "/moved.yaml" else 200 if self.path in answers else 404)
+        self.send_header("Location", "/job.yaml")
+        self.send_header("Content-Length", str(len(body) + 100 * (self.path == "/cut.yaml")))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing on the screen."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as served:
+        threading.Thread(target=served.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{served.server_port}"
+        served.shutdown()
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
+    """Stand in for the training: (job, stop) of every one that would start; what running Python leaves is undone."""
+    found: list[tuple[Any, Any]] = []
+
+    def run_job(job: Any, options: Any, *, stop: Any = None) -> int:
+        found.append((job, stop))
+        return 0
+
+    monkeypatch.setattr(train, "run_job", run_job)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setattr(source, "TIMEOUT_S", 0.2)
+    return found
+
+
+@pytest.mark.parametrize("path", ["/job.yaml", "/moved.yaml"])
+def test_a_document_is_fetched(server: str, path: str, started: list[tuple[Any, Any]]) -> None:
+    assert main(["train", "file", server + path, "--set", "config.lr=0.5"]) == 0
+    ((job, stop),) = started
+    assert (job.metadata.name, job.spec.config, stop) == ("far", {"lr": 0.5}, None)
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("{server}/nothing.yaml", "the server answers 404"),
+        ("{server}/large.yaml", "has over 1048576 bytes"),
+        ("{server}/binary.yaml", "is no UTF-8 text"),
+        ("{server}/cut.yaml", "was cut off, 100 bytes are missing"),
+        ("{server}/slow.yaml", "cannot be fetched: timed out"),
+        ("{server}/job.py", "Python from elsewhere is not run"),
+        ("http://127.0.0.1:1/job.yaml", "cannot be fetched"),
+        ("http://[/job.yaml", "cannot be fetched"),
+        ("file:///etc/passwd", "addresses begin with http"),
+        ("s3://bucket/job.yaml", "addresses begin with http"),
+    ],
+)
+def test_what_cannot_be_fetched_is_one_message_and_exit_code_2(
+    server: str, address: str, expected: str, started: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    kind = ["--type", "yaml"] if "[" in address else []
+    assert main(["train", "file", address.format(server=server), *kind]) == 2
+    assert expected in capsys.readouterr().err
+    assert started == []
+
+
+def test_an_answer_that_never_ends_is_given_up(
+    server: str, started: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(source, "TOTAL_TIMEOUT_S", -1.0)
+    assert main(["train", "file", f"{server}/job.yaml"]) == 2
+    assert "did not arrive within" in capsys.readouterr().err
+
+
+def write(folder: Path, text: str, name: str) -> str:
+    (folder / f"{name}.py").write_text(text)
+    return str(folder / f"{name}.py")
+
+
+AS_CONFIG = """
+from reef import PPOConfig
+config = PPOConfig().environment("CartPole-v1", env_config={"a": 1}).training(lr=0.5, model={"fcnet_hiddens": [8]})
+"""
+AS_DICT = """
+config = {"algorithm": "ppo", "env": "CartPole-v1", "env_config": {"a": 1}, "lr": 0.5, "model": {"fcnet_hiddens": [8]}}
+"""
+
+
+@pytest.mark.parametrize("text", [AS_CONFIG, AS_DICT])
+def test_python_says_what_is_trained(text: str, started: list[tuple[Any, Any]], tmp_path: Path) -> None:
+    name = f"my_Experiment_{len(text)}"
+    path = write(tmp_path, text + "stop = {'training_iteration': 3}\n", name)
+    assert main(["train", "file", path, "--set", "config.gamma=0.5"]) == 0
+    ((job, stop),) = started
+    assert (job.metadata.name, job.spec.algorithm) == (name.lower().replace("_", "-"), "PPO")
+    assert (job.spec.environment.name, job.spec.environment.config) == ("CartPole-v1", {"a": 1})
+    assert (job.spec.config["lr"], job.spec.config["gamma"]) == (0.5, 0.5)
+    assert job.spec.config["model"]["fcnet_hiddens"] == [8]
+    assert (job.spec.stop, stop) == ({"training_iteration": 3}, None)
+
+
+def test_python_without_stop_goes_on_until_ctrl_c_or_what_set_says(
+    started: list[tuple[Any, Any]], tmp_path: Path
+) -> None:
+    assert main(["train", "file", write(tmp_path, AS_CONFIG, "without_stop")]) == 0
+    path = write(tmp_path, AS_CONFIG, "with_set")
+    assert main(["train", "file", path, "--set", "stop.training_iteration=4"]) == 0
+    assert started[0][1] == {}
+    assert (started[1][0].spec.stop, started[1][1]) == ({"training_iteration": 4}, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "expected"),
+    [
+        ("", "without_config", "its `config` is NoneType"),
+        ("config = 3", "with_number", "its `config` is int"),
+        ("config = {'lr': 1}", "without_algorithm", "names no algorithm"),
+        ("config = {'algorithm': 'PPPO'}", "misspelt", "Did you mean 'PPO'?"),
+        ("config = {'algorithm': 'PPO', 'lrr': 1}", "misspelt_key", "Did you mean 'lr'?"),
+        ("from reef import PPOConfig\nconfig = PPOConfig().training(lrr=1)", "misspelt_call", "call.py, line 2: "),
+        ("from reef import PPOConfig\nconfig = PPOConfig()", "without_env", "config.env: "),
+        (f"{AS_CONFIG}stop = {{'episode_reward_men': 1}}", "wrong_stop", "Did you mean 'episode_reward_mean'?"),
+        (f"{AS_CONFIG}stop = 3", "number_as_stop", "stop: "),
+        ("config = = 3", "wrong_syntax", "wrong_syntax.py, line 1: SyntaxError: invalid syntax"),
+        ("x = 1\n1 / 0", "divides", "divides.py, line 2: ZeroDivisionError"),
+        ("", "json", "'json' cannot be the name of a module"),
+        ("", "no-name", "'no-name' cannot be the name of a module"),
+    ],
+)
+def test_wrong_python_is_one_message_and_exit_code_2(
+    text: str, name: str, expected: str, started: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "file", write(tmp_path, text, name)]) == 2
+    assert expected in capsys.readouterr().err
+    assert started == []
+
+
+def test_the_type_is_that_of_the_name_or_what_is_said(
+    started: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "file", write(tmp_path, DOCUMENT, "yaml_in_py"), "--type", "yaml"]) == 0
+    assert len(started) == 1
+    (tmp_path / "job.yaml").write_text(DOCUMENT)
+    assert main(["train", "file", str(tmp_path / "job.yaml"), "--type", "python"]) == 2
+    assert "whose name ends in .py" in capsys.readouterr().err
+    assert main(["train", "file", str(tmp_path / "missing.py")]) == 2
+    assert "there is no such file" in capsys.readouterr().err
+    assert main(["train", "--algo", "PPO", "--env", "X", "--type", "yaml"]) == 2
+    assert "--type yaml: says what a file is" in capsys.readouterr().err
+
+
+OWN_ENVIRONMENT = """
+import gymnasium as gym
+from reef import PPOConfig
+
+class Short(gym.Wrapper):
+    def __init__(self, config):
+        super().__init__(gym.make("CartPole-v1", max_episode_steps=9))
+
+config = PPOConfig().environment(Short).training(train_batch_size=64, sgd_minibatch_size=64, num_sgd_iter=1)
+config.rollouts(num_rollout_workers={workers})
+stop = {{"training_iteration": 1}}
+"""
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.ray)])
+def test_an_environment_of_the_file_itself_is_trained(workers: int, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    path = write(folder, OWN_ENVIRONMENT.format(workers=workers), "own_environment")
+    command = [sys.executable, "-m", "reef", "train", "file", path, "--storage-path", str(tmp_path / "results")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    child = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert child.returncode == 0, child.stderr
+    assert "reef evaluate" in child.stdout
+    assert len(list((tmp_path / "results").glob("own-environment/PPO_*/checkpoint_000001"))) == 1

@@ -1,0 +1,150 @@
+"""What `reef train file` reads: a job document in a file or behind an http(s) address, or a Python file of settings."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from reef.errors import ConfigError, ReefError
+
+if TYPE_CHECKING:
+    from reef.config import AlgorithmConfig
+
+KINDS = ("yaml", "python")
+MAX_BYTES = 2**20
+TIMEOUT_S = 10.0  # for each answer of the server
+TOTAL_TIMEOUT_S = 30.0  # for all of them together
+
+
+def kind_of(source: str) -> str:
+    """Return "python" for a name that ends in .py, else "yaml"."""
+    return "python" if urlsplit(source).path.endswith(".py") else "yaml"
+
+
+def read_source(source: str, kind: str) -> Any:
+    """Return the job document at a path or address; what it holds is not checked.
+
+    Raises:
+        ConfigError: it cannot be read or fetched, is no YAML, or is a Python file that fails or has no `config`.
+    """
+    from reef.api.loading import parse_yaml, read_yaml
+
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://", source)
+    if scheme and scheme[1].lower() not in ("http", "https"):
+        raise ConfigError(f"{source}: addresses begin with http:// or https://. Fetch it yourself and name the file.")
+    if scheme and kind == "python":
+        raise ConfigError(f"{source}: Python from elsewhere is not run. Fetch it, look at it and name the file.")
+    if scheme:
+        return parse_yaml(fetch(source), source)
+    return document_of(Path(source)) if kind == "python" else read_yaml(source)
+
+
+def fetch(url: str) -> str:
+    """Return the text at an http(s) address.
+
+    Raises:
+        ConfigError: nobody answers in time, the answer is an error, cut off, too large or no UTF-8 text.
+    """
+    from http.client import HTTPException
+    from urllib.error import HTTPError
+    from urllib.request import urlopen
+
+    body, deadline = b"", time.monotonic() + TOTAL_TIMEOUT_S
+    try:
+        with urlopen(url, timeout=TIMEOUT_S) as answer:  # noqa: S310 - the caller allows http and https only
+            while part := answer.read1(2**16):
+                body += part
+                if len(body) > MAX_BYTES:
+                    raise ConfigError(f"{url}: has over {MAX_BYTES} bytes, which no job document needs.")
+                if time.monotonic() > deadline:
+                    raise ConfigError(f"{url}: did not arrive within {TOTAL_TIMEOUT_S:g} seconds.")
+            if answer.length:  # what is still missing of the length that was announced
+                raise ConfigError(f"{url}: was cut off, {answer.length} bytes are missing. Try again.")
+        return body.decode("utf-8")
+    except ReefError:
+        raise
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{url}: is no UTF-8 text.") from error
+    except HTTPError as error:
+        raise ConfigError(f"{url}: the server answers {error.code} {error.reason}.") from error
+    except (OSError, HTTPException, ValueError) as error:
+        raise ConfigError(f"{url}: cannot be fetched: {getattr(error, 'reason', error)}.") from error
+
+
+def document_of(path: Path) -> dict[str, Any]:
+    """Run a Python file and return its `config` and `stop` as a job document, without `spec.stop` where it has none.
+
+    Raises:
+        ConfigError: it cannot be run, or `config` is neither an AlgorithmConfig nor settings with an algorithm.
+    """
+    from reef.config.values import MisfitError, plain
+
+    module = run_python(path)
+    config = _config_of(module, path)
+    try:
+        settings = {key: plain(value) for key, value in config.changed().items()}
+    except MisfitError as error:
+        raise ConfigError(f"{path}: config holds something that a result folder cannot: {error}.") from error
+    environment = {"name": settings.pop("env", None), "config": settings.pop("env_config", {})}
+    spec = {"algorithm": config.algorithm or config.algorithm_class, "environment": environment, "config": settings}
+    if stop := getattr(module, "stop", None):
+        spec["stop"] = stop
+    name = re.sub(r"[^a-z0-9]+", "-", path.stem.lower()).strip("-")[:52].rstrip("-") or "job"
+    return {"apiVersion": "reef.dev/v1", "kind": "RLTrainingJob", "metadata": {"name": name}, "spec": spec}
+
+
+def run_python(path: Path) -> ModuleType:
+    """Import a file as the module of its name, so that "name:Class" leads to what it defines, also in Ray's workers."""
+    path = path.absolute()
+    name, folder = path.stem, str(path.parent)
+    if not path.is_file():
+        raise ConfigError(f"{path}: there is no such file.")
+    if not name.isidentifier() or name in sys.modules or name in sys.stdlib_module_names:
+        raise ConfigError(f"{path}: {name!r} cannot be the name of a module, or is one's already. Rename the file.")
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{path}: expected a Python file, whose name ends in .py.")
+    sys.path.insert(0, folder)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise ConfigError(_failure(path, error)) from error
+    return module
+
+
+def _failure(path: Path, error: Exception) -> str:
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
+    if isinstance(error, SyntaxError):
+        return f"{path}, line {error.lineno}: {type(error).__name__}: {error.msg}"
+    kind = "" if isinstance(error, ReefError) else f"{type(error).__name__}: "
+    return f"{path}{f', line {lines[-1]}' if lines else ''}: {kind}{error}"
+
+
+def _config_of(module: ModuleType, path: Path) -> AlgorithmConfig:
+    from reef.algorithms.registry import config_class
+    from reef.config import AlgorithmConfig
+
+    config = getattr(module, "config", None)
+    if isinstance(config, Mapping):
+        settings = dict(config)
+        if not isinstance(name := settings.pop("algorithm", None), str):
+            raise ConfigError(f'{path}: the dict `config` names no algorithm. Add for example "algorithm": "PPO".')
+        return config_class(name).from_dict(settings)
+    if not isinstance(config, AlgorithmConfig):
+        raise ConfigError(
+            f"{path}: its `config` is {type(config).__name__}. Assign one, such as config = PPOConfig()."
+            "environment(...), or a dict of settings."
+        )
+    return config
