@@ -237,6 +237,17 @@ def test_a_name_that_is_taken_hides_what_stepped_aside(tmp_path: Path) -> None:
         find_checkpoint(path)
 
 
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_checkpoint(tmp_path / "c", STATE)
+
+    def refuse(file: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(file))
+
+    monkeypatch.setattr(checkpoint_module, "_fingerprint", refuse)
+    with pytest.raises(CheckpointError, match=r"cannot read .*c: .*Permission denied: .*arrays\.safetensors"):
+        read_checkpoint(tmp_path / "c")
+
+
 def test_full_disk_is_a_storage_error_and_leaves_nothing(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, before[1]))
@@ -278,6 +289,38 @@ def test_what_stepped_aside_comes_back_when_the_new_one_cannot_take_its_place(
         write_checkpoint(tmp_path / "c", {"x": 2})
     assert read_checkpoint(tmp_path / "c")[0] == {"x": 1}
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
+
+
+@pytest.mark.parametrize(
+    ("function", "replaced"), [("load_file", 1), ("_read_json", 2), ("_fingerprint", 1), ("load_file", 99)]
+)
+def test_what_is_replaced_while_it_is_read_is_read_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, replaced: int
+) -> None:
+    """Without it the numbers of one checkpoint would come with the arrays of another."""
+    original = getattr(checkpoint_module, function)
+    times = 0
+
+    def write(number: int) -> None:
+        write_checkpoint(tmp_path / "c", {"number": number, "array": np.full(3, number)}, {"iteration": number})
+
+    def read_late(file: Path) -> Any:
+        nonlocal times
+        if times < replaced:
+            times += 1
+            with monkeypatch.context() as undisturbed:
+                undisturbed.setattr(checkpoint_module, function, original)
+                write(times)
+        return original(file)
+
+    write(0)
+    monkeypatch.setattr(checkpoint_module, function, read_late)
+    if replaced == 99:
+        with pytest.raises(CheckpointError, match="was replaced 10 times"):
+            read_checkpoint(tmp_path / "c")
+        return
+    state, metadata = read_checkpoint(tmp_path / "c")
+    assert (state["number"], state["array"][0], metadata["iteration"]) == (replaced,) * 3
 
 
 @pytest.mark.parametrize("files", ["{}", "[]", '{"state.json": {"byt%s": 1}}'])

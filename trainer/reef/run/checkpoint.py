@@ -8,7 +8,7 @@
 
 All is written and flushed in a hidden sibling directory, which then takes its name by one rename. Nothing is pickled.
 A checkpoint that is to be replaced steps aside to the hidden sibling `.<name>.old` before that rename and is deleted
-after it: at any moment one of the two is whole, and readers look at both (`find_checkpoint`, `CheckpointStore.paths`).
+after it: at any moment one of the two is whole, and who reads `<name>` gets that one, also while it is replaced.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import logging
 import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from safetensors import SafetensorError
@@ -38,7 +38,10 @@ ARRAYS, STATE, METADATA, MANIFEST = "arrays.safetensors", "state.json", "metadat
 ARRAY_KEY = "$array"
 ARRAY_KINDS = "biuf"  # bool, signed and unsigned integers, floats
 PREFIX = "checkpoint_"
+READ_ATTEMPTS = 10
 USE_ANOTHER = "Use another checkpoint, such as the one before."
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -83,8 +86,11 @@ def read_checkpoint(path: str | Path, *, kind: str = "algorithm") -> tuple[State
 
     Raises `CheckpointError` naming the file that is missing, damaged or foreign.
     """
-    path = Path(path)
-    found = verify_checkpoint(path)["kind"]
+    return _undisturbed(Path(path), lambda place: _read(place, kind))
+
+
+def _read(path: Path, kind: str) -> tuple[State, dict[str, Any]]:
+    found = _verify(path)["kind"]
     if found != kind:
         raise CheckpointError(f"{path} is a checkpoint of kind {found!r}, not {kind!r}: give one of that kind.")
     try:
@@ -96,12 +102,16 @@ def read_checkpoint(path: str | Path, *, kind: str = "algorithm") -> tuple[State
 
 def read_metadata(path: str | Path) -> dict[str, Any]:
     """Return the metadata of a checkpoint (algorithm, config, iteration, ...) without reading its state."""
-    metadata: dict[str, Any] = _read_json(Path(path) / METADATA)
+    metadata: dict[str, Any] = _undisturbed(Path(path), lambda place: _read_json(place / METADATA))
     return metadata
 
 
 def verify_checkpoint(path: Path) -> dict[str, Any]:
     """Check format version, sizes and checksums and return the manifest; raises `CheckpointError`."""
+    return _undisturbed(path, _verify)
+
+
+def _verify(path: Path) -> dict[str, Any]:
     manifest = _read_manifest(path)
     for name, expected in manifest["files"].items():
         file = path / name
@@ -117,15 +127,14 @@ def verify_checkpoint(path: Path) -> dict[str, Any]:
 def find_checkpoint(path: str | Path) -> Path:
     """Return `path` if it is a checkpoint, or the newest valid one in that folder; raises `CheckpointError`.
 
-    Where a save was killed before the new one took the name, it is the one that had stepped aside.
+    Where a save was killed before the new one took the name, `path` still stands for the one that had stepped aside.
     """
     path = Path(path).expanduser()
-    if not path.exists() and (_aside(path) / MANIFEST).exists():
-        log.warning("the save that was to replace %s was cut off: taking what was there before", path)
-        return _aside(path)
+    if _place(path) != path:
+        log.warning("%s is not there, as a save over it was cut off or goes on: taking the one before", path)
     if path.is_dir() and not (path / MANIFEST).exists() and (newest := CheckpointStore(path).newest_valid()):
         return newest
-    _read_manifest(path)
+    _undisturbed(path, _read_manifest)
     return path
 
 
@@ -153,10 +162,11 @@ class CheckpointStore:
         return path
 
     def paths(self) -> list[Path]:
-        """All checkpoints, oldest first, valid or not; one that stepped aside counts where nothing took its name."""
-        found = [*self.directory.glob(f".{PREFIX}*.old"), *self.directory.glob(f"{PREFIX}*")]
-        by_iteration = {number: path for path in found if (number := _iteration(path)) is not None}
-        return [by_iteration[number] for number in sorted(by_iteration)]
+        """All checkpoints, oldest first, valid or not; also where nothing took the name of one that stepped aside."""
+        names = {path.name for path in self.directory.glob(f"{PREFIX}*")}
+        names |= {_name_of(aside) for aside in self.directory.glob(f".{PREFIX}*.old")}
+        numbered = [name for name in names if name.removeprefix(PREFIX).isdigit()]
+        return [self.directory / name for name in sorted(numbered, key=lambda name: int(name.removeprefix(PREFIX)))]
 
     def newest_valid(self) -> Path | None:
         """The newest checkpoint whose every byte is right; each damaged one that is passed over gives a warning."""
@@ -171,7 +181,7 @@ class CheckpointStore:
         for leftover in self.directory.glob(f".{PREFIX}*.tmp"):
             shutil.rmtree(leftover, ignore_errors=True)
         for aside in self.directory.glob(f".{PREFIX}*.old"):
-            name = self.directory / aside.name.removeprefix(".").removesuffix(".old")
+            name = self.directory / _name_of(aside)
             _remove(aside) if name.exists() else aside.rename(name)
 
     def _by_rank(self) -> list[Path]:
@@ -192,13 +202,6 @@ class CheckpointStore:
             for path in self._by_rank()[self.keep :]:
                 if path != newest:
                     _remove(path)
-
-
-def _iteration(path: Path) -> int | None:
-    """The number in a checkpoint's name, also where it stepped aside; None for other names."""
-    name = path.name[1:].removesuffix(".old") if path.name.startswith(".") else path.name
-    number = name.removeprefix(PREFIX)
-    return int(number) if number.isdigit() else None
 
 
 def _valid(paths: Iterator[Path] | list[Path]) -> Iterator[Path]:
@@ -305,6 +308,42 @@ def _move_into_place(temporary: Path, path: Path) -> None:
 def _aside(path: Path) -> Path:
     """Where a checkpoint waits while another one takes its name."""
     return path.with_name(f".{path.name}.old")
+
+
+def _name_of(aside: Path) -> str:
+    return aside.name.removeprefix(".").removesuffix(".old")
+
+
+def _place(path: Path) -> Path:
+    """Where the checkpoint `path` is now."""
+    return path if path.exists() or not (_aside(path) / MANIFEST).exists() else _aside(path)
+
+
+def _undisturbed(path: Path, read: Callable[[Path], T]) -> T:
+    """Return what `read` makes of the checkpoint `path`, anew where another one took its place meanwhile."""
+    for _ in range(READ_ATTEMPTS):
+        before = _identity(path)
+        try:
+            found = read(_place(path))
+        except (CheckpointError, OSError) as error:
+            if _identity(path) == before and isinstance(error, CheckpointError):
+                raise
+            if _identity(path) == before:
+                raise CheckpointError(f"cannot read {path}: {error}. {USE_ANOTHER}") from error
+        else:
+            if _identity(path) == before:
+                return found
+    raise CheckpointError(f"{path} was replaced {READ_ATTEMPTS} times while it was read: pause what saves there.")
+
+
+def _identity(path: Path) -> tuple[Path, int, int] | None:
+    """Changes when another checkpoint takes the place of `path`."""
+    place = _place(path)
+    try:
+        status = place.stat()
+    except OSError:
+        return None
+    return place, status.st_ino, status.st_ctime_ns
 
 
 def _remove(directory: Path) -> None:
