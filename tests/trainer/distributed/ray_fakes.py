@@ -39,5 +39,8 @@ class Fake:
         time.sleep(seconds)
         return self.index
 
+    def ping(self) -> None:
+        pass
+
     def stop(self) -> None:
         pass

@@ -52,6 +52,13 @@ def until_healthy(group: ActorGroup, count: int, limit_s: float = 30.0) -> float
     return time.monotonic() - started
 
 
+def until_dead(pid: int, limit_s: float = 10.0) -> None:
+    started = time.monotonic()
+    while is_alive(pid):
+        assert time.monotonic() - started < limit_s, f"process {pid} is still there"
+        time.sleep(0.05)
+
+
 def is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -81,6 +88,7 @@ def test_by_default_the_workers_own_traceback_ends_the_run(make):
 
 def test_by_default_a_killed_process_ends_the_run_within_seconds(make):
     group = make()
+    group.call_all("get", timeout_s=30.0)
     os.kill(group.pid(1), signal.SIGKILL)
     started = time.monotonic()
     with pytest.raises(WorkerError, match=r"fake worker 1 failed in sample\(\): its process \d+ died"):
@@ -141,9 +149,42 @@ def test_a_hanging_worker_is_cut_off_and_its_process_ends(make):
     assert group.call_all("sample", (), (2,), timeout_s=0.5) == {1: 1}
     assert 0.4 < time.monotonic() - started < 5.0
     assert "no answer within 0.5 s (sample_timeout_s)" in group.first_failure.error
-    while is_alive(hanging):
-        assert time.monotonic() - started < 10.0
-        time.sleep(0.05)
+    until_dead(hanging)
+
+
+@pytest.mark.parametrize("policy", ["ignore_worker_failures", "recreate_failed_workers"])
+def test_after_a_failure_a_process_that_hangs_is_found_before_work_goes_to_it(make, policy):
+    group = make(3, worker_health_probe_timeout_s=1.0, **{policy: True})
+    assert len(group.call_all("sample", timeout_s=30.0)) == 3
+    os.kill(group.pid(1), signal.SIGKILL)
+    assert group.call_all("sample", timeout_s=30.0) == {2: 2, 3: 3}
+    os.kill(hanging := group.pid(2), signal.SIGSTOP)
+    started = time.monotonic()
+    assert group.call_all("sample", timeout_s=15.0)[3] == 3
+    assert 0.9 < time.monotonic() - started < 10.0
+    until_dead(hanging)
+    if policy == "recreate_failed_workers":
+        until_healthy(group, 3)
+    else:
+        assert group.healthy == [3]
+
+
+def test_a_process_that_hangs_before_the_first_call_is_named(make):
+    group = make(2, worker_health_probe_timeout_s=1.0)
+    os.kill(group.pid(2), signal.SIGSTOP)
+    with pytest.raises(WorkerError, match=r"2 failed in ping\(\): .* within 1 s \(worker_health_probe_timeout_s\)"):
+        group.call_all("sample", timeout_s=60.0)
+
+
+def test_a_worker_at_work_is_not_asked_for_a_sign_of_life(make):
+    group = make(3, recreate_failed_workers=True, worker_health_probe_timeout_s=0.5)
+    group.request(1, "nap", 2.0)
+    group.request(2, "sample", (2,))
+    answers: list[int] = []
+    deadline = time.monotonic() + 15.0
+    while not answers and time.monotonic() < deadline:
+        answers += [value for _, value in group.ready(1.0)]
+    assert answers == [1] and group.num_restarts == 1
 
 
 def test_requests_are_bounded_and_answers_come_as_they_are_ready(make):
@@ -226,6 +267,7 @@ def test_an_environment_that_breaks_at_start_is_repeated_while_others_go_on(make
 def test_a_group_that_works_together_falls_and_rises_together(make, caplog):
     entered: list[list[int]] = []
     group = make(recreate_failed_workers=True, together=True, on_entered=lambda _, indices: entered.append(indices))
+    group.call_all("get", timeout_s=30.0)
     os.kill(group.pid(2), signal.SIGKILL)
     with caplog.at_level(logging.WARNING):
         assert group.call_all("sample", timeout_s=30.0) == {1: 1, 2: 2}  # the round is repeated as a whole

@@ -11,7 +11,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from reef.distributed.failures import START, Failure, FaultTolerance, died, late
+from reef.distributed.failures import PROBE, START, Failure, FaultTolerance, died, late
 from reef.distributed.host import Host
 from reef.errors import EXIT_FAILED, WorkerError, WorkerTimeoutError
 
@@ -26,7 +26,7 @@ class Recipe:
     """How the actors of a group are made."""
 
     name: str  # in messages: "rollout worker"
-    target: str | type  # the class, or "package.module:Class"
+    target: str | type  # the class, or "package.module:Class", with `ping` and `stop`
     arguments: Callable[[int, bool], dict[str, Any]]  # of the class, from (index, recreated)
     options: Callable[[int], dict[str, Any]] = lambda _: {}  # Ray's, from index: resources and placement
     threads: int = 1  # of torch in each actor
@@ -90,6 +90,7 @@ class ActorGroup:
         self._replace = settings.recreate_failed_workers or (settings.ignore_worker_failures and together)
         self._members = {index: _Member(index) for index in range(1, count + 1)}
         self.first_failure: Failure | None = None
+        self._in_doubt = wait  # whether idle actors are asked for a sign of life before the next call
         try:
             for member in self._members.values():
                 self._start(member)
@@ -216,7 +217,7 @@ class ActorGroup:
             value = died(member.index, member.pid, method, error)
         if isinstance(value, Failure):
             self._fail(member, value)
-        elif member.failed_in in (method, START):
+        elif member.failed_in in (method, START, PROBE):
             member.failures_in_a_row, member.failed_in = 0, ""
         return value
 
@@ -243,10 +244,21 @@ class ActorGroup:
     def await_healthy(self) -> list[int]:
         """Wait until somebody takes calls and return the indices; raises WorkerError when nobody can."""
         self.heal()
+        self._probe()
         while not self.healthy:
             self._rest()
             self.heal()
         return self.healthy
+
+    def _probe(self) -> None:
+        """Where one failed the others may hang: idle actors that give no sign of life in time have failed as well.
+
+        Busy ones would answer after their work, which has a limit of its own.
+        """
+        if self._in_doubt:
+            limit = self._settings.worker_health_probe_timeout_s
+            self.call_some(PROBE, dict.fromkeys(self.idle, ()), timeout_s=limit)
+            self._in_doubt = False
 
     def _start(self, member: _Member) -> None:
         recipe = self._recipe
@@ -284,6 +296,7 @@ class ActorGroup:
         if member.actor is None:
             return
         self.first_failure = self.first_failure or failure
+        self._in_doubt = True
         member.failures_in_a_row += 1
         member.failed_in = failure.method
         for each in self._members.values() if self._together else [member]:
@@ -295,7 +308,7 @@ class ActorGroup:
     def _not_covered(self, member: _Member, failure: Failure) -> str | None:
         """Why a failure ends the run; None when the run goes on."""
         settings = self._settings
-        if failure.late and settings.late_is_an_error:
+        if failure.late and settings.late_is_an_error and failure.method != PROBE:
             return "Its limit is the evaluation's own."
         if not self._ignore and not self._replace:
             member.lost = True

@@ -10,6 +10,13 @@ from reef.config import AlgorithmConfig
 from reef.errors import EXIT_FAILED
 
 START = "start"  # the pseudo method of a failure to come up at all
+PROBE = "ping"  # the method that every actor answers at once when it is alive
+LIMITS = {  # the setting that limits a method, where there is one
+    "sample": "sample_timeout_s",
+    "sample_episodes": "sample_timeout_s",
+    START: "worker_restore_timeout_s",
+    PROBE: "worker_health_probe_timeout_s",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +64,7 @@ class FaultTolerance:
 
 def late(index: int, method: str, limit_s: float | None) -> Failure:
     """A call that took longer than `limit_s` seconds; its actor has been taken down."""
-    key = {"sample": "sample_timeout_s", "sample_episodes": "sample_timeout_s", START: "worker_restore_timeout_s"}.get(
-        method
-    )
-    setting = f" ({key})" if key else ""
+    setting = f" ({LIMITS[method]})" if method in LIMITS else ""
     return Failure(
         index, method, f"TimeoutError: no answer within {limit_s:g} s{setting}; its process was killed", late=True
     )

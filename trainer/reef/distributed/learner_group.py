@@ -84,6 +84,9 @@ class Member(LocalLearners):
             self._backend, store=store, rank=self._rank, world_size=self._world_size, timeout=self._timeout
         )
 
+    def ping(self) -> None:
+        """Answer a health probe."""
+
     def update_and_state(
         self, batches: Batches, timestep: int, with_state: bool
     ) -> tuple[dict[PolicyId, Stats], State | None]:

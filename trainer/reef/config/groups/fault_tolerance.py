@@ -29,7 +29,11 @@ class FaultToleranceSettings(Group):
         60.0, "Least time between two restarts of one worker.", minimum=0.0, unit="seconds"
     )
     worker_health_probe_timeout_s: float = setting(
-        60.0, "How long a worker has to answer whether it is alive.", above=0.0, unit="seconds"
+        60.0,
+        "How long a worker has to answer whether it is alive; after it the worker counts as failed. Idle workers are "
+        "asked before the first round and after each failure of one; a replacement has as long to take the weights.",
+        above=0.0,
+        unit="seconds",
     )
     worker_restore_timeout_s: float = setting(
         1800.0, "How long a restarted worker has until it is ready.", above=0.0, unit="seconds"
