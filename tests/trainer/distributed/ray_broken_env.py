@@ -1,5 +1,7 @@
 """An environment that breaks: importable by name in actors."""
 
+import sys
+
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
 
@@ -14,4 +16,13 @@ class BrokenCartPole(CartPoleEnv):
         self.steps += 1
         if self.steps == 5:
             raise RuntimeError("the pole is broken")
+        return super().step(action)
+
+
+class LeavingCartPole(BrokenCartPole):
+    """Ends its process in its fifth step."""
+
+    def step(self, action):
+        if self.steps == 4:
+            sys.exit(0)
         return super().step(action)

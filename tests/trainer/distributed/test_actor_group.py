@@ -231,8 +231,11 @@ def test_failures_in_a_row_are_tolerated_only_so_often(make):
     group.call_all("sample", timeout_s=30.0)  # the worker succeeds: the row is over
     group.call_all("sample", (), (), (2,), timeout_s=30.0)
     until_healthy(group, 2)
-    with pytest.raises(WorkerError, match="2 failures in a row exceed num_consecutive_worker_failures_tolerance=1"):
+    expected = "2 failures in a row exceed num_consecutive_worker_failures_tolerance=1"
+    with pytest.raises(WorkerError, match=expected) as caught:
         group.call_all("sample", (), (), (2,), timeout_s=30.0)
+    assert str(caught.value).endswith("The first failure was fake worker 2 in sample(): the same error")
+    assert str(caught.value).count("Traceback") == 1
 
 
 def test_restarts_of_one_actor_keep_their_distance(make):

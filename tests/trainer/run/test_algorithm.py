@@ -146,7 +146,7 @@ def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
 def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
     with config().build() as one, config().training(model={"fcnet_hiddens": [9]}).build() as two:
         path = one.save(tmp_path / "here")
-        with pytest.raises(CheckpointError, match=r"does not fit: weights hold \d+ numbers.*model settings"):
+        with pytest.raises(CheckpointError, match=r"does not fit: its network has \d+ weights.*model settings"):
             two.restore(path)
 
 

@@ -332,8 +332,10 @@ class ActorGroup:
             parts.append(f"Its traceback:\n{failure.traceback.rstrip()}")
         first = self.first_failure
         if first is not None and first is not failure:
-            parts.append(f"The first failure was {name} {first.index} in {first.method}(): {first.error}")
-            if first.traceback:
+            same = first.error == failure.error
+            what = "the same error" if same else first.error
+            parts.append(f"The first failure was {name} {first.index} in {first.method}(): {what}")
+            if first.traceback and not same:
                 parts.append(first.traceback.rstrip())
         error = (WorkerTimeoutError if failure.late else WorkerError)("\n".join(parts))
         error.exit_code = failure.exit_code

@@ -10,7 +10,7 @@ from typing import Any
 
 from reef.config.loading import load
 from reef.distributed.failures import START, Failure
-from reef.errors import EXIT_FAILED, ReefError
+from reef.errors import EXIT_WRONG_USE, ReefError
 
 
 class Host:
@@ -41,12 +41,15 @@ class Host:
     def _caught(self, method: str, action: Callable[[], Any]) -> Any:
         try:
             return action()
-        except (Exception, SystemExit) as error:  # whatever an environment may do must reach the driver as text
-            own = error.__traceback__.tb_next if error.__traceback__ else None  # without this frame
-            return Failure(
-                self._index,
-                method,
-                f"{type(error).__name__}: {error}",
-                "".join(traceback.format_exception(type(error), error, own)),
-                error.exit_code if isinstance(error, ReefError) else EXIT_FAILED,
-            )
+        except ReefError as error:  # its text is complete: an environment's own traceback is part of it
+            return Failure(self._index, method, f"{type(error).__name__}: {error}", exit_code=error.exit_code)
+        except SystemExit as stop:  # as in one process, where the `reef` command says the same
+            text = f"sys.exit({stop.code!r}) was called, raise an error instead"
+            return Failure(self._index, method, text, _traceback(stop), EXIT_WRONG_USE)
+        except Exception as error:  # whatever an environment may do must reach the driver as text
+            return Failure(self._index, method, f"{type(error).__name__}: {error}", _traceback(error))
+
+
+def _traceback(error: BaseException) -> str:
+    own = error.__traceback__.tb_next if error.__traceback__ else None  # without the frame of `_caught`
+    return "".join(traceback.format_exception(type(error), error, own))

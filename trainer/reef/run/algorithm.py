@@ -229,16 +229,18 @@ class Algorithm(ABC):
         }
 
     def set_state(self, state: State) -> None:
-        """The reverse of `state`; CheckpointError when it is of another network."""
+        """The reverse of `state`; CheckpointError when it is of another network, before anything has changed."""
+        for policy_id, stored in state["learners"].items():  # here and not in the learners, who may be processes
+            there, here = len(stored["weights"]), self.get_policy(policy_id).flat.vector.numel()
+            if there != here:
+                raise CheckpointError(
+                    f"the checkpoint does not fit: its network has {there} weights, this one has {here}. "
+                    "Give one of the same environment spaces and model settings."
+                )
         self.iteration, self.policy_version = state["iteration"], state["policy_version"] - 1
         self.counters = dict(state["counters"])
         self.metrics.set_state(state["metrics"], iteration=self.iteration)
-        try:
-            self.learners.set_state(state["learners"])
-        except ValueError as error:
-            raise CheckpointError(
-                f"the checkpoint does not fit: {error}. Give one of the same environment spaces and model settings."
-            ) from error
+        self.learners.set_state(state["learners"])
         self.evaluation.set_state(state["evaluation"])
         self.publish_weights()
         self.workers.set_state(state["workers"])
