@@ -11,10 +11,10 @@ TEST_ARGS ?=
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help setup run test tiny lint type fmt docs schema bench learn check clean
+.PHONY: help setup run test tiny lint type fmt docs schema bench learn cluster cluster-down test-cluster check clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.dev ## install Reef and all tools for working on it into .venv
 
@@ -27,7 +27,7 @@ test: lint type ## install Reef and the tools into .venv, then pass lint, types 
 	@$(RUN) pytest -q -x --timeout=300 $(TEST_ARGS)
 
 tiny: $(VENV)/.dev ## the tests that need neither Ray nor much time
-	@$(RUN) pytest -q -x -m "not ray and not slow and not learn" $(TEST_ARGS)
+	@$(RUN) pytest -q -x -m "not ray and not slow and not learn and not cluster" $(TEST_ARGS)
 
 lint: $(VENV)/.dev ## ruff: rules and formatting
 	@echo "==> Lint"
@@ -53,6 +53,15 @@ bench: $(VENV)/.dev ## measure speed beside other libraries, into benchmarks/RES
 
 learn: $(VENV)/.dev ## train every algorithm to its reward, three seeds each, into benchmarks/
 	@$(RUN) benchmarks.learn
+
+cluster: $(VENV)/.dev ## start a real Kubernetes here (Linux, root; ten minutes the first time), or take KUBECONFIG
+	@PYTHONPATH=tests/cluster $(RUN) kube up
+
+cluster-down: $(VENV)/.dev ## remove it
+	@PYTHONPATH=tests/cluster $(RUN) kube down
+
+test-cluster: $(VENV)/.dev ## the tests that need a Kubernetes: that of 'make cluster', of KUBECONFIG, or one of their own
+	@REEF_REQUIRE_CLUSTER=1 $(RUN) pytest -q -x tests/cluster $(TEST_ARGS)
 
 check: test ## what continuous integration runs
 

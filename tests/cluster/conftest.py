@@ -1,0 +1,65 @@
+"""One real Kubernetes for all tests of this folder: the one that $KUBECONFIG names, or one of their own; see kube/."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from kube.__main__ import name_of_cluster
+from kube.cluster import Cluster, OwnCluster, given_cluster, used_cluster
+from kube.progress import NoClusterError, say
+
+FIRST_TIME_S = 2400  # programs and images are made when the first test asks for them
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Every test of this folder that uses the cluster is marked so, and may have to wait until it has been made."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents and "cluster" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.cluster)
+            if not item.get_closest_marker("timeout"):
+                item.add_marker(pytest.mark.timeout(FIRST_TIME_S))
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A cluster that is ready; tests that need one are skipped where none can be had, and the reason is printed.
+
+    $REEF_REQUIRE_CLUSTER=1 makes that an error.
+    """
+    given = given_cluster()
+    if given is not None:
+        yield given
+        return
+    with contextlib.ExitStack() as stack:
+        try:
+            own = stack.enter_context(used_cluster(name_of_cluster()))
+        except NoClusterError as reason:
+            say(f"Tests with a cluster are skipped, and KUBECONFIG names no other: {reason}")
+            if os.environ.get("REEF_REQUIRE_CLUSTER"):
+                raise
+            pytest.skip(str(reason))
+        yield own
+
+
+@pytest.fixture(scope="session")
+def own_cluster(cluster: Cluster) -> OwnCluster:
+    """The same, if its parts can be stopped and started; tests that need this are skipped on a given cluster."""
+    if not isinstance(cluster, OwnCluster):
+        pytest.skip("this cluster was given by KUBECONFIG: its parts are not ours to stop")
+    return cluster
+
+
+@pytest.fixture
+def namespace(cluster: Cluster) -> Iterator[str]:
+    """A namespace of the test's own."""
+    with cluster.namespace() as name:
+        yield name

@@ -1,0 +1,116 @@
+"""etcd, kube-apiserver, kube-controller-manager and kube-scheduler, inside the machine."""
+
+from __future__ import annotations
+
+from kube.binaries import Binaries
+from kube.machine import Machine
+from kube.pki import make_certificates
+from kube.progress import run, wait_until
+
+ETCD = "http://127.0.0.1:2379"
+
+
+class ControlPlane:
+    """The four programs; each can be stopped and started alone."""
+
+    def __init__(self, machine: Machine, binaries: Binaries) -> None:
+        self._machine = machine
+        self._binaries = binaries
+        self._pki = machine.state / "pki"
+
+    def start(self) -> None:
+        """Start all four and wait until the API server is ready."""
+        make_certificates(self._pki, self._machine.network)
+        self.start_etcd()
+        self.start_apiserver()
+        self.start_controllers()
+
+    def start_etcd(self) -> None:
+        """The data is not synchronised to the disk: it need not outlive this machine."""
+        peers = "http://127.0.0.1:2380"
+        arguments = {
+            "data-dir": self._machine.state / "etcd",
+            "listen-client-urls": ETCD,
+            "advertise-client-urls": ETCD,
+            "listen-peer-urls": peers,
+            "initial-advertise-peer-urls": peers,
+            "initial-cluster": f"default={peers}",
+            "unsafe-no-fsync": "true",
+            "quota-backend-bytes": 4 << 30,
+            "log-level": "warn",
+        }
+        self._start("etcd", self._binaries.etcd, arguments)
+
+    def start_apiserver(self) -> None:
+        """Start it and wait until it is ready."""
+        pki, network = self._pki, self._machine.network
+        arguments = {
+            "etcd-servers": ETCD,
+            "bind-address": "0.0.0.0",
+            "advertise-address": network.node,
+            "secure-port": 6443,
+            "tls-cert-file": pki / "apiserver.crt",
+            "tls-private-key-file": pki / "apiserver.key",
+            "client-ca-file": pki / "ca.crt",
+            "service-account-key-file": pki / "tokens.pub",
+            "service-account-signing-key-file": pki / "tokens.key",
+            "service-account-issuer": "https://kubernetes.default.svc.cluster.local",
+            "service-cluster-ip-range": network.services,
+            "authorization-mode": "Node,RBAC",
+            "enable-admission-plugins": "NodeRestriction",
+            "allow-privileged": "true",
+            "kubelet-client-certificate": pki / "admin.crt",
+            "kubelet-client-key": pki / "admin.key",
+            "kubelet-certificate-authority": pki / "ca.crt",
+            "kubelet-preferred-address-types": "InternalIP,Hostname",
+            # Scale tests come from one user; the tests measure the operator, not this limit.
+            "max-requests-inflight": 2000,
+            "max-mutating-requests-inflight": 1000,
+            # Pods of a lost node go after 10 s, not after five minutes.
+            "default-not-ready-toleration-seconds": 10,
+            "default-unreachable-toleration-seconds": 10,
+        }
+        self._start("kube-apiserver", self._binaries.apiserver, arguments)
+        log = self._machine.log("kube-apiserver")
+        wait_until("the API server to be ready", self.ready, timeout_s=90, poll_s=0.2, log=log)
+
+    def start_controllers(self) -> None:
+        """Controller-manager (a node that is silent for 10 s is NotReady, its pods go 10 s later) and scheduler."""
+        pki = self._pki
+        manager = {
+            "kubeconfig": pki / "controller-manager.kubeconfig",
+            "service-account-private-key-file": pki / "tokens.key",
+            "root-ca-file": pki / "ca.crt",
+            "use-service-account-credentials": "true",
+            "leader-elect": "false",
+            "node-monitor-period": "2s",
+            "node-monitor-grace-period": "10s",
+            "pod-eviction-timeout": "10s",
+            "kube-api-qps": 200,
+            "kube-api-burst": 400,
+        }
+        self._start("kube-controller-manager", self._binaries.folder / "kube-controller-manager", manager)
+        scheduler = {
+            "kubeconfig": pki / "scheduler.kubeconfig",
+            "leader-elect": "false",
+            "kube-api-qps": 200,
+            "kube-api-burst": 400,
+        }
+        self._start("kube-scheduler", self._binaries.folder / "kube-scheduler", scheduler)
+
+    def ready(self) -> bool:
+        """Whether the API server says that it is."""
+        config = self._pki / "admin.kubeconfig"
+        command = [
+            str(self._binaries.kubectl),
+            "--kubeconfig",
+            str(config),
+            "--request-timeout=5s",
+            "get",
+            "--raw",
+            "/readyz",
+        ]
+        return run(command, timeout_s=10).strip() == "ok"
+
+    def _start(self, name: str, program: object, arguments: dict[str, object]) -> None:
+        self._machine.start(name, [str(program), *(f"--{key}={value}" for key, value in arguments.items())])

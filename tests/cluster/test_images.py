@@ -1,0 +1,85 @@
+"""Images are made again only when what they are made of changed, and hold nothing of the machine that made them."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from kube.cluster import OwnCluster
+from kube.images import ImageStore, content_hash, copied_files, pip_mounts
+
+DOCKERFILE = """
+ARG BASE_IMAGE=debian:bookworm-slim
+FROM ${BASE_IMAGE} AS harness-test
+ARG PIP_FIND_LINKS=
+COPY pyproject.toml \\
+     package/ /work/
+RUN python3 -m venv /venv && /venv/bin/pip install --no-cache-dir pyyaml
+FROM harness-test AS other
+COPY --from=harness-test /venv /other
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A repository with a Dockerfile, two files that it copies, and one that it does not."""
+    root = tmp_path / "project"
+    (root / "package").mkdir(parents=True)
+    (root / "Dockerfile").write_text(DOCKERFILE)
+    (root / "pyproject.toml").write_text("[project]\n")
+    (root / "package" / "code.py").write_text("x = 1\n")
+    (root / "README.md").write_text("Read me\n")
+    subprocess.run(["git", "init", "-q", str(root)], check=True)
+    return root
+
+
+def test_what_the_dockerfile_copies_counts(project: Path):
+    names = [str(path.relative_to(project)) for path in copied_files(project / "Dockerfile")]
+    assert names == ["package/code.py", "pyproject.toml"]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "same"),
+    [
+        ("README.md", "Other words\n", True),
+        ("package/code.py", "x = 2\n", False),
+        ("package/more.py", "", False),
+        ("Dockerfile", DOCKERFILE + "ENV A=1\n", False),
+    ],
+)
+def test_the_hash_changes_with_the_image(project: Path, file: str, text: str, same: bool):
+    before = content_hash(project / "Dockerfile", "base")
+    (project / file).write_text(text)
+    assert (content_hash(project / "Dockerfile", "base") == before) is same
+
+
+def test_the_hash_changes_with_the_base(project: Path):
+    assert content_hash(project / "Dockerfile", "base:1") != content_hash(project / "Dockerfile", "base:2")
+
+
+def test_pip_settings_and_what_they_name_are_mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    wheels, index = tmp_path / "wheels", tmp_path / "index" / "simple"
+    wheels.mkdir()
+    index.mkdir(parents=True)
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", f"file://{index} https://example.com/simple")
+    mounts = pip_mounts(tmp_path)
+    assert f"{wheels}:{wheels}:ro" in mounts
+    assert f"{index.parent}:{index.parent}:ro" in mounts
+    written = (tmp_path / "pip.conf").read_text()
+    assert f"find-links = {wheels}\n" in written
+    assert f"extra-index-url = file://{index}\n    https://example.com/simple\n" in written
+
+
+def test_a_project_is_built_once_and_runs(own_cluster: OwnCluster, project: Path, namespace: str):
+    store = ImageStore(project=project)
+    image = store.project("harness-test")
+    assert store.project("harness-test") == image
+    look = "cat /work/code.py /etc/pip.conf; env | grep -i pip; /venv/bin/python -c 'import yaml; print(yaml.__name__)'"
+    own_cluster.load(image, store)
+    arguments = ["--image-pull-policy=Never", "--restart=Never", "--command", "--", "sh", "-c", look]
+    own_cluster.kubectl("run", "look", "-n", namespace, f"--image={image}", *arguments)
+    own_cluster.wait_for_phase("look", "Succeeded", namespace=namespace)
+    printed = own_cluster.kubectl("logs", "look", "-n", namespace)
+    assert [line for line in printed.splitlines() if "No such file" not in line] == ["x = 1", "yaml"]
