@@ -5,7 +5,7 @@ Rollout [T, B] -> advantages by GAE -> several passes of minibatches through the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -17,6 +17,7 @@ from reef.config import AlgorithmConfig, ModelConfig, default, setting
 from reef.learn.device import to_device
 from reef.learn.learner import Columns, Learner, Stats
 from reef.math.gae import gae
+from reef.math.surrogate import clipped_error, clipped_surrogate
 from reef.nn.policies import ActorCritic, CustomActorCritic
 from reef.run.algorithm import Algorithm
 from reef.run.flows import on_policy
@@ -119,8 +120,6 @@ class PPOLearner(Learner):
             "advantages": advantages,
             "value_targets": targets,
         }
-        if self.config.kl_coeff == 0.0:
-            del columns["action_dist_inputs"]
         flat = {name: c.reshape(-1, *c.shape[2:]) if keep.all() else c[keep] for name, c in columns.items()}
         return {name: to_device(column, self.device) for name, column in flat.items()}
 
@@ -142,24 +141,47 @@ class PPOLearner(Learner):
 
     def loss(self, minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
         """The mean of PPO's loss over a minibatch."""
-        config = self.config
         dist_inputs, values = self.policy(minibatch["obs"])
-        dist = self.policy.dist_class(dist_inputs)
-        advantages = minibatch["advantages"]
-        ratio = torch.exp(dist.logp(minibatch["actions"]) - minibatch["action_logp"])
-        clipped = ratio.clamp(1 - config.clip_param, 1 + config.clip_param)
-        policy_loss = -torch.min(advantages * ratio, advantages * clipped).mean()
-        value_error = (values - minibatch["value_targets"]) ** 2
-        if config.vf_clip_param is not None:
-            value_error = value_error.clamp(max=config.vf_clip_param)
-        value_loss = value_error.mean()
-        entropy = dist.entropy().mean()
-        loss = policy_loss + config.vf_loss_coeff * value_loss - self.entropy_coeff * entropy
-        stats = {"policy_loss": policy_loss, "vf_loss": value_loss, "entropy": entropy}
+        loss, stats, _ = self._objective(dist_inputs, values, minibatch)
+        return loss, stats
+
+    def differentiate(self, minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
+        """As `Learner.differentiate`; autograd begins at the network's outputs where the rest is written out."""
+        if not self.policy.dist_class.closed_form:
+            return super().differentiate(minibatch)
+        dist_inputs, values = self.policy(minibatch["obs"])
+        with torch.no_grad():
+            loss, stats, gradient = self._objective(dist_inputs, values, minibatch)
+            of_inputs, of_values = gradient()
+        torch.autograd.backward((dist_inputs, values), (of_inputs, of_values))
+        return loss, stats
+
+    def _objective(
+        self,
+        dist_inputs: Tensor,  # [N, D]
+        values: Tensor,  # [N]
+        minibatch: Columns,
+    ) -> tuple[Tensor, dict[str, Tensor], Callable[[], tuple[Tensor, Tensor]]]:
+        """The loss, what to report, and the function that computes its derivatives by `dist_inputs` and `values`."""
+        config, actions = self.config, minibatch["actions"]
+        dist, old = self.policy.dist_class(dist_inputs), self.policy.dist_class(minibatch["action_dist_inputs"])
+        surrogate, of_logp = clipped_surrogate(
+            dist.logp(actions), minibatch["action_logp"], minibatch["advantages"], config.clip_param
+        )
+        error, of_values = clipped_error(values, minibatch["value_targets"], config.vf_clip_param)
+        stats = {"policy_loss": -surrogate.mean(), "vf_loss": error.mean(), "entropy": dist.entropy().mean()}
+        loss = stats["policy_loss"] + config.vf_loss_coeff * stats["vf_loss"] - self.entropy_coeff * stats["entropy"]
         if config.kl_coeff > 0.0:
-            stats["kl"] = self.policy.dist_class(minibatch["action_dist_inputs"]).kl(dist).mean()
+            stats["kl"] = old.kl(dist).mean()
             loss = loss + self.kl_coeff * stats["kl"]
-        return loss, {name: value.detach() for name, value in stats.items()}
+
+        def gradient() -> tuple[Tensor, Tensor]:
+            share = 1 / len(values)  # of each row in the means
+            of_kl = self.kl_coeff * share if config.kl_coeff > 0.0 else None
+            of_inputs = dist.gradient(actions, -share * of_logp, -share * self.entropy_coeff, of_kl, old)
+            return of_inputs, config.vf_loss_coeff * share * of_values
+
+        return loss, {name: value.detach() for name, value in stats.items()}, gradient
 
     def update(self, batch: Rollout | Transitions, timestep: int) -> Stats:
         """As `Learner.update`; then the KL penalty moves towards `kl_target` (section 4 of the paper)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,7 @@ class Learner(ABC):
     def _make_backward(self) -> Callable[[Columns], tuple[Tensor, dict[str, Tensor]]]:
         """The function that computes a minibatch's loss and fills the flat gradient: eager, or compiled as set."""
         config = self.config
-        loss = self.loss
+        differentiate = self.differentiate
         if config.torch_compile_learner:
             options: dict[str, Any] = {
                 "backend": config.torch_compile_learner_dynamo_backend,
@@ -74,16 +75,22 @@ class Learner(ABC):
                 "fullgraph": True,  # what cannot be compiled is an error, and not silently slow
             }
             if config.torch_compile_learner_what_to_compile == "complete_update":
-                return compile_gradient(self.policy, loss, **options)
-            loss = torch.compile(loss, **options)
+                return compile_gradient(self.policy, self.loss, **options)
+            differentiate = partial(_by_autograd, torch.compile(self.loss, **options))
 
         def backward(minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
             self.policy.flat.gradient.zero_()
-            value, stats = loss(minibatch)
-            torch.autograd.backward(value)
-            return value.detach(), stats
+            return differentiate(minibatch)
 
         return backward
+
+    def differentiate(self, minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
+        """Add the gradient of `loss` to that of the parameters; returns what `loss` does.
+
+        Subclasses whose loss has a gradient in closed form may write it out: autograd's overhead is what small
+        minibatches pay for most.
+        """
+        return _by_autograd(self.loss, minibatch)
 
     @abstractmethod
     def prepare(self, batch: Rollout) -> Columns:
@@ -168,6 +175,14 @@ class Learner(ABC):
         self.set_weights(state["weights"])
         self.generator.set_state(torch.from_numpy(np.array(state["generator"])))
         self.optimizer.set_state(state["optimizer"])
+
+
+def _by_autograd(
+    loss: Callable[[Columns], tuple[Tensor, dict[str, Tensor]]], minibatch: Columns
+) -> tuple[Tensor, dict[str, Tensor]]:
+    value, stats = loss(minibatch)
+    torch.autograd.backward(value)
+    return value.detach(), stats
 
 
 def mean_stats(stats: list[dict[str, Tensor]], reduce: Reduce | None) -> Stats:
