@@ -9,8 +9,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from reef.algorithms.dqn import DQNConfig, DQNLearner
 from reef.algorithms.ppo import PPOConfig, PPOLearner
-from reef.batch import Rollout
+from reef.batch import Rollout, Transitions
 from reef.distributed.learner_group import RayLearners
 from reef.errors import ResourceError
 from reef.learn.learner_group import LocalLearners
@@ -57,6 +58,22 @@ def rollout(seed: int, T: int = 32, B: int = 2) -> Rollout:
     )
 
 
+def transitions(seed: int, count: int) -> Transitions:
+    draw = np.random.default_rng(seed)
+    return Transitions(
+        obs=draw.uniform(-1, 1, (count, 3)).astype(np.float32),
+        actions=draw.integers(0, 2, count),
+        rewards=draw.normal(size=count).astype(np.float32),
+        next_obs=draw.uniform(-1, 1, (count, 3)).astype(np.float32),
+        terminated=draw.random(count) < 0.1,
+        truncated=np.zeros(count, np.bool_),
+        extras={
+            "discounts": draw.choice([0.99, 0.98], count).astype(np.float32),
+            "weights": draw.uniform(0.2, 1.0, count).astype(np.float32),
+        },
+    )
+
+
 @pytest.fixture(scope="module")
 def learners(ray_cluster) -> Iterator[RayLearners]:
     """Two learners that all tests of this file share."""
@@ -90,6 +107,32 @@ def test_all_learners_hold_the_same_state(learners):
     weights = {"default_policy": np.full_like(one["weights"], 0.5)}
     learners.set_weights(weights)
     assert np.array_equal(learners.weights()["default_policy"], weights["default_policy"])
+
+
+@pytest.mark.parametrize("num_atoms", [1, 5])
+def test_two_learners_of_dqn_and_one_come_to_the_same_weights_and_td_errors(num_atoms):
+    def made(count: int) -> DQNConfig:
+        settings = DQNConfig().environment("CartPole-v1").debugging(seed=5)
+        settings.training(train_batch_size=16, lr=0.01, num_atoms=num_atoms, target_network_update_freq=64)
+        settings.training(model={"fcnet_hiddens": [8]}, hiddens=[8])
+        return settings.resources(num_learner_workers=count, num_cpus_per_learner_worker=0.5).validate().freeze()
+
+    alone = LocalLearners(DQNLearner, made(0), *SPACES)
+    two = RayLearners(DQNLearner, made(2), *SPACES)
+    try:
+        for step in range(4):  # the target network follows from the second on
+            batch = {"default_policy": transitions(step, count=48)}  # three gradient steps
+            expected = alone.update(batch, step * 64)["default_policy"]
+            stats = two.update(batch, step * 64)["default_policy"]
+            assert np.allclose(stats.pop("td_errors"), expected.pop("td_errors"), atol=1e-5)
+            assert stats == pytest.approx(expected, rel=1e-4, abs=1e-6)
+            assert np.allclose(two.weights()["default_policy"], alone.weights()["default_policy"], atol=1e-6)
+        states = two._group.call_all("state", timeout_s=30.0)
+        target = alone.state()["default_policy"]["target"]
+        assert not np.allclose(target, alone.weights()["default_policy"], atol=1e-4)
+        assert all(np.allclose(state["default_policy"]["target"], target, atol=1e-6) for state in states.values())
+    finally:
+        two.stop()
 
 
 def test_a_gpu_that_is_not_there_is_named():

@@ -132,6 +132,47 @@ def test_a_replaced_worker_knows_weights_and_filters(workers):
     assert [sample.worker_index for sample in workers.sample()] == [1, 2]
 
 
+@pytest.mark.parametrize(("use", "update"), [(False, True), (True, False), (False, False)])
+def test_filter_statistics_move_only_as_the_settings_say(use: bool, update: bool):
+    made = RayWorkers(config(use_worker_filter_stats=use, update_worker_filter_stats=update), 2)
+    try:
+        for rounds in (1, 2):
+            made.sample()
+            made.synchronize_filters()
+            central, *own = made.foreach_worker(lambda worker: worker.filters["default_policy"].stat.state())
+            counts = [stat["count"] for stat in own]
+            assert min(counts) > 32 * rounds, "each knows at least what it saw itself"
+            assert central["count"] == (sum(counts) if use else 0)
+            assert not np.allclose(own[0]["mean"], own[1]["mean"]), "nobody knows what the other saw"
+    finally:
+        made.stop()
+
+
+def test_a_lost_node_is_survived_and_its_worker_moves(ray_cluster):
+    nodes = [ray_cluster.add_node(num_cpus=1, resources={"pool": 1}) for _ in range(2)]
+    settings = config(custom_resources_per_worker={"pool": 1}, recreate_failed_workers=True)
+    made = RayWorkers(settings, 2)
+    try:
+        weights = {name: vector * 0.0 + 0.75 for name, vector in made.local_worker().get_weights().items()}
+        made.set_weights(weights, 5, 64)
+        assert [sample.worker_index for sample in made.sample()] == [1, 2]
+        ray_cluster.remove_node(nodes.pop(), allow_graceful=False)
+        started = time.monotonic()
+        while len(samples := made.sample()) == 2:  # its process outlives the node's end by a moment
+            assert time.monotonic() - started < 25.0
+        assert samples[0].env_steps == 32 and time.monotonic() - started < 25.0
+        nodes.append(ray_cluster.add_node(num_cpus=1, resources={"pool": 1}))
+        until_healthy(made, 2)
+        assert made.num_restarts == 1
+        assert [sample.worker_index for sample in made.sample()] == [1, 2]
+        seen = made.foreach_worker(lambda worker: (worker.get_weights()["default_policy"][0], worker.policy_version))
+        assert seen == [(0.75, 5)] * 3
+    finally:
+        made.stop()
+        for node in nodes:
+            ray_cluster.remove_node(node)
+
+
 def test_an_environment_that_raises_ends_the_run_with_its_own_traceback():
     settings = config(env="ray_broken_env:BrokenCartPole", num_rollout_workers=1, rollout_fragment_length=32)
     broken = RayWorkers(settings, 1)
