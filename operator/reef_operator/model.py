@@ -52,16 +52,31 @@ class Observed:
     children: Mapping[tuple[ChildKind, str], Object]  # owned objects by kind and name
     pods: tuple[Object, ...]  # the job's pods, also those that end
     progress: Progress | None
-    now: datetime
+    now: datetime  # with its time zone
+    # 64 hexadecimal digits, drawn for this observation: the Ray token of a job that has no Secret yet. Never logged.
+    fresh_token: str = field(repr=False)
+    # What the API server answered to the last Create or Patch of an object that it refused (quota, admission, a wrong
+    # template, a name that someone else's object holds), until one is accepted: shown to the job's owner.
+    refused: Mapping[tuple[ChildKind, str], str] = field(default_factory=dict)
     server: Server = Server()
     settings: Settings = Settings()
 
 
 @dataclass(frozen=True)
 class Create:
-    """Make an object."""
+    """Make an object; the body of a Secret holds its token, so bodies are never logged."""
 
-    body: Object
+    body: Object = field(repr=False)
+
+    @property
+    def kind(self) -> str:
+        """Kind of the object."""
+        return str(self.body["kind"])
+
+    @property
+    def name(self) -> str:
+        """Name of the object."""
+        return str(self.body["metadata"]["name"])
 
 
 @dataclass(frozen=True)
@@ -75,7 +90,11 @@ class Patch:
 
 @dataclass(frozen=True)
 class Delete:
-    """Remove an object that still has this `uid`; its pods go with it."""
+    """Remove an object that still has this `uid`; its pods go with it.
+
+    A batch Job is deleted with propagation Foreground, so that it is gone only when its pods have written their
+    checkpoint and are gone; everything else with Background.
+    """
 
     kind: ChildKind | Literal["Pod", "RLTrainingJob"]
     name: str
@@ -96,9 +115,15 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is to be done now, and when to look again without being called."""
+    """What is to be done now, and when to look again without being called.
+
+    Actions are done in their order; one that fails does not keep the status from being written. A plan never removes
+    something whose result its own status is the first to hold, so status and actions may be written in either order.
+    """
 
     actions: tuple[Action, ...] = ()
-    status: Object | None = None  # the whole new status; None: it is right as it is
-    events: tuple[Event, ...] = field(default=())
+    # The whole new status, which replaces the old one (a merge patch would leave fields that are no longer there);
+    # None: it is right as it is.
+    status: Object | None = None
+    events: tuple[Event, ...] = ()  # of the change of status: sent once it is written
     requeue_after_s: float | None = None

@@ -1,0 +1,98 @@
+"""The batch Job of the head: Ray's head and the driver of the training in one pod, retried by Kubernetes itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reef_operator import names
+from reef_operator.builders.parts import Blueprint
+from reef_operator.builders.pod_template import pod_template, variable
+
+STORAGE_FOLDER = "/var/lib/reef"
+
+
+def head_job(blueprint: Blueprint) -> dict[str, Any]:
+    """Return the head's batch Job."""
+    spec: dict[str, Any] = {
+        "backoffLimit": blueprint.job.spec.fault_tolerance.backoff_limit,
+        "completions": 1,
+        "parallelism": 1,
+        "template": _template(blueprint),
+    }
+    if blueprint.server.pod_failure_policy:
+        spec["podFailurePolicy"] = {"rules": _failure_rules(blueprint)}
+    return blueprint.built("batch/v1", "Job", names.head(blueprint.name), spec=spec)
+
+
+def _failure_rules(blueprint: Blueprint) -> list[dict[str, Any]]:
+    """Return what costs no attempt (eviction, preemption) and what ends the job at once (it is wrong)."""
+    rules: list[dict[str, Any]] = [
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    ]
+    if codes := sorted(set(blueprint.job.spec.fault_tolerance.no_retry_exit_codes)):
+        on_codes = {"containerName": names.CONTAINER, "operator": "In", "values": codes}
+        rules.append({"action": "FailJob", "onExitCodes": on_codes})
+    return rules
+
+
+def _template(blueprint: Blueprint) -> dict[str, Any]:
+    spec = blueprint.job.spec
+    template = pod_template(
+        blueprint,
+        spec.head,
+        labels=names.head_labels(blueprint.name),
+        pod={
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": spec.fault_tolerance.termination_grace_period_seconds,
+            "volumes": [_storage_volume(blueprint)],
+        },
+        container={
+            "command": ["python", "-m", "reef.job.head"],
+            "ports": [
+                {"name": "gcs", "containerPort": names.GCS_PORT, "protocol": "TCP"},
+                {"name": "metrics", "containerPort": names.METRICS_PORT, "protocol": "TCP"},
+            ],
+            "env": [
+                variable("REEF_STORAGE_PATH", STORAGE_FOLDER),
+                variable("REEF_LINGER_SECONDS", str(blueprint.settings.linger_seconds)),
+            ],
+            "volumeMounts": [_storage_mount(blueprint)],
+            **_credentials(blueprint),
+            **_probes(),
+        },
+    )
+    scraped = {"prometheus.io/scrape": "true", "prometheus.io/port": str(names.METRICS_PORT)}
+    template["metadata"]["annotations"] = scraped | template["metadata"].get("annotations", {})
+    return template
+
+
+def _probes() -> dict[str, Any]:
+    """Return the probes: five minutes to start, then a head that does not answer for a minute is replaced."""
+    health = {"httpGet": {"path": "/healthz", "port": names.METRICS_PORT}, "timeoutSeconds": 5}
+    return {
+        "startupProbe": health | {"periodSeconds": 2, "failureThreshold": 150},
+        "readinessProbe": health | {"periodSeconds": 5, "failureThreshold": 3},
+        "livenessProbe": health | {"periodSeconds": 10, "failureThreshold": 6},
+    }
+
+
+def _storage_volume(blueprint: Blueprint) -> dict[str, Any]:
+    storage = blueprint.job.spec.checkpoint.storage
+    if storage and (claim := storage.persistent_volume_claim):
+        return {"name": "storage", "persistentVolumeClaim": {"claimName": claim.claim_name}}
+    return {"name": "storage", "emptyDir": {}}
+
+
+def _storage_mount(blueprint: Blueprint) -> dict[str, Any]:
+    mount = {"name": "storage", "mountPath": STORAGE_FOLDER}
+    storage = blueprint.job.spec.checkpoint.storage
+    if storage and (claim := storage.persistent_volume_claim):
+        mount["subPath"] = claim.sub_path or blueprint.name
+    return mount
+
+
+def _credentials(blueprint: Blueprint) -> dict[str, Any]:
+    storage = blueprint.job.spec.checkpoint.storage
+    if storage and storage.secret_ref:
+        return {"envFrom": [{"secretRef": {"name": storage.secret_ref.name}}]}
+    return {}

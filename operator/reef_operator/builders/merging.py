@@ -1,0 +1,44 @@
+"""Laying a user's template over a generated object, as `kubectl apply` would."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_KEYS = ("name", "mountPath", "containerPort", "devicePath")  # what tells the entries of Kubernetes' lists apart
+_APPENDED = ("tolerations", "envFrom")
+_REPLACED = ("env", "volumes")  # an entry is one choice of several: half of each would be neither
+
+
+def merged(under: Any, over: Any, field: str = "") -> Any:
+    """Return `under` with `over` laid on it: mappings by key, lists by their entries' names, other values replaced.
+
+    A null in a mapping removes the key. Lists of entries without a name replace the generated list, except
+    tolerations and envFrom, which are added to it.
+    """
+    if isinstance(under, dict) and isinstance(over, dict):
+        result = {key: value for key, value in under.items() if over.get(key, value) is not None}
+        for key, value in over.items():
+            if value is not None:
+                result[key] = merged(under.get(key), value, key)
+        return result
+    if isinstance(under, list) and isinstance(over, list):
+        if field in _APPENDED:
+            return under + [entry for entry in over if entry not in under]
+        if key := _list_key(field, under + over):
+            return _by_key(under, over, field, key)
+    return over
+
+
+def _list_key(field: str, entries: list[Any]) -> str | None:
+    keys = ("mountPath",) if field == "volumeMounts" else _KEYS  # one volume may be mounted at several paths
+    if not all(isinstance(entry, dict) for entry in entries):
+        return None
+    return next((key for key in keys if all(key in entry for entry in entries)), None)
+
+
+def _by_key(under: list[Any], over: list[Any], field: str, key: str) -> list[Any]:
+    result = {entry[key]: entry for entry in under}
+    for entry in over:
+        whole = field in _REPLACED or entry[key] not in result
+        result[entry[key]] = entry if whole else merged(result[entry[key]], entry)
+    return list(result.values())

@@ -1,0 +1,73 @@
+"""The Deployment of a node pool: lost worker pods come back even while the operator is down."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from reef.api import NodePool
+from reef_operator import names
+from reef_operator.builders.parts import Blueprint
+from reef_operator.builders.pod_template import pod_template, variable
+from reef_operator.builders.service import head_address
+
+JOINED_FILE = "/tmp/reef/joined"  # noqa: S108 - the pod's own volume; there while the worker belongs to a head
+_SCALE = {"replicas", "min_replicas", "rollout_workers"}  # what may change without new pods
+
+
+def pool_deployment(blueprint: Blueprint, pool: NodePool) -> dict[str, Any]:
+    """Return the pool's Deployment."""
+    labels = names.worker_labels(blueprint.name, pool.name)
+    deployment = blueprint.built(
+        "apps/v1",
+        "Deployment",
+        names.pool(blueprint.name, pool.name),
+        spec={
+            "replicas": pool.replicas,
+            "revisionHistoryLimit": 0,
+            "strategy": {"type": "Recreate"},
+            "selector": {"matchLabels": {key: labels[key] for key in (names.JOB_LABEL, names.POOL_LABEL)}},
+            "template": _template(blueprint, pool, labels),
+        },
+    )
+    deployment["metadata"]["labels"] = labels
+    deployment["metadata"]["annotations"] = {names.POOL_ANNOTATION: pool_hash(blueprint, pool)}
+    return deployment
+
+
+def pool_hash(blueprint: Blueprint, pool: NodePool) -> str:
+    """Return what tells whether the pool's pods must be made anew.
+
+    It is taken from the document, not from the generated template: a newer operator leaves running pods alone.
+    """
+    spec = blueprint.job.spec
+    made_from = [
+        pool.model_dump(mode="json", by_alias=True, exclude=_SCALE, exclude_defaults=True),
+        spec.image,
+        spec.image_pull_policy,
+        spec.image_pull_secrets,
+    ]
+    return hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _template(blueprint: Blueprint, pool: NodePool, labels: dict[str, str]) -> dict[str, Any]:
+    return pod_template(
+        blueprint,
+        pool,
+        labels=labels,
+        pod={"restartPolicy": "Always", "terminationGracePeriodSeconds": 30},
+        container={
+            "command": ["python", "-m", "reef.job.worker"],
+            "env": [
+                variable("REEF_HEAD_ADDRESS", head_address(blueprint)),
+                variable("REEF_POOL", pool.name),
+            ],
+            "readinessProbe": {
+                "exec": {"command": ["test", "-e", JOINED_FILE]},
+                "periodSeconds": 3,
+                "timeoutSeconds": 5,
+                "failureThreshold": 1,
+            },
+        },
+    )

@@ -1,0 +1,83 @@
+"""What the objects of a job are called, their labels, and how to find its pods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from reef.api.job import API_VERSION, KIND
+
+NAME_LABEL = "app.kubernetes.io/name"
+MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
+JOB_LABEL = "reef.dev/job"
+COMPONENT_LABEL = "reef.dev/component"
+POOL_LABEL = "reef.dev/pool"
+HEAD, WORKER = "head", "worker"
+
+COMMON_LABELS = {NAME_LABEL: "reef", MANAGED_BY_LABEL: "reef-operator"}
+MANAGED_SELECTOR = ",".join(f"{key}={value}" for key, value in COMMON_LABELS.items())  # objects of every job
+POD_SELECTOR = f"{MANAGED_SELECTOR},{COMPONENT_LABEL}"  # pods of every job
+POOL_ANNOTATION = "reef.dev/pool-hash"  # on a Deployment: what its pods were made from
+
+CONTAINER = "reef"
+GCS_PORT = 6379
+METRICS_PORT = 8080
+TOKEN_KEY = "token"  # noqa: S105 - the key, not the token
+DOCUMENT_KEY = "job.json"
+
+
+def document(job: str) -> str:
+    """Return the name of the ConfigMap with the resolved document."""
+    return f"{job}-job"
+
+
+def token(job: str) -> str:
+    """Return the name of the Secret with the Ray token."""
+    return f"{job}-ray-token"
+
+
+def head(job: str) -> str:
+    """Return the name of the head's batch Job and of its Service."""
+    return f"{job}-{HEAD}"
+
+
+def pool(job: str, name: str) -> str:
+    """Return the name of a node pool's Deployment."""
+    return f"{job}-{name}"
+
+
+def network_policy(job: str) -> str:
+    """Return the name of the NetworkPolicy."""
+    return job
+
+
+def labels(job: str) -> dict[str, str]:
+    """Return the labels of every object of a job."""
+    return COMMON_LABELS | {JOB_LABEL: job}
+
+
+def head_labels(job: str) -> dict[str, str]:
+    """Return the labels of the head's pods."""
+    return labels(job) | {COMPONENT_LABEL: HEAD}
+
+
+def worker_labels(job: str, pool: str) -> dict[str, str]:
+    """Return the labels of a pool's pods."""
+    return labels(job) | {COMPONENT_LABEL: WORKER, POOL_LABEL: pool}
+
+
+def selector(labels: Mapping[str, str]) -> str:
+    """Return labels as the API server's label selectors are written."""
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+
+
+def owner_reference(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the reference by which an object goes when its RLTrainingJob goes."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "name": job["metadata"]["name"],
+        "uid": job["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
