@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A cluster that is ready; tests that need one are skipped where none can be had, and the reason is printed.
 
     $REEF_REQUIRE_CLUSTER=1 makes that an error.
@@ -39,13 +39,16 @@ def cluster() -> Iterator[Cluster]:
     if given is not None:
         yield given
         return
+    shown = request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled
     with contextlib.ExitStack() as stack:
         try:
-            own = stack.enter_context(used_cluster(name_of_cluster()))
+            with shown():  # it takes minutes the first time: say what is being done
+                own = stack.enter_context(used_cluster(name_of_cluster()))
         except NoClusterError as reason:
-            say(f"Tests with a cluster are skipped, and KUBECONFIG names no other: {reason}")
             if os.environ.get("REEF_REQUIRE_CLUSTER"):
                 raise
+            with shown():
+                say(f"Tests with a cluster are skipped, and KUBECONFIG names no other: {reason}")
             pytest.skip(str(reason))
         yield own
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ FROM ${BASE_IMAGE} AS harness-test
 ARG PIP_FIND_LINKS=
 COPY pyproject.toml \\
      package/ /work/
-RUN python3 -m venv /venv && /venv/bin/pip install --no-cache-dir pyyaml
+RUN python3 -m venv /venv && /venv/bin/pip config list | grep global.timeout > /timeout
+RUN /venv/bin/pip install --no-cache-dir pyyaml
 FROM harness-test AS other
 COPY --from=harness-test /venv /other
 """
@@ -72,14 +74,23 @@ def test_pip_settings_and_what_they_name_are_mounted(tmp_path: Path, monkeypatch
     assert f"extra-index-url = file://{index}\n    https://example.com/simple\n" in written
 
 
-def test_a_project_is_built_once_and_runs(own_cluster: OwnCluster, project: Path, namespace: str):
+def test_a_project_is_built_once_and_runs(
+    own_cluster: OwnCluster, project: Path, namespace: str, monkeypatch: pytest.MonkeyPatch
+):
+    (project / "package" / "code.py").write_text(f"# {namespace}\n")  # nothing comes from an earlier run's layers
+    monkeypatch.setenv("PIP_TIMEOUT", "77")
     store = ImageStore(project=project)
     image = store.project("harness-test")
+    (project / "Dockerfile").touch()
+    begun = time.monotonic()
     assert store.project("harness-test") == image
-    look = "cat /work/code.py /etc/pip.conf; env | grep -i pip; /venv/bin/python -c 'import yaml; print(yaml.__name__)'"
+    assert time.monotonic() - begun < 2  # looked up, not built
+    imported = "/venv/bin/python -c 'import yaml; print(yaml.__name__)'"
+    look = f"cat /work/code.py /timeout /etc/pip.conf; env | grep -i pip; {imported}"
     own_cluster.load(image, store)
     arguments = ["--image-pull-policy=Never", "--restart=Never", "--command", "--", "sh", "-c", look]
     own_cluster.kubectl("run", "look", "-n", namespace, f"--image={image}", *arguments)
     own_cluster.wait_for_phase("look", "Succeeded", namespace=namespace)
     printed = own_cluster.kubectl("logs", "look", "-n", namespace)
-    assert [line for line in printed.splitlines() if "No such file" not in line] == ["x = 1", "yaml"]
+    lines = [line for line in printed.splitlines() if "No such file" not in line]
+    assert lines == [f"# {namespace}", "global.timeout='77'", "yaml"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from kube.binaries import check_machine
 from kube.cluster import OwnCluster, given_cluster, machine_of
 from kube.progress import ClusterError, NoClusterError, cache_folder, locked
 
@@ -23,6 +24,7 @@ def up() -> None:
         print(given.kubectl("get", "nodes"), end="")
         print(f"This is the cluster of KUBECONFIG={given.kubeconfig}; the tests use it too.")
         return
+    check_machine()
     name = name_of_cluster()
     with locked(cache_folder() / "clusters" / f"{name}.lock"):
         cluster = OwnCluster.start(name)

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from kube.api import Api
-from kube.binaries import find_binaries
+from kube.binaries import check_machine, find_binaries
 from kube.control_plane import ControlPlane
 from kube.hollow import HollowNodes
 from kube.images import ImageStore
@@ -158,7 +158,6 @@ class OwnCluster(Cluster):
         self.machine = machine
         self._binaries = find_binaries()
         self._store = ImageStore()
-        self._gpus: dict[str, int] = {}
         self._control_plane = ControlPlane(machine, self._binaries)
         self._node = Node(machine, self._binaries, cache_folder() / "containerd" / machine.name)
         super().__init__(machine.state / "pki" / "admin.kubeconfig", self._binaries.kubectl)
@@ -200,11 +199,6 @@ class OwnCluster(Cluster):
 
         wait_until(f"the node's condition Ready to be {status}", holds, timeout_s=timeout_s, log=log)
 
-    def set_gpus(self, count: int, node: str = NODE) -> None:
-        """Let a node claim GPUs, also after its kubelet starts anew."""
-        super().set_gpus(count, node)
-        self._gpus[node] = count
-
     def stop_kubelet(self, timeout_s: float = 60) -> None:
         """Stop the kubelet and wait until the cluster has given the node up."""
         self._node.stop_kubelet()
@@ -214,8 +208,6 @@ class OwnCluster(Cluster):
         """Start the kubelet and wait until the node is Ready."""
         self._node.start_kubelet()
         self._await_node("True", timeout_s)
-        if NODE in self._gpus:  # a kubelet that registers sets to 0 what it does not know
-            super().set_gpus(self._gpus[NODE])
 
     def stop_apiserver(self) -> None:
         """Stop the API server; watches break, and nothing can be read or written."""
@@ -266,6 +258,7 @@ def used_cluster(name: str) -> Iterator[OwnCluster]:
 
     Several processes of a test run may use it at once.
     """
+    check_machine()
     users = cache_folder() / "clusters" / f"{name}.users"
     lock = cache_folder() / "clusters" / f"{name}.lock"
     me = PidFile(users / str(os.getpid()))

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kube.binaries import SUITE, debian_mirror
-from kube.progress import ClusterError, cache_folder, locked, run, stage
+from kube.progress import ClusterError, cache_folder, home_folder, locked, run, stage
 
 ROOT = Path(__file__).parents[3]
 PAUSE = "localhost/reef-pause:1"
@@ -154,7 +154,9 @@ def copied_files(dockerfile: Path) -> list[Path]:
 
 def pip_settings() -> dict[str, str]:
     """This machine's pip settings, from its files and from the environment; the environment's count more."""
-    done = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "pip", "config", "list"]
+    home = {**os.environ, "HOME": home_folder()}  # tests point $HOME elsewhere
+    done = subprocess.run(command, env=home, capture_output=True, text=True, check=False)
     settings: dict[str, str] = {}
     for scope in ("global", "install", ":env:"):
         for key, value in re.findall(rf"^{scope}\.([\w-]+)='(.*)'$", done.stdout, re.MULTILINE):

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kube.progress import ClusterError, cache_folder, locked, run, wait_until
+from kube.progress import ClusterError, locked, run, wait_until
 
 CGROUPS = Path("/sys/fs/cgroup")
 # What the kubelet sets for the whole kernel; put back when the node goes.
@@ -156,14 +156,9 @@ class Machine:
         """Make the namespaces, the network and the control groups."""
         for folder in ("log", "pid", "kubelet"):
             (self.state / folder).mkdir(parents=True, exist_ok=True)
-        settings = {name: Path("/proc/sys", name).read_text() for name in KERNEL_SETTINGS}
-        (self.state / "kernel.json").write_text(json.dumps(settings))
-        made = [folder for folder in MOUNTED_OVER if not Path(folder).exists()]
-        (self.state / "made.json").write_text(json.dumps(made))
-        for folder in made:
-            Path(folder).mkdir()
-        self._start_init()
-        with locked(cache_folder() / "network.lock"):
+        with self._host_lock():
+            self._remember_host()
+            self._start_init()
             self._connect(Network(free_network()))
         self._make_cgroups()
 
@@ -268,8 +263,9 @@ class Machine:
             link = Path("/sys/class/net", self.network.link)
             wait_until(f"the interface {link.name} to vanish", lambda: not link.exists(), timeout_s=30)
         wait_until("the node's control groups to be empty", self._remove_cgroups, timeout_s=30)
-        self._restore()
         shutil.rmtree(self.state, ignore_errors=True)
+        with self._host_lock():
+            self._restore_host()
 
     def _remove_cgroups(self) -> bool:
         for top in self._cgroup_folders():
@@ -278,15 +274,36 @@ class Machine:
                     Path(folder).rmdir()  # busy until the last process is gone: an OSError, so this is tried again
         return True
 
-    def _restore(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            for name, value in json.loads((self.state / "kernel.json").read_text()).items():
-                if Path("/proc/sys", name).read_text() != value:
-                    Path("/proc/sys", name).write_text(value)
-        with contextlib.suppress(FileNotFoundError):
-            for folder in json.loads((self.state / "made.json").read_text()):
-                with contextlib.suppress(OSError):  # another cluster may still mount over it
-                    Path(folder).rmdir()
+    def _host_lock(self) -> contextlib.AbstractContextManager[None]:
+        return locked(self.state.parent / "host.lock", timeout_s=120)
+
+    @property
+    def _host_file(self) -> Path:
+        return self.state.parent / "host.json"
+
+    def _remember_host(self) -> None:
+        """Write down what all clusters of this machine change outside of their namespaces; the first of them does."""
+        if self._host_file.exists():
+            return
+        settings = {name: Path("/proc/sys", name).read_text() for name in KERNEL_SETTINGS}
+        made = [folder for folder in MOUNTED_OVER if not Path(folder).exists()]
+        self._host_file.write_text(json.dumps({"settings": settings, "made": made}))
+        for folder in made:
+            Path(folder).mkdir(parents=True)
+
+    def _restore_host(self) -> None:
+        """Undo it; the last of them does."""
+        others = (PidFile(path) for path in self.state.parent.glob("*/init.pid"))
+        if not self._host_file.exists() or any(other.pid for other in others):
+            return
+        before = json.loads(self._host_file.read_text())
+        for name, value in before["settings"].items():
+            if Path("/proc/sys", name).read_text() != value:
+                Path("/proc/sys", name).write_text(value)
+        for folder in before["made"]:
+            with contextlib.suppress(OSError):  # somebody else uses it by now
+                Path(folder).rmdir()
+        self._host_file.unlink()
 
 
 def free_network() -> int:

@@ -76,6 +76,13 @@ class Node:
             self.ctr("images", "import", str(archive), timeout_s=600)
         if image not in self.ctr("images", "ls", "-q").split():
             raise ClusterError(f"containerd imported an archive, but has no image {image}")
+        self._forget_old(image.rpartition(":")[0], store)
+
+    def _forget_old(self, name: str, store: ImageStore) -> None:
+        """Remove tags that the store has forgotten, so that the disk does not fill with every change."""
+        for image in self.ctr("images", "ls", "-q").split():
+            if image.startswith(f"{name}:") and not store.has(image):
+                self.ctr("images", "rm", image)
 
     def _configure_network(self) -> None:
         network = self._machine.network

@@ -21,18 +21,20 @@ class NoClusterError(ClusterError):
     """There can be no cluster on this machine as it is; the message says why."""
 
 
-def cache_folder() -> Path:
-    """Where everything lies that is worth keeping between runs: $REEF_CACHE, or ~/.cache/reef.
+def home_folder() -> str:
+    """The account's own; tests point $HOME elsewhere."""
+    return pwd.getpwuid(os.getuid()).pw_dir
 
-    The home folder is the account's own: tests point $HOME elsewhere.
-    """
+
+def cache_folder() -> Path:
+    """Where everything lies that is worth keeping between runs: $REEF_CACHE, or ~/.cache/reef."""
     named = os.environ.get("REEF_CACHE")
-    return Path(named) if named else Path(pwd.getpwuid(os.getuid()).pw_dir, ".cache", "reef")
+    return Path(named) if named else Path(home_folder(), ".cache", "reef")
 
 
 def say(text: str) -> None:
-    """Print a line at once, to the terminal even where pytest collects the output of tests."""
-    print(f"==> {text}", file=sys.__stderr__, flush=True)
+    """Print a line at once."""
+    print(f"==> {text}", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
