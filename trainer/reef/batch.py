@@ -100,6 +100,7 @@ class Sample:
     worker_index: int = 0
     timers: dict[str, float] = field(default_factory=dict)  # seconds spent, by name
     whole_episodes: bool = False  # sampled in whole episodes, padded with masked steps
+    series: Array | None = None  # [B] place in the unbroken row of fragments of each column; 0: it began anew
 
     @property
     def progress(self) -> int:

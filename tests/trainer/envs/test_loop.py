@@ -197,6 +197,7 @@ def test_another_number_of_columns_takes_what_fits(counter, settings, columns):
     whole.step(np.ones(3, np.int64))
     other = make_vector_env(config, 0, columns)
     obs = other.set_state(whole.state())
+    assert other.resumed.tolist() == [True, True, True, False, False][:columns]
     assert obs[:3].tolist() == [[1, 1], [2, 1], [3, 1]][:columns]
     assert (obs[3:, 1] == 0).all()
     other.step(np.ones(columns, np.int64))
@@ -224,7 +225,7 @@ def test_a_replay_that_ends_elsewhere_is_warned_of(settings, caplog):
     env.reset()
     with caplog.at_level(logging.WARNING):
         other.set_state(env.state())
-    assert "not deterministic" in caplog.text
+    assert "not deterministic" in caplog.text and not other.resumed.any()
     other.step(ONES[:1])
 
 
@@ -237,7 +238,7 @@ def test_an_episode_too_long_to_replay_starts_afresh(counter, settings, caplog, 
         env.step(ONES)
     with caplog.at_level(logging.WARNING):
         obs = other.set_state(env.state())
-    assert obs[:, 1].tolist() == [0, 0] and "starts a new one" in caplog.text
+    assert obs[:, 1].tolist() == [0, 0] and "starts a new one" in caplog.text and not other.resumed.any()
     other.step(ONES)
 
 

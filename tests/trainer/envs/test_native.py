@@ -112,6 +112,7 @@ def test_another_number_of_columns_takes_what_fits(cartpole, columns):
     whole, other = cartpole(4), cartpole(columns)
     obs = whole.reset().copy()
     taken = other.set_state(whole.state())
+    assert other.resumed.tolist() == [True, True, True, True, False, False][:columns]
     np.testing.assert_array_equal(taken[:4], obs[:columns])
     assert (np.abs(taken[4:]) <= 0.05).all() and taken[4:].all()
     other.step(np.zeros(columns, np.int64))

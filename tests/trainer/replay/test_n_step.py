@@ -151,11 +151,13 @@ def test_waiting_steps_survive_a_checkpoint_and_the_reuse_of_arrays() -> None:
     assert found == {start: row for start, row in HAND.items() if start in (3, 11, 12, 13, 14)}
 
 
-def test_a_replaced_worker_ends_the_steps_that_wait() -> None:
+@pytest.mark.parametrize("series", [0, 9, 7])  # a replaced worker, a lost fragment, one from before a restore
+def test_a_fragment_that_does_not_go_on_ends_the_steps_that_wait(series: int) -> None:
     first, _, third = fragments(EPISODES, 2)  # the second fragment is lost with its worker
-    steps = NStep(3, 0.5)
-    assert table(steps.add(first)) == {}
-    found = table(steps.add(third))
+    steps, restored = NStep(3, 0.5), NStep(3, 0.5)
+    assert table(steps.add(first, np.array([7, 7]))) == {}
+    restored.set_state(steps.state())
+    found = table(restored.add(third, np.array([series, series])))
     assert found == {
         0: (2.0, 2.0, 0.25, False, True),
         1: (2.0, 2.0, 0.5, False, True),
@@ -163,3 +165,12 @@ def test_a_replaced_worker_ends_the_steps_that_wait() -> None:
         11: (20.0, 12.0, 0.5, False, True),
         14: HAND[14],
     }
+
+
+def test_an_observation_that_goes_on_by_chance_does_not_join_two_episodes() -> None:
+    first, second, _ = fragments(EPISODES, 2)
+    steps = NStep(3, 0.5)
+    steps.add(first, np.array([0, 7]))
+    found = table(steps.add(second, np.array([0, 8])))  # column 0 began anew, where the last one stopped
+    assert found[0] == (2.0, 2.0, 0.25, False, True) and found[1] == (2.0, 2.0, 0.5, False, True)
+    assert found[10] == HAND[10] and found[11] == HAND[11]

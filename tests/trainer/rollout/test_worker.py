@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from reef.algorithms.ppo import PPOConfig
+from reef.batch import Sample
 from reef.errors import EnvironmentError
 from reef.rollout.worker import RolloutWorker
 from reef.types import DEFAULT_POLICY
@@ -23,6 +24,7 @@ class Counter(gym.Env[np.ndarray, int]):
         self.length = env_config.get("length", 3) + env_config.vector_index * env_config.get("longer", 0)
         self.truncates, self.bad = env_config.get("truncates", False), env_config.get("bad_at", -1)
         self.bad_reset, self.resets = env_config.get("bad_reset", False), 0
+        self.blind = env_config.get("blind", False)
         self.breaks = env_config.get("breaks_at", -1) if not env_config.recreated_worker else -1
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
@@ -36,7 +38,7 @@ class Counter(gym.Env[np.ndarray, int]):
         if self.steps == self.breaks and self.resets == 2:
             raise RuntimeError("broken")
         over = self.steps >= self.length
-        value = np.nan if self.steps == self.bad else self.steps
+        value = np.nan if self.steps == self.bad else 0 if self.blind else self.steps
         return np.full(1, value, np.float32), 1.0, over and not self.truncates, over and self.truncates, {}
 
 
@@ -171,11 +173,27 @@ def test_a_replacement_does_not_repeat_the_episodes_of_the_worker_it_replaces() 
     assert not np.array_equal(first.rollouts[DEFAULT_POLICY].obs, again.rollouts[DEFAULT_POLICY].obs)
 
 
-def test_a_column_that_cannot_go_on_begins_a_new_episode() -> None:
-    one, two = worker(num_envs=2, longer=3), worker(num_envs=2, longer=3)
-    state = one.sample() and one.state()
-    state["env"] = two.state()["env"]  # of environments that have not been stepped
-    two.set_state(state)
-    sample = two.sample()
-    assert sample.rollouts[DEFAULT_POLICY].obs[0].tolist() == [[0], [0]]
-    assert [episode.length for episode in sample.episodes] == [3]
+def test_a_column_that_cannot_go_on_begins_a_new_episode_whatever_it_looks_like(monkeypatch) -> None:
+    monkeypatch.setattr("reef.envs.loop.REPLAY_LIMIT", 1)
+    one, two = (worker(longer=3, blind=True) for _ in range(2))  # episodes of 3 and of 6 steps
+    one.sample(1)
+    one.sample(3)  # column 0 is one step into its second episode, column 1 four into its first: too far to replay
+    two.set_state(one.state())
+    sample = two.sample(6)
+    assert series(sample) == [2, 0]
+    assert [episode.length for episode in sample.episodes] == [3, 3, 6]
+
+
+def series(sample: Sample) -> list[int]:
+    assert sample.series is not None
+    return [int(place) for place in sample.series]
+
+
+def test_fragments_are_counted_as_long_as_episodes_go_on() -> None:
+    one, two = worker(), worker()
+    assert [series(one.sample()) for _ in range(3)] == [[0, 0], [1, 1], [2, 2]]
+    two.set_state(one.state())
+    assert series(two.sample()) == series(one.sample()) == [3, 3]
+    assert series(one.sample(anew=True)) == [0, 0]
+    whole = worker(mode="complete_episodes")
+    assert [series(whole.sample()) for _ in range(2)] == [[0, 0], [0, 0]]

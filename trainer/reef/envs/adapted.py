@@ -82,7 +82,8 @@ class AdaptedVector(VectorEnv):
     def _set_state(self, state: State) -> Array:
         """Start new episodes, with seeds that follow those of the saved ones."""
         self._seeds.restore(state["seeds"])
-        return self.reset()
+        self.reset()
+        return np.zeros(self.num_envs, np.bool_)
 
     def _env_actions(self, actions: Array) -> Any:
         layout = self.action_layout

@@ -115,7 +115,8 @@ class LoopVectorEnv(VectorEnv):
         self._steps = 0
         columns = state["columns"][: self.num_envs]
         self._seeds.restore(state["seeds"])
-        replays = [self._replay(column, saved) for column, saved in enumerate(columns)]
+        resumed = np.zeros(self.num_envs, np.bool_)
+        replays = [self._replay(column, saved, resumed) for column, saved in enumerate(columns)]
         self._steps = max((len(actions) for actions in replays), default=0)
         action = np.zeros((self._steps, self.num_envs, *self.action_layout.shape), _dtype(replays))
         for column, actions in enumerate(replays):
@@ -124,10 +125,10 @@ class LoopVectorEnv(VectorEnv):
         self._history.extend(action)
         for column in range(len(columns), self.num_envs):
             self._begin(column)
-        return self._obs
+        return resumed
 
-    def _replay(self, column: int, saved: State) -> Array:
-        """Bring a column to its saved state; return the actions [n, *act] that it took."""
+    def _replay(self, column: int, saved: State, resumed: Array) -> Array:
+        """Bring a column to its saved state and say so in `resumed`; return the actions [n, *act] that it took."""
         actions = saved["actions"]
         if actions is None:
             logger.warning(
@@ -146,7 +147,9 @@ class LoopVectorEnv(VectorEnv):
                 )
             else:
                 self._lengths[column] = saved["length"]
-                if not np.array_equal(self._obs[column], saved["obs"], equal_nan=saved["obs"].dtype.kind == "f"):
+                nan_too = saved["obs"].dtype.kind == "f"
+                resumed[column] = np.array_equal(self._obs[column], saved["obs"], equal_nan=nan_too)
+                if not resumed[column]:
                     logger.warning(
                         "environment %d of %s did not reach its saved observation when its episode was replayed: it "
                         "is not deterministic for a given seed, so the resumed run differs from an uninterrupted one.",

@@ -81,4 +81,4 @@ class CartPoleVector(VectorEnv):
         self._env.state[:, :count] = state["state"][:, :count]
         self._env.steps[:count] = state["steps"][:count]
         self._obs[:] = self._env.state.T
-        return self._obs
+        return np.arange(self.num_envs) < count

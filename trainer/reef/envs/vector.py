@@ -67,6 +67,7 @@ class VectorEnv(ABC):
         self._rewards = np.zeros(num_envs, np.float32)
         self._terminated = np.zeros(num_envs, np.bool_)
         self._truncated = np.zeros(num_envs, np.bool_)
+        self.resumed = np.zeros(num_envs, np.bool_)  # the columns that went on with the last `set_state`
 
     def reset(self, seeds: Sequence[int] | None = None) -> Array:
         """Begin a new episode in every column and return the observations [B, *obs].
@@ -104,16 +105,19 @@ class VectorEnv(ABC):
     def set_state(self, state: State) -> Array:
         """Go on with the episodes of `state` as far as the columns reach; return the observations [B, *obs].
 
-        What was saved in another form, as with another `horizon` or `env_config`, begins new episodes.
+        What was saved in another form, as with another `horizon` or `env_config`, begins new episodes. `resumed` [B]
+        then says which columns go on.
         """
         if state.keys() != self.state().keys():
             logger.warning("episodes in progress were saved by environments of another form: new ones begin.")
+            self.resumed = np.zeros(self.num_envs, np.bool_)
             return self.reset()
-        return self._set_state(state)
+        self.resumed = self._set_state(state)
+        return self._obs
 
     @abstractmethod
     def _set_state(self, state: State) -> Array:
-        """The reverse of `state`; returns the observations [B, *obs]."""
+        """The reverse of `state`; returns the columns that go on from it, [B] bool."""
 
     def close(self) -> None:
         """Close every environment."""

@@ -56,7 +56,7 @@ class ReplayMemory:
             key = f"{policy_id}/{sample.worker_index}"
             if key not in self._n_steps:
                 self._n_steps[key] = NStep(self.config.n_step, self.config.gamma)
-            transitions = self._n_steps[key].add(rollout)
+            transitions = self._n_steps[key].add(rollout, sample.series)
             if len(transitions):
                 self._buffer(policy_id).add(transitions)
 

@@ -20,26 +20,29 @@ class NStep:
     def __init__(self, n: int, gamma: float) -> None:
         self.n = n
         self._powers = np.power(gamma, np.arange(n + 1)).astype(np.float32)
-        self._carry: dict[str, Array] = {}  # name -> [<= n - 1, B, ...]; "open" says which steps still wait
+        # name -> [<= n - 1, B, ...]; "open" says which steps still wait, "series" [B] of which fragment they are
+        self._carry: dict[str, Array] = {}
 
-    def add(self, rollout: Rollout) -> Transitions:
-        """Take the next fragment [T, B] and return the transitions that are complete."""
+    def add(self, rollout: Rollout, series: Array | None = None) -> Transitions:
+        """Take the next fragment [T, B] and return the transitions that are complete.
+
+        Where `series` [B] does not count on from the fragment before, as of a worker that was replaced, the steps
+        that wait are truncated; None: all columns go on.
+        """
         if self.n == 1:
             return one_step(rollout, float(self._powers[1]))
         steps = {name: getattr(rollout, name) for name in CARRIED} | {"open": rollout.mask}
         if self._carry and self._carry["open"].shape[1] == rollout.shape[1]:
-            self._end_broken_columns(rollout.obs[0])
+            if series is not None:
+                self._carry["truncated"][-1] |= series != self._carry["series"] + 1
             steps = {name: np.concatenate((self._carry[name], column)) for name, column in steps.items()}
         transitions, waiting = windows(steps, self.n, self._powers)
         kept = {name: column[1 - self.n :] for name, column in steps.items()}
         # copies: fragments are views of arrays that the worker fills again
         self._carry = {name: column.copy() for name, column in kept.items()} | {"open": waiting[1 - self.n :]}
+        if series is not None:
+            self._carry["series"] = series
         return transitions
-
-    def _end_broken_columns(self, obs: Array) -> None:
-        """Truncate waiting steps that `obs` [B, *obs] does not go on from: their worker was replaced."""
-        broken = self._carry["next_obs"][-1] != obs
-        self._carry["truncated"][-1] |= broken.any(axis=tuple(range(1, broken.ndim)))
 
     def state(self) -> State:
         """Copy the steps that wait."""

@@ -65,6 +65,7 @@ class RolloutWorker:
         else:
             env.close()
         self._obs: Array | None = None  # [B, *obs] filtered; None: episodes begin with the next sample
+        self._series = np.zeros(env.num_envs, np.int64)  # [B] fragments in a row that each column has gone on for
 
     def sample(self, steps: int | None = None, anew: bool = False) -> Sample:
         """One fragment: exactly `steps` of each column, by default `fragment_length`; or as many in whole episodes.
@@ -76,10 +77,14 @@ class RolloutWorker:
         """
         steps = steps or self.fragment_length
         if anew:
-            self._obs = None
+            self.begin_anew()
         if self.config.batch_mode == "complete_episodes":
             return self._sample(steps, lambda fragment: self._whole_episodes(fragment, min_steps=steps))
         return self._sample(steps, self._fixed_length)
+
+    def begin_anew(self) -> None:
+        """Let the next sample begin new episodes."""
+        self._obs = None
 
     def sample_episodes(self, count: int) -> Sample:
         """Exactly `count` new episodes, each column its share, so that long ones weigh no less than short ones."""
@@ -102,8 +107,9 @@ class RolloutWorker:
         for name, values in seen.items():
             check_finite(name, values, str(self.config.env))
         timers = {"sample": time.perf_counter() - started}
-        whole = self._obs is None
-        return Sample({DEFAULT_POLICY: rollout}, episodes, len(rollout), self.worker_index, timers, whole)
+        whole, series = self._obs is None, self._series.copy()
+        self._series += 1
+        return Sample({DEFAULT_POLICY: rollout}, episodes, len(rollout), self.worker_index, timers, whole, series)
 
     def _fixed_length(self, fragment: Fragment) -> tuple[int, list[Episode]]:
         fragment.obs[0] = self._begin() if self._obs is None else self._obs
@@ -153,6 +159,7 @@ class RolloutWorker:
     def _begin(self) -> Array:
         assert self.env is not None
         self.episodes.forget(slice(None))
+        self._series[:] = 0
         obs: Array = self.filter(self.env.reset(), update=self.update_filter)
         return obs
 
@@ -231,7 +238,7 @@ class RolloutWorker:
             "episodes": self.episodes.state(),
             "env": self.env.state() if self.env is not None else None,
             "obs": None if self._obs is None else self._obs.copy(),
-            "unfiltered_obs": None if self.env is None else self.env.observations.copy(),
+            "series": self._series.copy(),
         }
 
     def set_state(self, state: State) -> None:
@@ -240,18 +247,21 @@ class RolloutWorker:
         self.timestep, self.policy_version = state["timestep"], state["policy_version"]
         self.set_filters(state["filters"])
         self.exploration.set_state(state["exploration"])
+        self.begin_anew()
         if self.env is None or state["env"] is None:
             return
         self.episodes.set_state(state["episodes"])
         obs = self.filter(self.env.set_state(state["env"]), update=False)
-        self._obs = None
-        if state["obs"] is not None:
-            self._obs = obs.copy()
-            for column, (now, then) in enumerate(zip(self.env.observations, state["unfiltered_obs"], strict=False)):
-                if np.array_equal(now, then):
-                    self._obs[column] = state["obs"][column]  # as it was filtered then
-                else:
-                    self.episodes.forget(column)  # the environment could not go on and began anew
+        if state["obs"] is None:
+            return
+        self._obs = obs.copy()
+        self._series[:] = 0
+        for column, resumed in enumerate(self.env.resumed):
+            if resumed:
+                self._obs[column] = state["obs"][column]  # as it was filtered then
+                self._series[column] = state["series"][column]
+            else:
+                self.episodes.forget(column)  # the environment could not go on and began anew
 
     def stop(self) -> None:
         """Close the environments."""
