@@ -211,6 +211,11 @@ def test_with_sample_async_the_next_fragments_begin_before_they_are_asked_for():
         versions = [{sample.rollouts["default_policy"].policy_version for sample in each} for each in (first, second)]
         assert versions == [{1}, {1}]  # the second was under way when version 2 came
         assert third[0].rollouts["default_policy"].policy_version == 2
+        assert [sample.series.tolist() for sample in third] == [[2, 2]] * 2
+        stored = made.state()  # behind the fragments under way, number 3, which a restored run never sees
+        stored["remote"][1] = None
+        made.set_state(stored)
+        assert [sample.series.tolist() for sample in made.sample()] == [[4, 4], [0, 0]]
         os.kill(made._group.pid(1), signal.SIGKILL)
         after = [made.sample(), made.sample()]
         assert all(samples for samples in after)

@@ -170,10 +170,12 @@ class RayWorkers:
 
     def set_state(self, state: State) -> None:
         """The reverse of `state`; workers that it does not know get the filters and begin new episodes."""
+        while self._group.idle != self._group.healthy:
+            self.ready()  # fragments that were under way belong to what is left behind
         self._local.set_state(state["local"])
         stored = state["remote"] or [state["local"]]
         known = {index: (one,) for index, one in enumerate(stored, start=1) if one is not None and index <= self._count}
-        self._group.send_all("apply", take_filters, self._local.filters)
+        self._group.send_all("apply", begin_anew, self._local.filters)
         self._group.call_some("set_state", known, timeout_s=self._limits.worker_restore_timeout_s)
 
     def stop(self) -> None:
@@ -186,6 +188,12 @@ class RayWorkers:
 def filter_deltas(worker: RolloutWorker) -> dict[PolicyId, RunningStat]:
     """What a worker's filters saw since the last call."""
     return {policy_id: observed.delta() for policy_id, observed in worker.filters.items()}
+
+
+def begin_anew(worker: RolloutWorker, central: dict[PolicyId, Filter]) -> None:
+    """Let a worker begin new episodes, with the central filters."""
+    worker.begin_anew()
+    take_filters(worker, central)
 
 
 def take_filters(worker: RolloutWorker, central: dict[PolicyId, Filter]) -> None:
