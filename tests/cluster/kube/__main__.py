@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 from kube.binaries import check_machine
 from kube.cluster import OwnCluster, given_cluster, machine_of
@@ -13,7 +14,10 @@ USAGE = "usage: python -m kube up|down"
 
 
 def name_of_cluster() -> str:
-    """$REEF_CLUSTER, or reef: clusters with different names stand side by side."""
+    """That of $KUBECONFIG if it is one of ours, $REEF_CLUSTER, or reef: clusters stand side by side."""
+    ours, named = cache_folder() / "clusters", Path(os.environ.get("KUBECONFIG") or "/")
+    if named.is_relative_to(ours):
+        return named.relative_to(ours).parts[0]
     return os.environ.get("REEF_CLUSTER") or "reef"
 
 

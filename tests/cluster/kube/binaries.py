@@ -32,7 +32,7 @@ RUNTIME_PACKAGES = {
     "/usr/bin/buildah": "buildah",
     "/usr/sbin/debootstrap": "debootstrap",
     "/usr/bin/gcc": "gcc",
-    "/usr/lib/x86_64-linux-gnu/libc.a": "libc6-dev",
+    f"/usr/lib/{os.uname().machine}-linux-gnu/libc.a": "libc6-dev",
 }
 BUILD_PACKAGES = {
     "/usr/bin/go": "golang-go",
@@ -148,7 +148,7 @@ def build(folder: Path) -> None:
             unpack_source(work, tree)
         with stage("Generating the API's OpenAPI definitions"):
             generate_openapi(work, tree, go)
-        with stage(f"Building {' '.join(BUILT)} (about five minutes on two cores)"):
+        with stage(f"Building {' '.join(BUILT)} (four minutes on two cores)"):
             out = folder.with_name(f".{VERSION}-{os.getpid()}")
             out.mkdir()
             try:

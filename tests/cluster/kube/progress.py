@@ -94,7 +94,7 @@ def wait_until(
     poll_s: float = 0.1,
     log: Path | None = None,
 ) -> None:
-    """Wait until `holds` answers True; what it raises as ClusterError or OSError counts as "not yet".
+    """Wait until `holds` answers True; a ClusterError, OSError or LookupError (no status yet) means "not yet".
 
     Raises:
         ClusterError: it did not within the limit; with the last reason, and the end of the log if one is given.
@@ -105,8 +105,8 @@ def wait_until(
         try:
             if holds():
                 return
-        except (ClusterError, OSError) as problem:
-            reason = f": {problem}"
+        except (ClusterError, OSError, LookupError) as problem:
+            reason = f": {problem!r}" if isinstance(problem, LookupError) else f": {problem}"
         if time.monotonic() > limit:
             tail = f"\n--- end of {log}\n{log.read_text(errors='replace')[-3000:]}" if log and log.exists() else ""
             raise ClusterError(f"waited {timeout_s:.0f} s in vain for {what}{reason}{tail}")
