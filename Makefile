@@ -54,7 +54,7 @@ bench: $(VENV)/.dev ## measure speed beside other libraries, into benchmarks/RES
 learn: $(VENV)/.dev ## train every algorithm to its reward, three seeds each, into benchmarks/
 	@$(RUN) benchmarks.learn
 
-cluster: $(VENV)/.dev ## start a real Kubernetes here (Linux, root; ten minutes the first time), or take KUBECONFIG
+cluster: $(VENV)/.dev ## start a real Kubernetes here (Linux, root; six minutes the first time), or take KUBECONFIG
 	@PYTHONPATH=tests/cluster $(RUN) kube up
 
 cluster-down: $(VENV)/.dev ## remove it

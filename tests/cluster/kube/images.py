@@ -28,6 +28,7 @@ int main(void) { signal(SIGCHLD, on_signal); signal(SIGTERM, on_signal); signal(
 BASE_PACKAGES = "ca-certificates,python3,python3-venv"
 BASE = f"localhost/reef-base:{hashlib.sha256(f'{SUITE} {BASE_PACKAGES}'.encode()).hexdigest()[:12]}"
 KEPT = 2  # images per target
+KEPT_LAYERS = 200  # of all builds together; then those of no image go, and the next build takes as long as the first
 
 
 class ImageStore:
@@ -99,7 +100,15 @@ class ImageStore:
                 with tempfile.TemporaryDirectory() as folder, stage(f"Making the image {image}"):
                     mounts = pip_mounts(Path(folder))
                     arguments = {"BASE_IMAGE": base, "PIP_FIND_LINKS": pip_settings().get("find-links", "")}
-                    command: list[str | Path] = ["bud", "--isolation", "chroot", "--network", "host", "--layers"]
+                    command: list[str | Path] = [
+                        "bud",
+                        "--isolation",
+                        "chroot",
+                        "--network",
+                        "host",
+                        "--layers",
+                        "--force-rm",
+                    ]
                     command += ["--target", target, "-t", image, "-f", dockerfile]
                     command += [word for key, value in arguments.items() for word in ("--build-arg", f"{key}={value}")]
                     command += [word for mount in mounts for word in ("-v", mount)]
@@ -111,6 +120,8 @@ class ImageStore:
         listed = self._buildah("images", "--format", "{{.Name}}:{{.Tag}}")  # the newest first
         for image in [line for line in listed.split() if line.startswith(f"{name}:")][KEPT:]:
             self._buildah("rmi", image)
+        if len(self._buildah("images", "--all", "--quiet").split()) > KEPT_LAYERS:
+            self._buildah("rmi", "--prune")
 
     @contextlib.contextmanager
     def archived(self, image: str) -> Iterator[Path]:
