@@ -35,7 +35,7 @@ class WorkersStatus(StatusModel):
 
     desired: int = Field(default=0, description="Worker pods that the document asks for.")
     ready: int = Field(default=0, description="Worker pods that have joined.")
-    recreated: int = Field(default=0, description="Rollout workers and worker pods that were replaced.")
+    recreated: int = Field(default=0, description="Rollout workers that were replaced, for example with their pod.")
     selector: str = Field(default="", description="Label selector of the worker pods, for autoscalers.")
 
 
@@ -84,6 +84,15 @@ class TrialStatus(StatusModel):
     checkpoint: str | None = Field(default=None, description="Its checkpoint.")
 
 
+class HeadStatus(StatusModel):
+    """The newest head pod: what tells the next one from it."""
+
+    pod: str = Field(description="Name of the newest head pod.")
+    uid: str = Field(description="Uid of the newest head pod.")
+    start_time: str = Field(description="When it was created (RFC 3339).")
+    recreated_before: int = Field(default=0, description="Rollout workers that were replaced under earlier heads.")
+
+
 class JobStatus(StatusModel):
     """The job as the operator sees it."""
 
@@ -94,6 +103,7 @@ class JobStatus(StatusModel):
         default=None, description="Generation of the document that this status belongs to."
     )
     attempts: int = Field(default=0, description="Heads that were started.")
+    head: HeadStatus | None = Field(default=None, description="The newest head pod.")
     workers: WorkersStatus = Field(default_factory=WorkersStatus, description="Worker pods.")
     training: TrainingStatus | None = Field(default=None, description="The newest training result.")
     evaluation: EvaluationStatus | None = Field(default=None, description="The newest evaluation.")
@@ -101,4 +111,10 @@ class JobStatus(StatusModel):
     best_trial: TrialStatus | None = Field(default=None, description="The best trial of a sweep.")
     start_time: str | None = Field(default=None, description="When the operator took the job up (RFC 3339).")
     running_time: str | None = Field(default=None, description="When training began (RFC 3339).")
+    active_since: str | None = Field(
+        default=None, description="Since when the training has been under way without a suspension (RFC 3339)."
+    )
+    active_seconds: int = Field(
+        default=0, description="Seconds of training before activeSince, which count towards activeDeadlineSeconds."
+    )
     completion_time: str | None = Field(default=None, description="When the job ended (RFC 3339).")

@@ -1,0 +1,92 @@
+"""What becomes of a finished job: workers go first, then the head, then the job itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from reef.api import JobStatus
+from reef.api.spec import Cleanup, FaultTolerance
+from reef_operator.model import Action, Delete, Patch
+from reef_operator.phases import batch_condition
+from reef_operator.reading import pods
+from reef_operator.reading.situation import Situation
+
+
+def clean_up(situation: Situation, status: JobStatus) -> Iterator[Action]:
+    """Return what a finished job's clean-up demands now.
+
+    What holds the result goes only once the result is on record, so that no failed write can lose it.
+    """
+    now, head_job = situation.observed.now, situation.head_job
+    yield from _no_more_heads(situation, status)
+    if now < _settled(situation, status):
+        return  # the head still writes its last checkpoint, for which it may ask its workers
+    if now >= _workers_due(situation, status):
+        yield from delete_pools(situation)
+    if not situation.was_finished:
+        return
+    if head_job and not situation.deployments and not pods.is_going(head_job) and now >= _head_due(situation, status):
+        yield Delete("Job", head_job["metadata"]["name"], head_job["metadata"]["uid"])
+    ttl = _ttl_due(situation, status)
+    if ttl and now >= ttl:
+        yield Delete("RLTrainingJob", situation.name, situation.observed.job["metadata"]["uid"])
+
+
+def clean_up_dues(situation: Situation, status: JobStatus) -> list[datetime]:
+    """Return the moments at which a finished job must be looked at again."""
+    now = situation.observed.now
+    moments = [_settled(situation, status), _workers_due(situation, status), _ttl_due(situation, status)]
+    if situation.head_job:
+        moments.append(_head_due(situation, status))
+    soon = [] if situation.was_finished else [now]  # for what waits until the result is on record
+    return soon + [moment for moment in moments if moment and moment > now]
+
+
+def delete_pools(situation: Situation) -> Iterator[Action]:
+    """Remove every pool's Deployment."""
+    for name, deployment in situation.deployments.items():
+        if not pods.is_going(deployment):
+            yield Delete("Deployment", name, deployment["metadata"]["uid"])
+
+
+def _no_more_heads(situation: Situation, status: JobStatus) -> Iterator[Action]:
+    """Stop the head of a job that failed: a batch Job without parallelism ends its pod and keeps those that failed."""
+    head_job = situation.head_job
+    if status.phase != "Failed" or head_job is None or pods.is_going(head_job):
+        return
+    decided = any(batch_condition(situation, kind) is not None for kind in ("Complete", "Failed"))
+    if not decided and head_job["spec"].get("parallelism", 1) != 0:
+        yield Patch("Job", head_job["metadata"]["name"], {"spec": {"parallelism": 0}})
+
+
+def _completion(status: JobStatus) -> datetime:
+    assert status.completion_time, "a finished job has ended at some time"
+    return datetime.fromisoformat(status.completion_time)
+
+
+def _settled(situation: Situation, status: JobStatus) -> datetime:
+    """When no head writes a checkpoint any more; one on a lost node is not waited for beyond its grace period."""
+    if not situation.live_heads:
+        return _completion(status)
+    job = situation.resolved.job
+    tolerance = job.spec.fault_tolerance if job else FaultTolerance()
+    return _completion(status) + timedelta(seconds=tolerance.termination_grace_period_seconds)
+
+
+def _workers_due(situation: Situation, status: JobStatus) -> datetime:
+    return _completion(status) + timedelta(seconds=_delays(situation).worker_delay_seconds)
+
+
+def _head_due(situation: Situation, status: JobStatus) -> datetime:
+    return _workers_due(situation, status) + timedelta(seconds=_delays(situation).head_delay_seconds)
+
+
+def _ttl_due(situation: Situation, status: JobStatus) -> datetime | None:
+    job = situation.resolved.job
+    ttl = job.spec.ttl_seconds_after_finished if job else None
+    return None if ttl is None else _completion(status) + timedelta(seconds=ttl)
+
+
+def _delays(situation: Situation) -> Cleanup:
+    return situation.resolved.job.spec.cleanup if situation.resolved.job else Cleanup()

@@ -1,0 +1,42 @@
+"""What is told as Kubernetes Events: what changed between two statuses, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from reef.api import JobStatus
+from reef_operator.conditions import PROBLEMS, ConditionType, Reason, find, shortened
+from reef_operator.model import Event
+from reef_operator.phases import Outcome
+
+_WARNINGS = ("Retrying", "Failed")
+_UNTOLD = ("Pending", "Invalid")  # nothing has happened yet; the condition tells what is wrong
+_HELD = ("Suspending", "Suspended")
+
+
+def transitions(old: JobStatus, new: JobStatus, outcome: Outcome) -> Iterator[Event]:
+    """Return what the job's owner should hear of the step from one status to the next."""
+    if old.phase in _HELD and new.phase not in (*_HELD, "Failed", "Succeeded"):
+        yield Event(type="Normal", reason=Reason.RESUMED, message="the job is resumed from its newest checkpoint")
+    if new.phase != old.phase and new.phase not in _UNTOLD:
+        yield Event(
+            type="Warning" if new.phase in _WARNINGS else "Normal",
+            reason=outcome.reason,
+            message=shortened(outcome.message),
+        )
+    was, wanted = old.workers.desired, new.workers.desired
+    if was != wanted and old.phase == new.phase:
+        yield Event(type="Normal", reason=Reason.SCALED, message=f"workers: {was} -> {wanted}")
+    yield from _problems(old, new)
+
+
+def _problems(old: JobStatus, new: JobStatus) -> Iterator[Event]:
+    for condition in new.conditions:
+        if condition.status == "True" or condition.reason not in PROBLEMS:
+            continue
+        was = find(old.conditions, ConditionType(condition.type))
+        # A pod's message changes with every try; the one about the document changes when a person edits it.
+        told = was if was and was.reason == condition.reason else None
+        if told and (condition.type != ConditionType.DOCUMENT_ACCEPTED or told.message == condition.message):
+            continue
+        yield Event(type="Warning", reason=condition.reason, message=condition.message)

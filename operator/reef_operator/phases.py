@@ -1,0 +1,201 @@
+"""Where a job is in its life, judged from what was observed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from reef.api import JobStatus
+from reef.api.status import Phase
+from reef_operator.conditions import ConditionType, Reason, find, moment
+from reef_operator.reading import pods, readiness
+from reef_operator.reading.situation import Situation
+
+SILENT_HEAD_S = 60.0  # a head that is ready this long counts as training, even where nobody can ask it
+_TRAINING = ("training", "done")
+_BATCH_REASONS = {  # why Kubernetes gave a batch Job up
+    "BackoffLimitExceeded": Reason.BACKOFF_LIMIT_EXCEEDED,
+    "PodFailurePolicy": Reason.JOB_WRONG,
+    "DeadlineExceeded": Reason.DEADLINE_EXCEEDED,
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The phase, why, and what it means for this job."""
+
+    phase: Phase
+    reason: Reason
+    message: str
+
+
+def judge(situation: Situation) -> Outcome:
+    """Return the phase of a job; one that is finished stays so."""
+    if situation.was_finished:
+        return _as_recorded(situation)
+    if situation.resolved.job is None:
+        return Outcome("Invalid", Reason.INVALID_DOCUMENT, situation.resolved.accepted.message)
+    if _has_succeeded(situation):
+        return Outcome("Succeeded", Reason.SUCCEEDED, "the training reached its end")
+    if situation.spec.suspend:
+        return _suspension(situation)
+    return _failure(situation) or _active_deadline(situation) or _waiting_deadline(situation) or _alive(situation)
+
+
+def _as_recorded(situation: Situation) -> Outcome:
+    old = situation.old
+    kind = ConditionType.SUCCEEDED if old.phase == "Succeeded" else ConditionType.FAILED
+    condition = find(old.conditions, kind)
+    known = condition is not None and condition.reason in set(Reason)
+    reason = Reason(condition.reason) if condition and known else Reason.SUCCEEDED
+    assert old.phase
+    return Outcome(old.phase, reason, old.message)
+
+
+def _has_succeeded(situation: Situation) -> bool:
+    ended_well = situation.head is not None and pods.exit_code(situation.head) == 0
+    return ended_well or batch_condition(situation, "Complete") is not None
+
+
+def batch_condition(situation: Situation, kind: str) -> str | None:
+    """Return the reason of the head Job's condition Complete or Failed; None when it does not hold."""
+    for condition in ((situation.head_job or {}).get("status") or {}).get("conditions") or []:
+        if condition.get("type") == kind and condition.get("status") == "True":
+            return str(condition.get("reason") or "")
+    return None
+
+
+def _suspension(situation: Situation) -> Outcome:
+    job_or_pods = situation.head_job or situation.deployments or situation.observed.pods
+    if not job_or_pods:
+        return Outcome("Suspended", Reason.SUSPENDED, "no pods are left; spec.suspend: false resumes the job")
+    left = sorted(pods.name(pod) for pod in situation.observed.pods)
+    shown = ", ".join(left[:3]) + (" and others" if len(left) > 3 else "")
+    return Outcome("Suspending", Reason.SUSPENDING, f"waits for {shown or 'its pods'} to end")
+
+
+def _failure(situation: Situation) -> Outcome | None:
+    """Return the end that Kubernetes' batch Job, or an exit code that is never retried, has decided."""
+    if situation.head_job is None or pods.is_going(situation.head_job):
+        return None  # its pods were stopped by us, or by someone who deleted it: it is created again
+    given_up = batch_condition(situation, "Failed")
+    head = situation.head
+    code = pods.exit_code(head) if head else None
+    if code in situation.spec.fault_tolerance.no_retry_exit_codes:
+        return Outcome("Failed", Reason.JOB_WRONG, f"{_last_words(situation)} (exit code {code} is not retried)")
+    if given_up is None:
+        return None
+    reason = _BATCH_REASONS.get(given_up, Reason.BACKOFF_LIMIT_EXCEEDED)
+    tries = max(situation.old.attempts, len(situation.heads))
+    return Outcome("Failed", reason, f"given up after {tries} attempts: {_last_words(situation)}")
+
+
+def _last_words(situation: Situation) -> str:
+    """Return the head's own message of why it ended, else what Kubernetes says about its pod."""
+    if situation.report and situation.report.message:
+        return situation.report.message
+    return readiness.head(situation).message
+
+
+def active_deadline(situation: Situation, status: JobStatus) -> datetime | None:
+    """When the job will have been active for longer than it may, not counting suspensions."""
+    limit, since = situation.spec.active_deadline_seconds, status.active_since
+    if limit is None or since is None:
+        return None
+    return moment(since) + timedelta(seconds=limit - status.active_seconds)
+
+
+def _active_deadline(situation: Situation) -> Outcome | None:
+    due = active_deadline(situation, situation.old)
+    if due is None or situation.observed.now < due:
+        return None
+    limit = situation.spec.active_deadline_seconds
+    return Outcome(
+        "Failed",
+        Reason.DEADLINE_EXCEEDED,
+        f"the training was not done after spec.activeDeadlineSeconds: {limit}; raise it, or resume from the newest "
+        "checkpoint with another job's spec.restoreFrom",
+    )
+
+
+def waiting_deadline(situation: Situation, status: JobStatus) -> datetime | None:
+    """When the job will have waited for its head to train for longer than it may."""
+    limit: float | None = situation.spec.pre_running_deadline_seconds
+    limit = situation.observed.settings.default_pre_running_deadline_s if limit is None else limit
+    suspended = find(status.conditions, ConditionType.SUSPENDED)
+    if limit is None or status.active_since or suspended is None or suspended.status != "False":
+        return None
+    return moment(suspended.last_transition_time) + timedelta(seconds=limit)
+
+
+def _waiting_deadline(situation: Situation) -> Outcome | None:
+    due = waiting_deadline(situation, situation.old)
+    if due is None or situation.observed.now < due or is_training(situation):
+        return None
+    limit = situation.spec.pre_running_deadline_seconds
+    said = f"spec.preRunningDeadlineSeconds: {limit}" if limit is not None else "the operator's limit"
+    return Outcome(
+        "Failed", Reason.PRE_RUNNING_DEADLINE_EXCEEDED, f"training had not begun after {said}: {_why_not(situation)}"
+    )
+
+
+def is_training(situation: Situation) -> bool:
+    """Whether the head trains; once it did, it does until the pod is another one."""
+    head, old = situation.live_head, situation.old
+    if head is None:
+        return False
+    if situation.state in _TRAINING:
+        return True
+    if old.phase == "Running" and old.head and old.head.uid == pods.uid(head):
+        return True
+    due = silent_head_due(situation)
+    return due is not None and situation.observed.now >= due
+
+
+def silent_head_due(situation: Situation) -> datetime | None:
+    """When a ready head that has not reported counts as training: the operator may be cut off from it."""
+    head = situation.live_head
+    since = pods.ready_since(head) if head and situation.report is None else None
+    return since + timedelta(seconds=SILENT_HEAD_S) if since else None
+
+
+def _alive(situation: Situation) -> Outcome:
+    if is_training(situation):
+        return Outcome("Running", Reason.RUNNING, _crew(situation))
+    if situation.old.phase in ("Running", "Retrying") or _has_failed_before(situation):
+        return Outcome("Retrying", Reason.RETRYING, f"from the newest checkpoint: {_why_not(situation)}")
+    if situation.live_head and pods.is_scheduled(situation.live_head):
+        return Outcome("Provisioning", Reason.PROVISIONING, _why_not(situation))
+    return Outcome("Pending", Reason.PENDING, _why_not(situation))
+
+
+def _has_failed_before(situation: Situation) -> bool:
+    """Whether a head of the present batch Job failed; pods of one that is being removed were stopped on purpose."""
+    if situation.head_job is None or pods.is_going(situation.head_job):
+        return False
+    return any(pods.has_ended(pod) for pod in situation.heads)
+
+
+def _crew(situation: Situation) -> str:
+    desired = sum(situation.spec.pool_replicas.values())
+    if desired == 0:
+        return "the head trains alone"
+    return f"training with {len(readiness.ready_workers(situation))} of {desired} workers"
+
+
+def _why_not(situation: Situation) -> str:
+    """Return what the job waits for: what is wrong with its objects or pods, else what the head says."""
+    return "; ".join(dict.fromkeys(_obstacles(situation))) or "the head pod starts"
+
+
+def _obstacles(situation: Situation) -> Iterator[str]:
+    objects, head, workers = (check(situation) for check in (readiness.objects, readiness.head, readiness.workers))
+    if not objects.holds:
+        yield objects.message
+    if not head.holds:
+        yield head.message
+    if situation.report and situation.report.message:
+        yield situation.report.message
+    if head.holds and not workers.holds:
+        yield workers.message

@@ -1,0 +1,138 @@
+"""The document that a job runs by: what is asked for, checked, with immutable fields as they were at its creation."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from reef.api import RLTrainingJob, job_from_document
+from reef.api.job import API_VERSION, KIND
+from reef.errors import ConfigError
+from reef_operator import names
+from reef_operator.conditions import ConditionType, Finding, Reason
+from reef_operator.model import Object, Observed
+
+IMMUTABLE = ("algorithm", "environment.name", "restoreFrom", "checkpoint.storage")
+_IMAGE = ("image", "imagePullPolicy", "imagePullSecrets")  # workers run the image of the head that they join
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolved:
+    """The document to act by."""
+
+    document: Object | None  # None: nothing to act by, the job was wrong from the beginning
+    job: RLTrainingJob | None  # the same, validated
+    accepted: Finding  # what is to be said of the one that was asked for
+
+
+def resolve(observed: Observed) -> Resolved:
+    """Return the document to act by: the one asked for where it is valid, else the one the job was made from."""
+    kept = _kept(observed)
+    spec = copy.deepcopy(observed.job.get("spec"))
+    try:
+        job_from_document(_document(observed, spec), "the document")
+    except ConfigError as error:
+        return _refused(observed, kept, spec, str(error))
+    assert isinstance(spec, dict), "validated"
+    edits = [] if kept is None else _restore(spec, kept["spec"])
+    _fold_replicas(spec)
+    _settle_image(observed, spec, kept)
+    document = _document(observed, spec)
+    try:
+        job = job_from_document(document, "the document")
+    except ConfigError as error:  # a field that was put back contradicts one that was changed
+        return _refused(observed, kept, spec, "\n".join([*edits, str(error)]))
+    accepted = Finding(ConditionType.DOCUMENT_ACCEPTED, True, Reason.ACCEPTED)
+    if edits:
+        accepted = Finding(ConditionType.DOCUMENT_ACCEPTED, False, Reason.IMMUTABLE_FIELD, "; ".join(edits))
+    return Resolved(document=document, job=job, accepted=accepted)
+
+
+def _document(observed: Observed, spec: Any) -> dict[str, Any]:
+    metadata = {key: observed.job["metadata"][key] for key in ("name", "namespace", "uid")}
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
+
+
+def _kept(observed: Observed) -> dict[str, Any] | None:
+    """Return the document in the ConfigMap; None before it is made, or when someone damaged it."""
+    config_map = observed.children.get(("ConfigMap", names.document(observed.job["metadata"]["name"])))
+    try:
+        document = json.loads(((config_map or {}).get("data") or {})[names.DOCUMENT_KEY])
+        job_from_document(document)
+    except (KeyError, TypeError, ValueError, RecursionError):  # a ConfigError is a ValueError
+        return None
+    return dict(document)
+
+
+def _refused(observed: Observed, kept: dict[str, Any] | None, spec: Any, problem: str) -> Resolved:
+    """Return what a wrong document leads to: the job goes on by the former one, and can still be suspended."""
+    text = " ".join(problem.split())
+    if kept is None:
+        return Resolved(
+            document=None,
+            job=None,
+            accepted=Finding(ConditionType.DOCUMENT_ACCEPTED, False, Reason.INVALID_DOCUMENT, text),
+        )
+    if isinstance(spec, Mapping) and isinstance(spec.get("suspend"), bool):
+        kept["spec"]["suspend"] = spec["suspend"]
+    return Resolved(
+        document=kept,
+        job=job_from_document(kept),
+        accepted=Finding(
+            ConditionType.DOCUMENT_ACCEPTED,
+            False,
+            Reason.INVALID_DOCUMENT,
+            f"{text}. The job goes on by the document before this change",
+        ),
+    )
+
+
+def _restore(spec: dict[str, Any], kept: Mapping[str, Any]) -> list[str]:
+    """Put immutable fields back to their values at the job's creation; return a sentence for each that was changed."""
+    edits = []
+    for path in IMMUTABLE:
+        parent, _, field = path.rpartition(".")
+        new_in = spec.get(parent, {}) if parent else spec
+        old_in = (kept.get(parent) or {}) if parent else kept
+        new, old = new_in.get(field), old_in.get(field)
+        if new == old:
+            continue
+        edits.append(
+            f"spec.{path} cannot be changed from {_shown(old)} to {_shown(new)}: the job goes on with {_shown(old)}; "
+            "set it back, or create another job"
+        )
+        if old is None:
+            new_in.pop(field, None)
+        else:
+            (spec.setdefault(parent, {}) if parent else spec)[field] = copy.deepcopy(old)
+    return edits
+
+
+def _shown(value: Any) -> str:
+    return "none" if value is None else json.dumps(value)
+
+
+def _fold_replicas(spec: dict[str, Any]) -> None:
+    """Write `spec.replicas`, which autoscalers set, into the first pool."""
+    replicas = spec.pop("replicas", None)
+    if replicas is None:
+        return
+    pool = spec["workers"][0]
+    pool["replicas"] = replicas
+    if (pool.get("minReplicas") or 0) > replicas:  # scaled below its minimum on purpose
+        pool["minReplicas"] = replicas
+
+
+def _settle_image(observed: Observed, spec: dict[str, Any], kept: Mapping[str, Any] | None) -> None:
+    """Write the image of all pods into the document: the one of the head that runs, while one does."""
+    if kept and ("Job", names.head(observed.job["metadata"]["name"])) in observed.children:
+        for field in _IMAGE:
+            spec.pop(field, None)
+            if field in kept["spec"]:
+                spec[field] = kept["spec"][field]
+    elif not spec.get("image"):
+        spec["image"] = observed.settings.trainer_image
+        spec.setdefault("imagePullPolicy", observed.settings.image_pull_policy)

@@ -1,0 +1,185 @@
+"""What a pod says about itself: whether it is ready, why it is not, and how its container ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from reef_operator import names
+from reef_operator.conditions import Reason, moment
+from reef_operator.model import Object
+
+_WAITING = {
+    "ErrImagePull": Reason.IMAGE_PULL_FAILED,
+    "ImagePullBackOff": Reason.IMAGE_PULL_FAILED,
+    "ErrImageNeverPull": Reason.IMAGE_PULL_FAILED,
+    "InvalidImageName": Reason.IMAGE_PULL_FAILED,
+    "ImageInspectError": Reason.IMAGE_PULL_FAILED,
+    "RegistryUnavailable": Reason.IMAGE_PULL_FAILED,
+    "CreateContainerConfigError": Reason.CONTAINER_CONFIG_ERROR,
+    "CreateContainerError": Reason.CONTAINER_CONFIG_ERROR,
+    "RunContainerError": Reason.CONTAINER_CONFIG_ERROR,
+    "CrashLoopBackOff": Reason.CRASH_LOOP,
+}
+_LOST = {"NodeLost": Reason.NODE_LOST, "NodeShutdown": Reason.NODE_LOST, "Shutdown": Reason.NODE_LOST}
+_SHOWN = 300  # characters of a crashed container's output: its last lines hold the error
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why a pod is not ready."""
+
+    reason: Reason
+    message: str
+
+
+def name(pod: Object) -> str:
+    """Name of the pod."""
+    return str(pod["metadata"]["name"])
+
+
+def uid(pod: Object) -> str:
+    """Uid of the pod."""
+    return str(pod["metadata"]["uid"])
+
+
+def created(pod: Object) -> datetime:
+    """When the pod was created."""
+    return moment(pod["metadata"]["creationTimestamp"])
+
+
+def label(pod: Object, key: str) -> str:
+    """Value of a label, "" without it."""
+    return str((pod["metadata"].get("labels") or {}).get(key, ""))
+
+
+def is_going(pod: Object) -> bool:
+    """Whether the pod is being deleted."""
+    return bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def is_scheduled(pod: Object) -> bool:
+    """Whether the pod has a node."""
+    return bool(pod.get("spec", {}).get("nodeName"))
+
+
+def has_ended(pod: Object) -> bool:
+    """Whether no container of the pod will run any more."""
+    return _status(pod).get("phase") in ("Succeeded", "Failed")
+
+
+def is_ready(pod: Object) -> bool:
+    """Whether the pod does its work: ready, and not being deleted."""
+    return ready_since(pod) is not None
+
+
+def ready_since(pod: Object) -> datetime | None:
+    """Since when the pod has been ready; None when it is not."""
+    condition = _condition(pod, "Ready")
+    if is_going(pod) or has_ended(pod) or condition.get("status") != "True":
+        return None
+    return moment(condition.get("lastTransitionTime") or pod["metadata"]["creationTimestamp"])
+
+
+def exit_code(pod: Object) -> int | None:
+    """Exit code of the container `reef`; None while it has not ended."""
+    code = _ended(pod).get("exitCode")
+    return int(code) if code is not None else None
+
+
+def finished_at(pod: Object) -> datetime | None:
+    """When the container `reef` ended."""
+    time = _ended(pod).get("finishedAt")
+    return moment(time) if time else None
+
+
+def result(pod: Object) -> Mapping[str, Any] | None:
+    """The document in the head's termination message; None when it wrote none, as after SIGKILL."""
+    try:
+        document = json.loads(_ended(pod).get("message") or "")
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, Mapping) else None
+
+
+def problem(pod: Object) -> Problem | None:
+    """Return why the pod is not ready, in the words of scheduler and kubelet; None when nothing is wrong yet."""
+    status = _status(pod)
+    reason = str(status.get("reason") or "")
+    if reason in _LOST or reason in ("Evicted", "Preempting", "Terminated"):
+        return Problem(_LOST.get(reason, Reason.EVICTED), _sentence(reason, status.get("message")))
+    disruption = _condition(pod, "DisruptionTarget")
+    if disruption.get("status") == "True":
+        return Problem(Reason.EVICTED, _sentence(disruption.get("reason"), disruption.get("message")))
+    scheduled = _condition(pod, "PodScheduled")
+    if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable":
+        return Problem(Reason.UNSCHEDULABLE, _sentence("Unschedulable", scheduled.get("message")))
+    return next((found for container in _containers(pod) if (found := _container_problem(pod, container))), None)
+
+
+def _container_problem(pod: Object, container: Mapping[str, Any]) -> Problem | None:
+    state, last = container.get("state") or {}, container.get("lastState") or {}
+    waiting = state.get("waiting") or {}
+    ended = state.get("terminated") or (last.get("terminated") if waiting else None) or {}
+    if ended.get("reason") == "OOMKilled":
+        limit = _memory_limit(pod, str(container.get("name")))
+        return Problem(Reason.OUT_OF_MEMORY, f"OOMKilled: it used more memory than its limit{limit}: raise the limit")
+    known = _WAITING.get(str(waiting.get("reason")))
+    if known is Reason.CRASH_LOOP:
+        how = _how_it_ended(ended) if ended else str(waiting.get("message") or "")
+        return Problem(known, _sentence("CrashLoopBackOff", how))
+    if known:
+        return Problem(known, _sentence(waiting["reason"], waiting.get("message")))
+    if ended.get("exitCode"):
+        return Problem(Reason.CONTAINER_FAILED, f"the container {_how_it_ended(ended)}")
+    return None
+
+
+def _how_it_ended(ended: Mapping[str, Any]) -> str:
+    code = ended.get("exitCode")
+    text = str(ended.get("message") or "").strip()
+    try:
+        document = json.loads(text)
+        text = str(document["message"]).strip() if isinstance(document, Mapping) else text
+    except (ValueError, KeyError, RecursionError):
+        text = text if len(text) <= _SHOWN else "…" + text[-_SHOWN:]
+    signal = " (killed: SIGKILL)" if code == 137 else ""
+    return f"ended with exit code {code}{signal}" + (f": {text}" if text else "")
+
+
+def _memory_limit(pod: Object, container: str) -> str:
+    for declared in pod.get("spec", {}).get("containers") or []:
+        if declared.get("name") == container:
+            limit = ((declared.get("resources") or {}).get("limits") or {}).get("memory")
+            return f" of {limit}" if limit else ""
+    return ""
+
+
+def _sentence(reason: Any, message: Any) -> str:
+    return f"{reason}: {message}" if message else str(reason)
+
+
+def _status(pod: Object) -> Mapping[str, Any]:
+    return pod.get("status") or {}
+
+
+def _condition(pod: Object, kind: str) -> Mapping[str, Any]:
+    found = (condition for condition in _status(pod).get("conditions") or [] if condition.get("type") == kind)
+    return next(found, {})
+
+
+def _containers(pod: Object) -> Iterator[Mapping[str, Any]]:
+    """The states of all containers, those that prepare the pod first."""
+    yield from _status(pod).get("initContainerStatuses") or []
+    yield from _status(pod).get("containerStatuses") or []
+
+
+def _ended(pod: Object) -> Mapping[str, Any]:
+    for container in _status(pod).get("containerStatuses") or []:
+        if container.get("name") == names.CONTAINER:
+            ended = (container.get("state") or {}).get("terminated")
+            return ended or {}
+    return {}

@@ -1,0 +1,97 @@
+"""Conditions about what the job stands on: its storage, its objects, its head and its workers."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from reef.api import NodePool
+from reef_operator import names
+from reef_operator.conditions import ConditionType, Finding, Reason
+from reef_operator.reading import pods
+from reef_operator.reading.pods import Problem
+from reef_operator.reading.situation import Situation
+
+
+def storage(situation: Situation) -> Finding:
+    """Whether checkpoints outlive the head pod, and what is lost where they do not."""
+    stored = situation.spec.checkpoint.storage
+    if stored is None:
+        return Finding(
+            ConditionType.STORAGE_DURABLE,
+            False,
+            Reason.NOT_DURABLE,
+            "spec.checkpoint.storage is not given: checkpoints and results lie in the head pod. When it is replaced or "
+            "suspended, training starts anew at step 0; when the job ends, they are gone. Name a "
+            "persistentVolumeClaim or a uri to keep them",
+        )
+    if stored.persistent_volume_claim:
+        claim = stored.persistent_volume_claim.claim_name
+        return Finding(ConditionType.STORAGE_DURABLE, True, Reason.VOLUME_CLAIM, f"in PersistentVolumeClaim {claim}")
+    return Finding(ConditionType.STORAGE_DURABLE, True, Reason.OBJECT_STORE, f"in {stored.uri}")
+
+
+def objects(situation: Situation) -> Finding:
+    """Whether the API server took every object of the job, and what it said where it did not."""
+    refused = [f"{kind} {name}: {why}" for (kind, name), why in sorted(situation.observed.refused.items())]
+    if refused:
+        return Finding(ConditionType.OBJECTS_ACCEPTED, False, Reason.REFUSED, "; ".join(refused))
+    return Finding(ConditionType.OBJECTS_ACCEPTED, True, Reason.ACCEPTED)
+
+
+def head(situation: Situation) -> Finding:
+    """Whether the head answers, and why it does not."""
+    pod = situation.head
+    if pod is None:
+        return Finding(ConditionType.HEAD_READY, False, Reason.NO_POD, "there is no head pod yet")
+    if pods.is_ready(pod):
+        return Finding(ConditionType.HEAD_READY, True, Reason.READY)
+    if problem := pods.problem(pod):
+        return Finding(ConditionType.HEAD_READY, False, problem.reason, f"pod {pods.name(pod)}: {problem.message}")
+    doing = "is being removed" if pods.is_going(pod) else "has ended" if pods.has_ended(pod) else "starts"
+    return Finding(ConditionType.HEAD_READY, False, Reason.STARTING, f"pod {pods.name(pod)} {doing}")
+
+
+def workers(situation: Situation) -> Finding:
+    """Whether every pool has the workers that were asked for; how many are missing in which, and why."""
+    spec = situation.spec
+    desired = sum(spec.pool_replicas.values())
+    if desired == 0:
+        return Finding(ConditionType.WORKERS_READY, True, Reason.NO_WORKERS, "the head trains alone")
+    short = [pool for pool in spec.workers if len(ready_workers(situation, pool.name)) < pool.replicas]
+    if not short:
+        return Finding(ConditionType.WORKERS_READY, True, Reason.READY, f"{desired} of {desired} ready")
+    if not situation.deployments and not situation.workers():
+        message = f"{desired} workers are created once the head has a node"
+        return Finding(ConditionType.WORKERS_READY, False, Reason.WAITING_FOR_HEAD, message)
+    reasons: list[Reason] = []
+    sentences = []
+    for pool in short:
+        problem = _pool_problem(situation, pool)
+        reasons.append(problem.reason)
+        ready = len(ready_workers(situation, pool.name))
+        enough = "" if ready >= pool.minimum else f", at least {pool.minimum} needed"
+        sentences.append(f"pool {pool.name}: {ready} of {pool.replicas} ready{enough}: {problem.message}")
+    worst = next((reason for reason in reasons if reason is not Reason.WORKERS_MISSING), Reason.WORKERS_MISSING)
+    return Finding(ConditionType.WORKERS_READY, False, worst, "; ".join(sentences))
+
+
+def ready_workers(situation: Situation, pool: str | None = None) -> list[str]:
+    """Names of the worker pods that have joined."""
+    return [pods.name(pod) for pod in situation.workers(pool) if pods.is_ready(pod)]
+
+
+def _pool_problem(situation: Situation, pool: NodePool) -> Problem:
+    """Return what keeps most of a pool's workers from joining."""
+    unready = [pod for pod in situation.workers(pool.name) if not pods.is_ready(pod)]
+    problems = [problem for pod in unready if (problem := pods.problem(pod))]
+    if problems:
+        reason, _ = Counter(problem.reason for problem in problems).most_common(1)[0]
+        count = sum(problem.reason is reason for problem in problems)
+        first = next(problem for problem in problems if problem.reason is reason)
+        return Problem(reason, f"{count} {'pod' if count == 1 else 'pods'}: {first.message}")
+    deployment = situation.deployments.get(names.pool(situation.name, pool.name), {})
+    for condition in (deployment.get("status") or {}).get("conditions") or []:
+        if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True":
+            return Problem(Reason.REFUSED, str(condition.get("message") or condition.get("reason")))
+    live = [pod for pod in unready if not pods.has_ended(pod)]
+    return Problem(Reason.WORKERS_MISSING, f"{len(live)} starting" if live else "pods are being created")

@@ -1,0 +1,63 @@
+"""What a head says of the training, at /progress and in its termination message: checked, as users' code makes it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from reef.api.status import CheckpointStatus, EvaluationStatus, StatusModel, TrainingStatus, TrialStatus
+
+MAX_PART = 4096  # characters of one part of a report, as JSON: it is written to the API server
+Part = TypeVar("Part", bound=StatusModel)
+
+
+@dataclass(frozen=True)
+class Report:
+    """One document of a head; what was missing or malformed in it is None."""
+
+    state: str | None = None  # starting, waiting, training, done
+    message: str = ""
+    workers_recreated: int = 0
+    training: TrainingStatus | None = None
+    evaluation: EvaluationStatus | None = None
+    checkpoint: CheckpointStatus | None = None
+    best_trial: TrialStatus | None = None
+
+
+def read_report(document: Mapping[str, Any]) -> Report:
+    """Return the report that a JSON document holds."""
+    recreated = document.get("workersRecreated")
+    state = document.get("state")
+    return Report(
+        state=state if isinstance(state, str) else None,
+        message=str(document.get("message") or ""),
+        workers_recreated=recreated if isinstance(recreated, int) and recreated > 0 else 0,
+        training=_part(TrainingStatus, document.get("training")),
+        evaluation=_part(EvaluationStatus, document.get("evaluation")),
+        checkpoint=_part(CheckpointStatus, document.get("checkpoint")),
+        best_trial=_part(TrialStatus, document.get("bestTrial")),
+    )
+
+
+def _part(model: type[Part], document: Any) -> Part | None:
+    if not isinstance(document, Mapping):
+        return None
+    try:
+        part = model.model_validate(_finite(document), by_alias=True)
+        fits = len(part.model_dump_json()) <= MAX_PART
+    except (ValidationError, RecursionError, ValueError):
+        return None
+    return part if fits else None
+
+
+def _finite(value: Any) -> Any:
+    """Return a JSON value without NaN and infinity, which the API server does not take."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(inner) for key, inner in value.items()}
+    return [_finite(inner) for inner in value] if isinstance(value, list) else value

@@ -1,0 +1,131 @@
+"""What was observed, sorted: the current head, its report, the workers of each pool, the status so far."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from pydantic import ValidationError
+
+from reef.api import JobSpec, JobStatus
+from reef_operator import names
+from reef_operator.builders.parts import Blueprint
+from reef_operator.model import Object, Observed
+from reef_operator.reading import pods
+from reef_operator.reading.document import Resolved, resolve
+from reef_operator.reading.reports import Report, read_report
+
+FINISHED = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True)
+class Situation:
+    """One job at one moment; everything is computed from what was observed."""
+
+    observed: Observed
+
+    @property
+    def name(self) -> str:
+        """Name of the job."""
+        return str(self.observed.job["metadata"]["name"])
+
+    @cached_property
+    def old(self) -> JobStatus:
+        """The status that was written last; an empty one when there is none, or someone damaged it."""
+        try:
+            return JobStatus.model_validate(self.observed.job.get("status") or {}, by_alias=True)
+        except ValidationError:
+            return JobStatus()
+
+    @property
+    def was_finished(self) -> bool:
+        """Whether the end of the job is on record."""
+        return self.old.phase in FINISHED
+
+    @cached_property
+    def resolved(self) -> Resolved:
+        """The document to act by."""
+        return resolve(self.observed)
+
+    @property
+    def spec(self) -> JobSpec:
+        """What is asked for; only where there is a document to act by."""
+        assert self.resolved.job is not None
+        return self.resolved.job.spec
+
+    @property
+    def blueprint(self) -> Blueprint:
+        """What objects are built from; only where there is a document to act by."""
+        assert self.resolved.job is not None and self.resolved.document is not None
+        return Blueprint(
+            owner=self.observed.job,
+            document=self.resolved.document,
+            job=self.resolved.job,
+            settings=self.observed.settings,
+            server=self.observed.server,
+        )
+
+    @cached_property
+    def heads(self) -> tuple[Object, ...]:
+        """The head's pods, those that ended included; the current one last."""
+        heads = [pod for pod in self.observed.pods if pods.label(pod, names.COMPONENT_LABEL) == names.HEAD]
+        return tuple(sorted(heads, key=lambda pod: (_is_alive(pod), pods.created(pod), pods.uid(pod))))
+
+    @property
+    def head(self) -> Object | None:
+        """The pod that is the head now, or was the last one."""
+        return self.heads[-1] if self.heads else None
+
+    @property
+    def live_head(self) -> Object | None:
+        """The head that runs or will run; None while one ends or is awaited."""
+        if self.head is None or not _is_alive(self.head):
+            return None
+        return None if self.head_job and pods.is_going(self.head_job) else self.head
+
+    @property
+    def live_heads(self) -> tuple[Object, ...]:
+        """Head pods with a process that may still write a checkpoint, those that are being stopped included."""
+        return tuple(pod for pod in self.heads if not pods.has_ended(pod))
+
+    @cached_property
+    def head_job(self) -> Object | None:
+        """The batch Job of the head."""
+        return self.observed.children.get(("Job", names.head(self.name)))
+
+    @cached_property
+    def deployments(self) -> Mapping[str, Object]:
+        """The pools' Deployments by name."""
+        owned = {name: child for (kind, name), child in self.observed.children.items() if kind == "Deployment"}
+        return dict(sorted(owned.items()))
+
+    def workers(self, pool: str | None = None) -> list[Object]:
+        """Worker pods that are not being deleted: of one pool, or of all; in the order of their names."""
+        found = [
+            pod
+            for pod in self.observed.pods
+            if pods.label(pod, names.COMPONENT_LABEL) == names.WORKER
+            and pool in (None, pods.label(pod, names.POOL_LABEL))
+            and not pods.is_going(pod)
+        ]
+        return sorted(found, key=pods.name)
+
+    @cached_property
+    def report(self) -> Report | None:
+        """What the current head said last: its result once it ended, else its progress."""
+        if self.head is None:
+            return None
+        if (result := pods.result(self.head)) is not None:
+            return read_report(result)
+        progress = self.observed.progress
+        return read_report(progress.report) if progress and progress.pod_uid == pods.uid(self.head) else None
+
+    @property
+    def state(self) -> str | None:
+        """What the live head is doing: starting, waiting, training or done; None while it has not said so."""
+        return self.report.state if self.live_head and self.report else None
+
+
+def _is_alive(pod: Object) -> bool:
+    return not pods.has_ended(pod) and not pods.is_going(pod)

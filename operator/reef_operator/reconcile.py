@@ -1,0 +1,139 @@
+"""What is to be done about one job, from everything that is known about it: pure, and the same whatever came before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from reef.api import JobStatus, NodePool
+from reef_operator import names
+from reef_operator.builders.config_map import config_map, data
+from reef_operator.builders.head_job import head_job
+from reef_operator.builders.network_policy import network_policy
+from reef_operator.builders.pool_deployment import pool_deployment, pool_hash
+from reef_operator.builders.secret import secret
+from reef_operator.builders.service import service
+from reef_operator.cleanup import clean_up, clean_up_dues, delete_pools
+from reef_operator.events import transitions
+from reef_operator.model import Action, Create, Delete, Observed, Patch, Plan
+from reef_operator.phases import active_deadline, judge, silent_head_due, waiting_deadline
+from reef_operator.reading import pods
+from reef_operator.reading.situation import FINISHED, Situation
+from reef_operator.status import changed, next_status
+
+_SOON_S = 1.0  # the shortest delay, so that a status that is slow to come back is not waited for in a tight loop
+
+
+def reconcile(observed: Observed) -> Plan:
+    """Return what brings the job closer to what its document asks for."""
+    if observed.job["metadata"].get("deletionTimestamp"):
+        return Plan()  # its objects go with it, by their owner references
+    situation = Situation(observed)
+    outcome = judge(situation)
+    status = next_status(situation, outcome)
+    return Plan(
+        actions=tuple(_actions(situation, status)),
+        status=changed(situation, status),
+        events=tuple(transitions(situation.old, status, outcome)),
+        requeue_after_s=_requeue_after_s(situation, status),
+    )
+
+
+def _actions(situation: Situation, status: JobStatus) -> Iterator[Action]:
+    if status.phase == "Invalid":
+        return
+    if status.phase in FINISHED:
+        yield from clean_up(situation, status)
+    elif status.phase in ("Suspending", "Suspended"):
+        yield from _suspend(situation)
+    else:
+        yield from _provide(situation)
+        yield from _head(situation)
+        yield from _pools(situation)
+
+
+def _suspend(situation: Situation) -> Iterator[Action]:
+    """Remove the head, which writes a checkpoint, and the workers once it is gone."""
+    job = situation.head_job
+    if job:
+        if not pods.is_going(job):
+            yield Delete("Job", job["metadata"]["name"], job["metadata"]["uid"])
+    elif not situation.live_heads:
+        yield from delete_pools(situation)
+
+
+def _provide(situation: Situation) -> Iterator[Action]:
+    """Make what pods need before they start: the document, the token, a name, a fence."""
+    children, blueprint, name = situation.observed.children, situation.blueprint, situation.name
+    document = children.get(("ConfigMap", names.document(name)))
+    if document is None:
+        yield Create(config_map(blueprint))
+    elif _document_in(document) != blueprint.document:
+        yield Patch("ConfigMap", names.document(name), {"data": data(blueprint)})
+    if ("Secret", names.token(name)) not in children:
+        yield Create(secret(blueprint, situation.observed.fresh_token))
+    if ("Service", names.head(name)) not in children:
+        yield Create(service(blueprint))
+    if ("NetworkPolicy", names.network_policy(name)) not in children:
+        yield Create(network_policy(blueprint))
+
+
+def _document_in(config_map: object) -> object:
+    assert isinstance(config_map, dict)
+    try:
+        return json.loads((config_map.get("data") or {})[names.DOCUMENT_KEY])
+    except (KeyError, ValueError, RecursionError):
+        return None
+
+
+def _head(situation: Situation) -> Iterator[Action]:
+    job = situation.head_job
+    if job is None:
+        if not situation.live_heads:  # two heads would write to one folder of checkpoints
+            yield Create(head_job(situation.blueprint))
+    elif not pods.is_going(job):
+        limit = situation.spec.fault_tolerance.backoff_limit
+        if job["spec"].get("backoffLimit") != limit:
+            yield Patch("Job", names.head(situation.name), {"spec": {"backoffLimit": limit}})
+
+
+def _pools(situation: Situation) -> Iterator[Action]:
+    """Make, change and remove the pools: never before the head has its place, or they would starve it."""
+    if situation.state == "done" and situation.spec.cleanup.worker_delay_seconds == 0:
+        yield from delete_pools(situation)  # the head lingers for its metrics' sake, which needs no GPUs
+        return
+    wanted = {names.pool(situation.name, pool.name): pool for pool in situation.spec.workers}
+    for name, deployment in situation.deployments.items():
+        if name not in wanted and not pods.is_going(deployment):
+            yield Delete("Deployment", name, deployment["metadata"]["uid"])
+    for name, pool in wanted.items():
+        yield from _pool(situation, name, pool)
+
+
+def _pool(situation: Situation, name: str, pool: NodePool) -> Iterator[Action]:
+    deployment = situation.deployments.get(name)
+    if deployment is None:
+        if situation.live_head and pods.is_scheduled(situation.live_head):
+            yield Create(pool_deployment(situation.blueprint, pool))
+        return
+    if pods.is_going(deployment):
+        return
+    annotations = deployment["metadata"].get("annotations") or {}
+    if annotations.get(names.POOL_ANNOTATION) != pool_hash(situation.blueprint, pool):
+        # Made anew rather than patched: a merge patch could not take away what the pool no longer has.
+        yield Delete("Deployment", name, deployment["metadata"]["uid"])
+    elif deployment["spec"].get("replicas") != pool.replicas:
+        yield Patch("Deployment", name, {"spec": {"replicas": pool.replicas}})
+
+
+def _requeue_after_s(situation: Situation, status: JobStatus) -> float | None:
+    now = situation.observed.now
+    if status.phase == "Invalid":
+        return None
+    if status.phase in FINISHED:
+        dues = clean_up_dues(situation, status)
+    else:
+        deadlines = (active_deadline(situation, status), waiting_deadline(situation, status))
+        moments = (*deadlines, silent_head_due(situation))
+        dues = [moment for moment in moments if moment and moment > now]
+    return max(_SOON_S, (min(dues) - now).total_seconds()) if dues else None

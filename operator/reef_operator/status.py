@@ -1,0 +1,143 @@
+"""The status of a job, computed fresh at every look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from reef.api import JobStatus
+from reef.api.status import HeadStatus, WorkersStatus
+from reef_operator import names
+from reef_operator.conditions import ConditionType, Finding, Reason, kept_times, moment, shortened, timestamp
+from reef_operator.model import Object
+from reef_operator.phases import Outcome
+from reef_operator.reading import pods, readiness
+from reef_operator.reading.situation import FINISHED, Situation
+
+_STOPPED = ("Suspending", "Suspended", *FINISHED)  # phases in which no workers are wanted
+
+
+def next_status(situation: Situation, outcome: Outcome) -> JobStatus:
+    """Return the status of today."""
+    observed, old = situation.observed, situation.old
+    generation = observed.job["metadata"].get("generation")
+    report = situation.report
+    head = _head(situation)
+    return JobStatus(
+        phase=outcome.phase,
+        message=shortened(outcome.message),
+        conditions=kept_times(_findings(situation, outcome), old.conditions, observed.now, generation),
+        observed_generation=generation,
+        attempts=old.attempts + _new_heads(situation),
+        head=head,
+        workers=_workers(situation, outcome, head),
+        training=(report and report.training) or old.training,
+        evaluation=(report and report.evaluation) or old.evaluation,
+        checkpoint=(report and report.checkpoint) or old.checkpoint,
+        best_trial=(report and report.best_trial) or old.best_trial,
+        **_times(situation, outcome),
+    )
+
+
+def written(status: JobStatus) -> dict[str, Any]:
+    """Return a status as it is written to the API server."""
+    return status.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def changed(situation: Situation, status: JobStatus) -> Object | None:
+    """Return the status to be written; None where the one on record says the same."""
+    new = written(status)
+    return None if new == written(situation.old) else new
+
+
+def _findings(situation: Situation, outcome: Outcome) -> Iterator[Finding]:
+    phase = outcome.phase
+    yield situation.resolved.accepted
+    if situation.resolved.job is not None:
+        yield readiness.storage(situation)
+        yield readiness.objects(situation)
+        if phase in _STOPPED:
+            yield Finding(ConditionType.HEAD_READY, False, outcome.reason)
+            yield Finding(ConditionType.WORKERS_READY, False, outcome.reason)
+        else:
+            yield readiness.head(situation)
+            yield readiness.workers(situation)
+    if phase == "Invalid":
+        return
+    yield Finding(ConditionType.RUNNING, phase == "Running", outcome.reason, outcome.message)
+    if phase == "Suspending":  # neither: so that a suspension that is called off counts as a resumption
+        yield Finding(ConditionType.SUSPENDED, None, outcome.reason, outcome.message)
+    else:
+        suspended = phase == "Suspended"
+        yield Finding(ConditionType.SUSPENDED, suspended, outcome.reason if suspended else Reason.NOT_SUSPENDED)
+    if phase in FINISHED:
+        yield Finding(ConditionType(phase), True, outcome.reason, outcome.message)
+
+
+def _new_heads(situation: Situation) -> int:
+    """Count head pods that are not in `attempts` yet: newer than the newest that is."""
+    known, head = situation.old.head, situation.head
+    if known is None or head is None:
+        return len(situation.heads)
+    since = moment(known.start_time)
+    newer = [pod for pod in situation.heads if pods.created(pod) > since]
+    replaced_within_a_second = pods.uid(head) != known.uid and pods.created(head) == since
+    return len(newer) + replaced_within_a_second
+
+
+def _head(situation: Situation) -> HeadStatus | None:
+    pod, known = situation.head, situation.old.head
+    if pod is None or (known and (known.uid == pods.uid(pod) or moment(known.start_time) > pods.created(pod))):
+        return known
+    return HeadStatus(
+        pod=pods.name(pod),
+        uid=pods.uid(pod),
+        start_time=timestamp(pods.created(pod)),
+        recreated_before=situation.old.workers.recreated,
+    )
+
+
+def _workers(situation: Situation, outcome: Outcome, head: HeadStatus | None) -> WorkersStatus:
+    recreated = situation.old.workers.recreated
+    if situation.report and head:
+        recreated = max(recreated, head.recreated_before + situation.report.workers_recreated)
+    if situation.resolved.job is None:
+        return WorkersStatus(recreated=recreated)
+    pools = situation.spec.pool_replicas
+    labels = {names.JOB_LABEL: situation.name, names.COMPONENT_LABEL: names.WORKER}
+    if pools:  # what `kubectl scale` and autoscalers change is the first pool
+        labels[names.POOL_LABEL] = next(iter(pools))
+    return WorkersStatus(
+        desired=0 if outcome.phase in _STOPPED else sum(pools.values()),
+        ready=len(readiness.ready_workers(situation)),
+        recreated=recreated,
+        selector=names.selector(labels),
+    )
+
+
+def _times(situation: Situation, outcome: Outcome) -> dict[str, Any]:
+    old, now = situation.old, situation.observed.now
+    active_since, active_seconds = old.active_since, old.active_seconds
+    if outcome.phase == "Running":
+        active_since = active_since or timestamp(now)
+    elif outcome.phase != "Retrying" and active_since:
+        active_seconds += max(0, int((now - moment(active_since)).total_seconds()))
+        active_since = None
+    completion = old.completion_time
+    if outcome.phase in FINISHED and completion is None:
+        completion = timestamp(_end(situation))
+    taken_up = outcome.phase != "Invalid"
+    return {
+        "start_time": old.start_time or (timestamp(now) if taken_up else None),
+        "running_time": old.running_time or (timestamp(now) if outcome.phase == "Running" else None),
+        "active_since": active_since,
+        "active_seconds": active_seconds,
+        "completion_time": completion,
+    }
+
+
+def _end(situation: Situation) -> datetime:
+    """When the job ended: when its head did, as far as that is known and past."""
+    ended = pods.finished_at(situation.head) if situation.head else None
+    return min(ended or situation.observed.now, situation.observed.now)

@@ -1,0 +1,552 @@
+"""A job's life, step by step: what is done, what is said, and that nothing is done twice."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from job_objects import (
+    NAME,
+    World,
+    ended,
+    head,
+    job,
+    pool,
+    ready,
+    result,
+    running_world,
+    unschedulable,
+    waiting,
+    worker,
+)
+
+from reef_operator.conditions import ConditionType, Reason
+from reef_operator.model import Create
+from reef_operator.reconcile import reconcile
+
+HEAD_OBJECTS = [
+    "ConfigMap/pole-job",
+    "Job/pole-head",
+    "NetworkPolicy/pole",
+    "Secret/pole-ray-token",
+    "Service/pole-head",
+]
+
+
+def new_world(**spec: Any) -> World:
+    world = World(job(**spec))
+    world.settle()
+    return world
+
+
+def test_the_head_gets_its_objects_first_and_the_workers_once_it_has_a_node() -> None:
+    world = new_world()
+    assert world.kinds() == HEAD_OBJECTS and world.phase == "Pending"
+    world.put(head(node="", **unschedulable()))
+    assert world.kinds() == HEAD_OBJECTS and world.phase == "Pending"
+    world.put(head(**waiting("ContainerCreating")))
+    assert world.kinds() == sorted([*HEAD_OBJECTS, "Deployment/pole-cpu"]) and world.phase == "Provisioning"
+
+
+def test_pods_are_created_after_what_they_read() -> None:
+    kinds = [action.kind for action in reconcile(World(job()).observe()).actions if isinstance(action, Create)]
+    assert kinds[-1] == "Job" and set(kinds[:-1]) == {"ConfigMap", "Secret", "Service", "NetworkPolicy"}
+
+
+def test_a_job_runs_when_its_head_trains() -> None:
+    world = new_world()
+    world.put(head(**ready()))
+    assert world.phase == "Provisioning"
+    world.says("pole-head-a", "waiting", message="0 of 1 workers have joined")
+    assert world.phase == "Provisioning" and "0 of 1 workers have joined" in world.status["message"]
+    world.says("pole-head-a", "training", training={"iteration": 1, "timesteps": 100})
+    assert world.phase == "Running" and world.status["training"]["timesteps"] == 100
+    assert world.condition("Running")["status"] == "True"
+    assert world.status["runningTime"] == world.status["activeSince"]
+
+
+def test_what_another_pod_said_does_not_count() -> None:
+    world = new_world()
+    world.put(head(**ready()))
+    world.says("pole-head-before", "training", training={"iteration": 9, "timesteps": 900})
+    assert world.phase == "Provisioning" and "training" not in world.status
+
+
+def test_a_head_that_cannot_be_asked_counts_as_training_after_a_minute() -> None:
+    world = new_world()
+    plan = world.put(head(**ready()))
+    assert world.phase == "Provisioning" and plan.requeue_after_s == 60
+    world.after(60)
+    assert world.phase == "Running"
+
+
+def test_running_stays_while_the_operator_has_forgotten_what_the_head_said() -> None:
+    world = running_world()
+    world.report = None
+    world.settle()
+    assert world.phase == "Running" and world.status["training"]["timesteps"] == 100
+
+
+def test_a_job_succeeds_and_is_cleaned_up_in_stages() -> None:
+    world = running_world(cleanup={"workerDelaySeconds": 10, "headDelaySeconds": 20}, ttlSecondsAfterFinished=100)
+    plan = world.put(head(**ended(0, result("reward reached"))))
+    assert world.phase == "Succeeded" and plan.requeue_after_s == 10
+    assert world.status["training"]["rewardMean"] == 450.0 and world.status["completionTime"]
+    assert "Deployment/pole-cpu" in world.kinds()
+    assert world.after(10).requeue_after_s == 20 and "Deployment/pole-cpu" not in world.kinds()
+    world.after(19)
+    assert "Job/pole-head" in world.kinds()
+    world.after(1)
+    assert "deletionTimestamp" in world.children["Job", "pole-head"]["metadata"]
+    plan = world.lose("pole-head-a")
+    assert world.kinds() == [kind for kind in HEAD_OBJECTS if kind != "Job/pole-head"] and plan.requeue_after_s == 70
+    assert world.status["training"]["rewardMean"] == 450.0, "the result outlives the pod"
+    world.after(70)
+    assert world.job == {}
+
+
+def test_workers_go_at_once_by_default_and_the_head_only_when_its_result_is_on_record() -> None:
+    world = running_world()
+    world.pods["pole-head-a"] = head(**ended(0, result()))
+    plan = world.step()
+    assert [(action.kind, action.name) for action in plan.actions] == [("Deployment", "pole-cpu")]
+    assert plan.status and plan.status["phase"] == "Succeeded" and plan.requeue_after_s == 1
+    assert [(action.kind, action.name) for action in world.step().actions] == [("Job", "pole-head")]
+
+
+def test_workers_go_when_the_head_is_done_and_lingers() -> None:
+    world = running_world()
+    world.says("pole-head-a", "done", training={"iteration": 5, "timesteps": 500})
+    assert world.phase == "Running" and "Deployment/pole-cpu" not in world.kinds()
+    world = running_world(cleanup={"workerDelaySeconds": 60})
+    world.says("pole-head-a", "done")
+    assert "Deployment/pole-cpu" in world.kinds()
+
+
+def test_a_failed_head_is_retried_and_workers_stay() -> None:
+    world = running_world()
+    world.put(head(**ended(1, "Traceback: boom")))
+    assert world.phase == "Retrying" and "boom" in world.status["message"]
+    assert "Deployment/pole-cpu" in world.kinds() and world.status["attempts"] == 1
+    world.put(head("pole-head-b", created=20, **ready(since=20)))
+    assert world.phase == "Retrying" and world.status["attempts"] == 2
+    world.says("pole-head-b", "training", training={"iteration": 3, "timesteps": 300})
+    assert world.phase == "Running" and world.status["head"]["pod"] == "pole-head-b"
+    assert world.told.count("Retrying") == 1
+
+
+def test_a_head_that_vanished_is_retried() -> None:
+    world = running_world()
+    world.lose("pole-head-a")
+    assert world.phase == "Retrying"
+    world.put(head("pole-head-b", created=20, **ready(since=20)))
+    assert world.status["attempts"] == 2
+    world.says("pole-head-b", "training")
+    assert world.phase == "Running" and world.status["attempts"] == 2
+
+
+def test_a_head_replaced_within_one_second_is_counted_once() -> None:
+    world = running_world()
+    world.pods.pop("pole-head-a")
+    world.put(head("pole-head-b", **ready()))
+    assert world.status["attempts"] == 2 and world.status["head"]["pod"] == "pole-head-b"
+    world.after(5)
+    assert world.status["attempts"] == 2
+
+
+def test_a_head_that_is_being_deleted_yields_to_its_successor() -> None:
+    world = running_world()
+    world.pods["pole-head-a"]["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:09Z"
+    world.put(head("pole-head-b", created=9, **ready(since=9)))
+    world.says("pole-head-b", "training")
+    assert world.phase == "Running" and world.status["attempts"] == 2
+
+
+def test_the_batch_jobs_limit_ends_the_job_with_the_heads_message() -> None:
+    world = running_world(cleanup={"headDelaySeconds": 600})
+    world.put(head(**ended(1, result("worker 3 raised ZeroDivisionError"))))
+    world.batch("Failed", "BackoffLimitExceeded")
+    assert world.phase == "Failed" and "worker 3 raised ZeroDivisionError" in world.status["message"]
+    assert world.condition("Failed")["reason"] == "BackoffLimitExceeded"
+    assert "Deployment/pole-cpu" not in world.kinds() and "Job/pole-head" in world.kinds()
+
+
+@pytest.mark.parametrize(("code", "codes", "phase"), [(2, None, "Failed"), (7, [7], "Failed"), (2, [7], "Retrying")])
+def test_exit_codes_that_are_not_retried(code: int, codes: list[int] | None, phase: str) -> None:
+    tolerance = {"noRetryExitCodes": codes} if codes else {}
+    world = running_world(faultTolerance=tolerance, cleanup={"headDelaySeconds": 600})
+    world.put(head(**ended(code, result("lr: 'x' is no number"))))
+    assert world.phase == phase
+    parallelism = world.children["Job", "pole-head"]["spec"]["parallelism"]
+    assert parallelism == (0 if phase == "Failed" else 1), "servers before 1.26 would start another head"
+
+
+def test_suspend_stops_the_head_then_the_workers_and_says_so_when_all_are_gone() -> None:
+    world = running_world()
+    world.edit(suspend=True)
+    assert world.phase == "Suspending" and "pole-head-a" in world.status["message"]
+    assert "Deployment/pole-cpu" in world.kinds(), "the head may need its workers for the checkpoint"
+    world.lose("pole-head-a")
+    assert world.phase == "Suspending" and not {"Job/pole-head", "Deployment/pole-cpu"} & set(world.kinds())
+    world.lose("pole-cpu-1")
+    assert world.phase == "Suspending"
+    world.lose("pole-cpu-2")
+    assert world.phase == "Suspended" and world.condition("Suspended")["status"] == "True"
+    assert world.status["workers"]["desired"] == 0
+
+
+def test_resume_makes_everything_again() -> None:
+    world = running_world()
+    world.edit(suspend=True)
+    world.lose("pole-head-a")
+    world.lose("pole-cpu-1", "pole-cpu-2")
+    world.told.clear()
+    world.edit(suspend=False)
+    assert world.phase == "Pending" and "Job/pole-head" in world.kinds()
+    world.put(head("pole-head-b", created=60, **ready(since=60)))
+    world.says("pole-head-b", "training")
+    assert world.phase == "Running" and world.status["attempts"] == 2
+    assert world.told == ["Resumed", "Provisioning", "Running"]
+
+
+def test_a_suspension_that_is_called_off_waits_for_the_former_head() -> None:
+    world = running_world()
+    world.edit(suspend=True)
+    world.edit(suspend=False)
+    assert world.phase == "Pending" and "deletionTimestamp" in world.children["Job", "pole-head"]["metadata"]
+    world.pods["pole-head-a"] = head(**ended(143, result("stopped")))
+    world.settle()
+    assert world.phase == "Pending", "a head that was stopped on purpose has not failed"
+    world.lose("pole-head-a")
+    assert "deletionTimestamp" not in world.children["Job", "pole-head"]["metadata"]
+
+
+def test_a_job_that_is_created_suspended_makes_nothing() -> None:
+    world = new_world(suspend=True)
+    assert world.phase == "Suspended" and world.kinds() == []
+    world.edit(suspend=False)
+    assert world.kinds() == HEAD_OBJECTS
+
+
+def test_a_job_that_ends_while_it_is_being_suspended_has_succeeded() -> None:
+    world = running_world()
+    world.edit(suspend=True)
+    world.put(head(**ended(0, result())))
+    assert world.phase == "Succeeded"
+
+
+def test_scale() -> None:
+    world = running_world()
+    world.edit(replicas=3)
+    deployment = world.children["Deployment", "pole-cpu"]
+    assert deployment["spec"]["replicas"] == 3 and world.status["workers"]["desired"] == 3
+    assert world.told[-1] == "Scaled" and world.phase == "Running"
+    world.edit(replicas=0)
+    assert deployment["spec"]["replicas"] == 0
+    uid = deployment["metadata"]["uid"]
+    assert world.children["Deployment", "pole-cpu"]["metadata"]["uid"] == uid, "scaling makes no new pods"
+
+
+def test_scaling_below_the_minimum_leaves_a_document_that_the_head_accepts() -> None:
+    world = running_world(workers=[pool(replicas=4, minReplicas=3)])
+    world.edit(replicas=1)
+    document = json.loads(world.children["ConfigMap", "pole-job"]["data"]["job.json"])
+    assert document["spec"]["workers"] == [pool(replicas=1, minReplicas=1)] and "replicas" not in document["spec"]
+
+
+def test_a_pool_with_another_template_is_made_anew() -> None:
+    world = running_world()
+    before = world.children["Deployment", "pole-cpu"]["metadata"]["uid"]
+    world.edit(workers=[pool(nodeSelector={"disk": "fast"})])
+    after = world.children["Deployment", "pole-cpu"]
+    assert after["metadata"]["uid"] != before
+    assert after["spec"]["template"]["spec"]["nodeSelector"] == {"disk": "fast"}
+
+
+def test_pools_come_and_go() -> None:
+    world = running_world()
+    world.edit(workers=[pool("gpu", 1)])
+    assert "Deployment/pole-gpu" in world.kinds() and "Deployment/pole-cpu" not in world.kinds()
+
+
+def test_another_default_image_leaves_running_jobs_alone() -> None:
+    world = running_world()
+    world.settings = type(world.settings)(trainer_image="reef-trainer:next")
+    plan = world.settle()
+    assert not plan.actions
+    world.edit(suspend=True)
+    world.lose("pole-head-a")
+    world.lose("pole-cpu-1", "pole-cpu-2")
+    world.edit(suspend=False)
+    template = world.children["Job", "pole-head"]["spec"]["template"]
+    assert template["spec"]["containers"][0]["image"] == "reef-trainer:next"
+
+
+def test_the_backoff_limit_follows_the_document() -> None:
+    world = running_world()
+    world.edit(faultTolerance={"backoffLimit": 9})
+    assert world.children["Job", "pole-head"]["spec"]["backoffLimit"] == 9
+
+
+def test_active_deadline_counts_running_time_only() -> None:
+    world = running_world(activeDeadlineSeconds=100)
+    assert world.after(40).requeue_after_s == 60
+    world.edit(suspend=True)
+    world.lose("pole-head-a")
+    world.lose("pole-cpu-1", "pole-cpu-2")
+    assert world.status["activeSeconds"] == 40 and "activeSince" not in world.status
+    world.after(1000)
+    world.edit(suspend=False)
+    world.put(head("pole-head-b", created=1040, **ready(since=1040)))
+    assert world.says("pole-head-b", "training").requeue_after_s == 60
+    world.after(59)
+    assert world.phase == "Running"
+    world.after(1)
+    assert world.phase == "Failed" and world.condition("Failed")["reason"] == "DeadlineExceeded"
+    assert "activeDeadlineSeconds: 100" in world.status["message"]
+
+
+def test_a_deadline_lets_the_head_write_its_checkpoint_before_the_workers_go() -> None:
+    world = running_world(activeDeadlineSeconds=100)
+    plan = world.after(100)
+    assert world.children["Job", "pole-head"]["spec"]["parallelism"] == 0
+    assert "Deployment/pole-cpu" in world.kinds() and plan.requeue_after_s == 60
+    checkpoint = {"path": "/var/lib/reef/c", "iteration": 8, "time": "2026-01-01T12:01:41Z"}
+    world.put(head(**ended(143, result(checkpoint=checkpoint))))
+    assert world.status["checkpoint"]["iteration"] == 8 and world.phase == "Failed"
+    assert "Deployment/pole-cpu" not in world.kinds()
+
+
+def test_a_head_on_a_lost_node_holds_workers_no_longer_than_its_grace_period() -> None:
+    world = running_world(activeDeadlineSeconds=100)
+    world.after(100)
+    world.after(59)
+    assert "Deployment/pole-cpu" in world.kinds()
+    world.after(1)
+    assert "Deployment/pole-cpu" not in world.kinds()
+
+
+@pytest.mark.parametrize("default", [None, 30.0])
+def test_waiting_has_a_deadline(default: float | None) -> None:
+    world = World(job(preRunningDeadlineSeconds=None if default else 30))
+    world.settings = type(world.settings)(default_pre_running_deadline_s=default)
+    assert world.settle().requeue_after_s == 30
+    world.put(head(node="", **unschedulable("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")))
+    world.after(30)
+    assert world.phase == "Failed" and world.condition("Failed")["reason"] == "PreRunningDeadlineExceeded"
+    assert "Insufficient nvidia.com/gpu" in world.status["message"]
+
+
+def test_waiting_begins_anew_after_a_suspension() -> None:
+    world = running_world(preRunningDeadlineSeconds=30)
+    world.after(100)
+    assert world.phase == "Running"
+    world.edit(suspend=True)
+    world.lose("pole-head-a")
+    world.lose("pole-cpu-1", "pole-cpu-2")
+    world.after(100)
+    assert world.edit(suspend=False).requeue_after_s == 30
+    world.after(30)
+    assert world.phase == "Failed"
+
+
+@pytest.mark.parametrize("path", ["algorithm", "environment", "restoreFrom", "checkpoint"])
+def test_immutable_fields_stay(path: str) -> None:
+    changed: dict[str, Any] = {
+        "algorithm": "DQN",
+        "environment": {"name": "Acrobot-v1"},
+        "restoreFrom": "/other",
+        "checkpoint": {"storage": {"uri": "s3://b/f"}},
+    }
+    world = running_world()
+    before = world.children["ConfigMap", "pole-job"]["data"]
+    world.edit(**{path: changed[path]})
+    assert world.phase == "Running" and world.children["ConfigMap", "pole-job"]["data"] == before
+    condition = world.condition("DocumentAccepted")
+    assert (condition["status"], condition["reason"]) == ("False", "ImmutableField")
+    assert f"spec.{path}" in condition["message"] and "create another job" in condition["message"]
+    assert world.told.count("ImmutableField") == 1
+
+
+def test_an_immutable_field_that_is_set_back_is_fine_and_others_follow() -> None:
+    world = running_world()
+    world.edit(algorithm="DQN", replicas=5)
+    assert world.children["Deployment", "pole-cpu"]["spec"]["replicas"] == 5
+    world.edit(algorithm="PPO")
+    assert world.condition("DocumentAccepted")["status"] == "True"
+
+
+def test_a_wrong_document_is_invalid_until_it_is_mended() -> None:
+    world = new_world(stop={"episode_reward_meen": 450})
+    assert world.phase == "Invalid" and world.kinds() == [] and world.told == ["InvalidDocument"]
+    message = world.condition("DocumentAccepted")["message"]
+    assert "spec.stop" in message and "episode_reward_mean" in message and message == world.status["message"]
+    assert "startTime" not in world.status
+    world.edit(stop={"episode_reward_mean": 450})
+    assert world.phase == "Pending" and world.condition("DocumentAccepted")["status"] == "True"
+
+
+def test_a_running_job_that_becomes_wrong_goes_on_by_the_former_document() -> None:
+    world = running_world()
+    world.edit(stop={"nonsense": 1})
+    assert world.phase == "Running" and world.told[-1] == "InvalidDocument"
+    world.edit(suspend=True)
+    assert world.phase == "Suspending"
+
+
+def test_a_damaged_document_does_not_break_the_job() -> None:
+    for damaged in ("not json", "[]", "{}", '{"spec": 1}'):
+        world = running_world()
+        world.children["ConfigMap", "pole-job"]["data"] = {"job.json": damaged}
+        world.settle()
+        assert json.loads(world.children["ConfigMap", "pole-job"]["data"]["job.json"])["spec"]["algorithm"] == "PPO"
+
+
+@pytest.mark.parametrize("status", [{"phase": 3}, {"phase": "Nowhere"}, {"attempts": "x"}, {"conditions": 5}])
+def test_a_damaged_status_is_written_anew(status: dict[str, Any]) -> None:
+    world = World(job(status=status))
+    world.settle()
+    assert world.phase == "Pending"
+
+
+def test_what_the_api_server_refuses_is_shown() -> None:
+    world = new_world()
+    world.refused["Job", "pole-head"] = "exceeded quota: pods"
+    world.settle()
+    condition = world.condition("ObjectsAccepted")
+    assert condition["reason"] == "Refused" and "Job pole-head: exceeded quota" in condition["message"]
+    assert "exceeded quota" in world.status["message"] and world.told[-1] == "Refused"
+    world.refused.clear()
+    world.settle()
+    assert world.condition("ObjectsAccepted")["status"] == "True"
+
+
+def test_an_object_that_someone_deleted_comes_back() -> None:
+    world = running_world()
+    for key in list(world.children):
+        if key == ("Job", "pole-head"):
+            continue  # its pods must go first
+        lost = world.children.pop(key)
+        world.settle()
+        assert world.children[key]["kind"] == lost["kind"]
+
+
+def test_no_second_head_while_the_first_lives() -> None:
+    world = running_world()
+    del world.children["Job", "pole-head"]
+    world.settle()
+    assert "Job/pole-head" not in world.kinds()
+    world.lose("pole-head-a")
+    assert "Job/pole-head" in world.kinds()
+
+
+def test_a_job_that_is_being_deleted_is_left_alone() -> None:
+    world = running_world()
+    world.job["metadata"]["deletionTimestamp"] = "2026-01-01T13:00:00Z"
+    world.children.clear()
+    plan = reconcile(world.observe())
+    assert (plan.actions, plan.status, plan.events, plan.requeue_after_s) == ((), None, (), None)
+
+
+def test_a_finished_job_stays_finished() -> None:
+    world = running_world()
+    world.put(head(**ended(0, result())))
+    world.edit(stop={"nonsense": 1}, suspend=True)
+    assert world.phase == "Succeeded"
+    world.lose("pole-head-a")
+    assert world.phase == "Succeeded" and not {"Job/pole-head", "Deployment/pole-cpu"} & set(world.kinds())
+
+
+def test_recreated_workers_add_up_over_heads() -> None:
+    world = running_world()
+    world.says("pole-head-a", "training", workersRecreated=2)
+    world.lose("pole-head-a")
+    world.put(head("pole-head-b", created=9, **ready(since=9)))
+    world.says("pole-head-b", "training", workersRecreated=1)
+    assert world.status["workers"]["recreated"] == 3
+
+
+def test_durable_storage_is_asked_for_once() -> None:
+    world = new_world(checkpoint=None)
+    assert world.told == ["NotDurable"] and "step 0" in world.condition("StorageDurable")["message"]
+    world.after(60)
+    assert world.told == ["NotDurable"]
+
+
+def test_the_token_is_in_the_secret_alone() -> None:
+    world = new_world()
+    world.put(head(**ready()))
+    token = world.observe().fresh_token
+    secret = world.children["Secret", "pole-ray-token"]
+    assert token not in json.dumps({str(key): child for key, child in world.children.items() if child is not secret})
+    plan = reconcile(World(job()).observe())
+    assert token not in repr(plan) and token not in repr(world.observe())
+
+
+PODS = {
+    "head": [
+        head(node="", **unschedulable()),
+        head(**waiting("ErrImagePull", "no such image")),
+        head(**ready()),
+        head(**ended(0, result())),
+        head(**ended(1, "boom")),
+        head(**ended(2, result("wrong"))),
+        head("pole-head-b", created=30, **ready(since=30)),
+    ],
+    "worker": [
+        worker("pole-cpu-1", **ready()),
+        worker("pole-cpu-2", **waiting("CrashLoopBackOff", "back-off")),
+        worker("pole-cpu-3", node="", **unschedulable()),
+    ],
+}
+STEPS = st.one_of(
+    st.sampled_from([("put", pod) for pods in PODS.values() for pod in pods]),
+    st.sampled_from(
+        [("lose", name) for name in ("pole-head-a", "pole-head-b", "pole-cpu-1", "pole-cpu-2", "pole-cpu-3")]
+    ),
+    st.sampled_from([("says", state) for state in ("starting", "waiting", "training", "done")]),
+    st.sampled_from(
+        [
+            ("edit", change)
+            for change in ({"suspend": True}, {"suspend": False}, {"replicas": 3}, {"algorithm": "DQN"}, {"stop": {}})
+        ]
+    ),
+    st.sampled_from([("after", seconds) for seconds in (1, 61, 600)]),
+    st.sampled_from([("batch", kind) for kind in ("Complete", "Failed")]),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(STEPS, max_size=12), st.integers(0, 100), st.booleans())
+def test_any_life_comes_to_rest_and_does_not_depend_on_the_order_of_what_is_seen(
+    steps: list[tuple[str, Any]], seed: int, deadlines: bool
+) -> None:
+    limits = {"activeDeadlineSeconds": 300, "preRunningDeadlineSeconds": 120} if deadlines else {}
+    world = World(job(**limits))
+    world.settle()  # `settle` itself asserts that repeating a look does nothing
+    finished = ""
+    for kind, what in steps:
+        match kind:
+            case "put":
+                world.put(json.loads(json.dumps(what)))
+            case "lose" if what in world.pods:
+                world.lose(what)
+            case "says":
+                world.says("pole-head-a", what, training={"iteration": 1})
+            case "edit":
+                world.edit(**what)
+            case "after":
+                world.after(what)
+            case "batch" if ("Job", f"{NAME}-head") in world.children:
+                world.batch(what)
+        assert reconcile(world.observe(random.Random(seed))) == reconcile(world.observe())
+        assert not finished or world.phase == finished
+        finished = world.phase if world.phase in ("Succeeded", "Failed") else ""
+        assert len(world.status["conditions"]) == len({each["type"] for each in world.status["conditions"]})
+        for condition in world.status["conditions"]:
+            assert condition["reason"] in set(Reason) and condition["type"] in set(ConditionType)
+        assert set(world.told) <= set(Reason)
