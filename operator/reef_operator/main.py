@@ -1,0 +1,241 @@
+"""`reef-operator`: puts the parts together, runs them, and ends when one of them does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from typing import Any
+
+import aiohttp.web
+import kopf
+from prometheus_client import start_http_server
+
+from reef.errors import ReefError
+from reef_operator import names
+from reef_operator.model import Object
+from reef_operator.options import Options, parse
+from reef_operator.reconcile import reconcile
+from reef_operator.runtime.client import ApiError, Client
+from reef_operator.runtime.controller import Controller, Stores
+from reef_operator.runtime.credentials import Credentials, kubeconfig_login, service_account_login
+from reef_operator.runtime.events import EventRecorder
+from reef_operator.runtime.leases import Canary, LeaderElection, WatchProof
+from reef_operator.runtime.limits import Backoff
+from reef_operator.runtime.logs import configure
+from reef_operator.runtime.metrics import Metrics
+from reef_operator.runtime.poller import Poller
+from reef_operator.runtime.queue import WorkQueue
+from reef_operator.runtime.upkeep import Upkeep
+from reef_operator.runtime.watch import Store, Watch, job_of_label, key_of, trim_owner_of_pods, trim_pod
+from reef_operator.watching import kopf_settings, registry
+
+logger = logging.getLogger(__name__)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the operator until it is told to end.
+
+    Returns:
+        The code to exit with: 0 after SIGTERM or SIGINT, 1 when a part of it failed, 2 for a wrong flag or variable.
+    """
+    try:
+        options = parse(sys.argv[1:] if arguments is None else arguments)
+    except ReefError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    configure(options.log_format, level=options.log_level)
+    try:
+        asyncio.run(run(options))
+    except KeyboardInterrupt:
+        return 0
+    except kopf.LoginError as error:
+        logger.error("%s", error)
+        return 2
+    except Exception:
+        logger.exception("the operator ends")
+        return 1
+    return 0
+
+
+async def run(options: Options) -> None:
+    """Wait until there is something to do and nobody else does it, then do it until SIGTERM."""
+    metrics = Metrics()
+    login = kubeconfig_login if options.dev else service_account_login
+    start_http_server(options.metrics_port, options.listen, metrics.registry)
+    client = Client(Credentials(login), rate=options.api_rate, burst=options.api_burst, observe=metrics.request)
+    async with client:
+        election = LeaderElection(client, options.own_namespace, f"{options.name}-leader", options.identity)
+        async with waiting_health(options):
+            await definition_is_served(client)
+            if options.leader_election:
+                await election.acquire()
+        operator = Operator(options, client, metrics)
+        if options.leader_election:
+            operator.parts.append(("leader election", end_when_lost(election)))
+        await operator.run(login)
+        if options.leader_election:
+            await election.release()
+
+
+class Operator:
+    """All parts of a working operator, connected."""
+
+    def __init__(self, options: Options, client: Client, metrics: Metrics) -> None:
+        self.options = options
+        self.client = client
+        self.queue = WorkQueue()
+        self.proof = WatchProof()
+        self.stores = Stores(
+            jobs=Store(key_of),
+            pods=Store(job_of_label),
+            owned={"Job": Store(job_of_label), "Deployment": Store(job_of_label)},
+        )
+        self.canary = (options.canary_namespace, f"{options.name}-canary")
+        self.watches = [watch for namespace in options.scopes for watch in self._watches(namespace)]
+        poller = Poller(self.stores.pods.all, self.queue.add, interval_s=options.poll_seconds)
+        self.controller = Controller(
+            client,
+            self.stores,
+            poller.get,
+            decide=reconcile,
+            settings=options.settings,
+            queue=self.queue,
+            recorder=EventRecorder(client, instance=options.identity),
+            metrics=metrics,
+            written=self.proof.expect,
+        )
+        upkeep = Upkeep(
+            client,
+            options.scopes,
+            self.stores,
+            controller=self.controller,
+            queue=self.queue,
+            metrics=metrics,
+            listed=self.proof.expect,
+            interval_s=options.resync_seconds,
+        )
+        self.parts: list[tuple[str, Coroutine[Any, Any, None]]] = [
+            *((f"watch {watch.kind} {watch.namespace or '*'}", watch.run()) for watch in self.watches),
+            ("poller", poller.run()),
+            ("canary", Canary(client, *self.canary, self.proof).run()),
+            ("work", self._work(upkeep)),
+        ]
+        self._show(metrics)
+
+    async def run(self, login: Any) -> None:
+        """Run all parts and Kopf; end when Kopf ends by a signal.
+
+        Raises:
+            Exception: what ended one of the parts; none of them ends by itself.
+        """
+        tasks = [asyncio.create_task(part, name=name) for name, part in self.parts]
+        stop = asyncio.Event()
+        for task in tasks:
+            task.add_done_callback(lambda _: stop.set())
+        handlers = registry(
+            login, self.client, jobs=self.stores.jobs, changed=self.queue.add, proof=self.proof, canary=self.canary
+        )
+        try:
+            await kopf.operator(
+                registry=handlers,
+                settings=kopf_settings(self.canary[1]),
+                clusterwide=not self.options.namespaces,
+                namespaces=self.options.namespaces,
+                standalone=True,
+                liveness_endpoint=f"http://{self.options.listen}:{self.options.health_port}/healthz",
+                stop_flag=stop,
+            )
+            for task in tasks:
+                if task.done():
+                    task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _work(self, upkeep: Upkeep) -> None:
+        """Look at jobs once the caches are filled: before, everything would seem to be missing."""
+        await asyncio.gather(*(watch.synced.wait() for watch in self.watches))
+        logger.info("caches are filled; working on jobs")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(upkeep.run())
+            for _ in range(self.options.workers):
+                group.create_task(self.queue.work(self.controller.handle))
+
+    def _watches(self, namespace: str | None) -> list[Watch]:
+        def made(kind: str, selector: str, store: Store, trim: Any) -> Watch:
+            return Watch(
+                self.client, kind, namespace, selector=selector, store=store, trim=trim, changed=self._child_changed
+            )
+
+        return [
+            made("Pod", names.POD_SELECTOR, self.stores.pods, trim_pod),
+            *(
+                made(kind, names.MANAGED_SELECTOR, store, trim_owner_of_pods)
+                for kind, store in self.stores.owned.items()
+            ),
+        ]
+
+    def _child_changed(self, found: Object) -> None:
+        key = job_of_label(found)
+        if key[1] and self.stores.jobs.get(key) is not None:
+            self.queue.add(key)
+
+    def _show(self, metrics: Metrics) -> None:
+        metrics.gauge("queue_depth", "Jobs that wait to be looked at.", self.queue.depth)
+        metrics.gauge("queue_age_seconds", "For how long the oldest of them waits.", self.queue.age)
+        metrics.watches(self._watch_ages)
+        metrics.jobs(self.stores.jobs.all, self.stores.pods.all)
+
+    def _watch_ages(self) -> dict[str, float]:
+        now, ages = time.monotonic(), dict[str, float]()
+        for watch in self.watches:
+            ages[watch.kind] = max(ages.get(watch.kind, 0.0), now - watch.heard)
+        return ages
+
+
+async def definition_is_served(client: Client) -> None:
+    """Wait until the API server knows RLTrainingJobs: Kopf would pass over what it does not find at its start."""
+    for delay in Backoff(first=1.0, limit=10.0):
+        try:
+            if await client.serves_jobs():
+                return
+            logger.warning(
+                "this cluster does not know RLTrainingJobs yet: install the chart's CustomResourceDefinition"
+            )
+        except ApiError as error:
+            logger.warning("waiting for the API server: %s", error)
+        await asyncio.sleep(delay)
+
+
+@contextlib.asynccontextmanager
+async def waiting_health(options: Options) -> AsyncIterator[None]:
+    """Answer probes while waiting, before Kopf does."""
+
+    async def healthy(_: aiohttp.web.Request) -> aiohttp.web.Response:
+        return aiohttp.web.json_response({"watch": "waiting"})
+
+    application = aiohttp.web.Application()
+    application.add_routes([aiohttp.web.get("/healthz", healthy)])
+    runner = aiohttp.web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    await aiohttp.web.TCPSite(runner, options.listen, options.health_port).start()
+    try:
+        yield
+    finally:
+        await runner.cleanup()
+
+
+async def end_when_lost(election: LeaderElection) -> None:
+    """End this process at once when the Lease is lost: another operator may be working already."""
+    await election.hold()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,346 @@
+"""One key at a time: look, let `reconcile` decide, do it. Nothing here decides anything about a job."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from reef_operator import names
+from reef_operator.model import Action, ChildKind, Create, Delete, Object, Observed, Plan, Progress, Server, Settings
+from reef_operator.runtime.client import ApiError, Client
+from reef_operator.runtime.events import EventRecorder
+from reef_operator.runtime.metrics import Metrics
+from reef_operator.runtime.queue import Key, WorkQueue, log_fields
+from reef_operator.runtime.watch import Store, is_owned_by, key_of, trim_owner_of_pods, trim_pod, trim_whole
+
+Child = tuple[ChildKind, str]
+Decide = Callable[[Observed], Plan]
+
+WATCHED: tuple[ChildKind, ...] = ("Job", "Deployment")  # the others are read once and kept
+ENDED = {"Succeeded", "Failed", "Invalid"}
+DECISIVE = {"Suspended", "Succeeded", "Failed"}  # phases that promise something about the cluster
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Stores:
+    """What watches have told."""
+
+    jobs: Store
+    pods: Store
+    owned: Mapping[str, Store]  # by kind: Job and Deployment
+
+
+@dataclass
+class Memory:
+    """What is known of one job beside the stores; made anew when the operator starts."""
+
+    unwatched: dict[Child, Object] = field(default_factory=dict)
+    loaded: bool = False  # `unwatched` has been read from the API server
+    refused: dict[Child, str] = field(default_factory=dict)
+
+
+class Controller:
+    """Brings the cluster to what `decide` wants, one job at a time.
+
+    Args:
+        client: requests.
+        stores: what watches have told.
+        progress: what the poller knows of a job's head.
+        decide: the pure part.
+        settings: of the installation.
+        queue: where keys come from.
+        recorder: writes Events.
+        metrics: counts.
+        written: told every job whose status was written, as the API server has it now.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        stores: Stores,
+        progress: Callable[[Key], Progress | None],
+        *,
+        decide: Decide,
+        settings: Settings,
+        queue: WorkQueue,
+        recorder: EventRecorder,
+        metrics: Metrics,
+        written: Callable[[Object], None] = lambda job: None,
+    ) -> None:
+        self.server = Server()
+        self._client = client
+        self._stores = stores
+        self._progress = progress
+        self._decide = decide
+        self._settings = settings
+        self._queue = queue
+        self._recorder = recorder
+        self._metrics = metrics
+        self._written = written
+        self._memories: dict[str, Memory] = {}  # by uid of the job
+
+    async def handle(self, key: Key) -> None:
+        """Look at a job and do what is to be done.
+
+        Raises:
+            ApiError: something could not be done; the status that could be written is.
+        """
+        started = time.perf_counter()
+        try:
+            await self._handle(key)
+        except Exception as error:
+            self._metrics.errors.labels(error.reason if isinstance(error, ApiError) else type(error).__name__).inc()
+            raise
+        finally:
+            self._metrics.reconcile.observe(time.perf_counter() - started)
+
+    def reload(self) -> None:
+        """Read objects that are not watched anew when their job comes next, in case someone has changed them."""
+        phases = {job["metadata"]["uid"]: (job.get("status") or {}).get("phase") for job in self._stores.jobs.all()}
+        for uid in list(self._memories):
+            if uid not in phases:
+                del self._memories[uid]
+            elif phases[uid] not in ENDED:
+                self._memories[uid].loaded = False
+
+    async def _handle(self, key: Key) -> None:
+        job = self._stores.jobs.get(key)
+        if job is None or job["metadata"].get("deletionTimestamp"):  # its owner references do the rest
+            if job is None:
+                self._queue.forget(key)
+            return
+        memory = self._memories.setdefault(job["metadata"]["uid"], Memory())
+        await self._load(job, memory)
+        plan = self._decide(self._observed(job, memory, self._children(job, memory), self._stores.pods.of_job(key)))
+        if is_decisive(plan, job):  # caches may be late: look again at the cluster itself
+            fresh = await self._fresh(job, memory)
+            if fresh is None:
+                return
+            job, observed = fresh
+            plan = self._decide(observed)
+        await self._carry_out(job, memory, plan)
+
+    async def _carry_out(self, job: Object, memory: Memory, plan: Plan) -> None:
+        key, refused_before = key_of(job), dict(memory.refused)
+        failure = await self._apply_all(job, memory, plan)
+        if plan.status is None or await self._write_status(job, plan.status):
+            for event in plan.events:
+                await self._recorder.record(job, event)
+        if plan.requeue_after_s is not None:
+            self._queue.add_after(key, plan.requeue_after_s)
+        if memory.refused != refused_before:  # what was refused is part of what the next look sees
+            self._queue.add(key)
+        if failure is not None:
+            raise failure
+
+    def _observed(self, job: Object, memory: Memory, children: dict[Child, Object], pods: list[Object]) -> Observed:
+        return Observed(
+            job=job,
+            children=children,
+            pods=tuple(pod for pod in pods if not is_older(pod, job)),
+            progress=self._progress(key_of(job)),
+            now=datetime.now(UTC),
+            fresh_token=secrets.token_hex(32),
+            refused=dict(memory.refused),
+            server=self.server,
+            settings=self._settings,
+        )
+
+    def _children(self, job: Object, memory: Memory) -> dict[Child, Object]:
+        watched: dict[Child, Object] = {
+            (kind, found["metadata"]["name"]): found
+            for kind in WATCHED
+            for found in self._stores.owned[kind].of_job(key_of(job))
+            if is_owned_by(found, job["metadata"]["uid"])
+        }
+        return memory.unwatched | watched
+
+    async def _load(self, job: Object, memory: Memory) -> None:
+        """Read the children that are not watched, once; a job that was never taken up has none."""
+        if memory.loaded:
+            return
+        namespace, name = key_of(job)
+        found: dict[Child, Object] = {}
+        if (job.get("status") or {}).get("phase"):
+            for child in unwatched_children(name):
+                body = await self._client.get(child[0], namespace, child[1])
+                if body is not None and is_owned_by(body, job["metadata"]["uid"]):
+                    found[child] = trim_whole(body)
+        memory.unwatched, memory.loaded = found, True
+
+    async def _fresh(self, job: Object, memory: Memory) -> tuple[Object, Observed] | None:
+        """The job, its children and pods from the API server instead of the caches; None when the job is gone."""
+        namespace, name = key_of(job)
+        now = await self._client.get("RLTrainingJob", namespace, name)
+        if now is None or now["metadata"]["uid"] != job["metadata"]["uid"] or now["metadata"].get("deletionTimestamp"):
+            return None
+        selector = names.selector(names.labels(name))
+        children = dict(memory.unwatched)
+        for kind in WATCHED:
+            for found in await self._client.list(kind, namespace, selector):
+                if is_owned_by(found, now["metadata"]["uid"]):
+                    children[kind, found["metadata"]["name"]] = trim_owner_of_pods(found)
+        pods = [trim_pod(pod) for pod in await self._client.list("Pod", namespace, selector)]
+        job = trim_whole(now)
+        self._stores.jobs.put(job)
+        return job, self._observed(job, memory, children, pods)
+
+    async def _apply_all(self, job: Object, memory: Memory, plan: Plan) -> ApiError | None:
+        """Do the actions in their order; return the first failure.
+
+        After a failure nothing more is made (workers would take the room that the head was refused), but things are
+        still removed and changed.
+        """
+        failure: ApiError | None = None
+        for action in plan.actions:
+            if failure is not None and isinstance(action, Create):
+                continue
+            try:
+                await self._apply(job, memory, action)
+            except ApiError as error:
+                failure = failure or error
+                if error.status == 0 or error.status >= 500:
+                    break
+                if not isinstance(action, Delete) and not isinstance(error, LeftoverError):
+                    memory.refused[action.kind, action.name] = error.message  # type: ignore[index]
+        return failure
+
+    async def _apply(self, job: Object, memory: Memory, action: Action) -> None:
+        namespace, uid = key_of(job)[0], job["metadata"]["uid"]
+        logger.info("%s %s %s", verb(action), action.kind, action.name, extra=log_fields(key_of(job)))
+        if isinstance(action, Delete):
+            foreground = action.kind == "Job"
+            await self._client.delete(action.kind, namespace, action.name, action.uid, foreground=foreground)
+            memory.unwatched.pop((action.kind, action.name), None)  # type: ignore[arg-type]
+            return
+        child: Child = (action.kind, action.name)  # type: ignore[assignment]
+        if isinstance(action, Create):
+            made = await self._client.create(action.kind, namespace, action.body)
+            if made is None:
+                made = await self._adopt(namespace, action.kind, action.name, uid)
+                self._queue.add(key_of(job))  # the plan was made without knowing it
+        else:
+            made = await self._patch(job, memory, child, action.body)
+        memory.refused.pop(child, None)
+        if made is not None:
+            self._keep(memory, child, made)
+
+    async def _adopt(self, namespace: str, kind: str, name: str, uid: str) -> Object | None:
+        """The object that has the name already, if it is this job's; None if it went meanwhile.
+
+        Raises:
+            ApiError: it belongs to someone else.
+        """
+        found = await self._client.get(kind, namespace, name)
+        if found is None or is_owned_by(found, uid):
+            return found
+        if is_leftover(found):
+            raise LeftoverError(409, "Leftover", f"{kind} {name} of an earlier job of this name is still there")
+        raise ApiError(
+            409, "NameTaken", f"{kind} {name} exists and does not belong to this job; delete it or rename the job"
+        )
+
+    async def _patch(self, job: Object, memory: Memory, child: Child, body: Object) -> Object:
+        namespace, (kind, name) = key_of(job)[0], child
+        known = self._children(job, memory).get(child)
+        if known is not None:  # not another object that has taken the name
+            body = {**body, "metadata": {**(body.get("metadata") or {}), "uid": known["metadata"]["uid"]}}
+        return await self._client.patch(kind, namespace, name, body)
+
+    def _keep(self, memory: Memory, child: Child, found: Object) -> None:
+        """Know at once what was written, before a watch tells."""
+        if child[0] in WATCHED:
+            self._stores.owned[child[0]].put(trim_owner_of_pods(found))
+        else:
+            memory.unwatched[child] = trim_whole(found)
+
+    async def _write_status(self, job: Object, status: Object) -> bool:
+        """Replace the status; False when the job has changed since it was looked at, and will be looked at again."""
+        change = merge_patch(job.get("status") or {}, without_none(status))
+        if not change:
+            return True
+        namespace, name = key_of(job)
+        metadata = {key: job["metadata"][key] for key in ("uid", "resourceVersion") if key in job["metadata"]}
+        body = {"metadata": metadata, "status": change}
+        try:
+            found = await self._client.patch("RLTrainingJob", namespace, name, body, subresource="status")
+        except ApiError as error:
+            if error.status == 404:
+                return False
+            if error.status != 409:
+                raise
+            now = await self._client.get("RLTrainingJob", namespace, name)
+            if now is not None:
+                self._stores.jobs.put(trim_whole(now))
+                self._queue.add(key_of(job))
+            return False
+        self._stores.jobs.put(trim_whole(found))
+        self._written(found)
+        return True
+
+
+class LeftoverError(ApiError):
+    """An object of an earlier job still has the name; the garbage collector is about to remove it."""
+
+
+def unwatched_children(job: str) -> tuple[Child, ...]:
+    """Kind and name of the objects of a job that no watch follows."""
+    return (
+        ("ConfigMap", names.document(job)),
+        ("Secret", names.token(job)),
+        ("Service", names.head(job)),
+        ("NetworkPolicy", names.network_policy(job)),
+    )
+
+
+def is_decisive(plan: Plan, job: Object) -> bool:
+    """Whether a plan removes something, or says something for good."""
+    before, after = (job.get("status") or {}).get("phase"), (plan.status or {}).get("phase")
+    return any(isinstance(action, Delete) for action in plan.actions) or (after in DECISIVE and after != before)
+
+
+def is_older(pod: Object, job: Object) -> bool:
+    """Whether a pod is of an earlier job of the same name; times of Kubernetes are UTC, so that they order as text."""
+    made: str = pod["metadata"].get("creationTimestamp") or "9"
+    return made < (job["metadata"].get("creationTimestamp") or "")
+
+
+def is_leftover(found: Object) -> bool:
+    """Whether an object is going, or belongs to another RLTrainingJob than the present one."""
+    owners = found["metadata"].get("ownerReferences") or []
+    return bool(found["metadata"].get("deletionTimestamp")) or any(each["kind"] == "RLTrainingJob" for each in owners)
+
+
+def verb(action: Action) -> str:
+    """What an action does, for the log."""
+    return type(action).__name__.lower()
+
+
+def without_none(value: Any) -> Any:
+    """A document without null fields: in a merge patch they mean removal, in a stored object nothing."""
+    if isinstance(value, Mapping):
+        return {key: without_none(each) for key, each in value.items() if each is not None}
+    if isinstance(value, list | tuple):
+        return [without_none(each) for each in value]
+    return value
+
+
+def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON merge patch that makes `before` into `after`; empty when they are equal."""
+    patch: dict[str, Any] = {key: None for key in before if key not in after}
+    for key, value in after.items():
+        old = before.get(key)
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            change = merge_patch(old, value)
+            if change:
+                patch[key] = change
+        elif key not in before or old != value:
+            patch[key] = value
+    return patch

@@ -1,0 +1,110 @@
+"""Events for a job's owner; equal ones become one with a count. They are news, so that a lost one is only logged."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections import OrderedDict
+from datetime import UTC, datetime
+
+from reef_operator.model import Event, Object
+from reef_operator.runtime.client import ApiError, Client
+from reef_operator.runtime.queue import log_fields
+from reef_operator.runtime.watch import key_of
+
+REMEMBERED = 4096
+LONGEST_MESSAGE = 1024  # characters; the API server refuses longer ones
+
+logger = logging.getLogger(__name__)
+
+
+class EventRecorder:
+    """Writes Events.
+
+    Args:
+        client: requests.
+        component: who reports.
+        instance: which one of several.
+    """
+
+    def __init__(self, client: Client, component: str = "reef-operator", instance: str = "") -> None:
+        self._client = client
+        self._component = component
+        self._instance = instance
+        self._counts: OrderedDict[tuple[str, str], int] = OrderedDict()
+
+    async def record(self, job: Object, event: Event) -> None:
+        """Write an Event about a job, or raise the count of an equal one."""
+        namespace, _ = key_of(job)
+        name = name_of(job, event)
+        log = logger.warning if event.type == "Warning" else logger.info
+        log("%s: %s", event.reason, event.message, extra=log_fields(key_of(job)))
+        try:
+            if not await self._repeat(namespace, name):
+                await self._first(namespace, name, job, event)
+        except ApiError as error:
+            logger.warning("event not written: %s", error, extra=log_fields(key_of(job)))
+
+    async def _repeat(self, namespace: str, name: str) -> bool:
+        """Raise the count; False where this Event is not known here or has expired."""
+        count = self._counts.get((namespace, name))
+        if count is None:
+            return False
+        try:
+            await self._client.patch("Event", namespace, name, {"count": count + 1, "lastTimestamp": now()})
+        except ApiError as error:
+            if error.status == 404:
+                return False
+            raise
+        self._remember(namespace, name, count + 1)
+        return True
+
+    async def _first(self, namespace: str, name: str, job: Object, event: Event) -> None:
+        metadata, time = job["metadata"], now()
+        body = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": namespace},
+            "involvedObject": {
+                "apiVersion": job.get("apiVersion", "reef.dev/v1"),
+                "kind": job.get("kind", "RLTrainingJob"),
+                "name": metadata["name"],
+                "namespace": namespace,
+                "uid": metadata["uid"],
+                "resourceVersion": metadata.get("resourceVersion", ""),
+            },
+            "type": event.type,
+            "reason": event.reason,
+            "message": shortened(event.message),
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
+            "reportingInstance": self._instance,
+            "firstTimestamp": time,
+            "lastTimestamp": time,
+            "count": 1,
+        }
+        if await self._client.create("Event", namespace, body) is None:  # written before we were started
+            await self._client.patch("Event", namespace, name, {"lastTimestamp": time})
+        self._remember(namespace, name, 1)
+
+    def _remember(self, namespace: str, name: str, count: int) -> None:
+        self._counts[namespace, name] = count
+        self._counts.move_to_end((namespace, name))
+        if len(self._counts) > REMEMBERED:
+            self._counts.popitem(last=False)
+
+
+def name_of(job: Object, event: Event) -> str:
+    """A name that equal Events of one job share."""
+    told = "\0".join((job["metadata"]["uid"], event.type, event.reason, event.message))
+    return f"{job['metadata']['name']}.{hashlib.sha256(told.encode()).hexdigest()[:16]}"
+
+
+def shortened(message: str) -> str:
+    """A message within the API server's limit."""
+    return message if len(message) <= LONGEST_MESSAGE else message[: LONGEST_MESSAGE - 3] + "..."
+
+
+def now() -> str:
+    """The time as Events write it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,235 @@
+"""Leases: a canary that proves that watches deliver, and the election of one operator among several."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from reef_operator.model import Object
+from reef_operator.runtime.client import ApiError, Client
+from reef_operator.runtime.watch import key_of
+
+BEAT_S = 30.0
+PATIENCE_S = 150.0  # Kopf takes 70 s to notice a silent stream, and as long again while the API server restarts
+LEASE_S, RENEW_WITHIN_S, RETRY_S = 15.0, 10.0, 2.0
+
+logger = logging.getLogger(__name__)
+
+
+class WatchProof:
+    """Whether a watch delivers what is known to have been written.
+
+    Kopf does not start a watch again that has ended with an error, and stays "healthy" meanwhile (nolar/kopf#1145). So
+    every state of an object that we know from elsewhere is expected to come by on the watch.
+    """
+
+    def __init__(self, patience_s: float = PATIENCE_S, clock: Callable[[], float] = time.monotonic) -> None:
+        self._patience_s = patience_s
+        self._clock = clock
+        self._seen: dict[str, int] = {}  # by uid: newest version that came by
+        self._expected: dict[str, tuple[float, Object]] = {}  # by uid: until when, and which state
+
+    def expect(self, found: Object) -> None:
+        """This state, or a later one, must come by."""
+        uid = found["metadata"]["uid"]
+        if self._seen.get(uid, -1) < version_of(found) and uid not in self._expected:
+            self._expected[uid] = (self._clock() + self._patience_s, outline(found))
+
+    def saw(self, found: Object, *, gone: bool = False) -> None:
+        """This state came by."""
+        uid, version = found["metadata"]["uid"], version_of(found)
+        if gone:
+            self.drop(uid)
+            return
+        self._seen[uid] = version
+        if uid in self._expected and version >= version_of(self._expected[uid][1]):
+            del self._expected[uid]
+
+    def drop(self, uid: str) -> None:
+        """Nothing more is expected of an object that is gone."""
+        self._expected.pop(uid, None)
+        self._seen.pop(uid, None)
+
+    def overdue(self) -> list[Object]:
+        """What should have come by and has not."""
+        now = self._clock()
+        return [found for until, found in self._expected.values() if now > until]
+
+    async def fault(self, client: Client) -> str:
+        """Say what a watch has missed; empty when all is well.
+
+        A deletion may pass a watch unseen while it lists anew: what is gone is not missed. Without an API server that
+        answers nothing is known, and nothing said.
+        """
+        for found in self.overdue():
+            kind, key = found["kind"], key_of(found)
+            try:
+                now = await client.get(kind, *key)
+            except ApiError:
+                return ""
+            if now is not None and now["metadata"]["uid"] == found["metadata"]["uid"]:
+                return f"the watch did not deliver {kind} {'/'.join(key)} within {self._patience_s:.0f} s"
+            self.drop(found["metadata"]["uid"])
+        return ""
+
+
+def outline(found: Object) -> Object:
+    """What is needed to find an object and its state again."""
+    metadata = {key: found["metadata"].get(key, "") for key in ("namespace", "name", "uid", "resourceVersion")}
+    return {"kind": found.get("kind") or "RLTrainingJob", "metadata": metadata}  # items of lists do not name their kind
+
+
+def version_of(found: Object) -> int:
+    """An object's version as a number; 0 where the server counts otherwise, so that any state will do."""
+    version = found["metadata"].get("resourceVersion", "")
+    return int(version) if version.isdecimal() else 0
+
+
+class Canary:
+    """Changes a Lease of its own again and again, for a watch to see.
+
+    Args:
+        client: requests.
+        namespace: where the Lease is.
+        name: of the Lease.
+        proof: told what was written.
+    """
+
+    def __init__(self, client: Client, namespace: str, name: str, proof: WatchProof) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+        self._proof = proof
+
+    async def run(self) -> None:
+        """Beat until cancelled; an API server that does not answer is no sign of a dead watch."""
+        while True:
+            try:
+                self._proof.expect(await self.beat())
+            except ApiError as error:
+                logger.debug("canary: %s", error)
+            await asyncio.sleep(BEAT_S)
+
+    async def beat(self) -> Object:
+        """Change the Lease, or make it; return it."""
+        spec = {"renewTime": micro_time()}
+        try:
+            return await self._client.patch("Lease", self._namespace, self._name, {"spec": spec})
+        except ApiError as error:
+            if error.status != 404:
+                raise
+        made = await self._client.create("Lease", self._namespace, lease(self._name, spec))
+        return made or await self.beat()
+
+
+class LeaderElection:
+    """Holds a Lease, so that of several operators one works.
+
+    Args:
+        client: requests.
+        namespace: where the Lease is.
+        name: of the Lease.
+        identity: of this operator, different for each.
+    """
+
+    def __init__(self, client: Client, namespace: str, name: str, identity: str) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+        self._identity = identity
+        self._last: tuple[str, float] = ("", 0.0)  # version of another's lease, and since when it has not changed
+
+    async def acquire(self) -> None:
+        """Wait until this operator leads."""
+        told = False
+        while not await self._attempt():
+            if not told:
+                logger.info("another operator leads; waiting for the Lease %s/%s", self._namespace, self._name)
+                told = True
+            await asyncio.sleep(RETRY_S)
+        logger.info("this operator leads: %s", self._identity)
+
+    async def hold(self) -> None:
+        """Renew until it fails for longer than another would wait; then return: this operator must end at once."""
+        renewed = time.monotonic()
+        while time.monotonic() - renewed < RENEW_WITHIN_S:
+            await asyncio.sleep(RETRY_S)
+            try:
+                async with asyncio.timeout(max(0.1, renewed + RENEW_WITHIN_S - time.monotonic())):
+                    if not await self._attempt():
+                        break
+                    renewed = time.monotonic()
+            except TimeoutError:
+                break
+        logger.error("the Lease %s/%s is lost", self._namespace, self._name)
+
+    async def release(self) -> None:
+        """Let the next one lead at once."""
+        try:
+            found = await self._client.get("Lease", self._namespace, self._name)
+            if found is not None and found["spec"].get("holderIdentity") == self._identity:
+                await self._write(found, {"holderIdentity": "", "leaseDurationSeconds": 1})
+        except ApiError as error:
+            logger.debug("lease not released: %s", error)
+
+    async def _attempt(self) -> bool:
+        """Take or renew the lease; False when another holds it or the API server did not do it."""
+        try:
+            found = await self._client.get("Lease", self._namespace, self._name)
+            if found is None:
+                spec = self._spec() | {"acquireTime": micro_time(), "leaseTransitions": 0}
+                return await self._client.create("Lease", self._namespace, lease(self._name, spec)) is not None
+            spec = found.get("spec") or {}
+            if spec.get("holderIdentity") == self._identity:
+                return await self._write(found, self._spec())
+            if not self._expired(found, spec):
+                return False
+            transitions = (spec.get("leaseTransitions") or 0) + 1
+            return await self._write(
+                found, self._spec() | {"acquireTime": micro_time(), "leaseTransitions": transitions}
+            )
+        except ApiError as error:
+            logger.warning("lease: %s", error)
+            return False
+
+    def _expired(self, found: Object, spec: Mapping[str, Any]) -> bool:
+        """Whether the holder has not renewed for the lease's time, measured with our own clock."""
+        if not spec.get("holderIdentity"):
+            return True
+        version = found["metadata"]["resourceVersion"]
+        if self._last[0] != version:
+            self._last = (version, time.monotonic())
+        return time.monotonic() - self._last[1] > (spec.get("leaseDurationSeconds") or LEASE_S)
+
+    async def _write(self, found: Object, spec: Mapping[str, Any]) -> bool:
+        body = {"metadata": {"resourceVersion": found["metadata"]["resourceVersion"]}, "spec": spec}
+        try:
+            await self._client.patch("Lease", self._namespace, self._name, body)
+        except ApiError as error:
+            if error.status == 409:  # another was faster
+                return False
+            raise
+        return True
+
+    def _spec(self) -> dict[str, Any]:
+        return {"holderIdentity": self._identity, "leaseDurationSeconds": int(LEASE_S), "renewTime": micro_time()}
+
+
+def lease(name: str, spec: Mapping[str, Any]) -> Object:
+    """A Lease."""
+    labels = {"app.kubernetes.io/name": "reef", "app.kubernetes.io/component": "operator"}
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name, "labels": labels},
+        "spec": dict(spec),
+    }
+
+
+def micro_time() -> str:
+    """The time as Leases write it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,127 @@
+"""The work queue: keys of jobs, each at most once, never two reconciles of one key at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from reef_operator.runtime.limits import Backoff
+
+Key = tuple[str, str]  # namespace and name of a job
+
+logger = logging.getLogger(__name__)
+
+
+class WorkQueue:
+    """Keys that want to be looked at, in the order in which they came.
+
+    A key that is added while it waits is not added again; one that is added while it is worked on comes again.
+
+    Args:
+        backoff: delays after failures of one key in a row.
+    """
+
+    def __init__(self, backoff: Backoff | None = None) -> None:
+        self._backoff = backoff or Backoff(first=0.2, limit=15.0)
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[Key] = deque()
+        self._since: dict[Key, float] = {}  # when a waiting or marked key was first added
+        self._working: set[Key] = set()
+        self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self._failures: dict[Key, int] = {}
+        self._ready = asyncio.Semaphore(0)
+
+    def add(self, key: Key) -> None:
+        """Let the key be worked on soon."""
+        if key in self._since:
+            return
+        self._since[key] = self._loop.time()
+        if key not in self._working:
+            self._put(key)
+
+    def add_after(self, key: Key, delay_s: float) -> None:
+        """Let the key be worked on after so many seconds; of several such wishes the earliest counts."""
+        due = self._loop.time() + delay_s
+        timer = self._timers.get(key)
+        if timer is not None:
+            if timer.when() <= due:
+                return
+            timer.cancel()
+        self._timers[key] = self._loop.call_at(due, self._elapsed, key)
+
+    def add_failed(self, key: Key) -> float:
+        """Let the key be worked on again after a delay that grows with its failures; return the delay in seconds."""
+        self._failures[key] = self._failures.get(key, 0) + 1
+        delay = self._backoff.delay(self._failures[key])
+        self.add_after(key, delay)
+        return delay
+
+    def succeeded(self, key: Key) -> None:
+        """Forget the failures of a key."""
+        self._failures.pop(key, None)
+
+    def forget(self, key: Key) -> None:
+        """Drop everything that is kept for a key whose job is gone."""
+        self._failures.pop(key, None)
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+
+    async def get(self) -> Key:
+        """The next key; it counts as worked on until `done`."""
+        await self._ready.acquire()
+        key = self._waiting.popleft()
+        del self._since[key]
+        self._working.add(key)
+        return key
+
+    def done(self, key: Key) -> None:
+        """The key is not worked on any more."""
+        self._working.discard(key)
+        if key in self._since:
+            self._put(key)
+
+    def depth(self) -> int:
+        """Number of keys that wait."""
+        return len(self._since)
+
+    def age(self) -> float:
+        """Seconds for which the oldest key waits; 0 when none does."""
+        return max((self._loop.time() - since for since in list(self._since.values())), default=0.0)
+
+    async def work(self, handle: Callable[[Key], Awaitable[None]]) -> None:
+        """Work on keys for ever, one after the other; run several of these for several keys at a time.
+
+        An exception of `handle` is logged, and the key comes again after its backoff.
+        """
+        while True:
+            key = await self.get()
+            try:
+                await handle(key)
+            except Exception as error:
+                delay = self.add_failed(key)
+                logger.warning("again in %.1f s: %s", delay, error, extra=log_fields(key), exc_info=unexpected(error))
+            else:
+                self.succeeded(key)
+            finally:
+                self.done(key)
+
+    def _elapsed(self, key: Key) -> None:
+        del self._timers[key]
+        self.add(key)
+
+    def _put(self, key: Key) -> None:
+        self._waiting.append(key)
+        self._ready.release()
+
+
+def log_fields(key: Key) -> dict[str, str]:
+    """The job's name for a log record."""
+    return {"namespace": key[0], "job": key[1]}
+
+
+def unexpected(error: Exception) -> bool:
+    """Whether an error needs a traceback: one that says who refused what does not."""
+    return not getattr(error, "explained", False)

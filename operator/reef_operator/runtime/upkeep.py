@@ -1,0 +1,144 @@
+"""What is done every few minutes although nothing calls for it: list all jobs, and remove what belongs to none."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+
+from reef_operator.model import Object
+from reef_operator.names import JOB_LABEL, MANAGED_BY_LABEL
+from reef_operator.runtime.client import ApiError, Client
+from reef_operator.runtime.controller import Controller, Stores, unwatched_children
+from reef_operator.runtime.limits import Backoff
+from reef_operator.runtime.metrics import Metrics
+from reef_operator.runtime.queue import Key, WorkQueue
+from reef_operator.runtime.watch import is_owned_by, job_of_label, key_of, trim_whole
+
+logger = logging.getLogger(__name__)
+
+
+class Upkeep:
+    """Lists all jobs, lets each be looked at again, and sweeps orphans.
+
+    Args:
+        client: requests.
+        namespaces: that are served; None for all of them.
+        stores: what is known.
+        controller: forgets what it has read before.
+        queue: for the jobs.
+        metrics: counts.
+        listed: told every listed job, as proof of what a watch must have told.
+        interval_s: pause between two rounds.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        namespaces: Sequence[str | None],
+        stores: Stores,
+        *,
+        controller: Controller,
+        queue: WorkQueue,
+        metrics: Metrics,
+        listed: Callable[[Object], None] = lambda job: None,
+        interval_s: float = 240.0,
+    ) -> None:
+        self._client = client
+        self._namespaces = namespaces
+        self._stores = stores
+        self._controller = controller
+        self._queue = queue
+        self._metrics = metrics
+        self._listed = listed
+        self._interval_s = interval_s
+
+    async def run(self) -> None:
+        """Do a round at once and then again and again, until cancelled."""
+        backoff = Backoff(first=1.0, limit=15.0)
+        failures = 0
+        while True:
+            try:
+                self._controller.server = await self._client.server()
+                await self.resync()
+                await self.sweep()
+            except ApiError as error:
+                failures += 1
+                logger.warning("listing all jobs: %s", error)
+                await asyncio.sleep(backoff.delay(failures))
+            else:
+                failures = 0
+                await asyncio.sleep(self._interval_s * (0.9 + 0.2 * random.random()))  # noqa: S311
+
+    async def resync(self) -> None:
+        """Look at every job again, and forget those that are gone."""
+        self._controller.reload()
+        for namespace in self._namespaces:
+            ghosts = self._stores.jobs.keys(namespace)
+            async for page in self._client.pages("RLTrainingJob", namespace):
+                for job in page.items:
+                    ghosts.discard(key_of(job))
+                    self._listed(job)
+                    self._stores.jobs.put(trim_whole(job))
+                    self._queue.add(key_of(job))
+            for key in ghosts:
+                if await self._client.get("RLTrainingJob", *key) is None:  # one may be younger than the list
+                    self._stores.jobs.remove(key)
+                    self._queue.add(key)
+        self._metrics.resync.set_to_current_time()
+
+    async def sweep(self) -> None:
+        """Remove the Jobs and Deployments of jobs that are gone, and what lies beside them.
+
+        The garbage collector does this too, but not after a deletion with --cascade=orphan, and these hold GPUs.
+        """
+        suspects = {
+            job_of_label(found)
+            for store in self._stores.owned.values()
+            for found in store.all()
+            if not self._has_job(found)
+        }
+        for key in suspects:
+            if key[1]:
+                await self._remove_orphans(key)
+        self._metrics.sweep.set_to_current_time()
+
+    def _has_job(self, found: Object) -> bool:
+        job = self._stores.jobs.get(job_of_label(found))
+        return job is not None and is_owned_by(found, job["metadata"]["uid"])
+
+    async def _remove_orphans(self, key: Key) -> None:
+        job = await self._client.get("RLTrainingJob", *key)
+        uid = job["metadata"]["uid"] if job is not None else ""
+        children: list[tuple[str, Object]] = [
+            (kind, found) for kind, store in self._stores.owned.items() for found in store.of_job(key)
+        ]
+        for child in unwatched_children(key[1]):
+            beside = await self._client.get(child[0], key[0], child[1])
+            if beside is not None:
+                children.append((child[0], beside))
+        for kind, found in children:
+            if is_orphan(found, key, uid):
+                name = found["metadata"]["name"]
+                logger.warning("delete orphan %s %s", kind, name, extra={"namespace": key[0], "job": key[1]})
+                if await self._client.delete(kind, key[0], name, found["metadata"]["uid"]):
+                    self._metrics.orphans.inc()
+
+
+def is_orphan(found: Object, job: Key, uid: str) -> bool:
+    """Whether an object that was made for a job belongs to none: not to the present one, and to nobody else.
+
+    Args:
+        found: the object.
+        job: the job that it was made for.
+        uid: of the present job of this name; empty when there is none.
+    """
+    metadata = found["metadata"]
+    labels, owners = metadata.get("labels") or {}, metadata.get("ownerReferences") or []
+    return (
+        labels.get(MANAGED_BY_LABEL) == "reef-operator"
+        and labels.get(JOB_LABEL) == job[1]
+        and not metadata.get("deletionTimestamp")
+        and all(owner["kind"] == "RLTrainingJob" and owner["uid"] != uid for owner in owners)
+    )

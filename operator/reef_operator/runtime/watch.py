@@ -1,0 +1,225 @@
+"""LIST and WATCH with a label selector: small caches of a job's pods and children that follow the API server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from reef_operator.model import Object
+from reef_operator.names import JOB_LABEL
+from reef_operator.runtime.client import NETWORK_ERRORS, ApiError, Client
+from reef_operator.runtime.limits import Backoff
+from reef_operator.runtime.queue import Key
+
+logger = logging.getLogger(__name__)
+
+
+class Store:
+    """The last known state of objects of one kind, found by their own key or by their job's.
+
+    Args:
+        job_of: the key of the job that an object belongs to.
+    """
+
+    def __init__(self, job_of: Callable[[Object], Key]) -> None:
+        self._job_of = job_of
+        self._objects: dict[Key, Object] = {}
+        self._by_job: dict[Key, dict[str, Object]] = {}
+
+    def get(self, key: Key) -> Object | None:
+        """The object of this namespace and name."""
+        return self._objects.get(key)
+
+    def of_job(self, job: Key) -> list[Object]:
+        """Objects of a job, by name."""
+        found = self._by_job.get(job, {})
+        return [found[name] for name in sorted(found)]
+
+    def all(self) -> list[Object]:
+        """Every object, as a list of its own."""
+        return list(self._objects.values())
+
+    def keys(self, namespace: str | None) -> set[Key]:
+        """Keys of the objects in a namespace, or in all of them."""
+        return {key for key in self._objects if namespace in (None, key[0])}
+
+    def put(self, found: Object) -> bool:
+        """Keep an object unless a newer state of it is kept; whether this changed anything."""
+        key = key_of(found)
+        before = self._objects.get(key)
+        if before is not None and not newer(found, before):
+            return False
+        if before is not None:
+            self.remove(key)
+        self._objects[key] = found
+        self._by_job.setdefault(self._job_of(found), {})[key[1]] = found
+        return True
+
+    def remove(self, key: Key) -> Object | None:
+        """Drop an object; return it if it was there."""
+        found = self._objects.pop(key, None)
+        if found is not None:
+            siblings = self._by_job[self._job_of(found)]
+            del siblings[key[1]]
+            if not siblings:
+                del self._by_job[self._job_of(found)]
+        return found
+
+
+class Watch:
+    """Keeps a store true to the API server for ever: whatever fails, it lists again.
+
+    Args:
+        client: requests.
+        kind: of the objects.
+        namespace: to look at; None for all.
+        selector: labels of the objects.
+        store: is kept true.
+        trim: what of an object is kept.
+        changed: told every object that came, changed or went.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        kind: str,
+        namespace: str | None,
+        *,
+        selector: str,
+        store: Store,
+        trim: Callable[[Mapping[str, Any]], Object],
+        changed: Callable[[Object], None],
+        backoff: Backoff | None = None,
+    ) -> None:
+        self.kind = kind
+        self.namespace = namespace
+        self.synced = asyncio.Event()  # the store has been filled once
+        self.heard = time.monotonic()  # when the server last said something
+        self._client = client
+        self._selector = selector
+        self._store = store
+        self._trim = trim
+        self._changed = changed
+        self._backoff = backoff or Backoff()
+        self._version = ""  # empty: list before watching
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        failures = 0
+        while True:
+            before = self.heard
+            try:
+                if not self._version:
+                    await self._list()
+                await self._follow()
+                failures = 0
+                await asyncio.sleep(0.05)  # a server that ends streams at once is not asked without pause
+            except (ApiError, ValueError, *NETWORK_ERRORS) as error:
+                failures = 1 if self.heard > before else failures + 1
+                if isinstance(error, ApiError) and error.status == 410:
+                    self._version = ""
+                delay = self._backoff.delay(failures)
+                where = self.namespace or "all namespaces"
+                log = logger.debug if failures == 1 else logger.warning
+                log("watch of %s in %s again in %.1f s: %s", self.kind, where, delay, error or type(error).__name__)
+                await asyncio.sleep(delay)
+
+    async def _list(self) -> None:
+        ghosts = self._store.keys(self.namespace)
+        version = ""
+        async for page in self._client.pages(self.kind, self.namespace, self._selector):
+            self.heard = time.monotonic()
+            version = page.version
+            for item in page.items:
+                ghosts.discard(key_of(item))
+                self._put(item)
+        for key in ghosts:  # deleted while nobody watched
+            self._remove(key)
+        self._version = version
+        self.synced.set()
+
+    async def _follow(self) -> None:
+        async for event in self._client.watch(self.kind, self.namespace, self._selector, self._version):
+            self.heard = time.monotonic()
+            found = event.get("object") or {}
+            if event.get("type") == "ERROR":
+                self._version = ""  # whatever it is, a new list heals it
+                raise ApiError(found.get("code") or 0, found.get("reason") or "", f"watch: {found.get('message')}")
+            if event.get("type") in ("ADDED", "MODIFIED"):
+                self._put(found)
+            elif event.get("type") == "DELETED":
+                self._remove(key_of(found))
+            self._version = found.get("metadata", {}).get("resourceVersion") or self._version
+
+    def _put(self, item: Mapping[str, Any]) -> None:
+        found = self._trim(item)
+        if self._store.put(found):
+            self._changed(found)
+
+    def _remove(self, key: Key) -> None:
+        gone = self._store.remove(key)
+        if gone is not None:
+            self._changed(gone)
+
+
+def key_of(found: Object) -> Key:
+    """Namespace and name of an object."""
+    return found["metadata"].get("namespace", ""), found["metadata"]["name"]
+
+
+def job_of_label(found: Object) -> Key:
+    """The job that an object's label names; an empty name where there is no label."""
+    metadata = found["metadata"]
+    return metadata.get("namespace", ""), (metadata.get("labels") or {}).get(JOB_LABEL, "")
+
+
+def newer(found: Object, before: Object) -> bool:
+    """Whether one state of an object follows another; in doubt it does."""
+    if found["metadata"].get("uid") != before["metadata"].get("uid"):
+        return True
+    now, then = (str(each["metadata"].get("resourceVersion", "")) for each in (found, before))
+    return int(now) > int(then) if now.isdecimal() and then.isdecimal() else now != then
+
+
+def owners(found: Object) -> Iterator[Mapping[str, Any]]:
+    """Owner references of an object."""
+    yield from found["metadata"].get("ownerReferences") or []
+
+
+def is_owned_by(found: Object, uid: str) -> bool:
+    """Whether an object belongs to the owner with this uid."""
+    return any(owner.get("uid") == uid for owner in owners(found))
+
+
+def trim_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata without what only the API server and kubectl read."""
+    kept = {key: value for key, value in metadata.items() if key not in ("managedFields", "selfLink")}
+    annotations = metadata.get("annotations") or {}
+    if "kubectl.kubernetes.io/last-applied-configuration" in annotations:
+        kept["annotations"] = {key: value for key, value in annotations.items() if not key.startswith("kubectl.")}
+    return kept
+
+
+def trim_pod(found: Mapping[str, Any]) -> Object:
+    """What a decision needs of a pod: not its volumes, environment and commands, which are most of it."""
+    spec = found.get("spec") or {}
+    kept = {key: spec[key] for key in ("nodeName", "priorityClassName", "schedulerName") if key in spec}
+    kept["containers"] = [
+        {key: container[key] for key in ("name", "image", "resources") if key in container}
+        for container in spec.get("containers") or []
+    ]
+    return {"metadata": trim_metadata(found["metadata"]), "spec": kept, "status": found.get("status") or {}}
+
+
+def trim_owner_of_pods(found: Mapping[str, Any]) -> Object:
+    """What a decision needs of a Job or Deployment: not the pod template, which annotations tell apart."""
+    spec = {key: value for key, value in (found.get("spec") or {}).items() if key != "template"}
+    return {"metadata": trim_metadata(found["metadata"]), "spec": spec, "status": found.get("status") or {}}
+
+
+def trim_whole(found: Mapping[str, Any]) -> Object:
+    """An object without noise in its metadata."""
+    return {**found, "metadata": trim_metadata(found["metadata"])}

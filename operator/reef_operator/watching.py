@@ -1,0 +1,96 @@
+"""Kopf: it watches RLTrainingJobs and says that it is alive. Its handlers keep what they are told and queue the key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import kopf
+
+from reef_operator.runtime.client import Client
+from reef_operator.runtime.credentials import Login
+from reef_operator.runtime.leases import WatchProof
+from reef_operator.runtime.limits import Backoff
+from reef_operator.runtime.queue import Key
+from reef_operator.runtime.watch import Store, key_of, trim_whole
+
+JOBS = ("reef.dev", "v1", "rltrainingjobs")
+LEASES = ("coordination.k8s.io", "v1", "leases")
+
+
+def kopf_settings(canary: str) -> kopf.OperatorSettings:
+    """Settings under which Kopf outlasts an API server that is away, and writes nothing itself.
+
+    Args:
+        canary: name of the one Lease that is watched.
+    """
+    settings = kopf.OperatorSettings()
+    settings.peering.standalone = True
+    settings.posting.enabled = False
+    settings.scanning.disabled = True  # needs no rights to list namespaces and definitions
+    settings.watching.server_timeout = 270
+    settings.watching.client_timeout = 300
+    settings.watching.connect_timeout = 30
+    settings.watching.inactivity_timeout = 70
+    settings.watching.chunk_size = 250
+    settings.watching.field_selectors[LEASES] = f"metadata.name={canary}"
+    settings.queueing.worker_limit = 100
+    settings.networking.request_timeout = 30
+    settings.networking.connect_timeout = 10
+    settings.networking.error_backoffs = Backoff(first=1.0, limit=10.0)  # without end: a watch that gives up stays dead
+    settings.networking.enforce_retry_after = True
+    settings.execution.default_backoff = 10
+    settings.persistence.finalizer = "reef.dev/unused"  # handlers of events need none
+    settings.process.ultimate_exiting_timeout = 20
+    return settings
+
+
+def registry(
+    login: Login,
+    client: Client,
+    *,
+    jobs: Store,
+    changed: Callable[[Key], None],
+    proof: WatchProof,
+    canary: Key,
+) -> kopf.OperatorRegistry:
+    """Kopf's handlers.
+
+    Args:
+        login: to the API server.
+        client: to see whether something that a watch missed is still there.
+        jobs: is kept true.
+        changed: told the key of every job that came, changed or went.
+        proof: told what the watches deliver.
+        canary: namespace and name of the Lease that is changed again and again.
+    """
+    made = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=made)
+    async def log_in(**_: Any) -> kopf.ConnectionInfo:
+        return await login()
+
+    @kopf.on.event(*JOBS, registry=made)
+    async def job_event(event: Mapping[str, Any], **_: Any) -> None:
+        job = trim_whole(event["object"])
+        gone = event.get("type") == "DELETED"
+        proof.saw(job, gone=gone)
+        if gone:
+            jobs.remove(key_of(job))
+        elif not jobs.put(job):  # what we wrote ourselves comes back
+            return
+        changed(key_of(job))
+
+    @kopf.on.event(*LEASES, registry=made)
+    async def canary_event(event: Mapping[str, Any], **_: Any) -> None:
+        if key_of(event["object"]) == canary:
+            proof.saw(event["object"], gone=event.get("type") == "DELETED")
+
+    @kopf.on.probe(registry=made, id="watch")
+    async def probe(**_: Any) -> str:
+        fault = await proof.fault(client)
+        if fault:
+            raise kopf.PermanentError(fault)  # any other exception would hang the request for a minute
+        return "alive"
+
+    return made

@@ -1,0 +1,139 @@
+"""The client against a real HTTP server: what it sends, and what it makes of answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from reef_operator.model import Server
+from reef_operator.runtime.client import ApiError, path_of, seconds
+
+PODS = "/api/v1/namespaces/ns/pods"
+JOBS = "/apis/batch/v1/namespaces/ns/jobs"
+
+
+def test_paths():
+    assert path_of("Pod", None) == "/api/v1/pods"
+    assert path_of("Job", "ns", "j") == f"{JOBS}/j"
+    assert path_of("RLTrainingJob", "ns", "j", "status") == "/apis/reef.dev/v1/namespaces/ns/rltrainingjobs/j/status"
+
+
+def test_get_knows_nothing_from_refusal(rig):
+    async def test(rig) -> None:
+        rig.server.on("GET", f"{PODS}/there", {"metadata": {"name": "there"}})
+        rig.server.on("GET", f"{PODS}/secret", {"reason": "Forbidden", "message": "you may not"}, status=403)
+        assert await rig.client.get("Pod", "ns", "there") == {"metadata": {"name": "there"}}
+        assert await rig.client.get("Pod", "ns", "absent") is None
+        with pytest.raises(ApiError, match="you may not") as refused:
+            await rig.client.get("Pod", "ns", "secret")
+        assert (refused.value.status, refused.value.reason) == (403, "Forbidden")
+        assert rig.answered == [("get", "200"), ("get", "404"), ("get", "403")]
+
+    rig(test)
+
+
+def test_lists_come_in_pages(rig):
+    async def test(rig) -> None:
+        first = {"items": [{"n": 1}], "metadata": {"resourceVersion": "7", "continue": "more"}}
+        rig.server.on("GET", PODS, first, {"items": [{"n": 2}], "metadata": {"resourceVersion": "7"}})
+        assert await rig.client.list("Pod", "ns", "a=b") == [{"n": 1}, {"n": 2}]
+        queries = [each.query for each in rig.server.requests]
+        assert [query.get("continue") for query in queries] == [None, "more"]
+        assert all(query["labelSelector"] == "a=b" and int(query["limit"]) > 0 for query in queries)
+
+    rig(test)
+
+
+def test_create_tells_what_is_there_already(rig):
+    async def test(rig) -> None:
+        rig.server.on("POST", PODS, {"made": True}, status=201)
+        rig.server.on("POST", JOBS, {"reason": "AlreadyExists"}, status=409)
+        assert await rig.client.create("Pod", "ns", {"kind": "Pod"}) == {"made": True}
+        assert await rig.client.create("Job", "ns", {"kind": "Job"}) is None
+
+    rig(test)
+
+
+def test_patches_are_merge_patches_and_name_the_subresource(rig):
+    async def test(rig) -> None:
+        rig.server.on("PATCH", f"{JOBS}/j/status", {"ok": 1})
+        assert await rig.client.patch("Job", "ns", "j", {"status": None}, subresource="status") == {"ok": 1}
+        (request,) = rig.server.requests
+        assert request.headers["Content-Type"] == "application/merge-patch+json"
+        assert request.body == {"status": None}
+
+    rig(test)
+
+
+def test_deletions_name_the_uid_and_take_what_is_owned(rig):
+    async def test(rig) -> None:
+        rig.server.on("DELETE", f"{JOBS}/j", {"kind": "Status"})
+        assert await rig.client.delete("Job", "ns", "j", "u1", foreground=True)
+        assert await rig.client.delete("Job", "ns", "j", "u1")
+        assert not await rig.client.delete("Job", "ns", "absent", "u1")
+        rig.server.on("DELETE", f"{JOBS}/other", {"reason": "Conflict"}, status=409)
+        assert not await rig.client.delete("Job", "ns", "other", "u1")
+        bodies = [each.body for each in rig.server.requests]
+        assert all(body["preconditions"] == {"uid": "u1"} for body in bodies)
+        assert [body["propagationPolicy"] for body in bodies[:2]] == ["Foreground", "Background"]
+
+    rig(test)
+
+
+def test_what_may_pass_is_tried_again_after_the_time_that_the_server_asks_for(rig):
+    async def test(rig) -> None:
+        rig.server.on("GET", f"{PODS}/p", {"message": "busy"}, status=429, headers={"Retry-After": "0"})
+        rig.server.on("GET", f"{PODS}/p", {"message": "down"}, status=503, headers={"Retry-After": "0"})
+        rig.server.on("GET", f"{PODS}/p", {"ok": 1})
+        assert await rig.client.get("Pod", "ns", "p") == {"ok": 1}
+        assert [code for _, code in rig.answered] == ["429", "503", "200"]
+
+    rig(test)
+
+
+def test_what_does_not_pass_is_raised_and_a_refusal_is_not_repeated(rig):
+    async def test(rig) -> None:
+        rig.server.on("GET", f"{PODS}/p", {"message": "down"}, status=503, headers={"Retry-After": "0"})
+        with pytest.raises(ApiError, match="down"):
+            await rig.client.get("Pod", "ns", "p")
+        assert len(rig.server.requests) == 4
+        rig.server.on("POST", PODS, {"message": "exceeded quota"}, status=403)
+        with pytest.raises(ApiError, match="exceeded quota"):
+            await rig.client.create("Pod", "ns", {})
+        assert len(rig.server.requests) == 5
+
+    rig(test)
+
+
+def test_credentials_are_read_again_when_the_server_refuses_them(rig):
+    async def test(rig) -> None:
+        rig.server.on("GET", f"{PODS}/p", {"message": "expired"}, status=401)
+        rig.server.on("GET", f"{PODS}/p", {"ok": 1})
+        assert await rig.client.get("Pod", "ns", "p") == {"ok": 1}
+        tokens = [each.headers["Authorization"] for each in rig.server.requests]
+        assert tokens == ["Bearer token-1", "Bearer token-2"]
+
+    rig(test)
+
+
+def test_not_a_number_is_never_sent(rig):
+    async def test(rig) -> None:
+        with pytest.raises(ValueError, match="not JSON compliant"):
+            await rig.client.create("Pod", "ns", {"reward": float("nan")})
+
+    rig(test)
+
+
+def test_versions_of_clouds(rig):
+    async def test(rig) -> None:
+        rig.server.on("GET", "/version", {"major": "1", "minor": "28+"})
+        assert await rig.client.server() == Server(major=1, minor=28)
+
+    rig(test)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [(None, None), ("2", 2.0), ("-1", 0.0), ("9999", 30.0), ("Wed, 21 Oct 2015 07:28:00 GMT", None)],
+)
+def test_retry_after(text, expected):
+    assert seconds(text) == expected

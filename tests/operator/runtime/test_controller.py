@@ -1,0 +1,371 @@
+"""The controller against a real HTTP server: order of what is done, what is verified, and what a refusal changes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from reef_operator.model import Create, Delete, Event, Observed, Patch, Plan, Settings
+from reef_operator.runtime.client import ApiError
+from reef_operator.runtime.controller import Controller, Stores, merge_patch, without_none
+from reef_operator.runtime.events import EventRecorder
+from reef_operator.runtime.metrics import Metrics
+from reef_operator.runtime.queue import WorkQueue
+from reef_operator.runtime.watch import Store, job_of_label, key_of
+
+KEY = ("ns", "j")
+CONFIG_MAPS = "/api/v1/namespaces/ns/configmaps"
+EVENTS = "/api/v1/namespaces/ns/events"
+HEADS = "/apis/batch/v1/namespaces/ns/jobs"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/ns/deployments"
+STATUS = "/apis/reef.dev/v1/namespaces/ns/rltrainingjobs/j/status"
+JOB = "/apis/reef.dev/v1/namespaces/ns/rltrainingjobs/j"
+
+
+def job(version: int = 5, **status):
+    metadata = {
+        "namespace": "ns",
+        "name": "j",
+        "uid": "u",
+        "resourceVersion": str(version),
+        "creationTimestamp": "2026-01-02T00:00:00Z",
+    }
+    return {"kind": "RLTrainingJob", "metadata": metadata, "spec": {}, "status": status}
+
+
+def child(kind: str, name: str, *, owner: str = "u", owner_kind: str = "RLTrainingJob"):
+    owners = [{"kind": owner_kind, "uid": owner}] if owner else []
+    metadata = {
+        "namespace": "ns",
+        "name": name,
+        "uid": f"u-{name}",
+        "labels": {"reef.dev/job": "j"},
+        "ownerReferences": owners,
+    }
+    return {"kind": kind, "metadata": metadata}
+
+
+class Bench:
+    """A controller whose decisions are scripted, one plan after the other; the last one again and again."""
+
+    def __init__(self, rig, *plans: Plan, found=None) -> None:
+        self.plans = list(plans)
+        self.observed: list[Observed] = []
+        self.queue = WorkQueue()
+        owned = {kind: Store(job_of_label) for kind in ("Job", "Deployment")}
+        self.stores = Stores(jobs=Store(key_of), pods=Store(job_of_label), owned=owned)
+        self.stores.jobs.put(found or job())
+        self.written = []
+        self.metrics = Metrics()
+        self.controller = Controller(
+            rig.client,
+            self.stores,
+            lambda key: None,
+            decide=self._decide,
+            settings=Settings(),
+            queue=self.queue,
+            recorder=EventRecorder(rig.client),
+            metrics=self.metrics,
+            written=self.written.append,
+        )
+
+    def _decide(self, observed: Observed) -> Plan:
+        self.observed.append(observed)
+        return self.plans.pop(0) if len(self.plans) > 1 else self.plans[0]
+
+    async def handle(self) -> None:
+        await self.controller.handle(KEY)
+
+
+def done(rig) -> list[tuple[str, str]]:
+    return [(each.method, each.path) for each in rig.server.requests]
+
+
+def test_actions_come_in_order_then_the_status_once_then_events(rig):
+    async def test(rig) -> None:
+        head = child("Job", "j-head")
+        rig.server.on("POST", CONFIG_MAPS, child("ConfigMap", "j-job"), status=201)
+        rig.server.on("POST", HEADS, head, status=201)
+        rig.server.on("PATCH", f"{DEPLOYMENTS}/j-cpu", child("Deployment", "j-cpu"))
+        rig.server.on("PATCH", STATUS, job(6, phase="Provisioning"))
+        rig.server.on("POST", EVENTS, {}, status=201)
+        plan = Plan(
+            actions=(
+                Create(child("ConfigMap", "j-job")),
+                Create(head),
+                Patch("Deployment", "j-cpu", {"spec": {"replicas": 3}}),
+            ),
+            status={"phase": "Provisioning", "message": None},
+            events=(Event(type="Normal", reason="Created", message="it begins"),),
+            requeue_after_s=0.01,
+        )
+        bench = Bench(rig, plan)
+        bench.stores.owned["Deployment"].put(child("Deployment", "j-cpu"))
+        await bench.handle()
+        assert done(rig) == [
+            ("POST", CONFIG_MAPS),
+            ("POST", HEADS),
+            ("PATCH", f"{DEPLOYMENTS}/j-cpu"),
+            ("PATCH", STATUS),
+            ("POST", EVENTS),
+        ]
+        assert rig.server.requests[2].body == {"spec": {"replicas": 3}, "metadata": {"uid": "u-j-cpu"}}
+        expected = {"metadata": {"uid": "u", "resourceVersion": "5"}, "status": {"phase": "Provisioning"}}
+        assert rig.server.requests[3].body == expected
+        assert bench.stores.jobs.get(KEY)["status"] == {"phase": "Provisioning"}
+        assert [each["metadata"]["resourceVersion"] for each in bench.written] == ["6"]
+        assert await bench.queue.get() == KEY  # after requeue_after_s
+
+    rig(test)
+
+
+def test_what_was_made_is_known_at_once(rig):
+    async def test(rig) -> None:
+        rig.server.on("POST", CONFIG_MAPS, child("ConfigMap", "j-job"), status=201)
+        rig.server.on("POST", HEADS, child("Job", "j-head"), status=201)
+        both = Plan(actions=(Create(child("ConfigMap", "j-job")), Create(child("Job", "j-head"))))
+        bench = Bench(rig, both, Plan())
+        await bench.handle()
+        await bench.handle()
+        assert set(bench.observed[0].children) == set()
+        assert set(bench.observed[1].children) == {("ConfigMap", "j-job"), ("Job", "j-head")}
+        assert len(rig.server.requests) == 2  # a new job is not read, its children are not either
+
+    rig(test)
+
+
+def test_a_status_that_is_right_is_not_written(rig):
+    async def test(rig) -> None:
+        bench = Bench(rig, Plan(status={"phase": "Running"}), found=job(phase="Running"))
+        for name in ("configmaps/j-job", "secrets/j-ray-token", "services/j-head"):
+            rig.server.on("GET", f"/api/v1/namespaces/ns/{name}", child("X", "x"))
+        await bench.handle()
+        await bench.handle()
+        assert rig.server.asked("PATCH") == []
+        assert len(rig.server.asked("GET")) == 4  # read once, for a job that was taken up before
+        bench.controller.reload()
+        await bench.handle()
+        assert len(rig.server.asked("GET")) == 8
+
+    rig(test)
+
+
+def test_fields_that_are_gone_are_removed_from_the_status(rig):
+    async def test(rig) -> None:
+        rig.server.on("PATCH", STATUS, job(6))
+        found = job(phase="Retrying", training={"iteration": 3, "rewardMean": 1.0}, evaluation={"iteration": 1})
+        bench = Bench(rig, Plan(status={"phase": "Running", "training": {"iteration": 4}}), found=found)
+        await bench.handle()
+        (written,) = rig.server.asked("PATCH")
+        change = {"phase": "Running", "training": {"iteration": 4, "rewardMean": None}, "evaluation": None}
+        assert written.body["status"] == change
+
+    rig(test)
+
+
+def test_a_job_that_changed_meanwhile_is_read_and_looked_at_again_without_events(rig):
+    async def test(rig) -> None:
+        rig.server.on("PATCH", STATUS, {"reason": "Conflict"}, status=409)
+        rig.server.on("GET", JOB, job(9))
+        plan = Plan(status={"phase": "Running"}, events=(Event(type="Normal", reason="Running", message="m"),))
+        bench = Bench(rig, plan)
+        await bench.handle()
+        assert bench.stores.jobs.get(KEY)["metadata"]["resourceVersion"] == "9"
+        assert bench.queue.depth() == 1
+        assert rig.server.asked("POST") == []
+
+    rig(test)
+
+
+def test_after_a_refusal_nothing_more_is_made_but_things_are_removed_and_the_status_is_written(rig):
+    async def test(rig) -> None:
+        rig.server.on("POST", HEADS, {"reason": "Forbidden", "message": "exceeded quota"}, status=403)
+        rig.server.on("DELETE", f"{DEPLOYMENTS}/j-old", {})
+        rig.server.on("PATCH", STATUS, job(6, phase="Pending"))
+        rig.server.on("GET", JOB, job())
+        for path in (HEADS, DEPLOYMENTS, "/api/v1/namespaces/ns/pods"):
+            rig.server.on("GET", path, {"items": []})
+        plan = Plan(
+            actions=(
+                Create(child("Job", "j-head")),
+                Create(child("Deployment", "j-cpu")),
+                Delete("Deployment", "j-old", "u9"),
+            ),
+            status={"phase": "Pending"},
+        )
+        bench = Bench(rig, plan)
+        with pytest.raises(ApiError, match="exceeded quota"):
+            await bench.handle()
+        writes = [each for each in done(rig) if each[0] != "GET"]
+        assert writes == [("POST", HEADS), ("DELETE", f"{DEPLOYMENTS}/j-old"), ("PATCH", STATUS)]
+        assert bench.queue.depth() == 1  # to tell the owner
+        with contextlib.suppress(ApiError):
+            await bench.handle()
+        assert bench.observed[-1].refused == {("Job", "j-head"): "exceeded quota"}
+        rig.server.on("POST", HEADS, child("Job", "j-head"), status=201)
+        rig.server.on("POST", DEPLOYMENTS, child("Deployment", "j-cpu"), status=201)
+        for _ in range(3):  # refused once more, made, seen
+            with contextlib.suppress(ApiError):
+                await bench.handle()
+        assert bench.observed[-1].refused == {}
+
+    rig(test)
+
+
+def test_an_object_of_someone_else_is_left_alone_and_told(rig):
+    async def test(rig) -> None:
+        rig.server.on("POST", CONFIG_MAPS, {"reason": "AlreadyExists"}, status=409)
+        rig.server.on("GET", f"{CONFIG_MAPS}/j-job", child("ConfigMap", "j-job", owner=""))
+        bench = Bench(rig, Plan(actions=(Create(child("ConfigMap", "j-job")),)))
+        with pytest.raises(ApiError, match="does not belong to this job"):
+            await bench.handle()
+        assert rig.server.asked("PATCH") == []
+        with contextlib.suppress(ApiError):
+            await bench.handle()
+        assert set(bench.observed[-1].refused) == {("ConfigMap", "j-job")}
+
+    rig(test)
+
+
+def test_what_an_earlier_job_left_is_waited_for_silently(rig):
+    async def test(rig) -> None:
+        rig.server.on("POST", CONFIG_MAPS, {"reason": "AlreadyExists"}, status=409)
+        rig.server.on("GET", f"{CONFIG_MAPS}/j-job", child("ConfigMap", "j-job", owner="before"))
+        bench = Bench(rig, Plan(actions=(Create(child("ConfigMap", "j-job")),)))
+        for _ in range(2):
+            with pytest.raises(ApiError, match="earlier job"):
+                await bench.handle()
+        assert bench.observed[-1].refused == {}
+
+    rig(test)
+
+
+def test_our_own_object_of_before_is_taken_up(rig):
+    async def test(rig) -> None:
+        rig.server.on("POST", CONFIG_MAPS, {"reason": "AlreadyExists"}, status=409)
+        rig.server.on("GET", f"{CONFIG_MAPS}/j-job", child("ConfigMap", "j-job"))
+        bench = Bench(rig, Plan(actions=(Create(child("ConfigMap", "j-job")),)), Plan())
+        await bench.handle()
+        assert bench.queue.depth() == 1
+        await bench.handle()
+        assert set(bench.observed[-1].children) == {("ConfigMap", "j-job")}
+
+    rig(test)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [Plan(actions=(Delete("Job", "j-head", "u1"),)), Plan(status={"phase": "Suspended"})],
+    ids=["delete", "phase"],
+)
+def test_before_something_final_the_cluster_itself_is_looked_at(rig, plan):
+    async def test(rig) -> None:
+        pod = {"metadata": {"namespace": "ns", "name": "p", "uid": "up"}, "status": {}}
+        rig.server.on("GET", JOB, job(8, phase="Running"))
+        rig.server.on("GET", HEADS, {"items": [child("Job", "j-head")]})
+        rig.server.on("GET", DEPLOYMENTS, {"items": []})
+        rig.server.on("GET", "/api/v1/namespaces/ns/pods", {"items": [pod]})
+        bench = Bench(rig, plan, Plan())
+        await bench.handle()
+        assert (len(bench.observed[0].pods), len(bench.observed[1].pods)) == (0, 1)
+        assert ("Job", "j-head") in bench.observed[1].children
+        assert bench.observed[1].job["metadata"]["resourceVersion"] == "8"
+        assert [each for each in done(rig) if each[0] != "GET"] == []  # the second plan counts
+
+    rig(test)
+
+
+def test_foreign_children_and_pods_of_an_earlier_job_are_not_seen(rig):
+    async def test(rig) -> None:
+        bench = Bench(rig, Plan())
+        bench.stores.owned["Job"].put(child("Job", "j-head", owner="before"))
+        for name, made in (("old", "2026-01-01T23:59:59Z"), ("new", "2026-01-02T00:00:00Z")):
+            labels = {"reef.dev/job": "j"}
+            metadata = {"namespace": "ns", "name": name, "uid": name, "labels": labels, "creationTimestamp": made}
+            bench.stores.pods.put({"metadata": metadata, "status": {}})
+        await bench.handle()
+        (observed,) = bench.observed
+        assert observed.children == {}
+        assert [pod["metadata"]["name"] for pod in observed.pods] == ["new"]
+        assert len(observed.fresh_token) == 64
+
+    rig(test)
+
+
+def test_jobs_that_go_or_are_gone_are_left_alone(rig):
+    async def test(rig) -> None:
+        bench = Bench(rig, Plan(status={"phase": "Running"}))
+        going = job(7)
+        going["metadata"]["deletionTimestamp"] = "2026-01-03T00:00:00Z"
+        bench.stores.jobs.put(going)
+        await bench.handle()
+        bench.stores.jobs.remove(KEY)
+        await bench.handle()
+        assert bench.observed == []
+        assert rig.server.requests == []
+
+    rig(test)
+
+
+def test_equal_events_become_one_with_a_count(rig):
+    async def test(rig) -> None:
+        recorder = EventRecorder(rig.client)
+        told = Event(type="Warning", reason="CrashLoop", message="x" * 2000)
+        rig.server.on("POST", EVENTS, {}, status=201)
+        await recorder.record(job(), told)
+        (made,) = rig.server.asked("POST")
+        path = f"{EVENTS}/{made.body['metadata']['name']}"
+        rig.server.on("PATCH", path, {})
+        await recorder.record(job(), told)
+        await recorder.record(job(), told)
+        assert [each.body["count"] for each in rig.server.asked("PATCH")] == [2, 3]
+        assert len(made.body["message"]) == 1024
+        assert made.body["involvedObject"]["uid"] == "u"
+        await recorder.record(job(), Event(type="Warning", reason="CrashLoop", message="another"))
+        assert len(rig.server.asked("POST")) == 2
+
+    rig(test)
+
+
+def test_an_event_that_cannot_be_written_stops_nothing(rig):
+    async def test(rig) -> None:
+        rig.server.on("POST", EVENTS, {"message": "no"}, status=403)
+        await EventRecorder(rig.client).record(job(), Event(type="Normal", reason="Running", message="m"))
+
+    rig(test)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "patch"),
+    [
+        ({}, {}, {}),
+        ({"a": 1}, {"a": 1}, {}),
+        ({"a": 1}, {}, {"a": None}),
+        ({"a": {"b": 1, "c": 2}}, {"a": {"b": 1}}, {"a": {"c": None}}),
+        ({"a": [1]}, {"a": [1, 2]}, {"a": [1, 2]}),
+        ({"a": {"b": 1}}, {"a": 2}, {"a": 2}),
+        ({}, {"a": {}}, {"a": {}}),
+    ],
+)
+def test_merge_patches(before, after, patch):
+    assert merge_patch(before, after) == patch
+
+
+def test_nulls_are_left_out_at_every_depth():
+    assert without_none({"a": None, "b": {"c": None}, "d": ({"e": None},)}) == {"b": {}, "d": [{}]}
+
+
+def test_metrics_count_looks_and_failures(rig):
+    async def test(rig) -> None:
+        rig.server.on("POST", HEADS, {"reason": "Forbidden", "message": "no"}, status=403)
+        bench = Bench(rig, Plan(actions=(Create(child("Job", "j-head")),)))
+        with contextlib.suppress(ApiError):
+            await bench.handle()
+        value = bench.metrics.registry.get_sample_value
+        assert value("reef_operator_reconcile_seconds_count") == 1
+        assert value("reef_operator_reconcile_errors_total", {"reason": "Forbidden"}) == 1
+        await asyncio.sleep(0)
+
+    rig(test)

@@ -1,0 +1,141 @@
+"""The proof that watches deliver, the canary, and the election, against a real HTTP server."""
+
+from __future__ import annotations
+
+from reef_operator.runtime.leases import Canary, LeaderElection, WatchProof
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
+JOB = "/apis/reef.dev/v1/namespaces/ns/rltrainingjobs/j"
+
+
+def found(version: int, uid: str = "u"):
+    metadata = {"namespace": "ns", "name": "j", "uid": uid, "resourceVersion": str(version)}
+    return {"kind": "RLTrainingJob", "metadata": metadata}
+
+
+def lease(holder: str, version: int = 1, seconds: int = 15):
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": seconds, "leaseTransitions": 4}
+    return {"metadata": {"namespace": "ns", "name": "l", "uid": "ul", "resourceVersion": str(version)}, "spec": spec}
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def proof() -> tuple[WatchProof, Clock]:
+    clock = Clock()
+    return WatchProof(60.0, clock), clock
+
+
+def test_what_comes_by_in_time_or_before_is_no_fault():
+    watch, clock = proof()
+    watch.saw(found(5))
+    watch.expect(found(4))
+    watch.expect(found(7))
+    watch.saw(found(9))  # a later state will do
+    clock.now = 1000
+    assert watch.overdue() == []
+
+
+def test_what_does_not_come_by_is_overdue_and_further_changes_do_not_put_it_off():
+    watch, clock = proof()
+    watch.saw(found(5))
+    watch.expect(found(6))
+    clock.now = 50
+    watch.expect(found(7))
+    watch.saw(found(5))
+    assert watch.overdue() == []
+    clock.now = 61
+    assert len(watch.overdue()) == 1
+    watch.saw(found(6))
+    assert watch.overdue() == []
+
+
+def test_a_fault_is_told_only_of_what_is_there(rig):
+    async def test(rig) -> None:
+        watch, clock = proof()
+        watch.expect(found(6))
+        clock.now = 61
+        rig.server.on("GET", JOB, {"message": "no"}, status=403)
+        assert await watch.fault(rig.client) == ""  # nothing is known
+        rig.server.on("GET", JOB, found(6), found(3, uid="another"))
+        await watch.fault(rig.client)
+        assert "RLTrainingJob ns/j" in await watch.fault(rig.client)
+        assert await watch.fault(rig.client) == ""
+        assert watch.overdue() == []
+
+    rig(test)
+
+
+def test_a_deletion_that_came_by_ends_the_matter():
+    watch, clock = proof()
+    watch.expect(found(6))
+    watch.saw(found(7), gone=True)
+    clock.now = 1000
+    assert watch.overdue() == []
+
+
+def test_the_canary_makes_its_lease_and_then_changes_it(rig):
+    async def test(rig) -> None:
+        canary = Canary(rig.client, "ns", "l", WatchProof())
+        rig.server.on("PATCH", f"{LEASES}/l", {"reason": "NotFound"}, status=404)
+        rig.server.on("PATCH", f"{LEASES}/l", lease("", 8))
+        rig.server.on("POST", LEASES, lease("", 7), status=201)
+        assert (await canary.beat())["metadata"]["resourceVersion"] == "7"
+        assert (await canary.beat())["metadata"]["resourceVersion"] == "8"
+
+    rig(test)
+
+
+def test_a_free_lease_is_taken_with_the_version_that_was_seen(rig):
+    async def test(rig) -> None:
+        rig.server.on("GET", f"{LEASES}/l", lease("", 3))
+        rig.server.on("PATCH", f"{LEASES}/l", lease("me", 4))
+        await LeaderElection(rig.client, "ns", "l", "me").acquire()
+        (taken,) = rig.server.asked("PATCH")
+        assert taken.body["metadata"] == {"resourceVersion": "3"}
+        assert taken.body["spec"]["holderIdentity"] == "me"
+        assert taken.body["spec"]["leaseTransitions"] == 5
+
+    rig(test)
+
+
+def test_a_held_lease_is_not_taken_until_it_has_not_changed_for_its_time(rig):
+    async def test(rig) -> None:
+        election = LeaderElection(rig.client, "ns", "l", "me")
+        rig.server.on("GET", f"{LEASES}/l", lease("other", 3, seconds=0))
+        rig.server.on("PATCH", f"{LEASES}/l", {"reason": "Conflict"}, status=409)
+        rig.server.on("PATCH", f"{LEASES}/l", lease("me", 5))
+        election._last = ("3", 10.0**12)  # just seen
+        assert not await election._attempt()
+        assert rig.server.asked("PATCH") == []
+        election._last = ("3", 0.0)
+        assert not await election._attempt()  # another was faster
+        assert await election._attempt()
+
+    rig(test)
+
+
+def test_holding_ends_when_another_has_the_lease(rig):
+    async def test(rig) -> None:
+        rig.server.on("GET", f"{LEASES}/l", lease("other", 3))
+        await LeaderElection(rig.client, "ns", "l", "me").hold()
+        assert rig.server.asked("PATCH") == []
+
+    rig(test)
+
+
+def test_release_gives_only_the_own_lease_back(rig):
+    async def test(rig) -> None:
+        election = LeaderElection(rig.client, "ns", "l", "me")
+        rig.server.on("GET", f"{LEASES}/l", lease("other"), lease("me"))
+        rig.server.on("PATCH", f"{LEASES}/l", lease(""))
+        await election.release()
+        assert rig.server.asked("PATCH") == []
+        await election.release()
+        assert rig.server.asked("PATCH")[0].body["spec"]["holderIdentity"] == ""
+
+    rig(test)

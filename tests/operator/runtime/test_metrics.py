@@ -1,0 +1,81 @@
+"""Job metrics come from live objects: what is deleted is gone at the next scrape."""
+
+from __future__ import annotations
+
+from prometheus_client import generate_latest
+
+from reef_operator.runtime.metrics import Metrics
+
+KEY = {"namespace": "ns", "job_name": "j"}
+
+
+def job(**status):
+    spec = {"algorithm": "PPO", "environment": {"name": "CartPole-v1"}}
+    return {"metadata": {"namespace": "ns", "name": "j", "uid": "u"}, "spec": spec, "status": status}
+
+
+def pod(component: str, restarts: int, reason: str):
+    metadata = {"namespace": "ns", "name": "p", "labels": {"reef.dev/job": "j", "reef.dev/component": component}}
+    status = {"restartCount": restarts, "lastState": {"terminated": {"reason": reason}}}
+    return {"metadata": metadata, "status": {"containerStatuses": [status]}}
+
+
+def test_a_job_is_shown_while_it_exists_and_not_after():
+    metrics, jobs = Metrics(), [job(phase="Running", attempts=2)]
+    metrics.jobs(lambda: jobs, lambda: [])
+    value = metrics.registry.get_sample_value
+    assert value("reef_job_attempts", KEY) == 2
+    assert b'job_name="j"' in generate_latest(metrics.registry)
+    jobs.clear()
+    assert value("reef_job_attempts", KEY) is None
+    assert b'job_name="j"' not in generate_latest(metrics.registry)
+
+
+def test_one_series_per_phase():
+    metrics = Metrics()
+    metrics.jobs(lambda: [job(phase="Running")], lambda: [])
+    phases = [
+        line for line in generate_latest(metrics.registry).decode().splitlines() if line.startswith("reef_job_phase{")
+    ]
+    assert len(phases) == 9
+    assert [line for line in phases if line.endswith(" 1.0")] == [
+        'reef_job_phase{job_name="j",namespace="ns",phase="Running"} 1.0'
+    ]
+
+
+def test_the_status_is_shown_as_numbers_and_times_as_seconds():
+    metrics = Metrics()
+    status = {
+        "workers": {"desired": 3, "ready": 2, "recreated": 1},
+        "checkpoint": {"path": "/x", "iteration": 4, "time": "2026-01-01T00:00:10Z"},
+        "training": {"iteration": 5, "rewardMean": -1.5},
+        "evaluation": {"rewardMean": 200.0},
+    }
+    metrics.jobs(lambda: [job(**status)], lambda: [pod("worker", 2, "OOMKilled"), pod("worker", 1, "OOMKilled")])
+    value = metrics.registry.get_sample_value
+    assert value("reef_job_workers_ready", KEY) == 2
+    assert value("reef_job_checkpoint_timestamp_seconds", KEY) == 1767225610
+    assert value("reef_job_training_reward_mean", KEY) == -1.5
+    assert value("reef_job_evaluation_reward_mean", KEY) == 200
+    assert value("reef_job_training_reward_max", KEY) is None
+    assert value("reef_job_container_restarts", {**KEY, "component": "worker", "reason": "OOMKilled"}) == 3
+    labels = {**KEY, "uid": "u", "algorithm": "PPO", "environment": "CartPole-v1"}
+    assert value("reef_job_info", labels) == 1
+
+
+def test_a_document_that_is_wrong_does_not_break_the_scrape():
+    metrics = Metrics()
+    wrong = {"metadata": {"namespace": "ns", "name": "j"}, "spec": {"environment": "CartPole-v1", "algorithm": None}}
+    metrics.jobs(lambda: [wrong, job(attempts="many", training=None)], lambda: [])
+    assert b"reef_job_phase" in generate_latest(metrics.registry)
+
+
+def test_the_operators_own_gauges_are_asked_at_the_scrape():
+    metrics, depth = Metrics(), [3.0]
+    metrics.gauge("queue_depth", "Waiting.", lambda: depth[0])
+    metrics.watches(lambda: {"Pod": 7.0})
+    metrics.request("get", "200")
+    value = metrics.registry.get_sample_value
+    assert value("reef_operator_queue_depth") == 3
+    assert value("reef_operator_watch_age_seconds", {"kind": "Pod"}) == 7
+    assert value("reef_operator_api_requests_total", {"verb": "get", "code": "200"}) == 1

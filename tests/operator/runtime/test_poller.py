@@ -1,0 +1,138 @@
+"""The poller against a real HTTP server on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+
+import aiohttp
+from aiohttp import web
+
+from reef_operator.runtime.poller import LARGEST_REPORT, Poller
+
+KEY = ("ns", "j")
+
+
+def head(
+    uid: str = "u1", *, job: str = "j", phase: str = "Running", address: str = "127.0.0.1", component: str = "head"
+):
+    labels = {"reef.dev/job": job, "reef.dev/component": component}
+    metadata = {"namespace": "ns", "name": f"{job}-{uid}", "uid": uid, "labels": labels}
+    return {"metadata": metadata, "spec": {}, "status": {"phase": phase, "podIP": address}}
+
+
+async def rounds(poller: Poller, count: int = 1, timeout_s: float = 0.3) -> None:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=timeout_s)) as session:
+        for _ in range(count):
+            await poller.round(session)
+
+
+def test_reports_are_kept_and_changes_told_once(rig):
+    async def test(rig) -> None:
+        told = []
+        rig.server.on("GET", "/progress", {"state": "training", "iteration": 1, "time": "t1"})
+        rig.server.on("GET", "/progress", {"state": "training", "iteration": 1, "time": "t2"})  # only its time
+        rig.server.on("GET", "/progress", {"state": "training", "iteration": 2, "time": "t3"})
+        poller = Poller(lambda: [head()], told.append, port=rig.server.port)
+        assert poller.get(KEY) is None
+        await rounds(poller)
+        assert told == [KEY]
+        found = poller.get(KEY)
+        assert (found.pod_uid, found.report["iteration"]) == ("u1", 1)
+        assert found.time.tzinfo is not None
+        await rounds(poller)
+        assert told == [KEY]
+        assert poller.get(KEY).report["time"] == "t2"
+        await rounds(poller)
+        assert told == [KEY, KEY]
+
+    rig(test)
+
+
+def test_another_pod_is_told_and_a_gone_one_forgotten(rig):
+    async def test(rig) -> None:
+        told, pods = [], [head("u1")]
+        rig.server.on("GET", "/progress", {"state": "starting"})
+        poller = Poller(lambda: pods, told.append, port=rig.server.port)
+        await rounds(poller)
+        pods[:] = [head("u2")]
+        await rounds(poller)
+        assert told == [KEY, KEY]
+        assert poller.get(KEY).pod_uid == "u2"
+        pods.clear()
+        await rounds(poller)
+        assert poller.get(KEY) is None
+
+    rig(test)
+
+
+def test_only_running_heads_are_asked(rig):
+    async def test(rig) -> None:
+        pods = [head(phase="Pending"), head(component="worker"), head(address=""), head(job="")]
+        await rounds(Poller(lambda: pods, lambda key: None, port=rig.server.port))
+        assert rig.server.requests == []
+
+    rig(test)
+
+
+def test_what_is_no_report_is_passed_over_and_the_last_one_stays(rig):
+    async def test(rig) -> None:
+        async def huge(*_):
+            return web.Response(text=json.dumps({"x": "y" * (LARGEST_REPORT + 1)}))
+
+        async def text(*_):
+            return web.Response(text="<html>")
+
+        async def deep(*_):
+            return web.Response(text="[" * 30_000)
+
+        async def elsewhere(*_):
+            raise web.HTTPFound("/secrets")
+
+        rig.server.on("GET", "/progress", {"iteration": 1}, huge, text, deep, elsewhere, ["list"])
+        rig.server.on("GET", "/progress", {"message": "broken"}, status=500)
+        told = []
+        poller = Poller(lambda: [head()], told.append, port=rig.server.port)
+        await rounds(poller, 7)
+        assert len(rig.server.asked("GET", "/progress")) == 7
+        assert rig.server.asked("GET", "/secrets") == []
+        assert told == [KEY]
+        assert poller.get(KEY).report == {"iteration": 1}
+
+    rig(test)
+
+
+def test_not_a_number_becomes_null(rig):
+    async def test(rig) -> None:
+        async def nan(*_):
+            return web.Response(text='{"loss": NaN, "reward": -Infinity}')
+
+        rig.server.on("GET", "/progress", nan)
+        poller = Poller(lambda: [head()], lambda key: None, port=rig.server.port)
+        await rounds(poller)
+        assert poller.get(KEY).report == {"loss": None, "reward": None}
+
+    rig(test)
+
+
+def test_a_silent_head_delays_the_others_no_longer_than_the_limit(rig):
+    async def test(rig) -> None:
+        asked = []
+
+        async def answer(*_):
+            asked.append(1)
+            if len(asked) == 1:
+                await asyncio.sleep(60)
+            return web.json_response({"iteration": 1})
+
+        rig.server.on("GET", "/progress", answer)
+        told = []
+        pods = [head(str(n), job=f"j{n}") for n in range(20)]
+        poller = Poller(lambda: pods, told.append, port=rig.server.port, concurrency=4)
+        start = time.monotonic()
+        await rounds(poller)
+        assert len(told) == 19
+        assert time.monotonic() - start < 5
+
+    rig(test)

@@ -1,0 +1,154 @@
+"""The work queue: order, deduplication, one reconcile of a key at a time, backoff."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from reef_operator.runtime.limits import Backoff
+from reef_operator.runtime.queue import Key, WorkQueue
+
+A, B, C = ("ns", "a"), ("ns", "b"), ("ns", "c")
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(20):
+            await test()
+
+    asyncio.run(limited())
+
+
+def quick() -> WorkQueue:
+    return WorkQueue(Backoff(first=0.01, limit=0.08, jitter=0))
+
+
+def test_keys_come_in_order_and_once():
+    async def test() -> None:
+        queue = quick()
+        for key in (A, B, A, C, B):
+            queue.add(key)
+        assert queue.depth() == 3
+        assert [await queue.get() for _ in range(3)] == [A, B, C]
+        assert queue.depth() == 0
+
+    run(test)
+
+
+def test_a_key_that_is_added_while_it_is_worked_on_comes_again_afterwards_and_not_before():
+    async def test() -> None:
+        queue = quick()
+        queue.add(A)
+        assert await queue.get() == A
+        queue.add(A)
+        queue.add(A)
+        queue.add(B)
+        assert await queue.get() == B  # not A: that would be two at once
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(queue.get(), 0.05)
+        queue.done(A)
+        assert await queue.get() == A
+        queue.done(A)
+        assert queue.depth() == 0
+
+    run(test)
+
+
+def test_never_two_of_one_key_at_once_with_many_workers():
+    async def test() -> None:
+        queue, busy, seen = quick(), set[Key](), list[Key]()
+
+        async def handle(key: Key) -> None:
+            assert key not in busy, "two at once"
+            busy.add(key)
+            await asyncio.sleep(0.002)
+            busy.discard(key)
+            seen.append(key)
+
+        workers = [asyncio.create_task(queue.work(handle)) for _ in range(8)]
+        for _ in range(50):
+            for key in (A, B, C):
+                queue.add(key)
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.05)
+        for worker in workers:
+            worker.cancel()
+        assert set(seen) == {A, B, C}
+        assert 10 < len(seen) < 150  # worked on all the time, and additions were merged
+
+    run(test)
+
+
+def test_add_after_waits_and_the_earliest_wish_counts():
+    async def test() -> None:
+        queue, clock = quick(), asyncio.get_running_loop().time
+        start = clock()
+        queue.add_after(A, 5)
+        queue.add_after(A, 0.05)
+        queue.add_after(A, 3)
+        assert queue.depth() == 0
+        assert await queue.get() == A
+        assert 0.045 <= clock() - start < 1
+        queue.done(A)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(queue.get(), 0.05)
+
+    run(test)
+
+
+def test_failures_back_off_up_to_a_limit_and_success_forgets_them():
+    async def test() -> None:
+        queue = quick()
+        assert [queue.add_failed(A) for _ in range(5)] == [0.01, 0.02, 0.04, 0.08, 0.08]
+        assert queue.add_failed(B) == 0.01  # its own count
+        queue.succeeded(A)
+        assert queue.add_failed(A) == 0.01
+
+    run(test)
+
+
+def test_a_failing_handler_is_tried_again_and_others_go_on():
+    async def test() -> None:
+        queue, seen = quick(), list[Key]()
+
+        async def handle(key: Key) -> None:
+            seen.append(key)
+            if key == A and seen.count(A) < 3:
+                raise RuntimeError("no")
+
+        worker = asyncio.create_task(queue.work(handle))
+        queue.add(A)
+        queue.add(B)
+        while seen.count(A) < 3:
+            await asyncio.sleep(0.005)
+        worker.cancel()
+        assert seen == [A, B, A, A]
+
+    run(test)
+
+
+def test_forgetting_drops_the_timer():
+    async def test() -> None:
+        queue = quick()
+        queue.add_after(A, 0.01)
+        queue.forget(A)
+        await asyncio.sleep(0.05)
+        assert queue.depth() == 0
+
+    run(test)
+
+
+def test_age_is_that_of_the_oldest_key_that_waits():
+    async def test() -> None:
+        queue = quick()
+        assert queue.age() == 0
+        queue.add(A)
+        await asyncio.sleep(0.05)
+        queue.add(B)
+        assert 0.045 <= queue.age() < 1
+        await queue.get()
+        assert queue.age() < 0.045
+
+    run(test)

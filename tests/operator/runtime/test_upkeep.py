@@ -1,0 +1,115 @@
+"""Listing all jobs and sweeping orphans, against a real HTTP server."""
+
+from __future__ import annotations
+
+import pytest
+
+from reef_operator.model import Plan, Settings
+from reef_operator.runtime.controller import Controller, Stores
+from reef_operator.runtime.events import EventRecorder
+from reef_operator.runtime.metrics import Metrics
+from reef_operator.runtime.queue import WorkQueue
+from reef_operator.runtime.upkeep import Upkeep, is_orphan
+from reef_operator.runtime.watch import Store, job_of_label, key_of
+
+JOBS = "/apis/reef.dev/v1/namespaces/ns/rltrainingjobs"
+LABELS = {"app.kubernetes.io/managed-by": "reef-operator", "reef.dev/job": "j"}
+OWNER = {"kind": "RLTrainingJob", "uid": "u"}
+
+
+def named(name: str, *, uid: str = "", labels=None, owners=(), version: int = 1, **more):
+    metadata = {"namespace": "ns", "name": name, "uid": uid or f"u-{name}", "resourceVersion": str(version)}
+    return {"metadata": {**metadata, "labels": labels or {}, "ownerReferences": list(owners), **more}}
+
+
+def bench(rig):
+    owned = {kind: Store(job_of_label) for kind in ("Job", "Deployment")}
+    stores = Stores(jobs=Store(key_of), pods=Store(job_of_label), owned=owned)
+    queue, metrics, listed = WorkQueue(), Metrics(), []
+    controller = Controller(
+        rig.client,
+        stores,
+        lambda key: None,
+        decide=lambda observed: Plan(),
+        settings=Settings(),
+        queue=queue,
+        recorder=EventRecorder(rig.client),
+        metrics=metrics,
+    )
+    upkeep = Upkeep(
+        rig.client, ["ns"], stores, controller=controller, queue=queue, metrics=metrics, listed=listed.append
+    )
+    return upkeep, stores, queue, metrics, listed
+
+
+def test_all_jobs_are_looked_at_again_and_ghosts_vanish(rig):
+    async def test(rig) -> None:
+        upkeep, stores, queue, _, listed = bench(rig)
+        stores.jobs.put(named("ghost"))
+        stores.jobs.put(named("young"))  # made after the list was
+        rig.server.on("GET", JOBS, {"items": [named("j", version=3)], "metadata": {}})
+        rig.server.on("GET", f"{JOBS}/young", named("young"))
+        await upkeep.resync()
+        assert {key[1] for key in stores.jobs.keys(None)} == {"j", "young"}
+        assert [each["metadata"]["name"] for each in listed] == ["j"]
+        assert {await queue.get(), await queue.get()} == {("ns", "j"), ("ns", "ghost")}
+
+    rig(test)
+
+
+def test_what_has_a_job_is_not_even_asked_for(rig):
+    async def test(rig) -> None:
+        upkeep, stores, *_ = bench(rig)
+        stores.jobs.put(named("j", uid="u"))
+        stores.owned["Job"].put(named("j-head", labels=LABELS, owners=[OWNER]))
+        await upkeep.sweep()
+        assert rig.server.requests == []
+
+    rig(test)
+
+
+def test_orphans_go_after_the_api_server_was_asked(rig):
+    async def test(rig) -> None:
+        upkeep, stores, _, metrics, _ = bench(rig)
+        stores.owned["Job"].put(named("j-head", labels=LABELS))
+        stores.owned["Deployment"].put(named("j-cpu", labels=LABELS, owners=[OWNER]))
+        rig.server.on("GET", "/api/v1/namespaces/ns/secrets/j-ray-token", named("j-ray-token", labels=LABELS))
+        rig.server.on("GET", "/api/v1/namespaces/ns/configmaps/j-job", named("j-job"))  # somebody else's
+        for path in ("batch/v1/namespaces/ns/jobs/j-head", "apps/v1/namespaces/ns/deployments/j-cpu"):
+            rig.server.on("DELETE", f"/apis/{path}", {})
+        rig.server.on("DELETE", "/api/v1/namespaces/ns/secrets/j-ray-token", {})
+        await upkeep.sweep()
+        deleted = [
+            (each.path.rsplit("/", 1)[1], each.body["preconditions"]["uid"]) for each in rig.server.asked("DELETE")
+        ]
+        assert deleted == [("j-head", "u-j-head"), ("j-cpu", "u-j-cpu"), ("j-ray-token", "u-j-ray-token")]
+        assert metrics.registry.get_sample_value("reef_operator_orphans_deleted_total") == 3
+
+    rig(test)
+
+
+def test_children_of_a_job_that_only_the_api_server_knows_stay(rig):
+    async def test(rig) -> None:
+        upkeep, stores, *_ = bench(rig)
+        stores.owned["Deployment"].put(named("j-cpu", labels=LABELS, owners=[OWNER]))
+        rig.server.on("GET", f"{JOBS}/j", named("j", uid="u"))
+        await upkeep.sweep()
+        assert rig.server.asked("DELETE") == []
+
+    rig(test)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (named("x", labels=LABELS), True),
+        (named("x", labels=LABELS, owners=[OWNER]), True),
+        (named("x", labels=LABELS, owners=[{"kind": "RLTrainingJob", "uid": "now"}]), False),
+        (named("x", labels=LABELS, owners=[{"kind": "Application", "uid": "v"}]), False),
+        (named("x", labels=LABELS, deletionTimestamp="2026-01-01T00:00:00Z"), False),
+        (named("x", labels={**LABELS, "app.kubernetes.io/managed-by": "Helm"}), False),
+        (named("x", labels={**LABELS, "reef.dev/job": "k"}), False),
+    ],
+)
+def test_orphans(found, expected):
+    assert is_orphan(found, ("ns", "j"), "now") is expected

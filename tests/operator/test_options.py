@@ -1,0 +1,42 @@
+"""Flags and environment variables."""
+
+from __future__ import annotations
+
+import pytest
+
+from reef.errors import ConfigError
+from reef_operator.options import parse
+
+
+def test_flags_come_before_variables_and_variables_before_defaults():
+    environment = {"REEF_OPERATOR_TRAINER_IMAGE": "from-env", "REEF_OPERATOR_WORKERS": "3", "REEF_OPERATOR_LISTEN": ""}
+    options = parse(["--trainer-image", "from-flag"], environment)
+    assert options.settings.trainer_image == "from-flag"
+    assert options.workers == 3
+    assert options.listen == "0.0.0.0"
+    assert options.log_format == "json"
+    assert not options.leader_election
+
+
+def test_namespaces():
+    assert parse([], {}).scopes == (None,)
+    assert parse(["--namespace", "a", "--namespace", "b"], {}).scopes == ("a", "b")
+    assert parse([], {"REEF_OPERATOR_NAMESPACES": "a, b,a"}).scopes == ("a", "b")
+    assert parse(["--all-namespaces"], {"REEF_OPERATOR_NAMESPACES": "a"}).scopes == (None,)
+    with pytest.raises(ConfigError, match="exclude each other"):
+        parse(["--all-namespaces", "--namespace", "a"], {})
+
+
+def test_the_canary_is_where_a_watch_looks():
+    own = {"POD_NAMESPACE": "operators"}
+    assert parse([], own).canary_namespace == "operators"
+    assert parse(["--namespace", "a"], own).canary_namespace == "a"
+    assert parse(["--namespace", "a", "--namespace", "operators"], own).canary_namespace == "operators"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("WORKERS", "many"), ("LEADER_ELECTION", "perhaps"), ("PRE_RUNNING_DEADLINE_SECONDS", "1h")]
+)
+def test_a_wrong_variable_is_named(name, value):
+    with pytest.raises(ConfigError, match=f"REEF_OPERATOR_{name} is '{value}'"):
+        parse([], {f"REEF_OPERATOR_{name}": value})
