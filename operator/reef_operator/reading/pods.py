@@ -123,7 +123,7 @@ def problem(pod: Object) -> Problem | None:
 def _container_problem(pod: Object, container: Mapping[str, Any]) -> Problem | None:
     state, last = container.get("state") or {}, container.get("lastState") or {}
     waiting = state.get("waiting") or {}
-    ended = state.get("terminated") or (last.get("terminated") if waiting else None) or {}
+    ended = state.get("terminated") or last.get("terminated") or {}
     if ended.get("reason") == "OOMKilled":
         limit = _memory_limit(pod, str(container.get("name")))
         return Problem(Reason.OUT_OF_MEMORY, f"OOMKilled: it used more memory than its limit{limit}: raise the limit")

@@ -1,0 +1,137 @@
+"""The document that a job runs by."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from job_objects import CLAIM, NAME, job, observed, pool
+
+from reef_operator.conditions import Reason
+from reef_operator.model import Settings
+from reef_operator.reading.document import IMMUTABLE, Resolved, resolve
+
+
+def with_kept(edited: dict[str, Any], original: dict[str, Any], **fields: Any) -> Resolved:
+    kept = resolve(observed(original)).document
+    config_map = {"metadata": {"name": f"{NAME}-job"}, "data": {"job.json": json.dumps(kept)}}
+    children = {("ConfigMap", f"{NAME}-job"): config_map} | fields.pop("children", {})
+    return resolve(observed(edited, children=children, **fields))
+
+
+def spec(resolved: Resolved) -> dict[str, Any]:
+    assert resolved.document is not None
+    return resolved.document["spec"]  # type: ignore[no-any-return]
+
+
+def test_the_document_names_the_job_and_nothing_of_the_api_servers_own() -> None:
+    document = resolve(observed(job(status={"phase": "Pending"}))).document
+    assert document and set(document) == {"apiVersion", "kind", "metadata", "spec"}
+    assert document["metadata"] == {"name": NAME, "namespace": "training", "uid": "job-uid"}
+
+
+def test_the_job_that_was_given_is_not_changed() -> None:
+    given = job(replicas=5)
+    before = json.dumps(given)
+    resolve(observed(given))
+    assert json.dumps(given) == before
+
+
+def test_replicas_are_those_of_the_first_pool() -> None:
+    resolved = resolve(observed(job(replicas=5, workers=[pool(), pool("gpu", 1)])))
+    assert [each["replicas"] for each in spec(resolved)["workers"]] == [5, 1] and "replicas" not in spec(resolved)
+
+
+@pytest.mark.parametrize(
+    ("given", "image", "policy"),
+    [
+        ({}, "default:1", "Always"),
+        ({"image": "own:2"}, "own:2", None),
+        ({"image": "own:2", "imagePullPolicy": "Never"}, "own:2", "Never"),
+        ({"imagePullPolicy": "Never"}, "default:1", "Never"),
+    ],
+)
+def test_image(given: dict[str, Any], image: str, policy: str | None) -> None:
+    settings = Settings(trainer_image="default:1", image_pull_policy="Always")
+    found = spec(resolve(observed(job(**given), settings=settings)))
+    assert (found["image"], found.get("imagePullPolicy")) == (image, policy)
+
+
+def test_workers_keep_the_image_of_the_head_that_runs() -> None:
+    running = {("Job", f"{NAME}-head"): {"metadata": {"name": f"{NAME}-head"}}}
+    assert spec(with_kept(job(image="b"), job(image="a"), children=running))["image"] == "a"
+    assert spec(with_kept(job(image="b"), job(image="a")))["image"] == "b"
+
+
+EDITS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "algorithm": ({"algorithm": "PPO"}, {"algorithm": "DQN"}),
+    "environment.name": ({}, {"environment": {"name": "Acrobot-v1"}}),
+    "restoreFrom": ({"restoreFrom": "/a"}, {"restoreFrom": None}),
+    "checkpoint.storage": ({"checkpoint": None}, {"checkpoint": CLAIM}),
+}
+
+
+@pytest.mark.parametrize("path", IMMUTABLE)
+@pytest.mark.parametrize("back", [False, True])
+def test_immutable_fields_keep_their_value(path: str, back: bool) -> None:
+    before, after = (job(**fields) for fields in (EDITS[path][::-1] if back else EDITS[path]))
+    resolved = with_kept(after, before)
+    original = resolve(observed(before)).job
+    assert resolved.job and original
+    assert resolved.job.spec.algorithm == original.spec.algorithm
+    assert resolved.job.spec.environment == original.spec.environment
+    assert resolved.job.spec.restore_from == original.spec.restore_from
+    assert resolved.job.spec.checkpoint == original.spec.checkpoint
+    assert resolved.accepted.reason is Reason.IMMUTABLE_FIELD
+    assert f"spec.{path} cannot be changed from" in resolved.accepted.message
+
+
+def test_all_edits_are_named_together() -> None:
+    message = with_kept(job(algorithm="DQN", restoreFrom="/b"), job()).accepted.message
+    assert message == (
+        'spec.algorithm cannot be changed from "PPO" to "DQN": the job goes on with "PPO"; set it back, or create '
+        'another job; spec.restoreFrom cannot be changed from none to "/b": the job goes on with none; set it back, or '
+        "create another job"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "parts"),
+    [
+        ({"algorithm": None}, ["spec.algorithm", "missing"]),
+        ({"stop": {}}, ["spec.stop"]),
+        ({"stop": {"episode_reward_meen": 1}}, ["episode_reward_meen", "episode_reward_mean"]),
+        ({"workers": [pool(minReplicas=5)]}, ["minReplicas 5", "replicas 2", "lower it"]),
+        ({"workers": [pool("head")]}, ["head", "another name"]),
+        ({"workers": [pool(), pool()]}, ["several pools are named cpu"]),
+        ({"workers": [pool(gpu={"count": 0})]}, ["gpu.count", "0"]),
+        ({"workers": None, "replicas": 2}, ["replicas", "workers has no pool"]),
+        ({"checkpoint": {"storage": {}}}, ["exactly one of persistentVolumeClaim and uri"]),
+        ({"backofLimit": 3}, ["backofLimit", "no field"]),
+        ({"suspend": "yes"}, ["spec.suspend", "yes"]),
+        ({"head": {"resources": {"limits": {"cpu": "lots"}}}}, ["quantity"]),
+        ({"workers": [pool("a" * 60)]}, ["at most 57", "shorten"]),
+    ],
+)
+def test_wrong_documents(fields: dict[str, Any], parts: list[str]) -> None:
+    resolved = resolve(observed(job(**fields)))
+    assert resolved.document is None and resolved.accepted.reason is Reason.INVALID_DOCUMENT
+    for part in parts:
+        assert part in resolved.accepted.message
+    kept = with_kept(job(**fields), job())
+    assert kept.job and kept.job.spec.stop == {"timesteps_total": 1000}
+    assert "goes on by the document before" in kept.accepted.message
+
+
+@pytest.mark.parametrize("nonsense", [None, [], "x", 5])
+def test_a_spec_that_is_no_mapping(nonsense: Any) -> None:
+    given = job()
+    given["spec"] = nonsense
+    assert resolve(observed(given)).accepted.reason is Reason.INVALID_DOCUMENT
+    assert with_kept(given, job()).job is not None
+
+
+def test_a_job_with_a_wrong_document_can_still_be_suspended() -> None:
+    resolved = with_kept(job(suspend=True, stop={}), job())
+    assert resolved.job and resolved.job.spec.suspend and resolved.accepted.reason is Reason.INVALID_DOCUMENT

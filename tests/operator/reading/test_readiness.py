@@ -1,0 +1,113 @@
+"""Conditions about storage, objects, head and workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from job_objects import ended, head, job, pool, ready, situation, unschedulable, waiting, worker
+
+from reef_operator.conditions import Reason
+from reef_operator.reading import readiness
+
+DEPLOYED: dict[str, Any] = {"children": {("Deployment", "pole-cpu"): {"metadata": {"name": "pole-cpu"}}}}
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "holds", "part"),
+    [
+        (None, False, "starts anew at step 0"),
+        ({"storage": {"persistentVolumeClaim": {"claimName": "results"}}}, True, "results"),
+        ({"storage": {"uri": "s3://bucket/folder"}}, True, "s3://bucket/folder"),
+    ],
+)
+def test_storage(checkpoint: dict[str, Any] | None, holds: bool, part: str) -> None:
+    finding = readiness.storage(situation(job(checkpoint=checkpoint)))
+    assert finding.holds is holds and part in finding.message
+
+
+@pytest.mark.parametrize(
+    ("pods", "holds", "reason", "part"),
+    [
+        ([], False, Reason.NO_POD, "no head pod"),
+        ([head()], False, Reason.STARTING, "pole-head-a starts"),
+        ([head(**ready())], True, Reason.READY, ""),
+        ([head(**unschedulable())], False, Reason.UNSCHEDULABLE, "pod pole-head-a: Unschedulable: 0/3"),
+        ([head(**ended(137, reason="OOMKilled"))], False, Reason.OUT_OF_MEMORY, "OOMKilled"),
+        ([head(**ended(1, "x")), head("pole-head-b", created=9, **ready())], True, Reason.READY, ""),
+        ([worker("pole-cpu-1", **ready())], False, Reason.NO_POD, ""),
+    ],
+)
+def test_head(pods: list[Any], holds: bool, reason: Reason, part: str) -> None:
+    finding = readiness.head(situation(job(), *pods))
+    assert (finding.holds, finding.reason) == (holds, reason) and part in finding.message
+
+
+PULL = waiting("ImagePullBackOff", "no such image")
+
+
+@pytest.mark.parametrize(
+    ("pools", "pods", "holds", "reason", "message"),
+    [
+        ([], [], True, Reason.NO_WORKERS, "the head trains alone"),
+        ([pool(replicas=0)], [], True, Reason.NO_WORKERS, "the head trains alone"),
+        ([pool(replicas=1)], [worker("w", **ready())], True, Reason.READY, "1 of 1 ready"),
+        (
+            [pool(replicas=3, minReplicas=1)],
+            [worker("a", **ready()), worker("b", **PULL), worker("c", **PULL)],
+            False,
+            Reason.IMAGE_PULL_FAILED,
+            "pool cpu: 1 of 3 ready: 2 pods: ImagePullBackOff: no such image",
+        ),
+        (
+            [pool(replicas=3, minReplicas=2)],
+            [worker("a", **ready()), worker("b", **unschedulable("no node")), worker("c")],
+            False,
+            Reason.UNSCHEDULABLE,
+            "pool cpu: 1 of 3 ready, at least 2 needed: 1 pod: Unschedulable: no node",
+        ),
+        (
+            [pool(replicas=2)],
+            [worker("a"), worker("b")],
+            False,
+            Reason.WORKERS_MISSING,
+            "pool cpu: 0 of 2 ready, at least 1 needed: 2 starting",
+        ),
+        (
+            [pool(replicas=1), pool("gpu", 1)],
+            [worker("a"), worker("b", "gpu", **PULL)],
+            False,
+            Reason.IMAGE_PULL_FAILED,
+            "pool cpu: 0 of 1 ready, at least 1 needed: 1 starting; "
+            "pool gpu: 0 of 1 ready, at least 1 needed: 1 pod: ImagePullBackOff: no such image",
+        ),
+    ],
+)
+def test_workers(pools: list[Any], pods: list[Any], holds: bool, reason: Reason, message: str) -> None:
+    finding = readiness.workers(situation(job(workers=pools), *pods, **DEPLOYED))
+    assert (finding.holds, finding.reason, finding.message) == (holds, reason, message)
+
+
+def test_workers_before_their_deployments() -> None:
+    finding = readiness.workers(situation(job()))
+    assert (finding.reason, finding.message) == (
+        Reason.WAITING_FOR_HEAD,
+        "2 workers are created once the head has a node",
+    )
+
+
+def test_workers_that_are_going_do_not_count() -> None:
+    pod = worker("a", **ready())
+    pod["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:00Z"
+    finding = readiness.workers(situation(job(workers=[pool(replicas=1)]), pod, **DEPLOYED))
+    assert (finding.holds, finding.message) == (
+        False,
+        "pool cpu: 0 of 1 ready, at least 1 needed: pods are being created",
+    )
+
+
+def test_a_deployment_that_may_not_make_pods_says_why() -> None:
+    failure = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}
+    deployment = {"metadata": {"name": "pole-cpu"}, "status": {"conditions": [failure]}}
+    finding = readiness.workers(situation(job(), children={("Deployment", "pole-cpu"): deployment}))
+    assert finding.reason is Reason.REFUSED and "exceeded quota" in finding.message

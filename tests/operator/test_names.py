@@ -1,0 +1,24 @@
+"""Names and labels fit what Kubernetes allows."""
+
+from __future__ import annotations
+
+import re
+
+from reef_operator import names
+
+LONGEST = "j" * 52
+
+
+def test_children_of_the_longest_name() -> None:
+    for name in (names.document, names.token, names.head, names.network_policy):
+        assert len(name(LONGEST)) <= 63
+    assert len(names.head(LONGEST)) == 57, "a batch Job's pods take six more"
+
+
+def test_labels_can_be_selected_by() -> None:
+    for labels in (names.head_labels(LONGEST), names.worker_labels(LONGEST, "p")):
+        for key, value in labels.items():
+            assert len(value) <= 63 and re.fullmatch(r"[a-z0-9.]+/[a-z-]+", key)
+    assert names.selector({"b": "2", "a": "1"}) == "a=1,b=2"
+    for term in names.MANAGED_SELECTOR.split(","):
+        assert term in names.selector(names.head_labels("pole"))
