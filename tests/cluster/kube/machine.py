@@ -21,6 +21,7 @@ from pathlib import Path
 
 from kube.progress import ClusterError, locked, run, wait_until
 
+HOST = Path("/run/reef-clusters")  # what all clusters of this machine share, whatever their caches are
 CGROUPS = Path("/sys/fs/cgroup")
 # What the kubelet sets for the whole kernel; put back when the node goes.
 KERNEL_SETTINGS = (
@@ -156,7 +157,7 @@ class Machine:
         """Make the namespaces, the network and the control groups."""
         for folder in ("log", "pid", "kubelet"):
             (self.state / folder).mkdir(parents=True, exist_ok=True)
-        with self._host_lock():
+        with locked(HOST / "lock", timeout_s=120):
             self._remember_host()
             self._start_init()
             self._connect(Network(free_network()))
@@ -178,6 +179,7 @@ class Machine:
         wait_until("the node's namespaces", (self.state / "init-ready").exists, timeout_s=10, poll_s=0.02, log=log)
         (inside,) = Path(f"/proc/{outside.pid}/task/{outside.pid}/children").read_text().split()
         self._init.write(int(inside))
+        PidFile(HOST / f"{inside}.pid").write(int(inside))
 
     def _connect(self, network: Network) -> None:
         """A cable between this machine and the node; pods and services of the cluster are reached through it."""
@@ -264,7 +266,7 @@ class Machine:
             wait_until(f"the interface {link.name} to vanish", lambda: not link.exists(), timeout_s=30)
         wait_until("the node's control groups to be empty", self._remove_cgroups, timeout_s=30)
         shutil.rmtree(self.state, ignore_errors=True)
-        with self._host_lock():
+        with locked(HOST / "lock", timeout_s=120):
             self._restore_host()
 
     def _remove_cgroups(self) -> bool:
@@ -274,36 +276,30 @@ class Machine:
                     Path(folder).rmdir()  # busy until the last process is gone: an OSError, so this is tried again
         return True
 
-    def _host_lock(self) -> contextlib.AbstractContextManager[None]:
-        return locked(self.state.parent / "host.lock", timeout_s=120)
-
-    @property
-    def _host_file(self) -> Path:
-        return self.state.parent / "host.json"
-
     def _remember_host(self) -> None:
         """Write down what all clusters of this machine change outside of their namespaces; the first of them does."""
-        if self._host_file.exists():
+        if (HOST / "before.json").exists():
             return
         settings = {name: Path("/proc/sys", name).read_text() for name in KERNEL_SETTINGS}
         made = [folder for folder in MOUNTED_OVER if not Path(folder).exists()]
-        self._host_file.write_text(json.dumps({"settings": settings, "made": made}))
+        (HOST / "before.json").write_text(json.dumps({"settings": settings, "made": made}))
         for folder in made:
             Path(folder).mkdir(parents=True)
 
     def _restore_host(self) -> None:
         """Undo it; the last of them does."""
-        others = (PidFile(path) for path in self.state.parent.glob("*/init.pid"))
-        if not self._host_file.exists() or any(other.pid for other in others):
+        nodes = (PidFile(path) for path in HOST.glob("*.pid"))
+        if not (HOST / "before.json").exists() or any(node.pid for node in nodes):
             return
-        before = json.loads(self._host_file.read_text())
+        before = json.loads((HOST / "before.json").read_text())
         for name, value in before["settings"].items():
             if Path("/proc/sys", name).read_text() != value:
                 Path("/proc/sys", name).write_text(value)
         for folder in before["made"]:
             with contextlib.suppress(OSError):  # somebody else uses it by now
                 Path(folder).rmdir()
-        self._host_file.unlink()
+        for path in (HOST / "before.json", *HOST.glob("*.pid")):  # not the lock: somebody may wait for it
+            path.unlink()
 
 
 def free_network() -> int:
