@@ -135,7 +135,7 @@ def test_cluster_wide_rights_are_these_and_no_more(render: Render):
 
 def test_namespaced_rights_are_the_same_there_and_none_elsewhere(render: Render):
     objects = render(**NAMESPACED)
-    assert kinds(objects) & CLUSTER_SCOPED == set()
+    assert kinds(objects) & CLUSTER_SCOPED == {"CustomResourceDefinition"}
     roles = {
         (each["metadata"]["namespace"], each["metadata"]["name"]): each for each in objects if each["kind"] == "Role"
     }
@@ -320,18 +320,47 @@ def test_the_network_policy_lets_metrics_and_probes_in(render: Render):
     assert spec["egress"][-1]["to"][0]["podSelector"]["matchLabels"].items() <= names.head_labels("any").items()
 
 
-def test_notes_say_where_it_looks_and_how_the_definition_is_upgraded(files: Callable[..., dict[str, str]]):
+def test_notes_say_where_it_looks_and_what_becomes_of_the_definition(files: Callable[..., dict[str, str]]):
     notes = files(**NAMESPACED)["reef/templates/NOTES.txt"]
     assert "watches team-a, team-b for" in notes
-    assert "kubectl apply --server-side --force-conflicts" in notes
+    assert "To remove both:\n\n  kubectl delete customresourcedefinition" in notes
     (job,) = [notes.partition("<<'JOB'\n")[2].partition("JOB")[0]]
     assert yaml.safe_load(job)["metadata"]["namespace"] == "team-a"
     assert "watches all namespaces" in files()["reef/templates/NOTES.txt"]
+    others = files(crds={"install": False})["reef/templates/NOTES.txt"]
+    assert "yourself:\n\n  kubectl apply --server-side --force-conflicts -f charts/reef/definitions/" in others
+    assert "removes it and all jobs" in files(crds={"keep": False})["reef/templates/NOTES.txt"]
 
 
 def test_the_definition_is_a_copy_of_the_generated_one(chart_folder: Path):
-    (copy,) = (chart_folder / "crds").iterdir()
-    assert copy.read_bytes() == (ROOT / "crds" / copy.name).read_bytes(), "cp crds/*.yaml charts/reef/crds/"
+    (copy,) = (chart_folder / "definitions").iterdir()
+    assert copy.read_bytes() == (ROOT / "crds" / copy.name).read_bytes(), "cp crds/*.yaml charts/reef/definitions/"
+
+
+def test_the_definition_is_installed_as_it_was_generated(render: Render):
+    generated = yaml.safe_load((ROOT / "crds" / "rltrainingjobs.reef.dev.yaml").read_text())
+    found = one(render(kubeVersion="1.25"), "CustomResourceDefinition")
+    assert found["spec"] == generated["spec"]
+    assert found["metadata"]["name"] == generated["metadata"]["name"]
+    assert found["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    assert "annotations" not in one(render(crds={"keep": False}), "CustomResourceDefinition")["metadata"]
+    assert "CustomResourceDefinition" not in kinds(render(crds={"install": False}))
+
+
+def test_servers_without_cel_rules_get_it_without_them(render: Render):
+    def without(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: without(inner) for key, inner in value.items() if key != "x-kubernetes-validations"}
+        return [without(inner) for inner in value] if isinstance(value, list) else value
+
+    generated = yaml.safe_load((ROOT / "crds" / "rltrainingjobs.reef.dev.yaml").read_text())
+    assert without(generated) != generated
+    assert one(render(kubeVersion="v1.24.17"), "CustomResourceDefinition")["spec"] == without(generated["spec"])
+
+
+def test_old_servers_get_the_disruption_budget_that_they_know(render: Render):
+    for version, api in (("v1.20.2", "policy/v1beta1"), ("v1.21.0-gke.1", "policy/v1"), ("1.34", "policy/v1")):
+        assert one(render(**EVERYTHING, kubeVersion=version), "PodDisruptionBudget")["apiVersion"] == api
 
 
 def test_versions_agree(chart_folder: Path):

@@ -17,6 +17,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"image": {"tag": 1}}, "/image/tag"),
     ({"image": {"pullPolicy": "Sometimes"}}, "/image/pullPolicy"),
     ({"trainerImage": {"repository": ""}}, "/trainerImage/repository"),
+    ({"crds": {"installed": True}}, "installed"),
+    ({"kubeVersion": "new"}, "/kubeVersion"),
     ({"imagePullSecrets": ["registry"]}, "/imagePullSecrets/0"),
     ({"watch": {"allNamespaces": "yes"}}, "/watch/allNamespaces"),
     ({"watch": {"allNamespaces": False, "namespaces": ["Team_A"]}}, "/watch/namespaces/0"),

@@ -40,6 +40,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end }}
 {{- end }}
 
+{{- define "reef.kubeVersion" -}}
+{{ default .Capabilities.KubeVersion.Version .Values.kubeVersion }}
+{{- end }}
+
 {{/* An image: of `.` (an image of the values) and the chart's version. Argument: list image chart. */}}
 {{- define "reef.image" -}}
 {{- $image := index . 0 -}}
