@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
+from typing import Any
 
 import pytest
 
-from reef.run.signals import StopSignals
+from reef.run.signals import Overdue, StopSignals
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -52,3 +54,24 @@ def test_outside_the_main_thread_nothing_is_installed() -> None:
     thread.start()
     thread.join(5)
     assert seen == [before]
+
+
+def test_an_overdue_run_is_cut_off_where_it_waits_for_workers_and_nowhere_else() -> None:
+    def sleeper_in(module: str) -> Any:
+        namespace: dict[str, Any] = {"__name__": module, "time": time}
+        exec("def wait(): time.sleep(5)", namespace)
+        return namespace["wait"]
+
+    with StopSignals(patience_s=0.1) as signals:
+        signal.raise_signal(signal.SIGTERM)
+        time.sleep(0.3)  # half-done work, here and below
+        began = time.monotonic()
+        with pytest.raises(Overdue):
+            sleeper_in("reef.distributed.actor_group")()
+        assert time.monotonic() - began < 2.0
+        assert signals.exit_code == 143
+        time.sleep(0.3)  # once is enough
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    with StopSignals(patience_s=0.1):
+        signal.raise_signal(signal.SIGTERM)
+    time.sleep(0.3)  # no alarm is left behind

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +15,7 @@ from ray.exceptions import RayError
 from reef.distributed.failures import PROBE, START, Failure, FaultTolerance, died, late
 from reef.distributed.host import Host
 from reef.errors import EXIT_FAILED, WorkerError, WorkerTimeoutError
+from reef.run.signals import Overdue
 
 log = logging.getLogger(__name__)
 REMEDY = "recreate_failed_workers=True replaces failed workers, ignore_worker_failures=True goes on without them."
@@ -61,6 +63,17 @@ class _Member:
         self.due = self.started_at + delay_s if self.restarts else 0.0
 
 
+@contextmanager
+def leaving(busy: Iterable[_Member]) -> Iterator[None]:
+    """Take down those that keep an ending run waiting: they would not tell their state in time either."""
+    try:
+        yield
+    except Overdue:
+        for member in busy:
+            member.take_down(0.0)
+        raise
+
+
 class ActorGroup:
     """Actors with the indices 1..count.
 
@@ -78,9 +91,11 @@ class ActorGroup:
         on_entered: Callable[[ActorGroup, list[int]], None] = lambda *_: None,
         together: bool = False,
         wait: bool = True,
+        patience_s: float | None = None,
     ) -> None:
         """Start `count` actors; with `wait`, return when each is up or has failed.
 
+        `patience_s`: how long those that are up wait for the others, which then come when they can; None: for ever.
         `on_entered(group, indices)` prepares actors that came up, at first and again. In a group that works `together`
         (one all-reduce) a failure takes all down, a failed round is repeated, and ignoring failures means replacing.
         """
@@ -95,7 +110,7 @@ class ActorGroup:
             for member in self._members.values():
                 self._start(member)
             if wait:
-                self._await_first_start()
+                self._await_first_start(patience_s)
         except BaseException:
             self.stop()
             raise
@@ -144,7 +159,8 @@ class ActorGroup:
         results: dict[int, Any] = {}
         while pending:
             left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-            done, _ = ray.wait(list(pending), timeout=left)
+            with leaving(pending.values()):
+                done, _ = ray.wait(list(pending), timeout=left)
             if not done:
                 for member in pending.values():
                     self._fail(member, late(member.index, method, timeout_s))
@@ -181,7 +197,8 @@ class ActorGroup:
         waiting = {ref: member for member in self._members.values() for ref in member.in_flight}
         if not waiting:
             return []
-        done, _ = ray.wait(list(waiting), timeout=self._patience(timeout_s, waiting.values()))
+        with leaving(waiting.values()):
+            done, _ = ray.wait(list(waiting), timeout=self._patience(timeout_s, waiting.values()))
         if done:
             done, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=0)
         values: list[tuple[int, Any]] = []
@@ -276,8 +293,13 @@ class ActorGroup:
         elif time.monotonic() - member.started_at > limit:
             self._fail(member, late(member.index, START, limit))
 
-    def _await_first_start(self) -> None:
+    def _await_first_start(self, patience_s: float | None) -> None:
+        deadline = float("inf")
         while any(member.starting is not None and not member.restarts for member in self._members.values()):
+            if not self.healthy:
+                deadline = time.monotonic() + (float("inf") if patience_s is None else patience_s)
+            elif time.monotonic() >= deadline:
+                return
             self._rest()
             self.heal()
         if self.first_failure is not None and not self.healthy:

@@ -176,8 +176,8 @@ class RayLearners:
         self._last = self._ask_first("state") if self._may_lose else None
 
     def state(self) -> State:
-        """The state of each learner by policy."""
-        state: State = self._ask_first("state")
+        """The state of each learner by policy; the kept one, where there is one, needs no learner."""
+        state: State = self._last or self._ask_first("state")
         return state
 
     def set_state(self, state: State) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 
 import ray
 from ray.util.placement_group import placement_group, remove_placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from ray.util.scheduling_strategies import Exists, NodeLabelSchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from reef.config import AlgorithmConfig
+from reef.distributed.node_settings import ELASTIC, POOL_LABEL
 from reef.errors import ResourceError
 
 log = logging.getLogger(__name__)
@@ -80,6 +81,11 @@ def _free() -> dict[str, float]:
     return {name: amount for name, amount in free.items() if not name.startswith("node:")}
 
 
+def is_elastic() -> bool:
+    """Whether nodes of this cluster come and go, so that what is there now says little about what there will be."""
+    return ELASTIC in _cluster()
+
+
 def missing(asked: Sequence[Demand], available: Mapping[str, float]) -> Iterator[str]:
     """The arithmetic of every resource of which less is there than asked for."""
     for resource in dict.fromkeys(name for demand in asked for name in demand.bundle):
@@ -95,8 +101,10 @@ def missing(asked: Sequence[Demand], available: Mapping[str, float]) -> Iterator
 def check_resources(config: AlgorithmConfig, *, driver_cpus: float = 0.0, wait_s: float = 0.0) -> None:
     """Compare what the settings ask for with the whole cluster, for up to `wait_s` seconds while nodes join.
 
-    Raises ResourceError with the arithmetic of what is missing.
+    Raises ResourceError with the arithmetic of what is missing; an elastic cluster was checked before it was started.
     """
+    if is_elastic():
+        return
     asked = demands(config, driver_cpus)
     deadline = time.monotonic() + wait_s
     while problems := list(missing(asked, _cluster())):
@@ -108,6 +116,24 @@ def check_resources(config: AlgorithmConfig, *, driver_cpus: float = 0.0, wait_s
                 f"CPU or GPU), or add nodes.{more_cpus if any('CPUs' in problem for problem in problems) else ''}"
             )
         time.sleep(min(1.0, max(deadline - time.monotonic(), 0.0)))
+
+
+class ElasticPlacement:
+    """No room is reserved: each process starts when a node has room for it, rather on a pool's node than on the head's.
+
+    So training goes on with fewer processes after a node is lost, and the count comes back with the node.
+    """
+
+    def __init__(self, bundles: Sequence[Bundle]) -> None:
+        self._bundles = bundles
+
+    def options(self, index: int) -> dict[str, Any]:
+        """Ray's options of the actor with this index (from 1)."""
+        anywhere = NodeLabelSchedulingStrategy({}, soft={POOL_LABEL: Exists()})  # type: ignore[no-untyped-call]
+        return actor_options(self._bundles[index - 1], anywhere)
+
+    def remove(self) -> None:
+        """Nothing was reserved."""
 
 
 class Placement:
@@ -133,15 +159,20 @@ class Placement:
 
     def options(self, index: int) -> dict[str, Any]:
         """Ray's options of the actor with this index (from 1)."""
-        bundle = dict(self._bundles[index - 1])
-        return {
-            "num_cpus": bundle.pop("CPU", 0),
-            "num_gpus": bundle.pop("GPU", 0),
-            "resources": bundle,
-            "scheduling_strategy": PlacementGroupSchedulingStrategy(self._group, index - 1),
-        }
+        return actor_options(self._bundles[index - 1], PlacementGroupSchedulingStrategy(self._group, index - 1))
 
     def remove(self) -> None:
         """Give the room back."""
         if ray.is_initialized():
             remove_placement_group(self._group)
+
+
+def actor_options(bundle: Bundle, strategy: Any) -> dict[str, Any]:
+    """Ray's options of an actor that reserves `bundle`."""
+    rest = dict(bundle)
+    return {
+        "num_cpus": rest.pop("CPU", 0),
+        "num_gpus": rest.pop("GPU", 0),
+        "resources": rest,
+        "scheduling_strategy": strategy,
+    }

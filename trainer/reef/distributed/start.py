@@ -6,27 +6,18 @@ import logging
 import math
 import os
 import socket
-from typing import Self
+from typing import Any, Self
 
 import ray
 from ray._private import ray_constants
 from ray._private import worker as ray_worker
 
+from reef.distributed.node_settings import NODE_CHECKS as NODE_CHECKS
+from reef.distributed.node_settings import QUIET
 from reef.errors import ConfigError, ResourceError
 
 log = logging.getLogger(__name__)
 CONNECT_S = 5.0
-QUIET = {
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # an actor without GPUs sees none, as its settings say
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_DEDUP_LOGS": "0",
-}
-NODE_CHECKS = {  # for whoever starts a cluster's head: notice a lost node in about 5 seconds instead of 30
-    "health_check_initial_delay_ms": 2000,
-    "health_check_period_ms": 1000,
-    "health_check_timeout_ms": 2000,
-    "health_check_failure_threshold": 3,
-}
 
 
 class RaySession:
@@ -56,12 +47,14 @@ def start(
     num_gpus: float | None = None,
     resources: dict[str, float] | None = None,
     object_store_memory: int | None = None,
+    runtime_env: dict[str, Any] | None = None,
     show_output: bool = False,
 ) -> RaySession:
     """Join the cluster at `address` ("auto", "host:port"), or start a Ray of this machine on its loopback device.
 
     A Ray that runs in this process already is used as it is. `num_cpus`, `num_gpus`, `resources` and
-    `object_store_memory` (bytes) describe a local Ray; None lets Ray count. `show_output` prints what workers print.
+    `object_store_memory` (bytes) describe a local Ray; None lets Ray count. `runtime_env` is Ray's, for a cluster that
+    is joined. `show_output` prints what workers print.
 
     Raises:
         ResourceError: no cluster answers at `address`.
@@ -77,7 +70,7 @@ def start(
         sizes = {"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": resources}
         if given := [key for key, value in sizes.items() if value is not None]:
             raise ConfigError(f"address={address!r} names a running cluster, whose size {given} cannot set. Drop one.")
-        _join(address, show_output)
+        _join(address, runtime_env, show_output)
         return RaySession(owned=True, embedded=False)
     # Ray binds its services to 127.0.0.1 where this is False, but reads the variable behind it only when imported
     ray_constants.ENABLE_RAY_CLUSTER = False
@@ -94,12 +87,12 @@ def start(
     return RaySession(owned=True, embedded=True)
 
 
-def _join(address: str, show_output: bool) -> None:
+def _join(address: str, runtime_env: dict[str, Any] | None, show_output: bool) -> None:
     host, _, port = address.rpartition(":")
     try:
         if host and port.isdecimal():
             socket.create_connection((host, int(port)), CONNECT_S).close()  # Ray itself would try for minutes
-        ray.init(address=address, log_to_driver=show_output, logging_level=logging.ERROR)
+        ray.init(address=address, runtime_env=runtime_env, log_to_driver=show_output, logging_level=logging.ERROR)
     except (OSError, RuntimeError) as error:
         raise ResourceError(
             f"no Ray cluster answers at {address!r}: {error}. Is its head up, and the port 6379?"

@@ -12,7 +12,7 @@ from reef.batch import Sample
 from reef.config import AlgorithmConfig
 from reef.distributed.actor_group import ActorGroup, Recipe
 from reef.distributed.failures import FaultTolerance
-from reef.distributed.resources import Placement, check_resources, worker_bundle
+from reef.distributed.resources import ElasticPlacement, Placement, check_resources, is_elastic, worker_bundle
 from reef.distributed.start import start
 from reef.math.running import RunningStat
 from reef.rollout.filters import Filter
@@ -20,6 +20,7 @@ from reef.rollout.worker import RolloutWorker
 from reef.types import PolicyId, State, Weights
 
 T = TypeVar("T")
+ELASTIC_PATIENCE_S = 5.0  # how long the first workers wait for those that may have no room yet
 
 
 class RayWorkers:
@@ -38,8 +39,12 @@ class RayWorkers:
         self._published: tuple[Any, int, int] | None = None  # weights in Ray's store, version, timestep
         self._filters_move = config.synchronize_filters and config.observation_filter != "NoFilter"
         self._limits = replace(FaultTolerance.of(config), late_is_an_error=evaluation)
-        self._placement = Placement(
-            [worker_bundle(config)] * count, config.placement_strategy, config.worker_restore_timeout_s
+        bundles = [worker_bundle(config)] * count
+        elastic = config.recreate_failed_workers and not config.placement_strategy.startswith("STRICT") and is_elastic()
+        self._placement = (
+            ElasticPlacement(bundles)
+            if elastic
+            else Placement(bundles, config.placement_strategy, config.worker_restore_timeout_s)
         )
         recipe = Recipe(
             name="evaluation worker" if evaluation else "rollout worker",
@@ -56,6 +61,7 @@ class RayWorkers:
                 self._limits,
                 on_entered=self._bring_up_to_date,
                 wait=config.validate_workers_after_construction,
+                patience_s=ELASTIC_PATIENCE_S if elastic else None,
             )
         except BaseException:
             self._placement.remove()
@@ -164,8 +170,9 @@ class RayWorkers:
             self._group.send_all("apply", take_filters, self._local.filters)
 
     def state(self) -> State:
-        """The states of all workers; null for one that has failed."""
-        states = self._group.call_all("state", timeout_s=self._limits.worker_restore_timeout_s)
+        """The states of all workers; null for one that has failed, as nobody is waited for."""
+        everyone: dict[int, tuple[Any, ...]] = dict.fromkeys(self._group.healthy, ())
+        states = self._group.call_some("state", everyone, timeout_s=self._limits.worker_restore_timeout_s)
         return {"local": self._local.state(), "remote": [states.get(index + 1) for index in range(self._count)]}
 
     def set_state(self, state: State) -> None:
@@ -174,7 +181,8 @@ class RayWorkers:
             self.ready()  # fragments that were under way belong to what is left behind
         self._local.set_state(state["local"])
         stored = state["remote"] or [state["local"]]
-        known = {index: (one,) for index, one in enumerate(stored, start=1) if one is not None and index <= self._count}
+        healthy = self._group.healthy  # one that comes later begins new episodes
+        known = {index: (one,) for index, one in enumerate(stored, start=1) if one is not None and index in healthy}
         self._group.send_all("apply", begin_anew, self._local.filters)
         self._group.call_some("set_state", known, timeout_s=self._limits.worker_restore_timeout_s)
 

@@ -28,7 +28,7 @@ from reef.run.reporters.files import ResultFiles, read_results
 from reef.run.reporters.picture import draw_learning_curve
 from reef.run.reporters.reporter import Reporter, Run, Summary
 from reef.run.reporters.tensorboard import TensorBoardEvents
-from reef.run.signals import StopSignals
+from reef.run.signals import Overdue, StopSignals
 from reef.run.stopping import StopConditions, lookup, stop_problems
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ def run_experiment(
     restore_from: str | None = None,
     metrics_port: int | None = None,
     metrics_address: str = "127.0.0.1",
+    board: Board | None = None,
+    patience_s: float | None = None,
     verbosity: int = 0,
     reporters: Sequence[Reporter] | None = None,
 ) -> Summary:
@@ -68,19 +70,21 @@ def run_experiment(
     `resume` goes on in the newest such folder from its newest valid checkpoint, or starts where there is none;
     `restore_from` starts a new folder from a checkpoint of another run. SIGTERM and Ctrl-C end the run after the
     iteration under way, with a checkpoint and the exit code 143 or 130; a second Ctrl-C aborts. `reporters` replaces
-    the console, for tests and notebooks.
+    the console, for tests and notebooks. `board` is one that the caller serves, in place of `metrics_port`. With
+    `patience_s`, an iteration that long after SIGTERM is given up when it waits for workers, which may be gone.
 
     Raises:
         ConfigError: settings, stop keys or names are wrong; with all problems.
         StorageError: the storage path cannot be written.
         CheckpointError: the checkpoint to start from is missing, damaged or of another algorithm.
+        Overdue: SIGTERM came, and workers that are not there were waited for before the first iteration.
     """
     settings = checkpoint or CheckpointSettings()
     check_settings(config, stop, settings, name)
     folder, start = choose_folder(config, writable_folder(storage_path, name), resume, restore_from)
     with ExitStack() as stack:
-        board = _serve_metrics(stack, metrics_port, metrics_address)
-        signals = stack.enter_context(StopSignals())
+        board = board or _serve_metrics(stack, metrics_port, metrics_address)
+        signals = stack.enter_context(StopSignals(patience_s))
         algorithm = stack.enter_context(config.build())
         if start is not None:
             algorithm.set_state(read_state(start, config.algorithm))
@@ -132,6 +136,8 @@ class Experiment:
         summary = None
         for reporter in self.reporters:
             reporter.start(run)
+        if self.board is not None and self.checkpoint is not None:
+            self.board.saved(self.checkpoint, algorithm.iteration, read_metadata(self.checkpoint)["time"])
         try:
             summary = self._summarize(self._train(), run)
         finally:
@@ -144,16 +150,33 @@ class Experiment:
         self.result = self._last_result()
         reason = self._reason()  # a run that had reached its end is not trained further by resuming it
         while reason is None:
-            self.signals.install()  # again, as Ray puts a handler of its own when it starts
-            self.result = self.algorithm.train()
-            reason = self._reason()
-            identity = {"trial_id": self.folder.name.rpartition("_")[2], "experiment_tag": self.name}
-            self.result.update(done=reason is not None, **identity)
-            for reporter in self.reporters:
-                reporter.report(self.result)
-            if self._checkpoint_is_due(ending=reason is not None):
-                self._save()
+            try:
+                reason = self._iterate()
+            except Overdue:
+                return self._cut_short()
         return reason
+
+    def _iterate(self) -> str | None:
+        """Train, report and save once; returns the reason to end, if there is one."""
+        self.signals.install()  # again, as Ray puts a handler of its own when it starts
+        self.result = self.algorithm.train()
+        reason = self._reason()
+        identity = {"trial_id": self.folder.name.rpartition("_")[2], "experiment_tag": self.name}
+        self.result.update(done=reason is not None, **identity)
+        for reporter in self.reporters:
+            reporter.report(self.result)
+        if self._checkpoint_is_due(ending=reason is not None):
+            self._save()
+        return reason
+
+    def _cut_short(self) -> str:
+        """End although the iteration has not: what was learnt since the newest checkpoint is kept."""
+        assert self.signals.received is not None, "without a signal nothing is overdue"
+        self.exit_code = self.signals.exit_code
+        saved = read_metadata(self.checkpoint)["iteration"] if self.checkpoint else 0
+        if self.result is not None and self.algorithm.iteration > saved:
+            self._save()
+        return self.signals.received.name
 
     def _reason(self) -> str | None:
         if reached := self.stop.reached(self.result or {}):

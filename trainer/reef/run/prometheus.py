@@ -7,12 +7,14 @@ environment index or seed. Of an iteration without a value (no episode ended) th
 from __future__ import annotations
 
 import json
+import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socketserver import TCPServer
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -22,6 +24,7 @@ from prometheus_client.registry import Collector
 
 from reef.api.status import CheckpointStatus, EvaluationStatus, TrainingStatus
 from reef.errors import ResourceError
+from reef.run.identity import IDENTITY
 from reef.run.metrics import Result
 from reef.run.reporters.reporter import Run, Summary
 from reef.run.stopping import lookup
@@ -74,14 +77,18 @@ LEARNER_GAUGES = {  # statistics with a name of their own; losses and the rest h
 }
 
 
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
 class Board(Collector):
     """The newest result and checkpoint of a run: a reporter for the driver, a collector for the scrapes."""
 
     def __init__(self) -> None:
+        self.identity = ""  # of the process that serves it, for those who ask at one address and may reach another
         self._run: Run | None = None
         self._result: Result | None = None
         self._evaluation: tuple[int, Result] | None = None  # iteration, metrics
-        self._checkpoint: tuple[CheckpointStatus, float, int] | None = None  # what, seconds, bytes
+        self._checkpoint: tuple[CheckpointStatus, float | None, int] | None = None  # what, seconds, bytes
         self._ended: Summary | None = None
 
     def start(self, run: Run) -> None:
@@ -94,10 +101,18 @@ class Board(Collector):
             self._evaluation = (result["training_iteration"], evaluation)
         self._result = result
 
-    def saved(self, path: Path, iteration: int, time: str, seconds: float) -> None:
-        """Take in the newest checkpoint: where, of which iteration, when (RFC 3339), and what it took to write."""
+    def saved(self, path: Path, iteration: int, time: str, seconds: float | None = None) -> None:
+        """Take in the newest checkpoint: where, of which iteration, when (RFC 3339), and what it took to write.
+
+        `seconds` is None for one that an earlier process wrote.
+        """
         size = sum(file.stat().st_size for file in path.iterdir())
         self._checkpoint = (CheckpointStatus(path=str(path), iteration=iteration, time=time), seconds, size)
+
+    @property
+    def result(self) -> Result | None:
+        """The newest result."""
+        return self._result
 
     def finish(self, summary: Summary | None) -> None:
         """Take in how it ended."""
@@ -105,20 +120,19 @@ class Board(Collector):
 
     def progress(self) -> dict[str, Any]:
         """The parts of a job's status that the run knows, in the words of the job document."""
-        result, names = self._result or {}, ("mean", "min", "max")
+        result, run = self._result or {}, self._run
         training = TrainingStatus(
-            iteration=result.get("training_iteration", 0),
-            timesteps=result.get("timesteps_total", 0),
+            iteration=result.get("training_iteration", run.restored_iteration if run else 0),
+            timesteps=result.get("timesteps_total", run.restored_timesteps if run else 0),
             episodes=result.get("episodes_total", 0),
             steps_per_second=result.get("num_env_steps_sampled_throughput_per_sec"),
-            **{f"reward_{name}": result.get(f"episode_reward_{name}") for name in names},
+            **rewards(result),
         )
         parts: dict[str, Any] = {"training": training}
         if self._evaluation is not None:
             iteration, metrics = self._evaluation
-            rewards = {f"reward_{name}": metrics.get(f"episode_reward_{name}") for name in names}
             episodes = metrics.get("episodes_this_iter", 0)
-            parts["evaluation"] = EvaluationStatus(iteration=iteration, episodes=episodes, **rewards)
+            parts["evaluation"] = EvaluationStatus(iteration=iteration, episodes=episodes, **rewards(metrics))
         if self._checkpoint is not None:
             parts["checkpoint"] = self._checkpoint[0]
         status = {name: part.model_dump(mode="json", by_alias=True) for name, part in parts.items()}
@@ -155,10 +169,20 @@ class Board(Collector):
             status, seconds, size = self._checkpoint
             prefix = "reef_training_checkpoint"
             yield GaugeMetricFamily(f"{prefix}_iteration", "Iteration of the newest checkpoint.", status.iteration)
-            yield GaugeMetricFamily(f"{prefix}_seconds", "Time to write the newest checkpoint, in seconds.", seconds)
+            if seconds is not None:
+                text = "Time to write the newest checkpoint, in seconds."
+                yield GaugeMetricFamily(f"{prefix}_seconds", text, seconds)
             yield GaugeMetricFamily(f"{prefix}_bytes", "Size of the newest checkpoint, in bytes.", size)
             when = datetime.fromisoformat(status.time).timestamp()
             yield GaugeMetricFamily(f"{prefix}_timestamp_seconds", "When it was written, in Unix time.", when)
+
+
+def rewards(metrics: Result) -> dict[str, float | None]:
+    """Mean, smallest and largest episode reward in the words of a status; None for what JSON has no number for."""
+    found = {name: metrics.get(f"episode_reward_{name}") for name in ("mean", "min", "max")}
+    return {
+        f"reward_{name}": None if value is None or not math.isfinite(value) else value for name, value in found.items()
+    }
 
 
 def gauges(prefix: str, fields: tuple[Field, ...], result: Result) -> Iterator[Metric]:
@@ -239,12 +263,14 @@ class MetricsHandler(BaseHTTPRequestHandler):
         elif path == "/progress":
             self._answer(200, "application/json", json.dumps(self.board.progress()).encode())
         elif path == "/healthz":
-            self._answer(200, "text/plain", b"ok\n")
+            self._answer(200, "text/plain", b"ok\n", {IDENTITY: self.board.identity})
         else:
             self._answer(404, "text/plain", b"there are /metrics, /progress and /healthz\n")
 
-    def _answer(self, status: int, content_type: str, body: bytes) -> None:
+    def _answer(self, status: int, content_type: str, body: bytes, more: Mapping[str, str] = NOTHING) -> None:
         self.send_response(status)
+        for name, value in more.items():
+            self.send_header(name, value)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
