@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.peers.protocol import answer, arguments
 from reef.api import load_job
-from reef.cli.experiment import config_of
+from reef.job.settings import config_of
 
 
 def train(args: dict[str, Any]) -> dict[str, Any]:

@@ -12,8 +12,8 @@ import pytest
 from benchmarks.learn.__main__ import FOLDER, Promise, judge
 
 from reef.api import load_job
-from reef.cli.experiment import config_of
 from reef.envs import make_vector_env
+from reef.job.settings import config_of
 
 DOCUMENTS = sorted(FOLDER.glob("*.yaml"))
 PROMISE = Promise.of(FOLDER / "ppo-cartpole.yaml")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reef.api import RLTrainingJob, job_from_document, load_job
-from reef.cli.experiment import Options, config_of, kubernetes_notice, local_resources, run_job
+from reef.cli.experiment import Options, kubernetes_notice, local_resources, run_job
 from reef.cli.main import main
 from reef.errors import ConfigError
 
@@ -47,18 +47,6 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     vars(module).update(run_experiment=run_experiment, CheckpointSettings=SimpleNamespace)
     monkeypatch.setitem(sys.modules, "reef.run.experiment", module)
     return found
-
-
-def test_settings_come_from_the_document() -> None:
-    config = config_of(job(config={"lr": 0.5, "num_envs_per_worker": 3}))
-    assert (config.env, config.lr, config.num_envs_per_worker, config.num_rollout_workers) == ("CartPole-v1", 0.5, 3, 0)
-
-
-def test_pools_give_the_rollout_workers_unless_the_settings_do() -> None:
-    assert config_of(job(workers=POOLS)).num_rollout_workers == 2
-    assert config_of(job(workers=POOLS, config={"num_rollout_workers": 5})).num_rollout_workers == 5
-    with pytest.warns(FutureWarning, match="num_rollout_workers"):
-        assert config_of(job(workers=POOLS, config={"num_workers": 0})).num_rollout_workers == 0
 
 
 def test_pools_become_local_resources() -> None:

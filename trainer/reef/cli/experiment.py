@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reef.errors import ConfigError
+from reef.job.settings import check_environment, checkpoint_settings, config_of
 
 if TYPE_CHECKING:
     from reef.api import RLTrainingJob
@@ -96,18 +97,12 @@ def local_resources(job: RLTrainingJob) -> tuple[float | None, float | None]:
 
 
 def _train(job: RLTrainingJob, config: AlgorithmConfig, options: Options, stop: dict[str, float]) -> int:
-    from reef.run.experiment import CheckpointSettings, run_experiment
+    from reef.run.experiment import run_experiment
 
-    checkpoint = job.spec.checkpoint
     result = run_experiment(
         config,
         stop=stop,
-        checkpoint=CheckpointSettings(
-            frequency=checkpoint.frequency,
-            at_end=checkpoint.at_end,
-            keep=checkpoint.keep,
-            score_attribute=checkpoint.score_attribute,
-        ),
+        checkpoint=checkpoint_settings(job),
         name=job.metadata.name,
         storage_path=options.storage_path,
         resume=options.resume,
@@ -125,33 +120,6 @@ def _train(job: RLTrainingJob, config: AlgorithmConfig, options: Options, stop: 
         print("Checkpoint      none was written: checkpoint.atEnd is false and checkpoint.frequency was not reached")
     exit_code: int = result.exit_code
     return exit_code
-
-
-def config_of(job: RLTrainingJob) -> AlgorithmConfig:
-    """Return the checked settings of a job's algorithm.
-
-    Raises:
-        ConfigError: the algorithm is unknown, or settings are unknown, wrong or contradict each other.
-    """
-    from reef.algorithms.registry import config_class
-    from reef.config.aliases import RENAMED
-
-    spec = job.spec
-    for key, field in (("env", "name"), ("env_config", "config")):
-        if key in spec.config:
-            raise ConfigError(f"spec.config.{key}: belongs to spec.environment.{field}. Move it there.")
-    config = config_class(spec.algorithm).from_dict(spec.config)
-    spellings = {"num_rollout_workers", *(old for old, new in RENAMED.items() if new == "num_rollout_workers")}
-    if not spellings & spec.config.keys():
-        config.num_rollout_workers = spec.num_rollout_workers
-    return config.environment(spec.environment.name, env_config=dict(spec.environment.config)).validate()
-
-
-def check_environment(config: AlgorithmConfig) -> None:
-    """Make the environment once, so that what is wrong with it is said before anything is written."""
-    from reef.envs.make import make_vector_env
-
-    make_vector_env(config, worker_index=0, num_envs=1).close()
 
 
 def kubernetes_notice(job: RLTrainingJob) -> str:

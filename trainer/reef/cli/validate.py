@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from reef.cli.experiment import check_environment, config_of, kubernetes_notice
+from reef.cli.experiment import kubernetes_notice
 from reef.cli.overrides import apply_overrides
 from reef.cli.run import add_override
+from reef.job.settings import check_environment, config_of
 
 
 def add_parser(

@@ -1,0 +1,153 @@
+"""Heads and workers as real processes, with real Ray, real signals and real losses."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from reef.api import job_from_document
+from reef.errors import ReefError
+from reef.job.cluster import Node
+from reef.job.head import checked_config
+from reef.run.checkpoint import find_checkpoint, read_metadata
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+
+
+def test_pods_come_together_train_to_the_end_and_leave_a_message(job, document):
+    pools = [{"name": "cpu", "replicas": 2, "minReplicas": 2}]
+    first = job.worker(1)  # before its head
+    head = job.head(document(workers=pools, stop={"training_iteration": 6}), REEF_LINGER_SECONDS="60")
+    starting = job.wait_for("the first answer", lambda progress: True)
+    assert starting["state"] in ("starting", "waiting")
+    assert starting["training"]["iteration"] == 0
+    waiting = job.wait_for("one pod", lambda progress: "1 of 2 pods" in progress["message"])
+    assert (waiting["state"], waiting["message"]) == (
+        "waiting",
+        "waiting for workers, pool cpu: 1 of 2 pods have joined",
+    )
+    stranger = job.worker(3, RAY_AUTH_TOKEN="f" * 64)
+    while "the Ray token was refused" not in stranger.said:
+        assert stranger.process.poll() is None
+        assert job.progress()["state"] == "waiting"
+    assert not job.joined(3).exists()
+    stranger.process.send_signal(signal.SIGTERM)
+    second = job.worker(2)
+    job.wait_for("the end", lambda progress: progress["state"] == "done")
+    assert job.joined(1).exists()
+    assert job.joined(2).exists()
+    assert "reef_training_iterations_total 6.0" in job.get("/metrics")
+    head.process.send_signal(signal.SIGTERM)  # ends the lingering, not more
+    assert head.ends() == 0
+    ending = head.ending()
+    assert (ending["exitCode"], ending["reason"], ending["message"]) == (0, "Completed", "training_iteration 6 >= 6")
+    assert (ending["training"]["iteration"], ending["checkpoint"]["iteration"]) == (6, 6)
+    assert Path(ending["checkpoint"]["path"]).is_relative_to(job.folder / "storage/team/cart-u1")
+    assert stranger.ends() == 0
+    for worker in (first, second):
+        assert worker.process.poll() is None, "a worker outlives its head"
+        worker.process.send_signal(signal.SIGTERM)
+        assert worker.ends() == 0
+    assert not job.joined(1).exists()
+    everything = "".join(pod.said for pod in job.pods)
+    assert job._token not in everything
+    assert "f" * 64 not in everything
+
+
+def test_fewer_pods_train_too_and_a_new_head_goes_on_with_the_same_workers(job, document):
+    asked = document(workers=[{"name": "cpu", "replicas": 2, "minReplicas": 1}])
+    head, first = job.head(asked, REEF_CPUS="0"), job.worker(1)
+    job.wait_for("training with one pod", lambda progress: progress["workersHealthy"] == 1)
+    job.worker(2)
+    job.wait_for("both at work", lambda progress: progress["workersHealthy"] == 2)
+    before = job.wait_for("a checkpoint", lambda progress: progress.get("checkpoint"))["checkpoint"]["iteration"]
+
+    head.kill()
+    head = job.head(asked, REEF_CPUS="0")
+    after = job.wait_for("training again", lambda progress: progress["workersHealthy"] == 2)
+    assert after["training"]["iteration"] >= before
+    assert "continuing after iteration" in head.said
+    assert first.process.poll() is None, "a worker joins again in place"
+    storage = job.folder / "storage/team"
+    assert [path.name for path in storage.iterdir()] == ["cart-u1"]
+
+    job.pods[1].kill()
+    job.wait_for("one left", lambda progress: progress["workersHealthy"] == 1)
+    job.worker(1)
+    job.wait_for("the lost one replaced", lambda p: p["workersHealthy"] == 2 and p["workersRecreated"] >= 1)
+
+    for pod in job.pods:  # a job that is deleted loses its workers before its head has ended
+        if pod is not head and pod.process.poll() is None:
+            pod.kill()
+    head.process.send_signal(signal.SIGTERM)
+    assert head.ends(10.0) == 143, head.said[-3000:]
+    ending = head.ending()
+    assert (ending["exitCode"], ending["reason"], ending["message"]) == (143, "Terminated", "SIGTERM")
+    saved = read_metadata(find_checkpoint(next(storage.glob("cart-u1/*"))))["iteration"]
+    assert saved == ending["checkpoint"]["iteration"] == ending["training"]["iteration"] > before
+
+
+def test_a_head_that_waits_ends_at_once(job, document):
+    head = job.head(document(workers=[{"name": "cpu"}]))
+    job.wait_for("the wait", lambda progress: "0 of 1 pods" in progress["message"])
+    head.process.send_signal(signal.SIGTERM)
+    assert head.ends(15.0) == 143
+    assert head.ending()["message"] == "ended by SIGTERM before the first iteration"
+
+
+def test_when_ray_ends_so_does_the_head_as_a_fault(job, document):
+    head = job.head(document())
+    job.wait_for("training", lambda progress: progress["training"]["iteration"] > 0)
+    (server,) = [
+        pid
+        for pid in map(int, filter(str.isdigit, os.listdir("/proc")))
+        if (b"gcs_server" in (line := cmdline(pid)) and str(job.gcs_port).encode() in line)
+    ]
+    os.kill(server, signal.SIGKILL)
+    assert head.ends(20.0) == 1
+    ending = head.ending()
+    assert ending["reason"] == "Failed"
+    assert "Ray's head ended" in ending["message"]
+
+
+def cmdline(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.mark.parametrize(
+    ("changes", "environment", "expected"),
+    [
+        ({"workers": [{"name": "cpu"}], "config": {"num_cpus_per_worker": 4}}, {}, "num_cpus_per_worker 4"),
+        ({}, {"RAY_AUTH_TOKEN": ""}, "RAY_AUTH_TOKEN: is not set"),
+    ],
+)
+def test_a_wrong_job_ends_with_2_and_its_error(job, document, changes, environment, expected):
+    head = job.head(document(**changes), **environment)
+    assert head.ends() == 2
+    ending = head.ending()
+    assert (ending["exitCode"], ending["reason"]) == (2, "WrongJob")
+    assert expected in ending["message"]
+    assert "Ray runtime started" not in head.said
+    assert not (job.folder / "storage").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"config": {"lrr": 1}}, "'lr'"),
+        ({"environment": {"name": "CartPol-v1"}}, "'CartPole-v1'"),
+        ({"environment": {"name": "no_such_module:Env"}}, "no_such_module"),
+        ({"tune": {"parameters": {"lr": {"grid": [1, 2]}}}}, "not available yet"),
+    ],
+)
+def test_everything_wrong_is_found_before_ray_starts(document, changes, expected):
+    node = Node(ip="127.0.0.1", cpus=1, gpus=0, object_store=None)
+    with pytest.raises(ReefError, match=expected) as caught:
+        checked_config(job_from_document(document(**changes)), node)
+    assert caught.value.exit_code == 2

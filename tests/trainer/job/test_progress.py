@@ -1,0 +1,53 @@
+"""The termination message always is JSON of at most 4096 bytes, and /progress says what the head does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from reef.api.status import TrainingStatus
+from reef.job.progress import CUT, LARGEST, JobBoard, write_ending
+
+
+def test_before_training_everything_is_there_already() -> None:
+    board = JobBoard()
+    board.tell("waiting", "waiting for workers")
+    progress = board.progress()
+    assert (progress["state"], progress["message"]) == ("waiting", "waiting for workers")
+    assert (progress["workersHealthy"], progress["workersRecreated"]) == (0, 0)
+    assert progress["time"].endswith("Z")
+    assert TrainingStatus.model_validate(progress["training"]).iteration == 0
+
+
+@pytest.mark.parametrize(("code", "reason"), [(0, "Completed"), (2, "WrongJob"), (143, "Terminated"), (1, "Failed")])
+def test_an_ending_has_a_reason_in_one_word(code: int, reason: str) -> None:
+    ending = json.loads(JobBoard().ending(code, "why"))
+    assert (ending["exitCode"], ending["reason"], ending["message"]) == (code, reason, "why")
+    assert (ending["evaluation"], ending["checkpoint"], ending["bestTrial"]) == (None, None, None)
+    assert ending["workersRecreated"] == 0
+
+
+@pytest.mark.parametrize("text", ["x" * 20_000, "\n" * 20_000, "\U0001f40b" * 9_000, 'a"b\\' * 5_000, "\udcff" * 4_000])
+def test_a_long_message_loses_its_middle_and_the_json_stays_whole(text: str) -> None:
+    data = JobBoard().ending(1, "first" + text + "last")
+    assert LARGEST - 200 < len(data) <= LARGEST
+    message = json.loads(data)["message"]
+    assert message.startswith("first")
+    assert message.endswith("last")
+    assert CUT in message
+
+
+def test_a_message_that_fits_is_not_cut() -> None:
+    board = JobBoard()
+    room = LARGEST - len(board.ending(1, ""))
+    for length in (room, room + 1):
+        data = board.ending(1, "x" * length)
+        assert len(data) <= LARGEST
+        assert (CUT in json.loads(data)["message"]) == (length > room)
+
+
+def test_a_message_that_cannot_be_written_is_no_fault(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_ending(tmp_path / "missing" / "log", b"{}")
+    assert "cannot be written" in caplog.text

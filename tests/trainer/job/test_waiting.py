@@ -1,0 +1,113 @@
+"""Waiting for pods; the pods themselves are in test_pods.py, here they are counted by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from reef.api import JobSpec, job_from_document
+from reef.errors import ConfigError
+from reef.job import waiting
+from reef.job.progress import JobBoard
+from reef.job.waiting import PoolGate, lacking, wait_for_pools
+
+POOLS = [{"name": "a", "replicas": 3, "minReplicas": 2}, {"name": "b", "replicas": 1}]
+
+
+@pytest.fixture
+def spec(document: Any) -> JobSpec:
+    return job_from_document(document(workers=POOLS)).spec
+
+
+class Cluster:
+    """Counts of pods, the next at each look, the last for ever."""
+
+    def __init__(self, *counts: dict[str, int]) -> None:
+        self.counts = list(counts)
+        self.looks = 0
+
+    def joined(self) -> Counter[str]:
+        self.looks += 1
+        return Counter(self.counts.pop(0) if len(self.counts) > 1 else self.counts[0])
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def made(*counts: dict[str, int]) -> Cluster:
+        found = Cluster(*counts)
+        monkeypatch.setattr(waiting, "joined", found.joined)
+        monkeypatch.setattr(waiting, "LOOK_AGAIN_S", 0.01)
+        monkeypatch.setattr(waiting, "LOOK_RARELY_S", 0.0)
+        return found
+
+    return made
+
+
+class Record(JobBoard):
+    """Keeps what it was told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[tuple[str, str]] = []
+
+    def tell(self, state: Any, message: str = "") -> None:
+        self.told.append((state, message))
+
+
+def test_what_is_missing_is_said_by_pool(spec: JobSpec, document: Any) -> None:
+    assert list(lacking(spec, Counter(a=1), all_of_them=True)) == [
+        "pool a: 1 of 3 pods have joined",
+        "pool b: 0 of 1 pods have joined",
+    ]
+    assert list(lacking(spec, Counter(a=1, b=1), all_of_them=False)) == ["pool a: 1 of 3 pods have joined (at least 2)"]
+    assert list(lacking(spec, Counter(a=2, b=1), all_of_them=False)) == []
+    fewer = job_from_document(document(workers=POOLS, replicas=1)).spec
+    assert list(lacking(fewer, Counter(a=1, b=1), all_of_them=True)) == []
+
+
+def test_the_wait_ends_when_all_are_there_or_patience_with_the_rest_does(spec: JobSpec, cluster: Any) -> None:
+    full = cluster({}, {"a": 3}, {"a": 3, "b": 1})
+    wait_for_pools(spec, Record(), patience_s=600)
+    assert full.looks == 3
+    some = cluster({"a": 2}, {"a": 2, "b": 1})
+    board = Record()
+    wait_for_pools(spec, board, patience_s=0.05)
+    assert some.looks > 3
+    assert {state for state, _ in board.told} == {"waiting"}
+
+
+def test_patience_begins_anew_when_too_few_are_left(spec: JobSpec, cluster: Any) -> None:
+    enough = {"a": 2, "b": 1}
+    found = cluster(enough, {"a": 1, "b": 1}, enough, {"a": 3, "b": 1})
+    wait_for_pools(spec, Record(), patience_s=0.0)
+    assert found.looks == 4
+
+
+def test_training_pauses_while_a_pool_is_too_small(spec: JobSpec, cluster: Any) -> None:
+    board = Record()
+    gate = PoolGate(lambda: spec, board)
+    cluster({"a": 1, "b": 1}, {"a": 1, "b": 1}, {"a": 2, "b": 1})
+    gate.report({"done": False})
+    assert board.told == [("waiting", "training pauses, pool a: 1 of 3 pods have joined (at least 2)")] * 2 + [
+        ("training", "")
+    ]
+    cluster({})
+    gate.report({"done": True})  # the end is not held up
+
+
+def test_a_pool_that_is_scaled_down_holds_nothing_up(spec: JobSpec, cluster: Any, document: Any) -> None:
+    smaller = job_from_document(document(workers=POOLS, replicas=1)).spec
+    answers: list[Any] = [spec, ConfigError("half-written"), smaller]
+
+    def read() -> JobSpec:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    gate = PoolGate(read, Record())
+    cluster({"a": 1, "b": 1})
+    gate.report({"done": False})
+    assert answers == []

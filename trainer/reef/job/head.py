@@ -1,0 +1,219 @@
+"""The head pod, `python -m reef.job.head`: Ray's head and the driver of the training, which resumes by itself.
+
+Exit codes: 0 trained to the end, 2 the job is wrong, 143 ended by SIGTERM with a checkpoint, anything else a fault.
+In every ending a termination message says how it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from reef.api import RLTrainingJob, load_job
+from reef.errors import EXIT_FAILED, EXIT_OK, EXIT_TERMINATED, ConfigError, ReefError
+from reef.job.capacity import pods_of, rollout_workers_that_fit
+from reef.job.cluster import Node, RayProcess, number, required
+from reef.job.progress import JobBoard, write_ending
+from reef.job.settings import check_environment, checkpoint_settings, cluster_config_of
+from reef.run.prometheus import MetricsServer
+
+if TYPE_CHECKING:
+    from reef.config import AlgorithmConfig
+    from reef.run.reporters.reporter import Summary
+
+log = logging.getLogger(__name__)
+START_S = 60.0  # how long Ray's head may take to start
+WATCH_S = 0.5
+
+
+class Terminated(BaseException):
+    """SIGTERM outside of the training."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pod:
+    """What the head's environment says."""
+
+    node: Node
+    job_file: Path
+    storage: str
+    namespace: str
+    name: str  # of the job
+    uid: str  # of the job
+    gcs_port: int
+    patience_s: float  # how long training waits for the rest of the pods when there are enough
+    linger_s: float  # how long a finished head goes on answering
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Pod:
+        """Read the environment; ConfigError names what is missing or wrong."""
+        return cls(
+            node=Node.of(environment),
+            job_file=Path(required(environment, "REEF_JOB_FILE")),
+            storage=required(environment, "REEF_STORAGE_PATH"),
+            namespace=required(environment, "REEF_NAMESPACE"),
+            name=required(environment, "REEF_JOB_NAME"),
+            uid=required(environment, "REEF_JOB_UID"),
+            gcs_port=int(number(environment, "REEF_GCS_PORT", 6379)),
+            patience_s=number(environment, "REEF_START_PATIENCE_SECONDS", 30),
+            linger_s=number(environment, "REEF_LINGER_SECONDS", 0),
+        )
+
+    @property
+    def results(self) -> tuple[str, str]:
+        """Folder and name for the results; the uid keeps a job that is created again from resuming the old one."""
+        return f"{self.storage.rstrip('/')}/{self.namespace}", f"{self.name}-{self.uid}"
+
+
+def main() -> int:
+    """Run the head and return its exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    take_signals()
+    board = JobBoard()
+    ending = Path(os.environ.get("REEF_TERMINATION_LOG", "/dev/termination-log"))
+    with contextlib.ExitStack() as stack:
+        try:
+            code, message = head(os.environ, board, stack, ending)
+        except Terminated:
+            code, message = EXIT_TERMINATED, "ended by SIGTERM before the first iteration"
+        except ReefError as error:
+            code, message = error.exit_code, str(error)
+        except BaseException as error:  # also SystemExit of a user's environment: the message is owed in every ending
+            traceback.print_exc()
+            code, message = EXIT_FAILED, "".join(traceback.format_exception(error)).strip()
+        if code != EXIT_OK:
+            log.error("ends with exit code %d: %s", code, message)
+        board.tell("done", message)
+        write_ending(ending, board.ending(code, message))
+        with contextlib.suppress(Terminated):
+            take_signals()
+            linger(code)
+    return code
+
+
+def head(environment: Mapping[str, str], board: JobBoard, stack: contextlib.ExitStack, ending: Path) -> tuple[int, str]:
+    """Train as the job document says; returns the exit code and why it ended."""
+    port = int(number(environment, "REEF_METRICS_PORT", 8080))
+    server = MetricsServer(board, port, required(environment, "POD_IP"))
+    stack.callback(server.stop)
+    pod = Pod.of(environment)
+    job = load_job(pod.job_file)
+    config = checked_config(job, pod.node)
+    ray = stack.enter_context(ray_head(pod, board, ending))
+    with joined_cluster(job, pod, ray):
+        summary = train(job, config, pod, board)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # how it ended is decided
+    return summary.exit_code, summary.reason
+
+
+def checked_config(job: RLTrainingJob, node: Node) -> AlgorithmConfig:
+    """The job's settings, with as many rollout workers as its pods can hold; everything that is wrong is said here."""
+    if job.spec.tune:
+        raise ConfigError("spec.tune: sweeps are not available yet. Remove it, or start one job per combination.")
+    config = cluster_config_of(job)
+    fitting = rollout_workers_that_fit(config, pods_of(job.spec, node.cpus, node.gpus))
+    if fitting < config.num_rollout_workers:
+        asked = config.num_rollout_workers
+        log.warning("num_rollout_workers=%d: the job's pods have room for %d, which are used", asked, fitting)
+        config.num_rollout_workers = fitting
+    check_environment(config)
+    return config
+
+
+@contextlib.contextmanager
+def ray_head(pod: Pod, board: JobBoard, ending: Path) -> Iterator[RayProcess]:
+    """Have Ray's head as a child process; when it ends by itself, so does this process, as a fault."""
+    ray = RayProcess(pod.node.head_command(pod.gcs_port))
+    try:
+        if not ray.changed.wait(START_S) or not ray.ready:
+            how = f"within {START_S:g} s" if ray.exit_code is None else f"and ended with exit code {ray.exit_code}"
+            raise ReefError(f"Ray's head did not start {how}. Its last lines:\n{ray.last_lines}")
+        watch = threading.Thread(target=watch_ray, args=(ray, board, ending), name="ray-watch", daemon=True)
+        watch.start()
+        yield ray
+    finally:
+        ray.stop()
+
+
+def watch_ray(ray: RayProcess, board: JobBoard, ending: Path) -> None:
+    """End this process when Ray's head has ended: the driver would wait for it for a minute and then abort."""
+    while ray.exit_code is None:
+        time.sleep(WATCH_S)
+    if not ray.expected_to_end:
+        message = f"Ray's head ended with exit code {ray.exit_code}. Its last lines:\n{ray.last_lines}"
+        log.error("%s", message)
+        write_ending(ending, board.ending(EXIT_FAILED, message))
+        os._exit(EXIT_FAILED)
+
+
+@contextlib.contextmanager
+def joined_cluster(job: RLTrainingJob, pod: Pod, ray: RayProcess) -> Iterator[None]:
+    """Be a driver of the cluster."""
+    from reef.distributed.start import start
+
+    try:
+        session = start(f"{pod.node.ip}:{pod.gcs_port}", runtime_env=job.spec.runtime_env or None)
+    except SystemExit as end:  # Ray's own handler of SIGTERM, before ours is back
+        raise Terminated from end
+    finally:
+        take_signals()
+    with session:
+        yield
+
+
+def train(job: RLTrainingJob, config: AlgorithmConfig, pod: Pod, board: JobBoard) -> Summary:
+    """Wait for the pods and train, from the newest checkpoint where there is one."""
+    from reef.job.waiting import PoolGate, wait_for_pools
+    from reef.run.experiment import run_experiment
+    from reef.run.reporters.console import Console
+    from reef.run.signals import Overdue
+
+    wait_for_pools(job.spec, board, pod.patience_s)
+    board.tell("starting", "starting the rollout workers")
+    storage, name = pod.results
+    try:
+        return run_experiment(
+            config,
+            stop=job.spec.stop,
+            checkpoint=checkpoint_settings(job),
+            name=name,
+            storage_path=storage,
+            resume=True,
+            restore_from=job.spec.restore_from,
+            board=board,
+            patience_s=job.spec.fault_tolerance.termination_grace_period_seconds / 2,
+            reporters=[Console(sys.stderr, lines=True), PoolGate(lambda: load_job(pod.job_file).spec, board)],
+        )
+    except Overdue as overdue:
+        raise Terminated from overdue
+
+
+def linger(code: int) -> None:
+    """Go on answering for a while after the end, for those who look every now and then."""
+    if code == EXIT_OK:
+        time.sleep(number(os.environ, "REEF_LINGER_SECONDS", 0))
+
+
+def take_signals() -> None:
+    """Let SIGTERM raise `Terminated`; the first process of a container would otherwise not notice it."""
+
+    def terminated(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: what is left to do is to end
+        raise Terminated
+
+    signal.signal(signal.SIGTERM, terminated)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

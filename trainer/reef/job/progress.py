@@ -1,0 +1,77 @@
+"""What the head tells the outside: /progress from its first moment on, and the termination message at its end."""
+
+from __future__ import annotations
+
+import bisect
+import json
+import logging
+import uuid
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from reef.errors import EXIT_OK, EXIT_TERMINATED, EXIT_WRONG_USE
+from reef.run.prometheus import Board
+
+log = logging.getLogger(__name__)
+LARGEST = 4096  # bytes of a termination message that Kubernetes keeps
+CUT = " [...] "
+State = Literal["starting", "waiting", "training", "done"]
+REASONS = {EXIT_OK: "Completed", EXIT_WRONG_USE: "WrongJob", EXIT_TERMINATED: "Terminated"}
+
+
+class JobBoard(Board):
+    """A board that also knows what the head does before and after the training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.identity = uuid.uuid4().hex
+        self._state: State = "starting"
+        self._message = ""
+
+    def tell(self, state: State, message: str = "") -> None:
+        """Say what the head does now, and what it waits for."""
+        if (state, message) != (self._state, self._message):
+            log.info("%s%s", state, f": {message}" if message else "")
+        self._state, self._message = state, message
+
+    def progress(self) -> dict[str, Any]:
+        """The parts of the job's status that the head knows, and its own state."""
+        result = self.result or {}
+        return super().progress() | {
+            "state": self._state,
+            "message": self._message,
+            "workersHealthy": result.get("num_healthy_workers", 0),
+            "workersRecreated": result.get("num_worker_restarts", 0),
+            "time": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        }
+
+    def ending(self, exit_code: int, message: str) -> bytes:
+        """The termination message: JSON of at most 4096 bytes."""
+        progress = self.progress()
+        kept = {key: progress.get(key) for key in ("training", "evaluation", "checkpoint", "workersRecreated")}
+        reason = REASONS.get(exit_code, "Failed")
+        return shortened({"exitCode": exit_code, "reason": reason, "message": message, **kept, "bestTrial": None})
+
+
+def shortened(document: dict[str, Any]) -> bytes:
+    """`document` as JSON of at most 4096 bytes, with as much taken out of the middle of its `message` as needed."""
+    text: str = document["message"]
+    data = json.dumps(document).encode()
+    if len(data) <= LARGEST:
+        return data
+
+    def with_only(length: int) -> bytes:
+        kept = text[: (length + 1) // 2] + CUT + text[len(text) - length // 2 :]
+        return json.dumps(document | {"message": kept}).encode()
+
+    too_long = bisect.bisect_left(range(len(text)), LARGEST + 1, key=lambda length: len(with_only(length)))
+    return with_only(max(too_long - 1, 0))
+
+
+def write_ending(path: Path, data: bytes) -> None:
+    """Write the termination message; that it cannot be written is no reason to end otherwise."""
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        log.warning("the termination message cannot be written to %s: %s", path, error.strerror)

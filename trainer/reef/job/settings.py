@@ -1,0 +1,64 @@
+"""From a job document to the settings of its training: for `reef run` and for the head of a cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reef.errors import ConfigError
+
+if TYPE_CHECKING:
+    from reef.api import RLTrainingJob
+    from reef.config import AlgorithmConfig
+    from reef.run.experiment import CheckpointSettings
+
+RESTART_DELAY_S = 5.0  # between two restarts of one worker of a cluster's job
+
+
+def config_of(job: RLTrainingJob) -> AlgorithmConfig:
+    """Return the checked settings of a job's algorithm.
+
+    Raises:
+        ConfigError: the algorithm is unknown, or settings are unknown, wrong or contradict each other.
+    """
+    from reef.algorithms.registry import config_class
+    from reef.config.aliases import RENAMED
+
+    spec = job.spec
+    for key, field in (("env", "name"), ("env_config", "config")):
+        if key in spec.config:
+            raise ConfigError(f"spec.config.{key}: belongs to spec.environment.{field}. Move it there.")
+    config = config_class(spec.algorithm).from_dict(spec.config)
+    spellings = {"num_rollout_workers", *(old for old, new in RENAMED.items() if new == "num_rollout_workers")}
+    if not spellings & spec.config.keys():
+        config.num_rollout_workers = spec.num_rollout_workers
+    return config.environment(spec.environment.name, env_config=dict(spec.environment.config)).validate()
+
+
+def cluster_config_of(job: RLTrainingJob) -> AlgorithmConfig:
+    """As `config_of`, with failed workers replaced, and soon, unless the document says otherwise."""
+    from reef.config.aliases import translate
+
+    config = config_of(job)
+    given = translate(job.spec.config).keys()
+    if not given & {"recreate_failed_workers", "ignore_worker_failures"}:
+        config.recreate_failed_workers = True
+    if "delay_between_worker_restarts_s" not in given:
+        config.delay_between_worker_restarts_s = RESTART_DELAY_S
+    return config
+
+
+def checkpoint_settings(job: RLTrainingJob) -> CheckpointSettings:
+    """When the document wants checkpoints, and which are kept."""
+    from reef.run.experiment import CheckpointSettings
+
+    asked = job.spec.checkpoint
+    return CheckpointSettings(
+        frequency=asked.frequency, at_end=asked.at_end, keep=asked.keep, score_attribute=asked.score_attribute
+    )
+
+
+def check_environment(config: AlgorithmConfig) -> None:
+    """Make the environment once, so that what is wrong with it is said before anything is written."""
+    from reef.envs.make import make_vector_env
+
+    make_vector_env(config, worker_index=0, num_envs=1).close()

@@ -1,0 +1,87 @@
+"""Waiting for the worker pods: for enough of them before training begins, and when too many were lost on the way."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import ray
+
+from reef.distributed.node_settings import POOL
+from reef.errors import ConfigError
+from reef.job.progress import JobBoard
+from reef.run.metrics import Result
+from reef.run.reporters.reporter import Run, Summary
+
+if TYPE_CHECKING:
+    from reef.api import JobSpec
+
+log = logging.getLogger(__name__)
+LOOK_AGAIN_S = 0.5
+LOOK_RARELY_S = 2.0  # while training
+
+
+def joined() -> Counter[str]:
+    """Pods that are part of the Ray cluster now, by pool."""
+    names = (name for node in ray.nodes() if node["Alive"] for name in node["Resources"])  # type: ignore[no-untyped-call]
+    return Counter(name.removeprefix(POOL) for name in names if name.startswith(POOL))
+
+
+def lacking(spec: JobSpec, there: Counter[str], *, all_of_them: bool) -> Iterator[str]:
+    """What is missing of each pool, of its `minReplicas` or of `all_of_them`."""
+    wanted = spec.pool_replicas
+    for pool in spec.workers:
+        count = wanted[pool.name]
+        needed = count if all_of_them else min(pool.minimum, count)
+        if there[pool.name] < needed:
+            at_least = "" if needed == count else f" (at least {needed})"
+            yield f"pool {pool.name}: {there[pool.name]} of {count} pods have joined{at_least}"
+
+
+def wait_for_pools(spec: JobSpec, board: JobBoard, patience_s: float) -> None:
+    """Return when every pool is complete, or `patience_s` seconds after each has its `minReplicas`."""
+    enough_since: float | None = None
+    while missing := list(lacking(spec, there := joined(), all_of_them=True)):
+        if any(lacking(spec, there, all_of_them=False)):
+            enough_since = None
+        elif enough_since is None:
+            enough_since = time.monotonic()
+        elif time.monotonic() - enough_since >= patience_s:
+            log.warning("training begins with fewer pods: %s", "; ".join(missing))
+            return
+        board.tell("waiting", "waiting for workers, " + "; ".join(missing))
+        time.sleep(LOOK_AGAIN_S)
+
+
+class PoolGate:
+    """A reporter that holds the training between two iterations while a pool has fewer pods than its `minReplicas`."""
+
+    def __init__(self, read_spec: Callable[[], JobSpec], board: JobBoard) -> None:
+        """`read_spec` gives the document as it is now: pools may be scaled while the job runs."""
+        self._read_spec, self._board = read_spec, board
+        self._spec = read_spec()
+        self._looked_at = 0.0
+
+    def start(self, run: Run) -> None:
+        """Training begins."""
+        self._board.tell("training")
+
+    def report(self, result: Result) -> None:
+        """Hold while pods are missing, unless this was the last iteration."""
+        if result["done"] or time.monotonic() - self._looked_at < LOOK_RARELY_S:
+            return
+        while missing := list(lacking(self._spec, joined(), all_of_them=False)):
+            self._board.tell("waiting", "training pauses, " + "; ".join(missing))
+            time.sleep(LOOK_AGAIN_S)
+            try:
+                self._spec = self._read_spec()
+            except ConfigError as error:  # half-written, or edited into something wrong: the last one counts
+                log.warning("%s", error)
+        self._board.tell("training")
+        self._looked_at = time.monotonic()
+
+    def finish(self, summary: Summary | None) -> None:
+        """Training has ended."""

@@ -1,0 +1,185 @@
+"""A worker pod, `python -m reef.job.worker`: a node of the head's Ray cluster, and of the next head's when it changes.
+
+It does not end when the head does: it takes its node down and joins the head that comes next, also at another address.
+SIGTERM ends it with 0.
+"""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from reef.errors import EXIT_OK, ReefError
+from reef.job.cluster import Node, RayProcess, number, reap_orphans, required
+from reef.run.identity import IDENTITY
+
+log = logging.getLogger(__name__)
+LOOK_AGAIN_S = 2.0
+ANSWER_S = 1.5  # the head's time for one answer
+MISSES = 2  # looks in a row without a sign of the head, after which it counts as gone: within 10 seconds
+JOIN_S = 60.0
+SAY_AGAIN_S = 30.0  # between two lines about the same wait
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pod:
+    """What the worker's environment says."""
+
+    node: Node
+    pool: str
+    host: str  # the head's name or address
+    gcs_port: int
+    http_port: int
+    joined_file: Path  # exists while this pod is part of the cluster: its readiness
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> Pod:
+        """Read the environment; ConfigError names what is missing or wrong."""
+        host, _, port = required(environment, "REEF_HEAD_ADDRESS").rpartition(":")
+        return cls(
+            node=Node.of(environment),
+            pool=required(environment, "REEF_POOL"),
+            host=host,
+            gcs_port=int(port),
+            http_port=int(number(environment, "REEF_METRICS_PORT", 8080)),
+            joined_file=Path(environment.get("REEF_JOINED_FILE", "/tmp/reef/joined")),  # noqa: S108 - a pod's own
+        )
+
+
+@dataclass(frozen=True)
+class Head:
+    """One life of a head: its address now, and the identity by which it is told from the next."""
+
+    ip: str
+    identity: str
+
+
+class Worker:
+    """Keeps one node of this pod in the cluster of whatever head there is."""
+
+    def __init__(self, pod: Pod) -> None:
+        self._pod = pod
+        self.stopping = threading.Event()
+        self._said, self._said_at = "", 0.0
+
+    def run(self) -> None:
+        """Join, watch, and join again, until `stopping` is set."""
+        while not self.stopping.is_set():
+            head = self.find_head()
+            if head is None:
+                self.say(f"waiting for the head at {self._pod.host}:{self._pod.gcs_port}")
+                self.stopping.wait(LOOK_AGAIN_S)
+                continue
+            ray = RayProcess(self._pod.node.worker_command(f"{head.ip}:{self._pod.gcs_port}", self._pod.pool))
+            try:
+                if self.join(ray):
+                    log.info("joined the head at %s", head.ip)
+                    self.stay(ray, head)
+            finally:
+                self._pod.joined_file.unlink(missing_ok=True)
+                ray.stop()
+                reap_orphans()
+            self.stopping.wait(LOOK_AGAIN_S)
+
+    def say(self, line: str) -> None:
+        """Log a line, the same one only now and then."""
+        if line != self._said or time.monotonic() - self._said_at >= SAY_AGAIN_S:
+            log.info("%s", line)
+            self._said, self._said_at = line, time.monotonic()
+
+    def find_head(self) -> Head | None:
+        """The head that answers now, on both of its ports."""
+        ip = address_of(self._pod.host)
+        identity = identity_at(ip, self._pod.http_port) if ip else None
+        return Head(ip, identity) if ip and identity and is_open(ip, self._pod.gcs_port) else None
+
+    def join(self, ray: RayProcess) -> bool:
+        """Whether the node became part of the cluster."""
+        deadline = time.monotonic() + JOIN_S
+        while not ray.changed.wait(0.2) and not self.stopping.is_set() and time.monotonic() < deadline:
+            pass
+        if ray.ready:
+            self._pod.joined_file.parent.mkdir(parents=True, exist_ok=True)
+            self._pod.joined_file.touch()
+        elif ray.refused:
+            log.error(
+                "the Ray token was refused by the head at %s: RAY_AUTH_TOKEN is not the one of this job's head",
+                self._pod.host,
+            )
+        elif not self.stopping.is_set():
+            log.error("cannot join %s: the Ray token was refused or the head is not reachable", self._pod.host)
+        return ray.ready
+
+    def stay(self, ray: RayProcess, head: Head) -> None:
+        """Return when the node has ended, or the head is gone or is another one."""
+        misses = 0
+        while not self.stopping.wait(LOOK_AGAIN_S):
+            reap_orphans(ray.pid)
+            if ray.exit_code is not None:
+                log.warning("this pod's Ray node ended with exit code %s: it joins again", ray.exit_code)
+                return
+            ip = address_of(self._pod.host) or head.ip  # a resolver that fails says nothing about the head
+            identity = identity_at(ip, self._pod.http_port)
+            if identity is not None and identity != head.identity:
+                log.warning("the head was replaced: this pod joins the new one at %s", ip)
+                return
+            misses = 0 if is_open(ip, self._pod.gcs_port) else misses + 1
+            if misses >= MISSES:
+                log.warning("the head at %s is gone", ip)
+                return
+
+
+def address_of(host: str) -> str | None:
+    """The IPv4 address of a name, or None while there is none."""
+    try:
+        return socket.gethostbyname(host)
+    except OSError:
+        return None
+
+
+def is_open(ip: str, port: int) -> bool:
+    """Whether somebody listens there."""
+    try:
+        socket.create_connection((ip, port), ANSWER_S).close()
+    except OSError:
+        return False
+    return True
+
+
+def identity_at(ip: str, port: int) -> str | None:
+    """Who answers there; None when nobody does in time."""
+    connection = http.client.HTTPConnection(ip, port, timeout=ANSWER_S)
+    try:
+        connection.request("GET", "/healthz")
+        return connection.getresponse().getheader(IDENTITY)
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+
+
+def main() -> int:
+    """Run the worker and return its exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    try:
+        worker = Worker(Pod.of(os.environ))
+    except ReefError as error:
+        log.error("%s", error)
+        return error.exit_code
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signal_number, lambda *_: worker.stopping.set())
+    worker.run()
+    return EXIT_OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())
