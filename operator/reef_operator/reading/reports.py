@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
-
 from reef.api.status import CheckpointStatus, EvaluationStatus, StatusModel, TrainingStatus, TrialStatus
 
 MAX_PART = 4096  # characters of one part of a report, as JSON: it is written to the API server
@@ -49,7 +47,7 @@ def _part(model: type[Part], document: Any) -> Part | None:
     try:
         part = model.model_validate(_finite(document), by_alias=True)
         fits = len(part.model_dump_json()) <= MAX_PART
-    except (ValidationError, RecursionError, ValueError):
+    except (ValueError, RecursionError):  # pydantic's ValidationError is the former
         return None
     return part if fits else None
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from pydantic import ValidationError
-
 from reef.api import JobSpec, JobStatus
 from reef_operator import names
 from reef_operator.builders.parts import Blueprint
@@ -35,7 +33,7 @@ class Situation:
         """The status that was written last; an empty one when there is none, or someone damaged it."""
         try:
             return JobStatus.model_validate(self.observed.job.get("status") or {}, by_alias=True)
-        except ValidationError:
+        except ValueError:  # pydantic's ValidationError is one
             return JobStatus()
 
     @property

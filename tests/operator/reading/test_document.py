@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from job_objects import CLAIM, NAME, job, observed, pool
 
+from reef.api.schema import custom_resource_definition
 from reef_operator.conditions import Reason
 from reef_operator.model import Settings
 from reef_operator.reading.document import IMMUTABLE, Resolved, resolve
@@ -135,3 +136,9 @@ def test_a_spec_that_is_no_mapping(nonsense: Any) -> None:
 def test_a_job_with_a_wrong_document_can_still_be_suspended() -> None:
     resolved = with_kept(job(suspend=True, stop={}), job())
     assert resolved.job and resolved.job.spec.suspend and resolved.accepted.reason is Reason.INVALID_DOCUMENT
+
+
+def test_the_api_server_refuses_the_same_edits_where_it_can() -> None:
+    rules = custom_resource_definition({})["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    refused = {rule["message"].split()[0] for rule in rules["x-kubernetes-validations"] if "oldSelf" in rule["rule"]}
+    assert refused == {f"spec.{path}" for path in IMMUTABLE}
