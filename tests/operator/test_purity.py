@@ -19,7 +19,11 @@ PURE = [
     *sorted((ROOT / "reading").glob("*.py")),
 ]
 OURS = ("reef.api", "reef.errors", "reef_operator")
-IMPURE_MODULES = set("asyncio http io logging os pathlib random secrets socket subprocess threading time uuid".split())
+IMPURE_MODULES = {"asyncio", "http", "io", "logging", "os", "pathlib", "random", "secrets", "socket", "subprocess"} | {
+    "threading",
+    "time",
+    "uuid",
+}
 IMPURE_CALLS = {"now", "utcnow", "today", "open", "print"}
 
 
