@@ -13,7 +13,6 @@ from reef_operator.reading import pods, readiness
 from reef_operator.reading.situation import Situation
 
 SILENT_HEAD_S = 60.0  # a head that is ready this long counts as training, even where nobody can ask it
-_TRAINING = ("training", "done")
 _BATCH_REASONS = {  # why Kubernetes gave a batch Job up
     "BackoffLimitExceeded": Reason.BACKOFF_LIMIT_EXCEEDED,
     "PodFailurePolicy": Reason.JOB_WRONG,
@@ -145,7 +144,7 @@ def is_training(situation: Situation) -> bool:
     head, old = situation.live_head, situation.old
     if head is None:
         return False
-    if situation.state in _TRAINING:
+    if situation.state == "training" or situation.is_lingering:
         return True
     if old.phase == "Running" and old.head and old.head.uid == pods.uid(head):
         return True

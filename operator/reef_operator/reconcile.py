@@ -99,7 +99,7 @@ def _head(situation: Situation) -> Iterator[Action]:
 
 def _pools(situation: Situation) -> Iterator[Action]:
     """Make, change and remove the pools: never before the head has its place, or they would starve it."""
-    if situation.state == "done" and situation.spec.cleanup.worker_delay_seconds == 0:
+    if situation.is_lingering and situation.spec.cleanup.worker_delay_seconds == 0:
         yield from delete_pools(situation)  # the head lingers for its metrics' sake, which needs no GPUs
         return
     wanted = {names.pool(situation.name, pool.name): pool for pool in situation.spec.workers}

@@ -134,10 +134,12 @@ def test_the_head_goes_after_workers_that_take_their_time() -> None:
 
 def test_workers_go_when_the_head_is_done_and_lingers() -> None:
     world = running_world()
-    world.says("pole-head-a", "done", training={"iteration": 5, "timesteps": 500})
+    world.says("pole-head-a", "done", message="worker 3 raised")
+    assert "Deployment/pole-cpu" in world.kinds(), "a head that is about to fail is done as well, and comes again"
+    world.says("pole-head-a", "done", exitCode=0, training={"iteration": 5, "timesteps": 500})
     assert world.phase == "Running" and "Deployment/pole-cpu" not in world.kinds()
     world = running_world(cleanup={"workerDelaySeconds": 60})
-    world.says("pole-head-a", "done")
+    world.says("pole-head-a", "done", exitCode=0)
     assert "Deployment/pole-cpu" in world.kinds()
 
 
@@ -581,7 +583,7 @@ def test_any_life_comes_to_rest_and_does_not_depend_on_the_order_of_what_is_seen
             case "lose" if what in world.pods:
                 world.lose(what)
             case "says":
-                world.says("pole-head-a", what, training={"iteration": 1})
+                world.says("pole-head-a", what, training={"iteration": 1}, exitCode=0 if what == "done" else None)
             case "edit":
                 world.edit(**what)
             case "after":

@@ -18,6 +18,7 @@ class Report:
     """One document of a head; what was missing or malformed in it is None."""
 
     state: str | None = None  # starting, waiting, training, done
+    exit_code: int | None = None  # once the head knows it
     message: str = ""
     workers_recreated: int = 0
     training: TrainingStatus | None = None
@@ -30,8 +31,10 @@ def read_report(document: Mapping[str, Any]) -> Report:
     """Return the report that a JSON document holds."""
     recreated = document.get("workersRecreated")
     state = document.get("state")
+    code = document.get("exitCode")
     return Report(
         state=state if isinstance(state, str) else None,
+        exit_code=code if isinstance(code, int) else None,
         message=str(document.get("message") or ""),
         workers_recreated=recreated if isinstance(recreated, int) and recreated > 0 else 0,
         training=_part(TrainingStatus, document.get("training")),

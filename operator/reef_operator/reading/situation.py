@@ -124,6 +124,11 @@ class Situation:
         """What the live head is doing: starting, waiting, training or done; None while it has not said so."""
         return self.report.state if self.live_head and self.report else None
 
+    @property
+    def is_lingering(self) -> bool:
+        """Whether the live head has finished well and only answers questions; one that failed says done as well."""
+        return self.state == "done" and self.report is not None and self.report.exit_code == 0
+
 
 def _is_alive(pod: Object) -> bool:
     return not pods.has_ended(pod) and not pods.is_going(pod)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reef.job.progress import JobBoard
 from reef_operator.reading.reports import Report, read_report
 
 JSON = st.recursive(
@@ -63,3 +65,12 @@ def test_a_malformed_part_is_left_out(document: dict[str, Any]) -> None:
 @given(st.dictionaries(st.sampled_from(KEYS), JSON))
 def test_nothing_that_a_head_says_breaks_the_reader(document: dict[str, Any]) -> None:
     assert read_report(document).workers_recreated >= 0
+
+
+def test_what_a_head_really_says_is_understood() -> None:
+    board = JobBoard()
+    board.tell("waiting", "1 of 2 workers")
+    report = read_report(board.progress())
+    assert (report.state, report.message) == ("waiting", "1 of 2 workers")
+    ending = read_report(json.loads(board.ending(2, "spec.config.lr: is no number")))
+    assert (ending.exit_code, ending.message) == (2, "spec.config.lr: is no number")
