@@ -37,10 +37,11 @@ def _failure_rules(blueprint: Blueprint) -> list[dict[str, Any]]:
 
 def _template(blueprint: Blueprint) -> dict[str, Any]:
     spec = blueprint.job.spec
-    template = pod_template(
+    return pod_template(
         blueprint,
         spec.head,
         labels=names.head_labels(blueprint.name),
+        annotations={"prometheus.io/scrape": "true", "prometheus.io/port": str(names.METRICS_PORT)},
         pod={
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": spec.fault_tolerance.termination_grace_period_seconds,
@@ -61,9 +62,6 @@ def _template(blueprint: Blueprint) -> dict[str, Any]:
             **_probes(),
         },
     )
-    scraped = {"prometheus.io/scrape": "true", "prometheus.io/port": str(names.METRICS_PORT)}
-    template["metadata"]["annotations"] = scraped | template["metadata"].get("annotations", {})
-    return template
 
 
 def _probes() -> dict[str, Any]:

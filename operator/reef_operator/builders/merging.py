@@ -33,7 +33,7 @@ def _list_key(field: str, entries: list[Any]) -> str | None:
     keys = ("mountPath",) if field == "volumeMounts" else _KEYS  # one volume may be mounted at several paths
     if not all(isinstance(entry, dict) for entry in entries):
         return None
-    return next((key for key in keys if all(key in entry for entry in entries)), None)
+    return next((key for key in keys if all(isinstance(entry.get(key), str | int) for entry in entries)), None)
 
 
 def _by_key(under: list[Any], over: list[Any], field: str, key: str) -> list[Any]:

@@ -18,6 +18,7 @@ def pod_template(
     settings: PodSettings,
     *,
     labels: dict[str, str],
+    annotations: dict[str, str] | None = None,
     pod: dict[str, Any],
     container: dict[str, Any],
 ) -> dict[str, Any]:
@@ -27,6 +28,7 @@ def pod_template(
         blueprint: the job.
         settings: what the document says of these pods.
         labels: of the pods; the user's template cannot change them, as selectors rely on them.
+        annotations: of the pods, unless the user's template says otherwise.
         pod: fields of the pod in addition to the common ones; `volumes` are appended.
         container: fields of the container `reef` likewise; `env` and `volumeMounts` are appended.
     """
@@ -41,9 +43,9 @@ def pod_template(
     }
     if secrets := blueprint.job.spec.image_pull_secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in secrets]
-    template: dict[str, Any] = merged({"metadata": {"labels": labels}, "spec": spec}, settings.template)
-    template["metadata"]["labels"] |= labels
-    return template
+    metadata = {"labels": labels} | ({"annotations": annotations} if annotations else {})
+    template: dict[str, Any] = merged({"metadata": metadata, "spec": spec}, settings.template)
+    return merged(template, {"metadata": {"labels": labels}})  # type: ignore[no-any-return]
 
 
 def _pod_security() -> dict[str, Any]:

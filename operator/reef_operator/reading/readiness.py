@@ -82,7 +82,9 @@ def ready_workers(situation: Situation, pool: str | None = None) -> list[str]:
 
 def _pool_problem(situation: Situation, pool: NodePool) -> Problem:
     """Return what keeps most of a pool's workers from joining."""
-    unready = [pod for pod in situation.workers(pool.name) if not pods.is_ready(pod)]
+    workers = situation.workers(pool.name)
+    live = [pod for pod in workers if not pods.has_ended(pod) and not pods.is_ready(pod)]
+    unready = live or [pod for pod in workers if pods.has_ended(pod)]  # evicted pods stay, long after their replacement
     problems = [problem for pod in unready if (problem := pods.problem(pod))]
     if problems:
         reason, _ = Counter(problem.reason for problem in problems).most_common(1)[0]
@@ -93,5 +95,4 @@ def _pool_problem(situation: Situation, pool: NodePool) -> Problem:
     for condition in (deployment.get("status") or {}).get("conditions") or []:
         if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True":
             return Problem(Reason.REFUSED, str(condition.get("message") or condition.get("reason")))
-    live = [pod for pod in unready if not pods.has_ended(pod)]
     return Problem(Reason.WORKERS_MISSING, f"{len(live)} starting" if live else "pods are being created")

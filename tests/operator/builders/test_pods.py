@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 from job_objects import CLAIM, blueprint, pool
 
 from reef_operator.builders.head_job import head_job
@@ -270,3 +273,19 @@ def test_what_makes_new_pods_necessary(fields: dict[str, Any], same: bool) -> No
 def test_another_operators_settings_make_no_new_pods_necessary() -> None:
     before, after = blueprint(), blueprint(settings=Settings(cluster_domain="other", linger_seconds=5))
     assert pool_hash(before, before.job.spec.workers[0]) == pool_hash(after, after.job.spec.workers[0])
+
+
+VALUES = st.none() | st.integers(0, 1) | st.text("ab", max_size=2)
+KEYS = ["metadata", "labels", "annotations", "spec", "containers", "volumes", "env", "name", "tolerations", "reef"]
+TEMPLATES = st.recursive(
+    VALUES,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+@hypothesis_settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.dictionaries(st.sampled_from(["metadata", "spec", "reef"]), TEMPLATES, max_size=3))
+def test_a_nonsensical_template_is_for_the_api_server_to_refuse(template: dict[str, Any]) -> None:
+    for built in (head_pod(head={"template": template}), worker_pod(template=template)):
+        assert built["metadata"]["labels"]["reef.dev/job"] == "pole"

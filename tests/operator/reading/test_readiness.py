@@ -88,6 +88,14 @@ def test_workers(pools: list[Any], pods: list[Any], holds: bool, reason: Reason,
     assert (finding.holds, finding.reason, finding.message) == (holds, reason, message)
 
 
+def test_evicted_pods_say_why_only_while_nothing_has_taken_their_place() -> None:
+    evicted = worker("a", phase="Failed", reason="Evicted", message="low on memory")
+    alone = readiness.workers(situation(job(workers=[pool(replicas=1)]), evicted, **DEPLOYED))
+    assert alone.reason is Reason.EVICTED and "low on memory" in alone.message
+    replaced = readiness.workers(situation(job(workers=[pool(replicas=1)]), evicted, worker("b"), **DEPLOYED))
+    assert replaced.reason is Reason.WORKERS_MISSING and replaced.message.endswith("1 starting")
+
+
 def test_workers_before_their_deployments() -> None:
     finding = readiness.workers(situation(job()))
     assert (finding.reason, finding.message) == (
