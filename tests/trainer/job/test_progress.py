@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reef.api.status import TrainingStatus
-from reef.job.progress import CUT, LARGEST, JobBoard, write_ending
+from reef.job.progress import CUT, LARGEST, JobBoard, LastWords
 
 
 def test_before_training_everything_is_there_already() -> None:
@@ -48,6 +48,17 @@ def test_a_message_that_fits_is_not_cut() -> None:
         assert (CUT in json.loads(data)["message"]) == (length > room)
 
 
+def test_words_are_ready_for_a_sudden_end_and_the_first_real_ones_stay(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    words = LastWords(path, JobBoard())
+    words.keep_ready()
+    assert "without a word" in json.loads(path.read_bytes())["message"]
+    words.say(2, "wrong")
+    words.keep_ready()
+    words.say(1, "later")
+    assert json.loads(path.read_bytes())["message"] == "wrong"
+
+
 def test_a_message_that_cannot_be_written_is_no_fault(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    write_ending(tmp_path / "missing" / "log", b"{}")
+    LastWords(tmp_path / "missing" / "log", JobBoard()).say(1, "why")
     assert "cannot be written" in caplog.text

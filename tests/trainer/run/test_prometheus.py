@@ -153,3 +153,45 @@ def test_stopping_ends_the_thread_and_frees_the_port(board: Board) -> None:
     server.stop()
     assert not any(thread.name == "metrics" for thread in threading.enumerate())
     MetricsServer(board, server.port).stop()
+
+
+def test_a_resumed_run_shows_where_it_goes_on_before_its_first_result(tmp_path: Path) -> None:
+    board = Board()
+    stop = StopConditions({})
+    board.start(
+        Run(
+            folder=tmp_path,
+            algorithm="PPO",
+            environment="CartPole-v1",
+            config={},
+            stop=stop,
+            restored_iteration=7,
+            restored_timesteps=700,
+        )
+    )
+    (tmp_path / "weights").write_text("four")
+    board.saved(tmp_path, 7, "2026-01-01T00:00:00Z")
+    progress = board.progress()
+    assert (progress["training"]["iteration"], progress["training"]["timesteps"]) == (7, 700)
+    assert progress["checkpoint"]["iteration"] == 7
+    server = MetricsServer(board, 0)
+    try:
+        shown = series(server)
+    finally:
+        server.stop()
+    assert shown["reef_training_checkpoint_bytes"] == 4
+    assert "reef_training_checkpoint_seconds" not in shown, "nobody knows what another process took"
+
+
+def test_progress_is_json_also_without_a_reward(board: Board) -> None:
+    board.report(RESULT | {"episode_reward_mean": float("nan"), "episode_reward_min": float("-inf")})
+    training = json.loads(json.dumps(board.progress(), allow_nan=False))["training"]
+    assert (training["rewardMean"], training["rewardMin"], training["rewardMax"]) == (None, None, 90.0)
+
+
+def test_a_server_says_who_it_is(board: Board, server: MetricsServer) -> None:
+    board.identity = "abc"
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+    connection.request("GET", "/healthz")
+    assert connection.getresponse().getheader("Reef-Identity") == "abc"
+    connection.close()

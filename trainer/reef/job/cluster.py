@@ -32,7 +32,7 @@ AT_ONCE = {
 }
 READY = "Ray runtime started."
 REFUSED = "InvalidAuthToken"
-KEPT_LINES = 20
+KEPT_LINES = 8
 STOP_S = 10.0
 
 

@@ -18,13 +18,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reef.api import RLTrainingJob, load_job
 from reef.errors import EXIT_FAILED, EXIT_OK, EXIT_TERMINATED, ConfigError, ReefError
 from reef.job.capacity import pods_of, rollout_workers_that_fit
 from reef.job.cluster import Node, RayProcess, number, required
-from reef.job.progress import JobBoard, write_ending
+from reef.job.progress import JobBoard, LastWords
 from reef.job.settings import check_environment, checkpoint_settings, cluster_config_of
 from reef.run.prometheus import MetricsServer
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 START_S = 60.0  # how long Ray's head may take to start
-WATCH_S = 0.5
+WATCH_S, KEEP_READY_LOOKS = 0.5, 10
 
 
 class Terminated(BaseException):
@@ -81,10 +81,11 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     take_signals()
     board = JobBoard()
-    ending = Path(os.environ.get("REEF_TERMINATION_LOG", "/dev/termination-log"))
+    words = LastWords(Path(os.environ.get("REEF_TERMINATION_LOG", "/dev/termination-log")), board)
+    words.keep_ready()
     with contextlib.ExitStack() as stack:
         try:
-            code, message = head(os.environ, board, stack, ending)
+            code, message = head(os.environ, board, stack, words)
         except Terminated:
             code, message = EXIT_TERMINATED, "ended by SIGTERM before the first iteration"
         except ReefError as error:
@@ -95,26 +96,36 @@ def main() -> int:
         if code != EXIT_OK:
             log.error("ends with exit code %d: %s", code, message)
         board.tell("done", message)
-        write_ending(ending, board.ending(code, message))
+        words.say(code, message)
         with contextlib.suppress(Terminated):
             take_signals()
             linger(code)
     return code
 
 
-def head(environment: Mapping[str, str], board: JobBoard, stack: contextlib.ExitStack, ending: Path) -> tuple[int, str]:
+def head(
+    environment: Mapping[str, str], board: JobBoard, stack: contextlib.ExitStack, words: LastWords
+) -> tuple[int, str]:
     """Train as the job document says; returns the exit code and why it ended."""
     port = int(number(environment, "REEF_METRICS_PORT", 8080))
     server = MetricsServer(board, port, required(environment, "POD_IP"))
     stack.callback(server.stop)
     pod = Pod.of(environment)
     job = load_job(pod.job_file)
+    take_runtime_env(job.spec.runtime_env)
     config = checked_config(job, pod.node)
-    ray = stack.enter_context(ray_head(pod, board, ending))
+    ray = stack.enter_context(ray_head(pod, words))
     with joined_cluster(job, pod, ray):
         summary = train(job, config, pod, board)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # how it ended is decided
     return summary.exit_code, summary.reason
+
+
+def take_runtime_env(runtime_env: Mapping[str, Any]) -> None:
+    """Give this process, which makes the environment too, the variables and local folders of the workers' processes."""
+    os.environ.update(runtime_env.get("env_vars", {}))
+    folders = [runtime_env.get("working_dir", ""), *runtime_env.get("py_modules", [])]
+    sys.path[:0] = [folder for folder in folders if folder and Path(folder).is_dir()]
 
 
 def checked_config(job: RLTrainingJob, node: Node) -> AlgorithmConfig:
@@ -132,28 +143,32 @@ def checked_config(job: RLTrainingJob, node: Node) -> AlgorithmConfig:
 
 
 @contextlib.contextmanager
-def ray_head(pod: Pod, board: JobBoard, ending: Path) -> Iterator[RayProcess]:
+def ray_head(pod: Pod, words: LastWords) -> Iterator[RayProcess]:
     """Have Ray's head as a child process; when it ends by itself, so does this process, as a fault."""
     ray = RayProcess(pod.node.head_command(pod.gcs_port))
     try:
         if not ray.changed.wait(START_S) or not ray.ready:
             how = f"within {START_S:g} s" if ray.exit_code is None else f"and ended with exit code {ray.exit_code}"
             raise ReefError(f"Ray's head did not start {how}. Its last lines:\n{ray.last_lines}")
-        watch = threading.Thread(target=watch_ray, args=(ray, board, ending), name="ray-watch", daemon=True)
+        watch = threading.Thread(target=watch_ray, args=(ray, words), name="ray-watch", daemon=True)
         watch.start()
         yield ray
     finally:
         ray.stop()
 
 
-def watch_ray(ray: RayProcess, board: JobBoard, ending: Path) -> None:
+def watch_ray(ray: RayProcess, words: LastWords) -> None:
     """End this process when Ray's head has ended: the driver would wait for it for a minute and then abort."""
+    looks = 0
     while ray.exit_code is None:
+        if looks % KEEP_READY_LOOKS == 0:
+            words.keep_ready()
+        looks += 1
         time.sleep(WATCH_S)
     if not ray.expected_to_end:
         message = f"Ray's head ended with exit code {ray.exit_code}. Its last lines:\n{ray.last_lines}"
         log.error("%s", message)
-        write_ending(ending, board.ending(EXIT_FAILED, message))
+        words.say(EXIT_FAILED, message)
         os._exit(EXIT_FAILED)
 
 

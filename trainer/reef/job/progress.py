@@ -5,16 +5,18 @@ from __future__ import annotations
 import bisect
 import json
 import logging
+import threading
 import uuid
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from reef.errors import EXIT_OK, EXIT_TERMINATED, EXIT_WRONG_USE
+from reef.errors import EXIT_FAILED, EXIT_OK, EXIT_TERMINATED, EXIT_WRONG_USE
 from reef.run.prometheus import Board
 
 log = logging.getLogger(__name__)
 LARGEST = 4096  # bytes of a termination message that Kubernetes keeps
+SILENT = "the head ended without a word: it was killed, or Ray's processes beside it ended"
 CUT = " [...] "
 State = Literal["starting", "waiting", "training", "done"]
 REASONS = {EXIT_OK: "Completed", EXIT_WRONG_USE: "WrongJob", EXIT_TERMINATED: "Terminated"}
@@ -69,9 +71,28 @@ def shortened(document: dict[str, Any]) -> bytes:
     return with_only(max(too_long - 1, 0))
 
 
-def write_ending(path: Path, data: bytes) -> None:
-    """Write the termination message; that it cannot be written is no reason to end otherwise."""
-    try:
-        path.write_bytes(data)
-    except OSError as error:
-        log.warning("the termination message cannot be written to %s: %s", path, error.strerror)
+class LastWords:
+    """The termination message: always one there, also for an end that leaves no time to write it."""
+
+    def __init__(self, path: Path, board: JobBoard) -> None:
+        self._path, self._board = path, board
+        self._lock, self._said = threading.Lock(), False
+
+    def keep_ready(self) -> None:
+        """Write what is to be read if this process is killed."""
+        with self._lock:
+            if not self._said:
+                self._write(EXIT_FAILED, SILENT)
+
+    def say(self, exit_code: int, message: str) -> None:
+        """Write how it ended, once; what was said first stays."""
+        with self._lock:
+            if not self._said:
+                self._said = True
+                self._write(exit_code, message)
+
+    def _write(self, exit_code: int, message: str) -> None:
+        try:
+            self._path.write_bytes(self._board.ending(exit_code, message))
+        except OSError as error:  # no reason to end otherwise
+            log.warning("the termination message cannot be written to %s: %s", self._path, error.strerror)
