@@ -28,6 +28,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"operator": {"replicas": -1}}, "/operator/replicas"),
     ({"operator": {"logLevel": "loud"}}, "/operator/logLevel"),
     ({"operator": {"lingerSeconds": 1.5}}, "/operator/lingerSeconds"),
+    ({"operator": {"lingerSeconds": -1}}, "/operator/lingerSeconds"),
     ({"operator": {"preRunningDeadlineSeconds": 0}}, "/operator/preRunningDeadlineSeconds"),
     ({"operator": {"podLabels": {"a": 1}}}, "/operator/podLabels/a"),
     ({"operator": {"resources": {"request": {}}}}, "request"),
