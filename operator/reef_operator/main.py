@@ -137,8 +137,20 @@ class Operator:
         stop = asyncio.Event()
         for task in tasks:
             task.add_done_callback(lambda _: stop.set())
+
+        async def end() -> None:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
         handlers = registry(
-            login, self.client, jobs=self.stores.jobs, changed=self.queue.add, proof=self.proof, canary=self.canary
+            login,
+            self.client,
+            jobs=self.stores.jobs,
+            changed=self.queue.add,
+            proof=self.proof,
+            canary=self.canary,
+            ended=end,
         )
         try:
             await kopf.operator(
@@ -150,13 +162,11 @@ class Operator:
                 liveness_endpoint=f"http://{self.options.listen}:{self.options.health_port}/healthz",
                 stop_flag=stop,
             )
-            for task in tasks:
-                if task.done():
-                    task.result()
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end()
+        for task in tasks:
+            if not task.cancelled():
+                task.result()
 
     async def _work(self, upkeep: Upkeep) -> None:
         """Look at jobs once the caches are filled: before, everything would seem to be missing."""

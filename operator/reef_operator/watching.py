@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import kopf
@@ -53,6 +53,7 @@ def registry(
     changed: Callable[[Key], None],
     proof: WatchProof,
     canary: Key,
+    ended: Callable[[], Awaitable[None]],
 ) -> kopf.OperatorRegistry:
     """Kopf's handlers.
 
@@ -63,12 +64,17 @@ def registry(
         changed: told the key of every job that came, changed or went.
         proof: told what the watches deliver.
         canary: namespace and name of the Lease that is changed again and again.
+        ended: called when Kopf has been told to end; what still runs afterwards Kopf waits for.
     """
     made = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=made)
     async def log_in(**_: Any) -> kopf.ConnectionInfo:
         return await login()
+
+    @kopf.on.cleanup(registry=made)
+    async def clean_up(**_: Any) -> None:
+        await ended()
 
     @kopf.on.event(*JOBS, registry=made)
     async def job_event(event: Mapping[str, Any], **_: Any) -> None:

@@ -263,7 +263,7 @@ class Controller:
 
     async def _write_status(self, job: Object, status: Object) -> bool:
         """Replace the status; False when the job has changed since it was looked at, and will be looked at again."""
-        change = merge_patch(job.get("status") or {}, without_none(status))
+        change = merge_patch(job.get("status") or {}, compact(status))
         if not change:
             return True
         namespace, name = key_of(job)
@@ -323,12 +323,15 @@ def verb(action: Action) -> str:
     return type(action).__name__.lower()
 
 
-def without_none(value: Any) -> Any:
-    """A document without null fields: in a merge patch they mean removal, in a stored object nothing."""
+def compact(value: Any) -> Any:
+    """A document without null and empty text, as Kubernetes' own types write themselves.
+
+    In a merge patch null means removal; and API servers of 1.20 that were built with a newer Go take "" for null.
+    """
     if isinstance(value, Mapping):
-        return {key: without_none(each) for key, each in value.items() if each is not None}
+        return {key: compact(each) for key, each in value.items() if each is not None and each != ""}
     if isinstance(value, list | tuple):
-        return [without_none(each) for each in value]
+        return [compact(each) for each in value]
     return value
 
 

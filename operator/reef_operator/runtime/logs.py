@@ -10,7 +10,7 @@ from typing import Literal
 
 Format = Literal["json", "text"]
 
-NOISY = ("aiohttp.access", "asyncio", "kopf.objects", "urllib3")
+NOISY = ("aiohttp.access", "asyncio", "kopf.activities", "kopf.objects", "urllib3")
 
 
 class JsonFormatter(logging.Formatter):

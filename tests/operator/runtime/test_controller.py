@@ -9,7 +9,7 @@ import pytest
 
 from reef_operator.model import Create, Delete, Event, Observed, Patch, Plan, Settings
 from reef_operator.runtime.client import ApiError
-from reef_operator.runtime.controller import Controller, Stores, merge_patch, without_none
+from reef_operator.runtime.controller import Controller, Stores, compact, merge_patch
 from reef_operator.runtime.events import EventRecorder
 from reef_operator.runtime.metrics import Metrics
 from reef_operator.runtime.queue import WorkQueue
@@ -353,8 +353,13 @@ def test_merge_patches(before, after, patch):
     assert merge_patch(before, after) == patch
 
 
-def test_nulls_are_left_out_at_every_depth():
-    assert without_none({"a": None, "b": {"c": None}, "d": ({"e": None},)}) == {"b": {}, "d": [{}]}
+def test_nulls_and_empty_texts_are_left_out_at_every_depth():
+    assert compact({"a": None, "b": {"c": ""}, "d": ({"e": None},), "f": 0, "g": []}) == {
+        "b": {},
+        "d": [{}],
+        "f": 0,
+        "g": [],
+    }
 
 
 def test_metrics_count_looks_and_failures(rig):
