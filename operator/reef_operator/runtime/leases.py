@@ -23,8 +23,8 @@ logger = logging.getLogger(__name__)
 class WatchProof:
     """Whether a watch delivers what is known to have been written.
 
-    A watch may be deaf or dead while Kopf calls itself healthy (nolar/kopf#1145, #1276). So every state of an object that
-    we know from elsewhere is expected to come by on the watch.
+    A watch may be deaf or dead while Kopf calls itself healthy (nolar/kopf#1145, #1276). So every state that we know
+    from elsewhere is expected to come by on the watch.
     """
 
     def __init__(self, patience_s: float = PATIENCE_S, clock: Callable[[], float] = time.monotonic) -> None:
