@@ -12,6 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from installation import Installation
 from kube.__main__ import name_of_cluster
 from kube.cluster import Cluster, OwnCluster, given_cluster, used_cluster
 from kube.progress import NoClusterError, say
@@ -66,3 +67,51 @@ def namespace(cluster: Cluster) -> Iterator[str]:
     """A namespace of the test's own."""
     with cluster.namespace() as name:
         yield name
+
+
+@pytest.fixture(scope="session")
+def reef(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Installation]:
+    """Reef, installed by its chart for all namespaces with images of this tree."""
+    shown = request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled
+    installation = Installation(cluster)
+    with shown():
+        installation.install()
+    yield installation
+    installation.uninstall()
+
+
+@pytest.fixture
+def volume(own_cluster: OwnCluster, namespace: str) -> str:
+    """A PersistentVolumeClaim in the test's namespace, on a folder of the node."""
+    folder = f"/run/volumes/{namespace}"
+    own_cluster.machine.run(["mkdir", "-p", "-m", "777", folder])
+    size = {"storage": "1Gi"}
+    own_cluster.apply(
+        [
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolume",
+                "metadata": {"name": namespace},
+                "spec": {
+                    "capacity": size,
+                    "accessModes": ["ReadWriteMany"],
+                    "hostPath": {"path": folder},
+                    "persistentVolumeReclaimPolicy": "Retain",
+                    "storageClassName": "test",
+                },
+            },
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "metadata": {"name": "results"},
+                "spec": {
+                    "accessModes": ["ReadWriteMany"],
+                    "resources": {"requests": size},
+                    "storageClassName": "test",
+                    "volumeName": namespace,
+                },
+            },
+        ],
+        namespace=namespace,
+    )
+    return "results"

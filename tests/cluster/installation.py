@@ -1,0 +1,199 @@
+"""Reef on the test cluster: the chart installed by Helm's own library, and jobs on it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import helm_python
+import yaml
+from kube.cluster import Cluster
+from kube.progress import ClusterError, stage
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "charts" / "reef"
+EXAMPLES = ROOT / "examples"
+SYSTEM = "reef-system"
+DEADLINE_S = 120
+Job = dict[str, Any]
+
+
+class Installation:
+    """A release of the chart.
+
+    Args:
+        cluster: where it is installed.
+        namespace: of the operator; made if needed.
+        name: of the release.
+    """
+
+    def __init__(self, cluster: Cluster, namespace: str = SYSTEM, name: str = "reef") -> None:
+        self.cluster, self.namespace, self.name = cluster, namespace, name
+
+    def values(self, **values: Any) -> dict[str, Any]:
+        """The chart's values with the images that this tree makes; `values` are merged over them."""
+        operator, trainer = (self.cluster.image(target).rsplit(":", 1) for target in ("operator", "trainer"))
+        images = {
+            "image": {"repository": operator[0], "tag": operator[1], "pullPolicy": "Never"},
+            "trainerImage": {"repository": trainer[0], "tag": trainer[1], "pullPolicy": "Never"},
+            "operator": {"lingerSeconds": 3} | values.pop("operator", {}),
+        }
+        return images | values
+
+    def helm(self) -> helm_python.Config:
+        """Helm's actions in the operator's namespace; to be closed."""
+        return helm_python.Config(kubeconfig_path=self.cluster.kubeconfig, namespace=self.namespace)
+
+    def install(self, **values: Any) -> None:
+        """Install the chart and wait until the operator is ready."""
+        chosen = self.values(**values)
+        with stage("Installing the chart"), self.helm() as helm:
+            helm.install(CHART, self.name, chosen, namespace=self.namespace, create_namespace=True)
+        self.await_operator()
+
+    def upgrade(self, **values: Any) -> None:
+        """Upgrade the release and wait until the operator is ready."""
+        chosen = self.values(**values)
+        with self.helm() as helm:
+            helm.upgrade(CHART, self.name, chosen, namespace=self.namespace)
+        self.await_operator()
+
+    def uninstall(self) -> None:
+        """Remove the release; the CustomResourceDefinition and the jobs stay."""
+        with self.helm() as helm:
+            helm.uninstall(self.name)
+
+    def await_operator(self) -> None:
+        """Wait until the operator's newest pod is ready."""
+
+        def ready(deployment: dict[str, Any]) -> bool:
+            status = deployment.get("status") or {}
+            current = status.get("observedGeneration") == deployment["metadata"]["generation"]
+            wanted = deployment["spec"]["replicas"]
+            return bool(current and status.get("readyReplicas", 0) == wanted == status.get("updatedReplicas"))
+
+        try:
+            self.cluster.wait_for("deployment", self.deployment, ready, namespace=self.namespace, timeout_s=DEADLINE_S)
+        except ClusterError as late:
+            raise ClusterError(f"{late}\nthe operator's log:\n{self.log()[-4000:]}") from None
+
+    @property
+    def deployment(self) -> str:
+        """Name of the operator's Deployment."""
+        selector = "app.kubernetes.io/component=operator"
+        found = self.cluster.get("deployment", namespace=self.namespace, selector=selector)["items"]
+        return str(found[0]["metadata"]["name"])
+
+    def pod(self) -> dict[str, Any]:
+        """The operator's pod."""
+        selector = "app.kubernetes.io/component=operator"
+        pods = self.cluster.get("pods", namespace=self.namespace, selector=selector)["items"]
+        return max(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
+
+    def log(self) -> str:
+        """What the operator has logged."""
+        try:
+            name = self.pod()["metadata"]["name"]
+            return self.cluster.kubectl("logs", "-n", self.namespace, name, "--tail=200")
+        except (ClusterError, ValueError) as error:
+            return f"(none: {error})"
+
+    # -- jobs ---------------------------------------------------------------------------------------------------------
+
+    def status(self, name: str, namespace: str) -> dict[str, Any]:
+        """The status of a job; empty before the operator has seen it."""
+        return self.cluster.get("rltrainingjob", name, namespace=namespace).get("status") or {}
+
+    def wait(
+        self,
+        name: str,
+        holds: Callable[[dict[str, Any]], bool],
+        *,
+        namespace: str,
+        timeout_s: float = DEADLINE_S,
+    ) -> dict[str, Any]:
+        """Wait until something holds for a job's status, and return it; a job that failed is not waited for."""
+        try:
+            found = self.cluster.wait_for(
+                "rltrainingjob",
+                name,
+                lambda job: holds(job.get("status") or {}),
+                namespace=namespace,
+                timeout_s=timeout_s,
+            )
+        except ClusterError as late:
+            raise ClusterError(f"{late}\n{self.evidence(name, namespace)}") from None
+        return dict(found.get("status") or {})
+
+    def wait_for_phase(self, name: str, *phases: str, namespace: str, timeout_s: float = DEADLINE_S) -> dict[str, Any]:
+        """Wait until a job is in one of the phases."""
+        return self.wait(name, lambda status: status.get("phase") in phases, namespace=namespace, timeout_s=timeout_s)
+
+    def pods(self, name: str, namespace: str, component: str = "") -> list[dict[str, Any]]:
+        """The pods of a job that are not being deleted, oldest first; `component` head or worker."""
+        selector = f"reef.dev/job={name}" + (f",reef.dev/component={component}" if component else "")
+        found = self.cluster.get("pods", namespace=namespace, selector=selector)["items"]
+        alive = [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+        return sorted(alive, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]))
+
+    def events(self, name: str, namespace: str) -> list[tuple[str, str]]:
+        """(reason, message) of a job's Events."""
+        selector = f"involvedObject.name={name},involvedObject.kind=RLTrainingJob"
+        found = json.loads(
+            self.cluster.kubectl("get", "events", "-n", namespace, "--field-selector", selector, "-o", "json")
+        )
+        return [(event["reason"], event["message"]) for event in found["items"]]
+
+    def evidence(self, name: str, namespace: str) -> str:
+        """What is known of a job: for the message of a wait that failed."""
+        selector = f"reef.dev/job={name}"
+        parts = [self.cluster.kubectl("get", "pods,jobs,deployments", "-n", namespace, "-l", selector, "-o", "wide")]
+        for pod in self.pods(name, namespace):
+            each = pod["metadata"]["name"]
+            try:
+                parts.append(f"--- log of {each}\n{self.cluster.kubectl('logs', '-n', namespace, each, '--tail=40')}")
+            except ClusterError as error:
+                parts.append(f"--- no log of {each}: {error}")
+        return "\n".join([*parts, f"--- log of the operator\n{self.log()[-5000:]}"])
+
+
+def example(name: str, **changes: Any) -> Job:
+    """A document of examples/, with the spec's fields in `changes` replaced."""
+    job: Job = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())
+    job["metadata"].pop("namespace", None)
+    job["spec"] |= changes
+    return job
+
+
+def small_job(name: str, *, iterations: int = 5, **spec: Any) -> Job:
+    """A job on CartPole of little iterations; `spec` is merged over its fields, dictionaries one level deep."""
+    fields: dict[str, Any] = {
+        "algorithm": "PPO",
+        "environment": {"name": "CartPole-v1"},
+        "config": {
+            "num_envs_per_worker": 2,
+            "train_batch_size": 64,
+            "sgd_minibatch_size": 32,
+            "num_sgd_iter": 1,
+            "model": {"fcnet_hiddens": [16]},
+            "seed": 1,
+        },
+        "stop": {"training_iteration": iterations},
+        "checkpoint": {"frequency": 5, "keep": 3},
+        "head": {"resources": {"requests": {"cpu": "50m", "memory": "300Mi"}}},
+    }
+    for key, value in spec.items():
+        fields[key] = fields[key] | value if isinstance(value, dict) and isinstance(fields.get(key), dict) else value
+    return {"apiVersion": "reef.dev/v1", "kind": "RLTrainingJob", "metadata": {"name": name}, "spec": fields}
+
+
+def pool(name: str = "cpu", replicas: int = 1, **fields: Any) -> dict[str, Any]:
+    """A node pool that asks for little."""
+    return {
+        "name": name,
+        "replicas": replicas,
+        "resources": {"requests": {"cpu": "50m", "memory": "300Mi"}},
+        **fields,
+    }

@@ -1,0 +1,110 @@
+"""Jobs on a real cluster: they train to their end, and survive the loss of any pod and process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from installation import Installation, example, pool, small_job
+from kube.cluster import Cluster, OwnCluster
+from kube.progress import wait_until
+
+pytestmark = pytest.mark.timeout(900)
+LONG = {"stop": {"training_iteration": 100_000}}
+RECREATE = {"delay_between_worker_restarts_s": 0.5}
+
+
+def storage(claim: str, frequency: int = 20) -> dict[str, Any]:
+    return {"frequency": frequency, "keep": 3, "storage": {"persistentVolumeClaim": {"claimName": claim}}}
+
+
+def iteration(status: dict[str, Any]) -> int:
+    return int((status.get("training") or {}).get("iteration", 0))
+
+
+def test_the_example_trains_to_its_end_with_workers_and_gpus(
+    reef: Installation, own_cluster: OwnCluster, namespace: str
+) -> None:
+    """Head, two CPU workers and a GPU pool; status, Events and printer columns tell the story."""
+    own_cluster.set_gpus(4)
+    job = example(
+        "cartpole-ppo",
+        head={"resources": {"requests": {"cpu": "50m", "memory": "300Mi"}}},
+        workers=[pool("cpu", 2), pool("gpu", 1, gpu={"count": 1})],
+    )
+    job["spec"]["config"] |= {"evaluation_interval": 5, "evaluation_duration": 3}
+    own_cluster.apply(job, namespace=namespace)
+    status = reef.wait_for_phase("cartpole-ppo", "Running", "Succeeded", "Failed", namespace=namespace)
+    assert status["workers"]["desired"] == 3
+    limits = [
+        pod["spec"]["containers"][0]["resources"].get("limits", {}) for pod in reef.pods("cartpole-ppo", namespace)
+    ]
+    assert [each.get("nvidia.com/gpu") for each in limits].count("1") == 1
+    status = reef.wait_for_phase("cartpole-ppo", "Succeeded", "Failed", namespace=namespace, timeout_s=400)
+    assert status["phase"] == "Succeeded", status
+    assert status["training"]["rewardMean"] >= 450 or status["training"]["timesteps"] >= 300_000
+    assert status["evaluation"]["episodes"] == 3
+    assert status["attempts"] == 1
+    reasons = [reason for reason, _ in reef.events("cartpole-ppo", namespace)]
+    assert {"Running", "Succeeded"} <= set(reasons)
+    table = own_cluster.kubectl("get", "rlj", "-n", namespace)
+    assert all(word in table for word in ("PHASE", "Succeeded", "PPO", "CartPole-v1", "REWARD"))
+
+
+def test_training_goes_on_when_a_worker_is_lost(reef: Installation, cluster: Cluster, namespace: str) -> None:
+    """A pod deleted without grace, then a Ray worker process killed: no new attempt, the count comes back."""
+    job = small_job("lossy", workers=[pool("cpu", 2)], config=RECREATE, **LONG)
+    cluster.apply(job, namespace=namespace)
+    reef.wait("lossy", lambda status: iteration(status) > 0 and status["workers"]["ready"] == 2, namespace=namespace)
+    victim = reef.pods("lossy", namespace, "worker")[0]["metadata"]["name"]
+    cluster.kubectl("delete", "pod", victim, "-n", namespace, "--grace-period=0", "--force")
+    before = iteration(reef.status("lossy", namespace))
+    status = reef.wait(
+        "lossy",
+        lambda now: now["workers"]["recreated"] >= 1 and now["workers"]["ready"] == 2 and iteration(now) > before + 5,
+        namespace=namespace,
+    )
+    assert status["attempts"] == 1
+    recreated = status["workers"]["recreated"]
+    survivor = reef.pods("lossy", namespace, "worker")[0]["metadata"]["name"]  # its actor has been there all the time
+    cluster.kubectl("exec", "-n", namespace, survivor, "--", "python", "-c", KILL_A_WORKER)
+    status = reef.wait("lossy", lambda now: now["workers"]["recreated"] > recreated, namespace=namespace)
+    assert (status["phase"], status["attempts"]) == ("Running", 1)
+
+
+KILL_A_WORKER = """
+import os, pathlib, signal
+for folder in pathlib.Path("/proc").glob("[0-9]*"):
+    if (folder / "cmdline").read_bytes().startswith(b"ray::Host"):
+        os.kill(int(folder.name), signal.SIGKILL)
+        break
+else:
+    raise SystemExit("no actor runs here")
+"""
+
+
+def test_a_killed_head_is_replaced_and_goes_on_from_its_checkpoint(
+    reef: Installation, cluster: Cluster, volume: str, namespace: str
+) -> None:
+    """Workers stay and join the new head."""
+    job = small_job("phoenix", workers=[pool("cpu", 2)], config=RECREATE, checkpoint=storage(volume), **LONG)
+    cluster.apply(job, namespace=namespace)
+    before = reef.wait("phoenix", lambda now: bool(now.get("checkpoint")) and iteration(now) > 25, namespace=namespace)
+    workers = {pod["metadata"]["uid"] for pod in reef.pods("phoenix", namespace, "worker")}
+    head = reef.pods("phoenix", namespace, "head")[0]["metadata"]["name"]
+    cluster.kubectl("delete", "pod", head, "-n", namespace, "--grace-period=0", "--force")
+    after = reef.wait(
+        "phoenix", lambda now: now["attempts"] == 2 and now["phase"] == "Running", namespace=namespace, timeout_s=180
+    )
+    assert {pod["metadata"]["uid"] for pod in reef.pods("phoenix", namespace, "worker")} == workers
+    restarts = [
+        pod["status"]["containerStatuses"][0]["restartCount"] for pod in reef.pods("phoenix", namespace, "worker")
+    ]
+    assert restarts == [0, 0]
+    resumed = reef.wait("phoenix", lambda now: iteration(now) > iteration(after), namespace=namespace)
+    assert iteration(resumed) >= before["checkpoint"]["iteration"]
+    new_head = reef.pods("phoenix", namespace, "head")[-1]["metadata"]["name"]
+    log = cluster.kubectl("logs", "-n", namespace, new_head)
+    assert "continuing after iteration" in log, log
+    cluster.kubectl("delete", "rltrainingjob", "phoenix", "-n", namespace, "--timeout=60s")
+    wait_until("the job's pods to be gone", lambda: not reef.pods("phoenix", namespace), timeout_s=90)
