@@ -71,6 +71,8 @@ class Pod:
 class Job:
     """The pods of one job; `address` is that of its head."""
 
+    wait_until = staticmethod(wait_until)
+
     def __init__(self, folder: Path, temporary: str) -> None:
         self.folder, self._temporary = folder, temporary
         self._net = f"127.{20 + os.getpid() % 200}.{secrets.randbelow(250)}"

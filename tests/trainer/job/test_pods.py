@@ -79,9 +79,11 @@ def test_fewer_pods_train_too_and_a_new_head_goes_on_with_the_same_workers(job, 
     job.worker(1)
     job.wait_for("the lost one replaced", lambda p: p["workersHealthy"] == 2 and p["workersRecreated"] >= 1)
 
+    noticed = head.said.count(" died: ")
     for pod in job.pods:  # a job that is deleted loses its workers before its head has ended
         if pod is not head and pod.process.poll() is None:
             pod.kill()
+    job.wait_until("the loss of both", lambda: head.said.count(" died: ") >= noticed + 2)
     head.process.send_signal(signal.SIGTERM)
     assert head.ends(10.0) == 143, head.said[-3000:]
     ending = head.ending()

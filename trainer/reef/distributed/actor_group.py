@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,11 +15,12 @@ from ray.exceptions import RayError
 from reef.distributed.failures import PROBE, START, Failure, FaultTolerance, died, late
 from reef.distributed.host import Host
 from reef.errors import EXIT_FAILED, WorkerError, WorkerTimeoutError
-from reef.run.signals import Overdue
+from reef.run.signals import Overdue, end_if_overdue
 
 log = logging.getLogger(__name__)
 REMEDY = "recreate_failed_workers=True replaces failed workers, ignore_worker_failures=True goes on without them."
 LOOK_AGAIN_S = 0.2  # how often to look for replacements while nothing else can be done
+SLICE_S = 1.0  # longest wait without a look at whether the run is to end
 FAREWELL_S = 2.0  # how long idle actors have to close their environments
 
 
@@ -63,15 +64,23 @@ class _Member:
         self.due = self.started_at + delay_s if self.restarts else 0.0
 
 
-@contextmanager
-def leaving(busy: Iterable[_Member]) -> Iterator[None]:
-    """Take down those that keep an ending run waiting: they would not tell their state in time either."""
-    try:
-        yield
-    except Overdue:
-        for member in busy:
-            member.take_down(0.0)
-        raise
+def first_done(busy: Mapping[Any, _Member], timeout_s: float | None) -> list[Any]:
+    """Wait until an answer of somebody `busy` is there; nothing when time runs out.
+
+    Those that keep an ending run waiting are taken down: they would not tell their state in time either.
+    """
+    deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
+    while True:
+        try:
+            end_if_overdue()
+        except Overdue:
+            for member in busy.values():
+                member.take_down(0.0)
+            raise
+        left = max(deadline - time.monotonic(), 0.0)
+        done, _ = ray.wait(list(busy), timeout=min(left, SLICE_S))
+        if done or left <= SLICE_S:
+            return list(done)
 
 
 class ActorGroup:
@@ -159,8 +168,7 @@ class ActorGroup:
         results: dict[int, Any] = {}
         while pending:
             left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-            with leaving(pending.values()):
-                done, _ = ray.wait(list(pending), timeout=left)
+            done = first_done(pending, left)
             if not done:
                 for member in pending.values():
                     self._fail(member, late(member.index, method, timeout_s))
@@ -197,8 +205,7 @@ class ActorGroup:
         waiting = {ref: member for member in self._members.values() for ref in member.in_flight}
         if not waiting:
             return []
-        with leaving(waiting.values()):
-            done, _ = ray.wait(list(waiting), timeout=self._patience(timeout_s, waiting.values()))
+        done = first_done(waiting, self._patience(timeout_s, waiting.values()))
         if done:
             done, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=0)
         values: list[tuple[int, Any]] = []
@@ -307,6 +314,7 @@ class ActorGroup:
 
     def _rest(self) -> None:
         """Wait until something comes up, or a moment."""
+        end_if_overdue()
         starting = [member.starting for member in self._members.values() if member.starting is not None]
         if starting:
             ray.wait(starting, timeout=LOOK_AGAIN_S)

@@ -15,6 +15,7 @@ from reef.errors import ConfigError
 from reef.job.progress import JobBoard
 from reef.run.metrics import Result
 from reef.run.reporters.reporter import Run, Summary
+from reef.run.signals import end_if_overdue
 
 if TYPE_CHECKING:
     from reef.api import JobSpec
@@ -74,6 +75,7 @@ class PoolGate:
         if result["done"] or time.monotonic() - self._looked_at < LOOK_RARELY_S:
             return
         while missing := list(lacking(self._spec, joined(), all_of_them=False)):
+            end_if_overdue()
             self._board.tell("waiting", "training pauses, " + "; ".join(missing))
             time.sleep(LOOK_AGAIN_S)
             try:

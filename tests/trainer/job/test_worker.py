@@ -1,0 +1,101 @@
+"""What a worker takes for its head, for another one and for none; whole workers are in test_pods.py."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reef.job import worker
+from reef.job.cluster import Node, RayProcess
+from reef.job.progress import JobBoard
+from reef.job.worker import Pod, Worker
+from reef.run.prometheus import MetricsServer
+
+
+class Head:
+    """The two ports of a head."""
+
+    def __init__(self) -> None:
+        self.board = JobBoard()
+        self.http = MetricsServer(self.board, 0)
+        self.gcs = socket.create_server(("127.0.0.1", 0))
+
+
+@pytest.fixture
+def head(monkeypatch: pytest.MonkeyPatch) -> Iterator[Head]:
+    monkeypatch.setattr(worker, "LOOK_AGAIN_S", 0.05)
+    made = Head()
+    yield made
+    made.gcs.close()
+
+
+@pytest.fixture
+def ray() -> Iterator[RayProcess]:
+    process = RayProcess([sys.executable, "-c", "import time; time.sleep(600)"])
+    yield process
+    process.stop()
+
+
+def worker_of(head: Head, folder: Path, host: str = "localhost") -> Worker:
+    node = Node(ip="127.0.0.1", cpus=1, gpus=0, object_store=None)
+    gcs_port = head.gcs.getsockname()[1]
+    return Worker(
+        Pod(node=node, pool="a", host=host, gcs_port=gcs_port, http_port=head.http.port, joined_file=folder / "joined")
+    )
+
+
+def test_a_head_is_found_when_it_answers_on_both_ports(head: Head, tmp_path: Path) -> None:
+    found = worker_of(head, tmp_path).find_head()
+    assert found is not None
+    assert (found.ip, found.identity) == ("127.0.0.1", head.board.identity)
+    assert worker_of(head, tmp_path, host="no-such-host.invalid").find_head() is None
+    alone = worker_of(head, tmp_path)
+    head.gcs.close()
+    assert alone.find_head() is None
+
+
+def stays(one: Worker, head: Head, ray: RayProcess) -> threading.Thread:
+    found = one.find_head()
+    assert found is not None
+    thread = threading.Thread(target=one.stay, args=(ray, found))
+    thread.start()
+    time.sleep(0.3)
+    assert thread.is_alive(), "it stays while nothing happens"
+    return thread
+
+
+def test_another_life_at_the_same_address_is_noticed(head: Head, ray: RayProcess, tmp_path: Path) -> None:
+    thread = stays(worker_of(head, tmp_path), head, ray)
+    head.board.identity = "another"
+    thread.join(5)
+    assert not thread.is_alive()
+    head.http.stop()
+
+
+def test_a_head_is_gone_when_ray_is_and_not_when_it_answers_slowly(head: Head, ray: RayProcess, tmp_path: Path) -> None:
+    thread = stays(worker_of(head, tmp_path), head, ray)
+    head.http.stop()
+    time.sleep(0.5)
+    assert thread.is_alive(), "Ray's port still answers"
+    head.gcs.close()
+    thread.join(5)
+    assert not thread.is_alive()
+
+
+def test_a_node_that_ends_and_a_worker_that_is_stopped_return(head: Head, ray: RayProcess, tmp_path: Path) -> None:
+    stopped = worker_of(head, tmp_path)
+    thread = stays(stopped, head, ray)
+    stopped.stopping.set()
+    thread.join(5)
+    assert not thread.is_alive()
+    thread = stays(worker_of(head, tmp_path), head, ray)
+    ray.stop()
+    thread.join(5)
+    assert not thread.is_alive()
+    head.http.stop()
