@@ -84,7 +84,10 @@ def _workers(numbers: Numbers) -> Iterator[Target]:
         name = f"reef, minibatch {minibatch}"
         cart = numbers.rate("ppo", f"{name}, 2 workers"), numbers.rate("ppo", name)
         lunar = numbers.rate("lunar", f"{name}, 2 workers ahead"), numbers.rate("lunar", f"{name}, 0 workers")
+        ahead = numbers.rate("ppo", f"{name}, 2 workers ahead"), numbers.rate("ppo", name)
         yield Target(f"two Ray workers / none, CartPole-v1, minibatch {minibatch}", 0.95, ratio(*cart))
+        what = f"two Ray workers that sample ahead / none, CartPole-v1, minibatch {minibatch}"
+        yield Target(what, 0.95, ratio(*ahead))
         what = f"two Ray workers that sample ahead / none, LunarLander-v3, minibatch {minibatch}"
         yield Target(what, 1.6, ratio(*lunar))
 

@@ -15,16 +15,6 @@ def to_device(array: Array, device: torch.device) -> Tensor:
     return torch.from_numpy(array if array.flags.writeable else array.copy()).to(device)
 
 
-def learner_threads(config: AlgorithmConfig, parameters: int, rows: int) -> int:
-    """CPU threads for updates on minibatches of `rows`: as set, else 1 for small networks.
-
-    Below about 50 million products per minibatch, threads cost more in waiting for each other than they save.
-    """
-    if config.torch_threads_per_learner is not None:
-        return config.torch_threads_per_learner
-    return 1 if parameters * rows < 50_000_000 else torch.get_num_threads()
-
-
 def learner_device(config: AlgorithmConfig) -> torch.device:
     """The device that the settings ask for: the CPU unless `num_gpus` (or `num_gpus_per_learner_worker`) is above 0.
 

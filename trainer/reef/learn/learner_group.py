@@ -9,8 +9,8 @@ from gymnasium import spaces
 
 from reef.batch import Rollout, Transitions
 from reef.config import AlgorithmConfig
-from reef.learn.device import learner_threads
 from reef.learn.learner import Learner, Stats
+from reef.learn.threads import learner_threads, using_threads
 from reef.types import DEFAULT_POLICY, PolicyId, State, Weights
 
 Batches = dict[PolicyId, Rollout] | dict[PolicyId, Transitions]
@@ -57,12 +57,14 @@ class LocalLearners:
         """Make the learner in this process."""
         learner = learner_class(config, observation_space, action_space)
         rows = learner.minibatch_size or config.total_train_batch_size
-        torch.set_num_threads(learner_threads(config, learner.policy.flat.vector.numel(), rows))
+        self.threads = learner_threads(config, learner.policy.flat.vector.numel(), rows)
+        torch.set_num_threads(config.torch_threads_per_worker)  # between updates this process samples
         self.learners = {DEFAULT_POLICY: learner}
 
     def update(self, batches: Batches, timestep: int) -> dict[PolicyId, Stats]:
         """Improve each policy on its batch."""
-        return {policy_id: self.learners[policy_id].update(batch, timestep) for policy_id, batch in batches.items()}
+        with using_threads(self.threads):
+            return {policy_id: self.learners[policy_id].update(batch, timestep) for policy_id, batch in batches.items()}
 
     def weights(self) -> Weights:
         """Copies of the parameters."""

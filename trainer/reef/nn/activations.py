@@ -9,14 +9,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+FEW = 2048  # numbers for which one call of `torch.tanh` is faster than four of others
+
 
 def tanh(x: Tensor) -> Tensor:
     """2 sigmoid(2 x) - 1: on the CPU a fifth of the time of `torch.tanh`, equal to it within 1e-6."""
-    return 2 * torch.sigmoid(2 * x) - 1
+    return torch.tanh(x) if x.numel() < FEW else 2 * torch.sigmoid(2 * x) - 1
 
 
 def _tanh_in_place(x: Tensor) -> Tensor:
-    return x.mul_(2).sigmoid_().mul_(2).sub_(1)
+    return x.tanh_() if x.numel() < FEW else x.mul_(2).sigmoid_().mul_(2).sub_(1)
 
 
 def _tanh_slope(gradient: Tensor, output: Tensor) -> Tensor:

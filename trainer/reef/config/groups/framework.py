@@ -31,7 +31,7 @@ class FrameworkSettings(Group):
     torch_threads_per_worker: int = setting(1, "CPU threads of torch in each rollout worker process.", minimum=1)
     torch_threads_per_learner: int | None = setting(
         None,
-        "CPU threads of torch in each learner process; null: 1 for small networks, else torch's choice.",
+        "CPU threads of torch in each learner process; null: as many as have work and a CPU of their own.",
         minimum=1,
     )
     torch_compile_learner: bool = setting(

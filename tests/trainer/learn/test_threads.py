@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from reef.algorithms.ppo import PPOConfig
+from reef.learn import threads
+from reef.learn.threads import available_cpus, learner_threads, using_threads
+
+
+@pytest.fixture
+def four_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "QUOTAS", ())
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+
+
+@pytest.mark.usefixtures("four_cpus")
+def test_a_minibatch_gets_the_threads_that_it_has_work_for() -> None:
+    assert learner_threads(PPOConfig(), parameters=9_000, rows=128) == 1
+    assert learner_threads(PPOConfig(), parameters=9_000, rows=1024) == 2
+    assert learner_threads(PPOConfig(), parameters=2_000_000, rows=128) == 4
+    for workers, expected in ((1, 3), (8, 1)):  # they need CPUs of their own
+        config = PPOConfig().rollouts(num_rollout_workers=workers)
+        assert learner_threads(config, parameters=2_000_000, rows=128) == expected
+    assert learner_threads(PPOConfig().framework(torch_threads_per_learner=3), parameters=9_000, rows=128) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [("cpu.max", "200000 100000", 2), ("cpu.max", "50000 100000", 1), ("cpu.max", "max 100000", 4)],
+)
+@pytest.mark.usefixtures("four_cpus")
+def test_a_container_s_quota_counts(
+    name: str, text: str, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / name).write_text(text)
+    monkeypatch.setattr(threads, "QUOTAS", (tmp_path / name,))
+    assert available_cpus() == expected
+
+
+@pytest.mark.usefixtures("four_cpus")
+def test_older_quotas_and_openmp_s_own_limit_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cpu.cfs_quota_us").write_text("300000\n")
+    (tmp_path / "cpu.cfs_period_us").write_text("100000\n")
+    monkeypatch.setattr(threads, "QUOTAS", (tmp_path / "missing", tmp_path / "cpu.cfs_quota_us"))
+    assert available_cpus() == 3
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert available_cpus() == 2
+
+
+def test_threads_are_put_back() -> None:
+    before = torch.get_num_threads()
+    with pytest.raises(RuntimeError), using_threads(before + 1):
+        assert torch.get_num_threads() == before + 1
+        raise RuntimeError
+    assert torch.get_num_threads() == before

@@ -1,0 +1,61 @@
+"""How many CPU threads torch uses, and when."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from reef.config import AlgorithmConfig
+
+PRODUCTS_PER_THREAD = 4_000_000  # of a minibatch: with fewer, threads wait for each other longer than they save
+QUOTAS = (Path("/sys/fs/cgroup/cpu.max"), Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"))
+
+
+def learner_threads(config: AlgorithmConfig, parameters: int, rows: int) -> int:
+    """Threads for updates on minibatches of `rows`: as set, else as many as have work and a CPU of their own.
+
+    Rollout workers may be on this machine, each with a CPU. Threads that share one wait for each other by spinning,
+    which costs far more than they save.
+    """
+    if config.torch_threads_per_learner is not None:
+        return config.torch_threads_per_learner
+    free = available_cpus() - config.num_rollout_workers
+    return max(min(parameters * rows // PRODUCTS_PER_THREAD, free), 1)
+
+
+def available_cpus() -> int:
+    """CPUs that this process may use: by affinity, by the container's quota, by OMP_NUM_THREADS; at least 1."""
+    limits = [len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1]
+    if (wish := os.environ.get("OMP_NUM_THREADS", "")).isdecimal():
+        limits.append(int(wish))
+    if (quota := _quota()) is not None:
+        limits.append(int(quota))
+    return max(min(limits), 1)
+
+
+def _quota() -> float | None:
+    """CPUs of the container's quota, None without one."""
+    for path in QUOTAS:
+        with contextlib.suppress(OSError, ValueError):
+            words = path.read_text().split()
+            period = int(words[1]) if len(words) > 1 else int((path.parent / "cpu.cfs_period_us").read_text())
+            return int(words[0]) / period if int(words[0]) > 0 else None
+    return None
+
+
+@contextlib.contextmanager
+def using_threads(count: int) -> Iterator[None]:
+    """Let torch compute with `count` threads for a while."""
+    before = torch.get_num_threads()
+    if count == before:
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
