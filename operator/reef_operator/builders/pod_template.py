@@ -146,6 +146,7 @@ def _environment(blueprint: Blueprint, settings: PodSettings) -> list[dict[str, 
         variable("RAY_AUTH_MODE", "token"),
         {"name": "RAY_AUTH_TOKEN", "valueFrom": {"secretKeyRef": token}},
         variable("RAY_USAGE_STATS_ENABLED", "0"),
+        variable("RAY_memory_monitor_refresh_ms", "0"),  # Ray would kill without a trace in the pod's status
     ]
 
 

@@ -71,6 +71,7 @@ def test_what_head_and_workers_learn_from_their_environment() -> None:
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": {"secretKeyRef": {"name": "pole-ray-token", "key": "token"}},
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_memory_monitor_refresh_ms": "0",
     }
     assert environment(head_pod()) == both | {"REEF_STORAGE_PATH": "/var/lib/reef", "REEF_LINGER_SECONDS": "30"}
     assert environment(worker_pod()) == both | {

@@ -1,7 +1,8 @@
 """A worker pod, `python -m reef.job.worker`: a node of the head's Ray cluster, and of the next head's when it changes.
 
 It does not end when the head does: it takes its node down and joins the head that comes next, also at another address.
-SIGTERM ends it with 0.
+SIGTERM ends it with 0. It ends with 137 when the kernel has killed one of its processes for its memory, as newer
+Kubernetes has the kernel do to the whole container: so that the pod's status shows what would else look like a fault.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 
 from reef.errors import EXIT_OK, ReefError
 from reef.job.cluster import Node, RayProcess, number, reap_orphans, required
+from reef.job.memory import OutOfMemoryError, kills
 from reef.run.identity import IDENTITY
 
 log = logging.getLogger(__name__)
@@ -70,9 +72,14 @@ class Worker:
         self._pod = pod
         self.stopping = threading.Event()
         self._said, self._said_at = "", 0.0
+        self._kills = kills()
 
     def run(self) -> None:
-        """Join, watch, and join again, until `stopping` is set."""
+        """Join, watch, and join again, until `stopping` is set.
+
+        Raises:
+            OutOfMemoryError: a process of this pod was killed for its memory.
+        """
         while not self.stopping.is_set():
             head = self.find_head()
             if head is None:
@@ -120,9 +127,18 @@ class Worker:
         return ray.ready
 
     def stay(self, ray: RayProcess, head: Head) -> None:
-        """Return when the node has ended, or the head is gone or is another one."""
+        """Return when the node has ended, or the head is gone or is another one.
+
+        Raises:
+            OutOfMemoryError: a process of this pod was killed for its memory.
+        """
         misses = 0
         while not self.stopping.wait(LOOK_AGAIN_S):
+            if kills() > self._kills:
+                raise OutOfMemoryError(
+                    "a process of this pod was killed, as the pod used more memory than its limit. Raise "
+                    "resources.limits.memory of its pool, or let the environment use less."
+                )
             reap_orphans(ray.pid)
             if ray.exit_code is not None:
                 log.warning("this pod's Ray node ended with exit code %s: it joins again", ray.exit_code)
@@ -177,7 +193,11 @@ def main() -> int:
         return error.exit_code
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signal_number, lambda *_: worker.stopping.set())
-    worker.run()
+    try:
+        worker.run()
+    except OutOfMemoryError as error:
+        log.error("%s", error)
+        return error.exit_code
     return EXIT_OK
 
 
