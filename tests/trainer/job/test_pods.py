@@ -36,7 +36,9 @@ def test_pods_come_together_train_to_the_end_and_leave_a_message(job, document):
     assert not job.joined(3).exists()
     stranger.process.send_signal(signal.SIGTERM)
     second = job.worker(2)
-    job.wait_for("the end", lambda progress: progress["state"] == "done")
+    assert job.helpers() == []
+    done = job.wait_for("the end", lambda progress: progress["state"] == "done")
+    assert done["exitCode"] == 0
     assert job.joined(1).exists()
     assert job.joined(2).exists()
     assert "reef_training_iterations_total 6.0" in job.get("/metrics")
@@ -172,7 +174,8 @@ def test_a_wrong_job_ends_with_2_and_its_error(job, document, changes, environme
         ({"config": {"lrr": 1}}, "'lr'"),
         ({"environment": {"name": "CartPol-v1"}}, "'CartPole-v1'"),
         ({"environment": {"name": "no_such_module:Env"}}, "no_such_module"),
-        ({"tune": {"parameters": {"lr": {"grid": [1, 2]}}}}, "not available yet"),
+        ({"tune": {"parameters": {"lr": {"grid": [1, 2]}}}}, "sweeps are not available yet"),
+        ({"checkpoint": {"storage": {"uri": "s3://bucket/folder"}}}, "object stores are not available yet"),
     ],
 )
 def test_everything_wrong_is_found_before_ray_starts(document, changes, expected):

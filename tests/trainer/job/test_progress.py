@@ -21,6 +21,13 @@ def test_before_training_everything_is_there_already() -> None:
     assert TrainingStatus.model_validate(progress["training"]).iteration == 0
 
 
+def test_a_head_that_is_done_says_with_which_code_it_will_end() -> None:
+    board = JobBoard()
+    assert "exitCode" not in board.progress()
+    board.tell("done", "training_iteration 6 >= 6", exit_code=0)
+    assert (board.progress()["state"], board.progress()["exitCode"]) == ("done", 0)
+
+
 @pytest.mark.parametrize(("code", "reason"), [(0, "Completed"), (2, "WrongJob"), (143, "Terminated"), (1, "Failed")])
 def test_an_ending_has_a_reason_in_one_word(code: int, reason: str) -> None:
     ending = json.loads(JobBoard().ending(code, "why"))

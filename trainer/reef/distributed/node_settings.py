@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 QUIET = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",  # an actor without GPUs sees none, as its settings say
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -16,3 +18,15 @@ NODE_CHECKS = {  # for whoever starts a cluster's head: notice a lost node in ab
 POOL = "pool:"  # begins the name of the resource, one on each node, that says which pool of a job the node is of
 ELASTIC = "pool:head"  # on the head's node: nodes come and go, and who started the head knows that all together suffice
 POOL_LABEL = "reef.dev/pool"  # on the nodes of pools, not on the head's
+START_HOOK = {"RAY_START_HOOK": f"{__name__}.leave_out_helpers"}  # called by `ray start`
+
+
+def leave_out_helpers(parameters: Any, head: bool) -> None:
+    """Take out of `ray start` what nobody uses: the autoscaler, and the server for Ray's client, which has no option.
+
+    Args:
+        parameters: Ray's `RayParams`, changed in place.
+        head: whether the node is the head's.
+    """
+    parameters.no_monitor = True
+    parameters.ray_client_server_port = None

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from reef.distributed.node_settings import ELASTIC, NODE_CHECKS, POOL, POOL_LABEL, QUIET
+from reef.distributed.node_settings import ELASTIC, NODE_CHECKS, POOL, POOL_LABEL, QUIET, START_HOOK
 from reef.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -143,7 +143,7 @@ class RayProcess:
 
     def __init__(self, command: list[str]) -> None:
         """Start it in a process group of its own, so that its own processes end with it."""
-        environment = QUIET | os.environ | AT_ONCE
+        environment = QUIET | os.environ | AT_ONCE | START_HOOK
         self._process = subprocess.Popen(  # noqa: S603 - the command is ours
             command,
             stdin=subprocess.DEVNULL,

@@ -95,7 +95,7 @@ def main() -> int:
             code, message = EXIT_FAILED, "".join(traceback.format_exception(error)).strip()
         if code != EXIT_OK:
             log.error("ends with exit code %d: %s", code, message)
-        board.tell("done", message)
+        board.tell("done", message, exit_code=code)
         words.say(code, message)
         with contextlib.suppress(Terminated):
             take_signals()
@@ -132,6 +132,10 @@ def checked_config(job: RLTrainingJob, node: Node) -> AlgorithmConfig:
     """The job's settings, with as many rollout workers as its pods can hold; everything that is wrong is said here."""
     if job.spec.tune:
         raise ConfigError("spec.tune: sweeps are not available yet. Remove it, or start one job per combination.")
+    if job.spec.checkpoint.storage and job.spec.checkpoint.storage.uri:
+        raise ConfigError(
+            "spec.checkpoint.storage.uri: object stores are not available yet. Name a persistentVolumeClaim."
+        )
     config = cluster_config_of(job)
     fitting = rollout_workers_that_fit(config, pods_of(job.spec, node.cpus, node.gpus))
     if fitting < config.num_rollout_workers:

@@ -30,23 +30,29 @@ class JobBoard(Board):
         self.identity = uuid.uuid4().hex
         self._state: State = "starting"
         self._message = ""
+        self._exit_code: int | None = None
 
-    def tell(self, state: State, message: str = "") -> None:
-        """Say what the head does now, and what it waits for."""
+    def tell(self, state: State, message: str = "", exit_code: int | None = None) -> None:
+        """Say what the head does now, and what it waits for; when it is done, with which code it will end."""
         if (state, message) != (self._state, self._message):
             log.info("%s%s", state, f": {message}" if message else "")
-        self._state, self._message = state, message
+        self._state, self._message, self._exit_code = state, message, exit_code
 
     def progress(self) -> dict[str, Any]:
         """The parts of the job's status that the head knows, and its own state."""
         result = self.result or {}
-        return super().progress() | {
-            "state": self._state,
-            "message": self._message,
-            "workersHealthy": result.get("num_healthy_workers", 0),
-            "workersRecreated": result.get("num_worker_restarts", 0),
-            "time": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-        }
+        known = {} if self._exit_code is None else {"exitCode": self._exit_code}
+        return (
+            super().progress()
+            | known
+            | {
+                "state": self._state,
+                "message": self._message,
+                "workersHealthy": result.get("num_healthy_workers", 0),
+                "workersRecreated": result.get("num_worker_restarts", 0),
+                "time": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+            }
+        )
 
     def ending(self, exit_code: int, message: str) -> bytes:
         """The termination message: JSON of at most 4096 bytes."""
