@@ -1,7 +1,8 @@
 """The documents are true: their commands and snippets run, their manifests are valid, their links lead somewhere.
 
 The `sh` blocks of a document run as one script in an empty folder with a copy of examples/. `reef` is this checkout's
-there, and `make` only has to know its targets: it is make that runs these tests.
+there, `make` only has to know its targets (it is make that runs these tests), and helm, kubectl and docker are those of
+tests/stand_ins.py.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+import yaml
+from jsonschema import Draft7Validator
 
-from reef.api import load_job
+from reef.api import job_from_document, load_job
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -55,9 +58,12 @@ def desk(tmp_path: Path) -> tuple[Path, dict[str, str]]:
     commands.mkdir()
     work = tmp_path / "work"
     work.mkdir()
-    if (ROOT / "examples").exists():
-        shutil.copytree(ROOT / "examples", work / "examples")
+    for folder in ("examples", "charts"):
+        if (ROOT / folder).exists():
+            shutil.copytree(ROOT / folder, work / folder)
+    stand_ins = f"exec {shlex.quote(sys.executable)} {shlex.quote(str(ROOT / 'tests' / 'stand_ins.py'))}"
     for name, line in {
+        **{tool: f'{stand_ins} {tool} "$@"' for tool in ("docker", "helm", "kubectl")},
         "reef": f'exec {shlex.quote(sys.executable)} -m reef "$@"',
         "make": f'exec {shutil.which("make")} --dry-run --directory {shlex.quote(str(ROOT))} "$@" >/dev/null',
     }.items():
@@ -66,7 +72,7 @@ def desk(tmp_path: Path) -> tuple[Path, dict[str, str]]:
     environment = os.environ | {
         "HOME": str(tmp_path),
         "PATH": f"{commands}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT / "trainer"),
+        "PYTHONPATH": f"{ROOT / 'trainer'}:{ROOT / 'operator'}",
     }
     for name in [name for name in environment if name.startswith("MAKE")]:
         del environment[name]
@@ -104,10 +110,23 @@ def test_snippets_run(document: Path, desk: tuple[Path, dict[str, str]]):
 
 @pytest.mark.parametrize("document", with_block("yaml"), ids=name_of)
 def test_manifests_are_valid(document: Path):
-    manifests = [block for block in blocks(document, "yaml") if "kind: RLTrainingJob" in block]
-    assert manifests
-    for manifest in manifests:
-        load_job(manifest)
+    for block in blocks(document, "yaml"):
+        content = yaml.safe_load(block)
+        if content.get("kind") == "RLTrainingJob":
+            load_job(block)
+        elif content.keys() == {"spec"}:  # a part of one
+            spec = {"algorithm": "PPO", "environment": {"name": "CartPole-v1"}, "stop": {"training_iteration": 1}}
+            job_from_document(
+                {"apiVersion": "reef.dev/v1", "kind": "RLTrainingJob", "metadata": {"name": "any"}}
+                | {"spec": spec | content["spec"]}
+            )
+        elif "scrape_configs" in content:  # of Prometheus, which tests/charts starts with the same one
+            assert f"```yaml\n{block}```" in (ROOT / "charts" / "reef" / "README.md").read_text()
+        elif "kind" not in content:
+            schema = yaml.safe_load((ROOT / "charts" / "reef" / "values.schema.json").read_text())
+            assert [error.message for error in Draft7Validator(schema).iter_errors(content)] == []
+        else:
+            assert {"apiVersion", "metadata"} <= content.keys()
 
 
 def test_the_readme_shows_the_example_that_make_run_trains():
