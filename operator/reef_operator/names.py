@@ -18,6 +18,7 @@ COMMON_LABELS = {NAME_LABEL: "reef", MANAGED_BY_LABEL: "reef-operator"}
 MANAGED_SELECTOR = ",".join(f"{key}={value}" for key, value in COMMON_LABELS.items())  # objects of every job
 POD_SELECTOR = f"{MANAGED_SELECTOR},{COMPONENT_LABEL}"  # pods of every job
 POOL_ANNOTATION = "reef.dev/pool-hash"  # on a Deployment: what its pods were made from
+HEAD_ANNOTATION = "reef.dev/head-hash"  # on the head's batch Job, likewise
 
 CONTAINER = "reef"
 GCS_PORT = 6379

@@ -334,7 +334,7 @@ def test_notes_say_where_it_looks_and_what_becomes_of_the_definition(files: Call
 
 def test_the_definition_is_a_copy_of_the_generated_one(chart_folder: Path):
     (copy,) = (chart_folder / "definitions").iterdir()
-    assert copy.read_bytes() == (ROOT / "crds" / copy.name).read_bytes(), "cp crds/*.yaml charts/reef/definitions/"
+    assert copy.read_bytes() == (ROOT / "crds" / copy.name).read_bytes(), "run `make schema`"
 
 
 def test_the_definition_is_installed_as_it_was_generated(render: Render):

@@ -109,8 +109,18 @@ def test_a_job_succeeds_and_is_cleaned_up_in_stages() -> None:
     assert world.job == {}
 
 
-def test_workers_go_at_once_by_default_and_the_head_only_when_its_result_is_on_record() -> None:
+def test_by_default_workers_go_at_once_and_the_heads_log_can_be_read_for_five_minutes() -> None:
     world = running_world()
+    plan = world.put(head(**ended(0, result())))
+    assert "Deployment/pole-cpu" not in world.kinds() and plan.requeue_after_s == 300
+    world.after(299)
+    assert "deletionTimestamp" not in world.children["Job", "pole-head"]["metadata"]
+    world.after(1)
+    assert "deletionTimestamp" in world.children["Job", "pole-head"]["metadata"]
+
+
+def test_without_delays_the_head_goes_only_when_its_result_is_on_record() -> None:
+    world = running_world(cleanup={"headDelaySeconds": 0})
     world.pods["pole-head-a"] = head(**ended(0, result()))
     plan = world.step()
     assert [(action.kind, action.name) for action in plan.actions] == [("Deployment", "pole-cpu")]
@@ -119,14 +129,14 @@ def test_workers_go_at_once_by_default_and_the_head_only_when_its_result_is_on_r
 
 
 def test_a_head_without_workers_goes_only_when_its_result_is_on_record() -> None:
-    world = new_world(workers=None)
+    world = new_world(workers=None, cleanup={"headDelaySeconds": 0})
     world.pods["pole-head-a"] = head(**ended(0, result()))
     assert world.step().actions == () and world.phase == "Succeeded"
     assert [action.kind for action in world.step().actions] == ["Job"]
 
 
 def test_the_head_goes_after_workers_that_take_their_time() -> None:
-    world = running_world()
+    world = running_world(cleanup={"headDelaySeconds": 0})
     world.children["Deployment", "pole-cpu"]["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:00Z"
     world.put(head(**ended(0, result())))
     assert "deletionTimestamp" not in world.children["Job", "pole-head"]["metadata"]
@@ -141,6 +151,25 @@ def test_workers_go_when_the_head_is_done_and_lingers() -> None:
     world = running_world(cleanup={"workerDelaySeconds": 60})
     world.says("pole-head-a", "done", exitCode=0)
     assert "Deployment/pole-cpu" in world.kinds()
+
+
+def test_a_changed_head_is_told_to_wait_for_a_resume() -> None:
+    world = running_world(head={"nodeSelector": {"zone": "a"}})
+    world.edit(head={"nodeSelector": {"zone": "b"}})
+    assert world.phase == "Running" and world.condition("HeadReady")["status"] == "True"
+    assert "when the job is suspended and resumed" in world.condition("HeadReady")["message"]
+    world.edit(head={"nodeSelector": {"zone": "a"}})
+    assert not world.condition("HeadReady").get("message")
+    world.edit(faultTolerance={"backoffLimit": 9, "noRetryExitCodes": [2, 2]})  # the same, or in effect at once
+    assert not world.condition("HeadReady").get("message")
+    world.edit(faultTolerance={"terminationGracePeriodSeconds": 600})
+    assert world.condition("HeadReady")["message"]
+    world.edit(suspend=True)
+    world.lose("pole-head-a")
+    world.lose("pole-cpu-1", "pole-cpu-2")
+    world.edit(suspend=False)
+    world.put(head("pole-head-b", created=60, **ready(since=60)))
+    assert world.condition("HeadReady")["status"] == "True" and not world.condition("HeadReady").get("message")
 
 
 def test_a_failed_head_is_retried_and_workers_stay() -> None:
@@ -500,7 +529,7 @@ def test_a_job_that_is_being_deleted_is_left_alone() -> None:
 
 
 def test_a_finished_job_stays_finished() -> None:
-    world = running_world()
+    world = running_world(cleanup={"headDelaySeconds": 0})
     world.put(head(**ended(0, result())))
     world.edit(stop={"nonsense": 1}, suspend=True)
     assert world.phase == "Succeeded"

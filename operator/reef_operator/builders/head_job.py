@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from reef_operator import names
-from reef_operator.builders.parts import Blueprint
+from reef_operator.builders.parts import Blueprint, fingerprint
 from reef_operator.builders.pod_template import pod_template, variable
 
 STORAGE_FOLDER = "/var/lib/reef"
@@ -21,7 +21,21 @@ def head_job(blueprint: Blueprint) -> dict[str, Any]:
     }
     if blueprint.server.pod_failure_policy:
         spec["podFailurePolicy"] = {"rules": _failure_rules(blueprint)}
-    return blueprint.built("batch/v1", "Job", names.head(blueprint.name), spec=spec)
+    job = blueprint.built("batch/v1", "Job", names.head(blueprint.name), spec=spec)
+    job["metadata"]["annotations"] = {names.HEAD_ANNOTATION: head_hash(blueprint)}
+    return job
+
+
+def head_hash(blueprint: Blueprint) -> str:
+    """Return what tells whether the document asks for another head than the one that the batch Job makes."""
+    spec = blueprint.job.spec
+    tolerance = spec.fault_tolerance
+    made_from = [
+        spec.head.model_dump(mode="json", by_alias=True, exclude_defaults=True),
+        sorted(set(tolerance.no_retry_exit_codes)),
+        tolerance.termination_grace_period_seconds,
+    ]
+    return fingerprint(made_from)
 
 
 def _failure_rules(blueprint: Blueprint) -> list[dict[str, Any]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,3 +46,8 @@ class Blueprint:
             "ownerReferences": [names.owner_reference(self.owner)],
         }
         return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **content}
+
+
+def fingerprint(made_from: Any) -> str:
+    """Return 16 characters that tell one JSON value from another."""
+    return hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()[:16]

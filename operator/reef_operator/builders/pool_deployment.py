@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from typing import Any
 
 from reef.api import NodePool
 from reef_operator import names
-from reef_operator.builders.parts import Blueprint
+from reef_operator.builders.parts import Blueprint, fingerprint
 from reef_operator.builders.pod_template import pod_template, variable
 from reef_operator.builders.service import head_address
 
@@ -48,7 +46,7 @@ def pool_hash(blueprint: Blueprint, pool: NodePool) -> str:
         spec.image_pull_policy,
         spec.image_pull_secrets,
     ]
-    return hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()[:16]
+    return fingerprint(made_from)
 
 
 def _template(blueprint: Blueprint, pool: NodePool, labels: dict[str, str]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections import Counter
 
 from reef.api import NodePool
 from reef_operator import names
+from reef_operator.builders.head_job import head_hash
 from reef_operator.conditions import ConditionType, Finding, Reason
 from reef_operator.reading import pods
 from reef_operator.reading.pods import Problem
@@ -44,11 +45,22 @@ def head(situation: Situation) -> Finding:
     if pod is None:
         return Finding(ConditionType.HEAD_READY, False, Reason.NO_POD, "there is no head pod yet")
     if pods.is_ready(pod):
-        return Finding(ConditionType.HEAD_READY, True, Reason.READY)
+        return Finding(ConditionType.HEAD_READY, True, Reason.READY, _not_in_effect(situation))
     if problem := pods.problem(pod):
         return Finding(ConditionType.HEAD_READY, False, problem.reason, f"pod {pods.name(pod)}: {problem.message}")
     doing = "is being removed" if pods.is_going(pod) else "has ended" if pods.has_ended(pod) else "starts"
     return Finding(ConditionType.HEAD_READY, False, Reason.STARTING, f"pod {pods.name(pod)} {doing}")
+
+
+def _not_in_effect(situation: Situation) -> str:
+    """Say when the document asks for another head than the one that runs: it is not stopped for that."""
+    annotations = (situation.head_job or {"metadata": {}})["metadata"].get("annotations") or {}
+    if annotations.get(names.HEAD_ANNOTATION) in (None, head_hash(situation.blueprint)):
+        return ""
+    return (
+        "this head was made before spec.head or spec.faultTolerance was changed: the change takes effect when the job "
+        "is suspended and resumed"
+    )
 
 
 def workers(situation: Situation) -> Finding:

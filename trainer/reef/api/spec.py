@@ -73,7 +73,11 @@ class Cleanup(DocumentModel):
     worker_delay_seconds: Seconds = Field(
         default=0, description="Seconds from the end of the training to the workers' removal."
     )
-    head_delay_seconds: Seconds = Field(default=0, description="Seconds from the workers' removal to the head's.")
+    head_delay_seconds: Seconds = Field(
+        default=300,
+        description="Seconds from the workers' removal to the head's, whose log can be read until then; 300 when not "
+        "given.",
+    )
 
 
 class JobSpec(DocumentModel):

@@ -8,7 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-FILES = {"crd": "crds/rltrainingjobs.reef.dev.yaml", "json": "docs/rltrainingjob.schema.json"}
+FILES = {  # where each form is kept; a chart can hold no file from outside its folder
+    "crd": ("crds/rltrainingjobs.reef.dev.yaml", "charts/reef/definitions/rltrainingjobs.reef.dev.yaml"),
+    "json": ("docs/rltrainingjob.schema.json",),
+}
 
 
 def add_parser(
@@ -62,10 +65,12 @@ def all_settings() -> dict[str, dict[str, Any]]:
 
 def write(root: Path) -> None:
     """Write both schemas under the repository's root."""
-    for form, path in FILES.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(generate(form), encoding="utf-8")
-        print(f"wrote {path}")
+    for form, paths in FILES.items():
+        text = generate(form)
+        for path in paths:
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(text, encoding="utf-8")
+            print(f"wrote {path}")
 
 
 if __name__ == "__main__":
