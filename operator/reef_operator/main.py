@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
@@ -34,6 +35,8 @@ from reef_operator.runtime.upkeep import Upkeep
 from reef_operator.runtime.watch import Store, Watch, job_of_label, key_of, trim_owner_of_pods, trim_pod
 from reef_operator.watching import kopf_settings, registry
 
+RELEASE_S = 5.0  # for giving the Lease back; then another operator waits for it to expire
+
 logger = logging.getLogger(__name__)
 
 
@@ -51,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     configure(options.log_format, level=options.log_level)
     try:
         asyncio.run(run(options))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         return 0
     except kopf.LoginError as error:
         logger.error("%s", error)
@@ -63,7 +66,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def run(options: Options) -> None:
-    """Wait until there is something to do and nobody else does it, then do it until SIGTERM."""
+    """Wait until there is something to do and nobody else does it, then do it until SIGTERM.
+
+    Raises:
+        asyncio.CancelledError: SIGTERM came while it waited.
+    """
+    end_by_sigterm()
     metrics = Metrics()
     login = kubeconfig_login if options.dev else service_account_login
     start_http_server(options.metrics_port, options.listen, metrics.registry)
@@ -79,7 +87,16 @@ async def run(options: Options) -> None:
             operator.parts.append(("leader election", end_when_lost(election)))
         await operator.run(login)
         if options.leader_election:
-            await election.release()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RELEASE_S):
+                    await election.release()
+
+
+def end_by_sigterm() -> None:
+    """Let SIGTERM end what waits; the first process of a container would not notice it. Later Kopf takes it over."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
 
 
 class Operator:

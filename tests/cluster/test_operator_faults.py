@@ -1,0 +1,169 @@
+"""The operator is killed, told to end and cut off: nothing is lost, nothing is doubled, and training goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from installation import Installation, pool, small_job
+from kube.cluster import Cluster, OwnCluster
+from kube.hollow import HollowNodes
+from kube.progress import wait_until
+
+pytestmark = pytest.mark.timeout(600)
+JOBS = 10
+OUTAGE_S = 90
+TRUE_AGAIN_S = 30
+KINDS = "configmaps,secrets,services,networkpolicies,jobs,deployments,pods"
+PER_JOB = Counter(ConfigMap=1, Secret=1, Service=1, NetworkPolicy=1, Job=1, Deployment=1, Pod=2)
+
+
+def objects(cluster: Cluster, namespace: str, name: str = "") -> list[dict[str, Any]]:
+    """What was made for the jobs of a namespace, or for one of them."""
+    selector = "app.kubernetes.io/managed-by=reef-operator" + (f",reef.dev/job={name}" if name else "")
+    return list(cluster.get(KINDS, namespace=namespace, selector=selector)["items"])
+
+
+def kinds(found: list[dict[str, Any]]) -> Counter[str]:
+    return Counter(each["kind"] for each in found)
+
+
+def uids(found: list[dict[str, Any]]) -> set[str]:
+    return {each["metadata"]["uid"] for each in found}
+
+
+def process_of(pod: dict[str, Any]) -> int:
+    """The number, on this machine, of the operator's process in a pod."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            here = f"pod{pod['metadata']['uid']}" in (folder / "cgroup").read_text()
+            if here and b"reef-operator" in (folder / "cmdline").read_bytes():
+                return int(folder.name)
+    raise LookupError(f"no process of {pod['metadata']['name']}")
+
+
+def fetched(pod: dict[str, Any], port: int, path: str) -> tuple[int, str]:
+    """Status and text of what a pod answers, asked from this machine."""
+    with urllib.request.urlopen(f"http://{pod['status']['podIP']}:{port}{path}", timeout=12) as answer:
+        return answer.status, answer.read().decode()
+
+
+def iteration_at(head: dict[str, Any]) -> int:
+    """How far a head is, in its own words."""
+    return int(json.loads(fetched(head, 8080, "/progress")[1])["training"]["iteration"])
+
+
+def iteration(status: dict[str, Any]) -> int:
+    return int((status.get("training") or {}).get("iteration", 0))
+
+
+def hollow_job(name: str) -> dict[str, Any]:
+    """A job whose pods run nowhere: what is made for it counts."""
+    placed = {"nodeSelector": HollowNodes.SELECTOR, "tolerations": [HollowNodes.TOLERATION]}
+    return small_job(name, head=placed, workers=[pool(**placed)])
+
+
+@pytest.fixture
+def running(reef: Installation, own_cluster: OwnCluster, namespace: str) -> Iterator[dict[str, Any]]:
+    """The head of the job `steady`, which trains with one worker."""
+    job = small_job("steady", workers=[pool()], stop={"training_iteration": 1_000_000})
+    own_cluster.apply(job, namespace=namespace)
+    reef.wait("steady", lambda now: now.get("phase") == "Running" and iteration(now) > 2, namespace=namespace)
+    (head,) = reef.pods("steady", namespace, "head")
+    yield head
+    own_cluster.kubectl("delete", "rltrainingjob", "steady", "-n", namespace, "--wait=false")
+
+
+def test_an_operator_killed_while_it_creates_makes_everything_once(
+    reef: Installation, own_cluster: OwnCluster, namespace: str
+) -> None:
+    """SIGKILL when the first objects of ten jobs are there; the kubelet starts it again."""
+    operator = process_of(reef.pod())
+    with own_cluster.hollow_nodes(1):
+        own_cluster.apply([hollow_job(f"many-{number}") for number in range(JOBS)], namespace=namespace)
+        path = f"/api/v1/namespaces/{namespace}/secrets?labelSelector=app.kubernetes.io/managed-by=reef-operator"
+        wait_until("the first Secrets", lambda: len(own_cluster.api.request("GET", path)["items"]) > 1, poll_s=0.005)
+        os.kill(operator, signal.SIGKILL)
+        before = objects(own_cluster, namespace)
+        assert 0 < len(before) < JOBS * PER_JOB.total(), "it was killed too late to show anything"
+
+        def complete() -> bool:
+            return len(objects(own_cluster, namespace)) >= JOBS * PER_JOB.total()
+
+        wait_until("all objects of all jobs", complete, timeout_s=60, poll_s=0.5)
+        reef.await_operator()
+        time.sleep(3)  # for what would come too much
+        after = objects(own_cluster, namespace)
+        by_job = Counter((each["metadata"]["labels"]["reef.dev/job"], each["kind"]) for each in after)
+        assert by_job == Counter({(f"many-{n}", kind): count for n in range(JOBS) for kind, count in PER_JOB.items()})
+        assert uids(before) <= uids(after)
+        attempts = [job["status"]["attempts"] for job in own_cluster.get("rlj", namespace=namespace)["items"]]
+        assert attempts == [1] * JOBS
+        own_cluster.kubectl("delete", "rlj", "--all", "-n", namespace, "--wait=false")
+        wait_until("all pods to go", lambda: kinds(objects(own_cluster, namespace))["Pod"] == 0, timeout_s=60)
+
+
+def test_training_goes_on_without_operator_and_without_api_server(
+    reef: Installation, own_cluster: OwnCluster, namespace: str, running: dict[str, Any]
+) -> None:
+    """The operator's pod is deleted without grace; then the API server is away for 90 s."""
+    made = uids(objects(own_cluster, namespace, "steady"))
+
+    def true_again(since: int) -> None:
+        """The status has caught up with the head, and nothing was made anew."""
+        now = reef.wait("steady", lambda now: iteration(now) > since, namespace=namespace, timeout_s=TRUE_AGAIN_S)
+        assert (now["phase"], now["attempts"], now["workers"]["ready"]) == ("Running", 1, 1)
+        assert kinds(objects(own_cluster, namespace, "steady")) == PER_JOB
+        assert uids(objects(own_cluster, namespace, "steady")) == made
+
+    killed = reef.pod()["metadata"]["name"]
+    own_cluster.kubectl("delete", "pod", killed, "-n", reef.namespace, "--grace-period=0", "--force")
+    true_again(iteration_at(running))
+
+    reef.await_operator()
+    operator = reef.pod()
+    before = iteration_at(running)
+    own_cluster.stop_apiserver()
+    try:
+        time.sleep(OUTAGE_S)
+        during = iteration_at(running)
+        assert during > before
+        assert fetched(operator, 8082, "/healthz")[0] == 200  # to start it again would help nobody
+    finally:
+        own_cluster.start_apiserver()
+    true_again(during)
+
+    own_cluster.apply(hollow_job("newcomer"), namespace=namespace)
+    reef.wait("newcomer", lambda now: bool(now.get("phase")), namespace=namespace, timeout_s=10)  # Kopf's watch lives
+    assert fetched(operator, 8082, "/healthz")[0] == 200
+    (state,) = own_cluster.get("pod", operator["metadata"]["name"], namespace=reef.namespace)["status"][
+        "containerStatuses"
+    ]
+    assert state["restartCount"] == 0
+    assert "Activity" not in reef.log()  # a line for every probe
+
+
+def test_an_operator_that_is_told_to_end_does_so_at_once(reef: Installation, own_cluster: OwnCluster) -> None:
+    """At work, and while it waits for the Lease of another."""
+    try:
+        reef.upgrade(operator={"replicas": 2, "leaderElection": {"enabled": True}})
+        selector = "app.kubernetes.io/component=operator"
+        pods = own_cluster.get("pods", namespace=reef.namespace, selector=selector)["items"]
+        processes = [process_of(pod) for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+        assert len(processes) == 2
+        for process in processes:
+            os.kill(process, signal.SIGTERM)
+        for process in processes:
+            wait_until("the operator to end", lambda: not Path(f"/proc/{process}").exists(), timeout_s=10)  # noqa: B023
+        reef.await_operator()
+    finally:
+        reef.upgrade()

@@ -1,0 +1,71 @@
+"""The process itself: it ends when it is told to, whatever it waits for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+LIMIT_S = 20
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> Iterator[Path]:
+    """Of an API server that takes connections and never answers."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(64)
+        server = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "c", "cluster": {"server": server}}],
+            "users": [{"name": "u", "user": {"token": "t"}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        }
+        path = tmp_path / "kubeconfig"
+        path.write_text(yaml.safe_dump(config))
+        yield path
+
+
+def answers(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=1) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def test_sigterm_ends_an_operator_that_waits(kubeconfig: Path):
+    health = free_port()
+    ports = ["--listen", "127.0.0.1", "--metrics-port", str(free_port()), "--health-port", str(health)]
+    command = [sys.executable, "-m", "reef_operator.main", "--dev", "--leader-election", *ports]
+    process = subprocess.Popen(command, env={**os.environ, "KUBECONFIG": str(kubeconfig)})
+    try:
+        limit = time.monotonic() + LIMIT_S
+        while not answers(health):
+            assert time.monotonic() < limit and process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        assert (
+            process.wait(timeout=5) == 0
+        )  # not killed by it
+    finally:
+        process.kill()
+        process.wait(timeout=LIMIT_S)
