@@ -9,7 +9,9 @@ from datetime import datetime, timedelta
 from reef.api import JobStatus
 from reef.api.status import Phase
 from reef_operator.conditions import ConditionType, Reason, find, moment
+from reef_operator.model import Object
 from reef_operator.reading import pods, readiness
+from reef_operator.reading.reports import read_report
 from reef_operator.reading.situation import Situation
 
 SILENT_HEAD_S = 60.0  # a head that is ready this long counts as training, even where nobody can ask it
@@ -79,15 +81,25 @@ def _failure(situation: Situation) -> Outcome | None:
     if situation.head_job is None or pods.is_going(situation.head_job):
         return None  # its pods were stopped by us, or by someone who deleted it: it is created again
     given_up = batch_condition(situation, "Failed")
-    head = situation.head
-    code = pods.exit_code(head) if head else None
-    if code in situation.spec.fault_tolerance.no_retry_exit_codes:
-        return Outcome("Failed", Reason.JOB_WRONG, f"{_last_words(situation)} (exit code {code} is not retried)")
+    ended = [head for head in situation.heads if pods.exit_code(head) is not None]
+    if ended:  # not the newest head: servers before 1.26 start the next one at once
+        code = pods.exit_code(ended[-1])
+        if code in situation.spec.fault_tolerance.no_retry_exit_codes:
+            return Outcome("Failed", Reason.JOB_WRONG, f"{_words_of(ended[-1])} (exit code {code} is not retried)")
     if given_up is None:
         return None
     reason = _BATCH_REASONS.get(given_up, Reason.BACKOFF_LIMIT_EXCEEDED)
     tries = max(situation.old.attempts, len(situation.heads))
     return Outcome("Failed", reason, f"given up after {tries} attempts: {_last_words(situation)}")
+
+
+def _words_of(head: Object) -> str:
+    """Return the message of a head that has ended, else what Kubernetes says about its pod."""
+    result = pods.result(head)
+    if result is not None and (message := read_report(result).message):
+        return message
+    problem = pods.problem(head)
+    return f"pod {pods.name(head)}: {problem.message}" if problem else f"pod {pods.name(head)} has ended"
 
 
 def _last_words(situation: Situation) -> str:

@@ -250,6 +250,15 @@ def test_exit_codes_that_are_not_retried(code: int, codes: list[int] | None, pha
     assert parallelism == (0 if phase == "Failed" else 1), "servers before 1.26 would start another head"
 
 
+def test_a_wrong_job_fails_although_kubernetes_has_started_the_next_head_already() -> None:
+    world = new_world()
+    world.put(head(**ended(2, result("env='CartPol-v1' is not registered"))), head("pole-head-b", created=1))
+    assert world.phase == "Failed"
+    assert world.status["message"] == "env='CartPol-v1' is not registered (exit code 2 is not retried)"
+    assert world.children["Job", "pole-head"]["spec"]["parallelism"] == 0, "which ends the next one"
+    assert Reason.RETRYING not in world.told
+
+
 def test_suspend_stops_the_head_then_the_workers_and_says_so_when_all_are_gone() -> None:
     world = running_world()
     world.edit(suspend=True)
