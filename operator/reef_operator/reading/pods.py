@@ -114,10 +114,20 @@ def problem(pod: Object) -> Problem | None:
     disruption = _condition(pod, "DisruptionTarget")
     if disruption.get("status") == "True":
         return Problem(Reason.EVICTED, _sentence(disruption.get("reason"), disruption.get("message")))
+    if _is_silent(pod):
+        node = pod["spec"].get("nodeName")
+        return Problem(Reason.NODE_LOST, f"its node {node} does not answer: the pod may still run there")
     scheduled = _condition(pod, "PodScheduled")
     if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable":
         return Problem(Reason.UNSCHEDULABLE, _sentence("Unschedulable", scheduled.get("message")))
     return next((found for container in _containers(pod) if (found := _container_problem(pod, container))), None)
+
+
+def _is_silent(pod: Object) -> bool:
+    """Whether the cluster took a pod's readiness away, not the pod: its node has not been heard of."""
+    all_ready = _condition(pod, "ContainersReady").get("status") == "True"
+    gated = pod.get("spec", {}).get("readinessGates")
+    return all_ready and not gated and _condition(pod, "Ready").get("status") == "False" and not has_ended(pod)
 
 
 def _container_problem(pod: Object, container: Mapping[str, Any]) -> Problem | None:

@@ -18,6 +18,11 @@ def condition(kind: str, status: str, reason: str = "", message: str = "") -> di
     return {"conditions": [{"type": kind, "status": status, "reason": reason, "message": message}]}
 
 
+def silent() -> dict[str, Any]:
+    """The node's controller takes readiness away; the kubelet would have taken that of the containers too."""
+    return {"conditions": [{"type": "ContainersReady", "status": "True"}, {"type": "Ready", "status": "False"}]}
+
+
 def initialising(**state: Any) -> dict[str, Any]:
     return {"phase": "Pending", "initContainerStatuses": [{"name": "fetch", "state": state}]}
 
@@ -54,6 +59,7 @@ def initialising(**state: Any) -> dict[str, Any]:
         ),
         ({"phase": "Failed", "reason": "Preempting", "message": "for pod y"}, Reason.EVICTED, "Preempting: for pod y"),
         ({"phase": "Failed", "reason": "NodeShutdown"}, Reason.NODE_LOST, "NodeShutdown"),
+        ({"phase": "Running", **silent()}, Reason.NODE_LOST, "node-1 does not answer"),
         ({"phase": "Running", "reason": "NodeLost", "message": "n1 gone"}, Reason.NODE_LOST, "NodeLost: n1 gone"),
         (
             condition("DisruptionTarget", "True", "PreemptionByScheduler", "by a more important pod"),
