@@ -52,6 +52,7 @@ class Member(LocalLearners):
                 config, observation_space, action_space, rank=rank, world_size=world_size, reduce=self._average
             )
         }
+        self.threads = torch.get_num_threads()  # what its process was started with
         on_gpu = self.learners[DEFAULT_POLICY].device.type == "cuda"
         # NCCL refuses two processes on one GPU; gloo lets them share it
         self._backend = "nccl" if on_gpu and config.num_gpus_per_learner_worker >= 1 else "gloo"
