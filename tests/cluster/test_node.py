@@ -1,0 +1,64 @@
+"""A node that is lost takes no job with it: the reason is shown, and the job goes on once there is a node again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from installation import Installation, pool, small_job
+from kube.cluster import OwnCluster
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def iteration(status: dict[str, Any]) -> int:
+    return int((status.get("training") or {}).get("iteration", 0))
+
+
+def conditions(status: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {each["type"]: each for each in status.get("conditions") or []}
+
+
+def test_a_job_outlives_its_node(reef: Installation, own_cluster: OwnCluster, volume: str, namespace: str) -> None:
+    """Its node falls silent, pods are replaced and find no place; the node comes back, and the job trains on.
+
+    A second node is there: nothing is evicted from a cluster whose nodes are all silent.
+    """
+    job = small_job(
+        "stranded",
+        workers=[pool()],
+        stop={"training_iteration": 1_000_000},
+        checkpoint={"frequency": 10, "storage": {"persistentVolumeClaim": {"claimName": volume}}},
+        faultTolerance={"terminationGracePeriodSeconds": 10},
+    )
+    own_cluster.apply(job, namespace=namespace)
+    before = reef.wait("stranded", lambda now: bool(now.get("checkpoint")), namespace=namespace)
+    pods = {pod["metadata"]["uid"] for pod in reef.pods("stranded", namespace)}
+
+    def reason(status: dict[str, Any]) -> str:
+        return str(conditions(status)["HeadReady"]["reason"])
+
+    with own_cluster.hollow_nodes(1):
+        own_cluster.stop_kubelet()
+        try:
+            silent = reef.wait("stranded", lambda now: reason(now) == "NodeLost", namespace=namespace, timeout_s=30)
+            assert "does not answer" in conditions(silent)["HeadReady"]["message"]
+            lost = reef.wait("stranded", lambda now: reason(now) == "Unschedulable", namespace=namespace, timeout_s=90)
+            assert "node" in conditions(lost)["HeadReady"]["message"]
+            assert lost["phase"] == "Retrying"
+        finally:
+            own_cluster.start_kubelet()
+    reef.await_operator()
+    again = reef.wait(
+        "stranded",
+        lambda now: now["phase"] == "Running" and now["workers"]["ready"] == 1 and now["attempts"] == 2,
+        namespace=namespace,
+        timeout_s=150,
+    )
+    after = reef.wait("stranded", lambda now: iteration(now) > iteration(again), namespace=namespace)
+    assert iteration(after) >= before["checkpoint"]["iteration"]
+    alive = reef.pods("stranded", namespace)
+    assert len(alive) == 2
+    assert not pods & {pod["metadata"]["uid"] for pod in alive}
+    log = own_cluster.kubectl("logs", "-n", namespace, reef.pods("stranded", namespace, "head")[0]["metadata"]["name"])
+    assert "continuing after iteration" in log, log
