@@ -81,16 +81,21 @@ def _failure(situation: Situation) -> Outcome | None:
     if situation.head_job is None or pods.is_going(situation.head_job):
         return None  # its pods were stopped by us, or by someone who deleted it: it is created again
     given_up = batch_condition(situation, "Failed")
-    ended = [head for head in situation.heads if pods.exit_code(head) is not None]
-    if ended:  # not the newest head: servers before 1.26 start the next one at once
-        code = pods.exit_code(ended[-1])
+    if ended := _last_ended(situation):
+        code = pods.exit_code(ended)
         if code in situation.spec.fault_tolerance.no_retry_exit_codes:
-            return Outcome("Failed", Reason.JOB_WRONG, f"{_words_of(ended[-1])} (exit code {code} is not retried)")
+            return Outcome("Failed", Reason.JOB_WRONG, f"{_words_of(ended)} (exit code {code} is not retried)")
     if given_up is None:
         return None
     reason = _BATCH_REASONS.get(given_up, Reason.BACKOFF_LIMIT_EXCEEDED)
     tries = max(situation.old.attempts, len(situation.heads))
     return Outcome("Failed", reason, f"given up after {tries} attempts: {_last_words(situation)}")
+
+
+def _last_ended(situation: Situation) -> Object | None:
+    """Return the head that ended last; there may be a newer one, which servers before 1.26 start at once."""
+    ended = [head for head in situation.heads if pods.exit_code(head) is not None]
+    return ended[-1] if ended else None
 
 
 def _words_of(head: Object) -> str:
@@ -175,7 +180,7 @@ def _alive(situation: Situation) -> Outcome:
     if is_training(situation):
         return Outcome("Running", Reason.RUNNING, _crew(situation))
     if situation.old.phase in ("Running", "Retrying") or _has_failed_before(situation):
-        return Outcome("Retrying", Reason.RETRYING, f"from the newest checkpoint: {_why_not(situation)}")
+        return Outcome("Retrying", Reason.RETRYING, f"from the newest checkpoint: {_why_again(situation)}")
     if situation.live_head and pods.is_scheduled(situation.live_head):
         return Outcome("Provisioning", Reason.PROVISIONING, _why_not(situation))
     return Outcome("Pending", Reason.PENDING, _why_not(situation))
@@ -198,6 +203,14 @@ def _crew(situation: Situation) -> str:
 def _why_not(situation: Situation) -> str:
     """Return what the job waits for: what is wrong with its objects or pods, else what the head says."""
     return "; ".join(dict.fromkeys(_obstacles(situation))) or "the head pod starts"
+
+
+def _why_again(situation: Situation) -> str:
+    """Return what the job waits for, and before that why the head that was there ended."""
+    ended = _last_ended(situation)
+    if ended is None or ended is situation.head:
+        return _why_not(situation)
+    return f"{_why_not(situation)}; before: {_words_of(ended)}"
 
 
 def _obstacles(situation: Situation) -> Iterator[str]:

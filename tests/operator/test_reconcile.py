@@ -259,6 +259,14 @@ def test_a_wrong_job_fails_although_kubernetes_has_started_the_next_head_already
     assert Reason.RETRYING not in world.told
 
 
+def test_a_retry_says_why_the_head_before_ended() -> None:
+    world = new_world()
+    world.put(head(**ended(3, "boom")), head("pole-head-b", created=1))
+    assert world.phase == "Retrying" and Reason.RETRYING in world.told
+    assert "pod pole-head-b starts" in world.status["message"]
+    assert "pod pole-head-a: the container ended with exit code 3: boom" in world.status["message"]
+
+
 def test_suspend_stops_the_head_then_the_workers_and_says_so_when_all_are_gone() -> None:
     world = running_world()
     world.edit(suspend=True)

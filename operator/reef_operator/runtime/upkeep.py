@@ -53,6 +53,7 @@ class Upkeep:
         self._metrics = metrics
         self._listed = listed
         self._interval_s = interval_s
+        self._suspects: set[Key] = set()  # jobs whose children seemed to be orphans in the last round
 
     async def run(self) -> None:
         """Do a round at once and then again and again, until cancelled."""
@@ -91,7 +92,8 @@ class Upkeep:
     async def sweep(self) -> None:
         """Remove the Jobs and Deployments of jobs that are gone, and what lies beside them.
 
-        The garbage collector does this too, but not after a deletion with --cascade=orphan, and these hold GPUs.
+        The garbage collector does this too, but not after a deletion with --cascade=orphan, and these hold GPUs. It is
+        given the time until the next round.
         """
         suspects = {
             job_of_label(found)
@@ -99,7 +101,8 @@ class Upkeep:
             for found in store.all()
             if not self._has_job(found)
         }
-        for key in suspects:
+        before, self._suspects = self._suspects, suspects
+        for key in suspects & before:
             if key[1]:
                 await self._remove_orphans(key)
         self._metrics.sweep.set_to_current_time()
