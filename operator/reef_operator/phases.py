@@ -101,8 +101,10 @@ def _last_ended(situation: Situation) -> Object | None:
 def _words_of(head: Object) -> str:
     """Return the message of a head that has ended, else what Kubernetes says about its pod."""
     result = pods.result(head)
-    if result is not None and (message := read_report(result).message):
-        return message
+    return (read_report(result).message if result is not None else "") or _how_it_ended(head)
+
+
+def _how_it_ended(head: Object) -> str:
     problem = pods.problem(head)
     return f"pod {pods.name(head)}: {problem.message}" if problem else f"pod {pods.name(head)} has ended"
 
@@ -210,7 +212,7 @@ def _why_again(situation: Situation) -> str:
     ended = _last_ended(situation)
     if ended is None or ended is situation.head:
         return _why_not(situation)
-    return f"{_why_not(situation)}; before: {_words_of(ended)}"
+    return f"{_why_not(situation)}; before: {_how_it_ended(ended)}"
 
 
 def _obstacles(situation: Situation) -> Iterator[str]:

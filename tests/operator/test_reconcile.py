@@ -261,7 +261,7 @@ def test_a_wrong_job_fails_although_kubernetes_has_started_the_next_head_already
 
 def test_a_retry_says_why_the_head_before_ended() -> None:
     world = new_world()
-    world.put(head(**ended(3, "boom")), head("pole-head-b", created=1))
+    world.put(head(**ended(3, result("boom"))), head("pole-head-b", created=1))
     assert world.phase == "Retrying" and Reason.RETRYING in world.told
     assert "pod pole-head-b starts" in world.status["message"]
     assert "pod pole-head-a: the container ended with exit code 3: boom" in world.status["message"]
