@@ -1,0 +1,143 @@
+"""Jobs are held, resumed, scaled and deleted: training is never lost, and nothing stays behind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from installation import Installation, pool, small_job
+from kube.cluster import Cluster, OwnCluster
+from kube.progress import ClusterError, wait_until
+
+pytestmark = pytest.mark.timeout(600)
+CHILDREN = "pods,jobs,deployments,replicasets,services,configmaps,secrets,networkpolicies"
+LONG = {"stop": {"training_iteration": 100_000}}
+
+
+def stored(claim: str) -> dict[str, Any]:
+    """Checkpoints only where the head is stopped."""
+    return {"frequency": 0, "storage": {"persistentVolumeClaim": {"claimName": claim}}}
+
+
+def iteration(status: dict[str, Any], part: str = "training") -> int:
+    return int((status.get(part) or {}).get("iteration", 0))
+
+
+def left(cluster: Cluster, namespace: str, job: str, kinds: str = CHILDREN) -> list[str]:
+    """What is there of a job."""
+    return cluster.kubectl("get", kinds, "-n", namespace, "-l", f"reef.dev/job={job}", "-o", "name").split()
+
+
+def patch(cluster: Cluster, namespace: str, job: str, **spec: Any) -> None:
+    change = json.dumps({"spec": spec})
+    cluster.kubectl("patch", "rltrainingjob", job, "-n", namespace, "--type=merge", "-p", change)
+
+
+def checkpoints(cluster: OwnCluster, namespace: str) -> list[int]:
+    """Iterations of the checkpoints on the test's volume, oldest first."""
+    found = cluster.machine.run(
+        ["find", f"/run/volumes/{namespace}", "-path", "*checkpoint_*/metadata.json", "-exec", "cat", "{}", ";"]
+    )
+    decoder, position, iterations = json.JSONDecoder(), 0, []
+    while position < len(found):
+        document, position = decoder.raw_decode(found, position)
+        iterations.append(int(document["iteration"]))
+    return sorted(iterations)
+
+
+def test_suspended_resumed_and_deleted(
+    reef: Installation, own_cluster: OwnCluster, volume: str, namespace: str
+) -> None:
+    """A held job has written a checkpoint and holds nothing; it goes on from there; a deleted one leaves results."""
+    job = small_job("pausing", workers=[pool()], checkpoint=stored(volume), **LONG)
+    own_cluster.apply(job, namespace=namespace)
+    before = reef.wait("pausing", lambda now: iteration(now) >= 5, namespace=namespace)
+    assert checkpoints(own_cluster, namespace) == []
+
+    patch(own_cluster, namespace, "pausing", suspend=True)
+    held = reef.wait_for_phase("pausing", "Suspended", "Failed", namespace=namespace)
+    assert left(own_cluster, namespace, "pausing", "pods,jobs,deployments,replicasets") == []
+    assert held["phase"] == "Suspended"
+    assert held["workers"]["desired"] == 0
+    (saved,) = checkpoints(own_cluster, namespace)
+    assert saved == iteration(held, "checkpoint") == iteration(held) >= iteration(before)
+
+    patch(own_cluster, namespace, "pausing", suspend=False)
+    again = reef.wait("pausing", lambda now: iteration(now) > saved, namespace=namespace)
+    assert again["attempts"] == 2
+    (head,) = reef.pods("pausing", namespace, "head")
+    assert f"continuing after iteration {saved}" in own_cluster.kubectl(
+        "logs", "-n", namespace, head["metadata"]["name"]
+    )
+    reasons = [reason for reason, _ in reef.events("pausing", namespace)]
+    assert {"Suspending", "Suspended", "Resumed"} <= set(reasons)
+
+    last = iteration(reef.status("pausing", namespace))
+    own_cluster.kubectl("delete", "rltrainingjob", "pausing", "-n", namespace, "--timeout=60s")
+    wait_until("everything to be gone", lambda: not left(own_cluster, namespace, "pausing"), timeout_s=90)
+    assert checkpoints(own_cluster, namespace)[-1] >= last
+
+
+def test_a_pool_is_scaled_while_training_goes_on(reef: Installation, cluster: Cluster, namespace: str) -> None:
+    """Up by `kubectl scale`, down by an edit; no new attempt, and the head stays."""
+    job = small_job("elastic", workers=[pool()], **LONG)
+    cluster.apply(job, namespace=namespace)
+    reef.wait("elastic", lambda now: iteration(now) > 0, namespace=namespace)
+    (head,) = reef.pods("elastic", namespace, "head")
+
+    cluster.kubectl("scale", "rltrainingjob", "elastic", "-n", namespace, "--replicas=3")
+    wide = reef.wait("elastic", lambda now: ready(now) == (3, 3), namespace=namespace)
+    selector = wide["workers"]["selector"]
+    assert len(cluster.get("pods", namespace=namespace, selector=selector)["items"]) == 3, "what an autoscaler counts"
+
+    patch(cluster, namespace, "elastic", replicas=1)
+    narrow = reef.wait("elastic", lambda now: ready(now) == (1, 1), namespace=namespace)
+    after = reef.wait("elastic", lambda now: iteration(now) > iteration(narrow) + 5, namespace=namespace)
+    assert (after["phase"], after["attempts"]) == ("Running", 1)
+    assert [pod["metadata"]["uid"] for pod in reef.pods("elastic", namespace, "head")] == [head["metadata"]["uid"]]
+    messages = [message for reason, message in reef.events("elastic", namespace) if reason == "Scaled"]
+    assert {"workers: 1 -> 3", "workers: 3 -> 1"} <= set(messages)
+
+
+def ready(status: dict[str, Any]) -> tuple[int, int]:
+    """Workers that are ready, and that are wanted."""
+    return status["workers"]["ready"], status["workers"]["desired"]
+
+
+@pytest.fixture
+def without_operator(reef: Installation, cluster: Cluster) -> Iterator[Any]:
+    """Stops the operator when called; it is back afterwards."""
+
+    def scale(replicas: int) -> None:
+        cluster.kubectl("scale", "deployment", reef.deployment, "-n", reef.namespace, f"--replicas={replicas}")
+
+    def stop() -> None:
+        scale(0)
+        selector = "app.kubernetes.io/component=operator"
+        cluster.kubectl("wait", "pods", "-n", reef.namespace, "-l", selector, "--for=delete", "--timeout=60s")
+
+    yield stop
+    scale(1)
+    reef.await_operator()
+
+
+def test_a_namespace_goes_while_the_operator_is_down(
+    reef: Installation, cluster: Cluster, without_operator: Any
+) -> None:
+    """Nothing waits for the operator: no finalizer of it holds the job."""
+    with cluster.namespace("doomed") as doomed:
+        cluster.apply(small_job("doomed", workers=[pool()], **LONG), namespace=doomed)
+        wait_until("its pods", lambda: len(reef.pods("doomed", doomed)) == 2, timeout_s=90)
+        without_operator()
+        cluster.kubectl("delete", "namespace", doomed, "--wait=false")
+
+        def gone() -> bool:
+            try:
+                cluster.get("namespace", doomed)
+            except ClusterError as error:
+                return "NotFound" in str(error)
+            return False
+
+        wait_until("the namespace to be gone", gone, timeout_s=120)

@@ -1,0 +1,288 @@
+"""What is wrong with a job is said where its owner looks, in one message that names the key, the value and the fix."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import pytest
+from installation import Installation, pool, small_job
+from kube.cluster import Cluster
+from kube.progress import ClusterError, wait_until
+
+pytestmark = pytest.mark.timeout(600)
+SAID_WITHIN_S = 15
+GIVEN_UP_S = 180
+CLAIM = {"claimName": "results"}
+GPU = {"count": 1}
+Job = dict[str, Any]
+
+
+def wrong(name: str, **spec: Any) -> Job:
+    """A job with these fields in place of right ones; None leaves a field out."""
+    job = small_job(name)
+    job["spec"] = {key: value for key, value in (job["spec"] | spec).items() if value is not None}
+    return job
+
+
+REFUSED: dict[str, tuple[Job, list[str]]] = {  # by the types in the definition, on every server
+    "missing": (wrong("missing", algorithm=None), ["spec.algorithm", "Required"]),
+    "no-stop": (wrong("no-stop", stop={}), ["spec.stop", "at least 1"]),
+    "stop-type": (wrong("stop-type", stop={"training_iteration": "five"}), ["spec.stop.training_iteration", "number"]),
+    "negative": (wrong("negative", workers=[pool(replicas=-1)]), ["spec.workers.replicas", "-1", "equal to 0"]),
+    "pool-name": (wrong("pool-name", workers=[pool("CPU_pool")]), ["spec.workers.name", "CPU_pool", "a-z"]),
+    "choice": (wrong("choice", imagePullPolicy="Sometimes"), ["spec.imagePullPolicy", "Sometimes", "IfNotPresent"]),
+    "twins": (wrong("twins", workers=[pool("a"), pool("a")]), ["spec.workers[1]", "Duplicate value", '"name":"a"']),
+    "setting": (wrong("setting", config={"gamma": 2}), ["spec.config.gamma", "2", "less than or equal to 1"]),
+    "quantity": (
+        wrong("quantity", head={"resources": {"requests": {"memory": "lots"}}}),
+        ["spec.head.resources.requests.memory", "lots"],
+    ),
+}
+INVALID: dict[str, tuple[Job, list[str]]] = {  # by CEL rules where the server has them, else by the operator
+    "stop-key": (
+        wrong("stop-key", stop={"episode_reward": 450}),
+        ["stop", "'episode_reward'", "Did you mean 'episode_reward_m"],
+    ),
+    "min-replicas": (
+        wrong("min-replicas", workers=[pool(replicas=1, minReplicas=2)]),
+        ["spec.workers[0]", "minReplicas 2", "replicas 1", "raise replicas"],
+    ),
+    "pool-head": (wrong("pool-head", workers=[pool("head")]), ["spec.workers[0]", "'head'", "another name"]),
+    "no-pool": (wrong("no-pool", replicas=2), ["spec", "replicas", "add one or remove replicas"]),
+    "two-places": (
+        wrong("two-places", checkpoint={"storage": {"persistentVolumeClaim": CLAIM, "uri": "s3://a/b"}}),
+        ["spec.checkpoint.storage", "exactly one of persistentVolumeClaim and uri"],
+    ),
+    "no-uri": (
+        wrong("no-uri", checkpoint={"storage": {"persistentVolumeClaim": CLAIM, "secretRef": {"name": "s3"}}}),
+        ["spec.checkpoint.storage", "secretRef", "needs no credentials"],
+    ),
+    "gpu-twice": (
+        wrong("gpu-twice", workers=[pool(gpu=GPU) | {"resources": {"limits": {"nvidia.com/gpu": 1}}}]),
+        ["spec.workers[0]", "nvidia.com/gpu", "remove it from resources"],
+    ),
+    "l" * 60: (wrong("l" * 60), ["metadata.name", "65 characters", "shorten the job's name by 8"]),
+}
+FAILED: dict[str, tuple[Job, list[str]]] = {  # what only the trainer can know
+    "environment": (wrong("environment", environment={"name": "CartPol-v1"}), ["env='CartPol-v1'", "'CartPole-v1'"]),
+    "algorithm": (wrong("algorithm", algorithm="PPOO"), ["algorithm='PPOO'", "Did you mean 'PPO'?"]),
+    "misspelt": (wrong("misspelt", config={"trian_batch_size": 64}), ["trian_batch_size", "Did you mean"]),
+    "values": (
+        wrong("values", config={"train_batch_size": 64, "sgd_minibatch_size": 128}),
+        ["train_batch_size", "64", "sgd_minibatch_size", "128"],
+    ),
+}
+
+
+def test_a_misspelt_field_is_named_by_kubectl(reef: Installation, cluster: Cluster, namespace: str) -> None:
+    """Servers drop unknown fields without a word, but the definition's schema lets kubectl see them."""
+    with pytest.raises(ClusterError, match=r"(?s)workers.*replica"):
+        apply(cluster, wrong("misspelt", workers=[pool(replica=2)]), namespace, validate=True)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_the_definition_refuses(reef: Installation, cluster: Cluster, crowd: str, name: str) -> None:
+    job, parts = REFUSED[name]
+    with pytest.raises(ClusterError) as refusal:
+        apply(cluster, job, crowd)
+    said = str(refusal.value)
+    assert all(part in said for part in parts), said
+
+
+@pytest.mark.parametrize("name", INVALID)
+def test_a_contradiction_is_refused_or_makes_the_job_invalid(
+    reef: Installation, cluster: Cluster, crowd: str, name: str
+) -> None:
+    job, parts = INVALID[name]
+    try:
+        apply(cluster, job, crowd)
+    except ClusterError as refusal:  # of a CEL rule, whose message cannot name values
+        assert "Invalid value" in str(refusal)
+        assert parts[0].partition("[")[0] in str(refusal)
+        return
+    status = reef.wait_for_phase(name, "Invalid", "Failed", "Running", namespace=crowd, timeout_s=SAID_WITHIN_S)
+    assert status["phase"] == "Invalid"
+    assert all(part in status["message"] for part in parts), status["message"]
+    assert condition(status, "DocumentAccepted") == ("False", "InvalidDocument", status["message"])
+    wait_until("its Event", lambda: ("InvalidDocument", status["message"]) in reef.events(name, crowd))
+    assert not reef.pods(name, crowd)
+
+
+@pytest.mark.parametrize("name", FAILED)
+def test_what_only_the_trainer_knows_fails_at_once(reef: Installation, cluster: Cluster, crowd: str, name: str) -> None:
+    _, parts = FAILED[name]
+    status = reef.wait_for_phase(name, "Failed", "Running", namespace=crowd, timeout_s=GIVEN_UP_S)
+    assert all(part in status["message"] for part in parts), status["message"]
+    assert "exit code 2 is not retried" in status["message"]
+    assert condition(status, "Failed")[:2] == ("True", "JobWrong")
+    reasons = {reason for reason, _ in reef.events(name, crowd)}
+    assert not reasons & {"Retrying", "Running"}, "servers before 1.26 start a second head, which is ended at once"
+
+
+# -- what is right in itself, but does not work here -----------------------------------------------------------------
+
+USER_CODE = """
+import os
+import gymnasium as gym
+
+class Crash(gym.Env):
+    def __init__(self, config):
+        os._exit(3)
+
+class Eater(gym.Wrapper):
+    def __init__(self, config):
+        super().__init__(gym.make("CartPole-v1"))
+        self.steps = 0 if config.worker_index else -1_000_000
+    def step(self, action):
+        self.steps += 1
+        if self.steps > 100:
+            bytearray(b"x") * (4 << 30)
+        return super().step(action)
+"""
+CODE = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "code"}, "data": {"mine.py": USER_CODE}}
+WITH_CODE = {
+    "template": {
+        "spec": {
+            "volumes": [{"name": "code", "configMap": {"name": "code"}}],
+            "containers": [
+                {
+                    "name": "reef",
+                    "env": [{"name": "PYTHONPATH", "value": "/code"}],
+                    "volumeMounts": [{"name": "code", "mountPath": "/code"}],
+                }
+            ],
+        }
+    }
+}
+NOWHERE = "127.0.0.1:1/nothing:here"
+LIMIT = "900Mi"
+EATEN = {"resources": {"requests": {"cpu": "50m", "memory": "300Mi"}, "limits": {"memory": LIMIT}}}
+LONG = {"stop": {"training_iteration": 100_000}}
+KEPT = {"cleanup": {"workerDelaySeconds": 600}}  # pods stay as evidence
+UNSTARTED = {"preRunningDeadlineSeconds": 20} | KEPT
+FAULTY = [
+    small_job(
+        "eater",
+        environment={"name": "mine:Eater"},
+        head=WITH_CODE,
+        workers=[pool() | WITH_CODE | EATEN],
+        activeDeadlineSeconds=20,
+        **LONG,
+    ),
+    small_job("image", image=NOWHERE, imagePullPolicy="IfNotPresent", **UNSTARTED),
+    small_job(
+        "lonely",
+        workers=[pool("far", nodeSelector={"reef.dev/no-such": "node"})],
+        preRunningDeadlineSeconds=45,  # the head is there by then
+        **KEPT,
+    ),
+    small_job("crash", environment={"name": "mine:Crash"}, head=WITH_CODE, faultTolerance={"backoffLimit": 1}, **KEPT),
+]
+
+
+@pytest.fixture(scope="module")
+def crowd(reef: Installation, cluster: Cluster) -> Iterator[str]:
+    """A namespace with all jobs whose pods must start to show what is wrong: they do so side by side."""
+    with cluster.namespace("wrong") as name:
+        cluster.apply([CODE, *FAULTY, *(job for job, _ in FAILED.values())], namespace=name)
+        yield name
+
+
+def test_a_worker_without_enough_memory_is_named_while_it_happens(
+    reef: Installation, cluster: Cluster, crowd: str
+) -> None:
+    def was_killed() -> bool:
+        (worker,) = reef.pods("eater", crowd, "worker")
+        last = worker["status"]["containerStatuses"][0]["lastState"]["terminated"]
+        return bool(last["reason"] == "OOMKilled")
+
+    wait_until("the worker to be killed for its memory", was_killed, timeout_s=GIVEN_UP_S)
+    status = reef.wait(
+        "eater",
+        lambda now: condition(now, "WorkersReady")[1] == "OutOfMemory",
+        namespace=crowd,
+        timeout_s=SAID_WITHIN_S,
+    )
+    message = condition(status, "WorkersReady")[2]
+    assert all(part in message for part in ("pool cpu: 0 of 1 ready", "OOMKilled", LIMIT, "raise the limit")), message
+    status = reef.wait_for_phase("eater", "Failed", "Succeeded", namespace=crowd)
+    assert condition(status, "Failed")[:2] == ("True", "DeadlineExceeded")
+    assert status["attempts"] == 1, "the head lives on without its worker"
+
+
+def test_an_image_that_cannot_be_pulled(reef: Installation, cluster: Cluster, crowd: str) -> None:
+    event, *_ = since(cluster, crowd, "image", "ImagePullFailed")
+    assert event - created(cluster.get("rltrainingjob", "image", namespace=crowd)) <= SAID_WITHIN_S
+    status = reef.wait_for_phase("image", "Failed", "Running", namespace=crowd)
+    assert condition(status, "Failed")[:2] == ("True", "PreRunningDeadlineExceeded")
+    assert all(part in status["message"] for part in ("preRunningDeadlineSeconds: 20", NOWHERE)), status["message"]
+
+
+def test_a_pool_without_a_node(reef: Installation, cluster: Cluster, crowd: str) -> None:
+    event, *_ = since(cluster, crowd, "lonely", "Unschedulable")
+    (pod,) = reef.pods("lonely", crowd, "worker")
+    assert event - created(pod) <= SAID_WITHIN_S
+    status = reef.wait_for_phase("lonely", "Failed", "Running", namespace=crowd)
+    assert condition(status, "Failed")[:2] == ("True", "PreRunningDeadlineExceeded")
+    assert all(part in status["message"] for part in ("pool far: 0 of 1", "Unschedulable", "node")), status["message"]
+
+
+def test_user_code_that_crashes(reef: Installation, cluster: Cluster, crowd: str) -> None:
+    status = reef.wait_for_phase("crash", "Failed", "Running", namespace=crowd, timeout_s=GIVEN_UP_S)
+    assert condition(status, "Failed")[:2] == ("True", "BackoffLimitExceeded")
+    assert "given up after 2 attempts" in status["message"]
+    assert status["attempts"] == 2
+    ends = [moment(ended(pod)["finishedAt"]) for pod in reef.pods("crash", crowd, "head")]
+    assert len(ends) == 2
+    event, *_ = since(cluster, crowd, "crash", "Retrying")
+    assert event - min(ends) <= SAID_WITHIN_S
+    said = next(message for reason, message in reef.events("crash", crowd) if reason == "Retrying")
+    assert "exit code 3" in said
+
+
+# -- looking -----------------------------------------------------------------------------------------------------------
+
+
+def apply(cluster: Cluster, job: Job, namespace: str, *, validate: bool = False) -> None:
+    """As a person does; `validate` by kubectl's own look at the schema."""
+    cluster.kubectl("apply", f"--validate={str(validate).lower()}", "-n", namespace, "-f", "-", stdin=json.dumps(job))
+
+
+def condition(status: dict[str, Any], kind: str) -> tuple[str, str, str]:
+    """(status, reason, message) of a condition; empty texts where it is not there."""
+    found: dict[str, Any] = next((each for each in status.get("conditions", []) if each["type"] == kind), {})
+    return found.get("status", ""), found.get("reason", ""), found.get("message", "")
+
+
+def ended(pod: dict[str, Any]) -> dict[str, Any]:
+    """How the pod's container ended."""
+    return dict(pod["status"]["containerStatuses"][0]["state"]["terminated"])
+
+
+def moment(timestamp: str) -> float:
+    """Seconds of a timestamp of Kubernetes."""
+    return datetime.fromisoformat(timestamp).timestamp()
+
+
+def created(made: dict[str, Any]) -> float:
+    """When an object was created."""
+    return moment(made["metadata"]["creationTimestamp"])
+
+
+def since(cluster: Cluster, namespace: str, job: str, reason: str) -> list[float]:
+    """When the job's Events of a reason were written first; waits for one."""
+    selector = f"involvedObject.name={job},involvedObject.kind=RLTrainingJob,reason={reason}"
+    found: list[float] = []
+
+    def told() -> bool:
+        events = json.loads(
+            cluster.kubectl("get", "events", "-n", namespace, "--field-selector", selector, "-o", "json")
+        )["items"]
+        found[:] = sorted(moment(event["firstTimestamp"]) for event in events)
+        return bool(found)
+
+    wait_until(f"an Event {reason} of {job}", told, timeout_s=GIVEN_UP_S)
+    return found
