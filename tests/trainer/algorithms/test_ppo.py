@@ -58,3 +58,4 @@ def test_the_gradient_written_out_is_that_of_the_loss(
 def test_joint_actions_are_left_to_autograd() -> None:
     assert not learner(spaces.MultiDiscrete([2, 3])).policy.dist_class.closed_form
     assert not learner(spaces.Box(-1.0, 1.0, (2, 2))).policy.dist_class.closed_form
+    assert not learner(spaces.Box(-1.0, 1.0, ())).policy.dist_class.closed_form

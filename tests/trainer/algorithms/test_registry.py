@@ -16,3 +16,8 @@ def test_every_name_leads_to_its_algorithm_and_settings(name: str) -> None:
 def test_a_misspelt_name_gets_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"'PPOO' is unknown.*'PPO'"):
         algorithm_class("PPOO")
+
+
+def test_a_planned_algorithm_is_told_from_a_misspelt_one() -> None:
+    with pytest.raises(ConfigError, match="algorithm='sac' is not available yet. Available: DQN, PPO"):
+        config_class("sac")

@@ -120,6 +120,8 @@ class PPOLearner(Learner):
             "advantages": advantages,
             "value_targets": targets,
         }
+        if self.config.kl_coeff == 0.0:
+            del columns["action_dist_inputs"]
         flat = {name: c.reshape(-1, *c.shape[2:]) if keep.all() else c[keep] for name, c in columns.items()}
         return {name: to_device(column, self.device) for name, column in flat.items()}
 
@@ -164,20 +166,21 @@ class PPOLearner(Learner):
     ) -> tuple[Tensor, dict[str, Tensor], Callable[[], tuple[Tensor, Tensor]]]:
         """The loss, what to report, and the function that computes its derivatives by `dist_inputs` and `values`."""
         config, actions = self.config, minibatch["actions"]
-        dist, old = self.policy.dist_class(dist_inputs), self.policy.dist_class(minibatch["action_dist_inputs"])
+        dist = self.policy.dist_class(dist_inputs)
+        old = self.policy.dist_class(minibatch["action_dist_inputs"]) if config.kl_coeff > 0.0 else None
         surrogate, of_logp = clipped_surrogate(
             dist.logp(actions), minibatch["action_logp"], minibatch["advantages"], config.clip_param
         )
         error, of_values = clipped_error(values, minibatch["value_targets"], config.vf_clip_param)
         stats = {"policy_loss": -surrogate.mean(), "vf_loss": error.mean(), "entropy": dist.entropy().mean()}
         loss = stats["policy_loss"] + config.vf_loss_coeff * stats["vf_loss"] - self.entropy_coeff * stats["entropy"]
-        if config.kl_coeff > 0.0:
+        if old is not None:
             stats["kl"] = old.kl(dist).mean()
             loss = loss + self.kl_coeff * stats["kl"]
 
         def gradient() -> tuple[Tensor, Tensor]:
             share = 1 / len(values)  # of each row in the means
-            of_kl = self.kl_coeff * share if config.kl_coeff > 0.0 else None
+            of_kl = self.kl_coeff * share if old is not None else None
             of_inputs = dist.gradient(actions, -share * of_logp, -share * self.entropy_coeff, of_kl, old)
             return of_inputs, config.vf_loss_coeff * share * of_values
 

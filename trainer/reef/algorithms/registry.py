@@ -14,6 +14,22 @@ ALGORITHMS: dict[str, str] = {
     "DQN": "reef.algorithms.dqn:DQN",
     "PPO": "reef.algorithms.ppo:PPO",
 }
+PLANNED = (
+    "SAC",
+    "PG",
+    "A2C",
+    "A3C",
+    "IMPALA",
+    "APPO",
+    "APEX",
+    "DDPG",
+    "TD3",
+    "APEX_DDPG",
+    "ES",
+    "MARWIL",
+    "BC",
+    "DDPPO",
+)
 
 
 def algorithm_class(name: str) -> type[Any]:
@@ -23,6 +39,8 @@ def algorithm_class(name: str) -> type[Any]:
     exact = {known.upper(): known for known in ALGORITHMS}.get(name.upper())
     if exact is None:
         known = ", ".join(ALGORITHMS)
+        if name.upper() in PLANNED:
+            raise ConfigError(f"algorithm={name!r} is not available yet. Available: {known}.")
         raise ConfigError(f"algorithm={name!r} is unknown.{nearest(name, ALGORITHMS)} Known: {known}.")
     return load(ALGORITHMS[exact], what="algorithm")  # type: ignore[no-any-return]
 

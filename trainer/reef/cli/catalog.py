@@ -7,23 +7,6 @@ import ast
 from importlib.util import find_spec
 from pathlib import Path
 
-PLANNED = (
-    "SAC",
-    "PG",
-    "A2C",
-    "A3C",
-    "IMPALA",
-    "APPO",
-    "APEX",
-    "DDPG",
-    "TD3",
-    "APEX_DDPG",
-    "ES",
-    "MARWIL",
-    "BC",
-    "DDPPO",
-)
-
 
 def add_parser(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], verbosity: argparse.ArgumentParser
@@ -34,7 +17,7 @@ def add_parser(
 
 
 def _command(args: argparse.Namespace) -> int:
-    from reef.algorithms.registry import ALGORITHMS
+    from reef.algorithms.registry import ALGORITHMS, PLANNED
 
     for name in sorted(ALGORITHMS):
         print(f"{name:10} {_summary(ALGORITHMS[name])}")

@@ -23,13 +23,12 @@ def learner_threads(config: AlgorithmConfig, parameters: int, rows: int) -> int:
     """
     if config.torch_threads_per_learner is not None:
         return config.torch_threads_per_learner
-    free = available_cpus() - config.num_rollout_workers
-    return max(min(parameters * rows // PRODUCTS_PER_THREAD, free), 1)
+    return max(min(parameters * rows // PRODUCTS_PER_THREAD, available_cpus(busy=config.num_rollout_workers)), 1)
 
 
-def available_cpus() -> int:
-    """CPUs that this process may use: by affinity, by the container's quota, by OMP_NUM_THREADS; at least 1."""
-    limits = [len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1]
+def available_cpus(busy: int = 0) -> int:
+    """CPUs that this process may use beside `busy` others, within OMP_NUM_THREADS and the container's quota."""
+    limits = [(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1) - busy]
     if (wish := os.environ.get("OMP_NUM_THREADS", "")).isdecimal():
         limits.append(int(wish))
     if (quota := _quota()) is not None:

@@ -50,7 +50,7 @@ class Distribution(ABC):
         of_logp: Tensor,  # [N]
         of_entropy: Tensor,  # []
         of_kl: Tensor | None,  # []; None: 0
-        old: Any,  # the distribution in KL(old || self)
+        old: Any,  # the distribution in KL(old || self), None without of_kl
     ) -> Tensor:
         """[N, D] derivative of sum(of_logp logp + of_entropy entropy + of_kl kl) with respect to `inputs`.
 
@@ -106,13 +106,13 @@ class Categorical(Distribution):
         return (self.probs * (self.log_probs - other.log_probs)).sum(-1)
 
     def gradient(
-        self, actions: Tensor, of_logp: Tensor, of_entropy: Tensor, of_kl: Tensor | None, old: Categorical
+        self, actions: Tensor, of_logp: Tensor, of_entropy: Tensor, of_kl: Tensor | None, old: Categorical | None
     ) -> Tensor:
         """[N, A]."""
         mean = (self.probs * self.log_probs).sum(-1, keepdim=True)
         weight = of_logp.unsqueeze(-1)
         gradient = self.probs * (of_entropy * (mean - self.log_probs) - weight)
-        if of_kl is not None:
+        if of_kl is not None and old is not None:
             gradient += of_kl * (self.probs - old.probs)
         return gradient.scatter_add_(-1, actions.long().unsqueeze(-1), weight)
 
@@ -183,14 +183,14 @@ class DiagonalGaussian(Distribution):
         return (other.log_std - self.log_std + (variance + gap) / (2 * torch.exp(2 * other.log_std)) - 0.5).sum(-1)
 
     def gradient(
-        self, actions: Tensor, of_logp: Tensor, of_entropy: Tensor, of_kl: Tensor | None, old: DiagonalGaussian
+        self, actions: Tensor, of_logp: Tensor, of_entropy: Tensor, of_kl: Tensor | None, old: DiagonalGaussian | None
     ) -> Tensor:
         """[N, 2 n]."""
         precision = torch.exp(-2 * self.log_std)
         error, weight = actions.reshape(self.mean.shape) - self.mean, of_logp.unsqueeze(-1)
         of_mean = weight * error * precision
         of_log_std = weight * (error * error * precision - 1) + of_entropy
-        if of_kl is not None:
+        if of_kl is not None and old is not None:
             drift = self.mean - old.mean
             of_mean += of_kl * drift * precision
             of_log_std += of_kl * (1 - (torch.exp(2 * old.log_std) + drift * drift) * precision)
@@ -285,7 +285,8 @@ class DistributionMaker:
         for leaf in layout.leaves:
             self._add(leaf.space, leaf.offset)
         self.gaussian = slice(*self._gaussian_inputs())
-        self.closed_form = not self.joint and len(self.shape) <= 1 and all(part.make.closed_form for part in self.parts)
+        self.reshaped = not self.joint and len(self.shape) != 1 and any(p.make is not Categorical for p in self.parts)
+        self.closed_form = not self.joint and not self.reshaped and all(part.make.closed_form for part in self.parts)
 
     def _add(self, space: spaces.Space[Any], offset: int) -> None:
         if isinstance(space, spaces.MultiDiscrete):
@@ -320,6 +321,4 @@ class DistributionMaker:
         if self.joint:
             return Joint(inputs, self.parts, self.dtype)
         distribution: Distribution = self.parts[0].make(inputs)
-        if isinstance(distribution, DiagonalGaussian | Bernoulli) and len(self.shape) != 1:
-            return Reshaped(distribution, self.shape)
-        return distribution
+        return Reshaped(distribution, self.shape) if self.reshaped else distribution
