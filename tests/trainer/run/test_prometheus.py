@@ -149,9 +149,11 @@ def test_unknown_path_and_taken_port(server: MetricsServer) -> None:
 
 
 def test_stopping_ends_the_thread_and_frees_the_port(board: Board) -> None:
+    before = set(threading.enumerate())
     server = MetricsServer(board, 0)
+    assert set(threading.enumerate()) > before
     server.stop()
-    assert not any(thread.name == "metrics" for thread in threading.enumerate())
+    assert set(threading.enumerate()) <= before
     MetricsServer(board, server.port).stop()
 
 
