@@ -34,6 +34,7 @@ def head(monkeypatch: pytest.MonkeyPatch) -> Iterator[Head]:
     made = Head()
     yield made
     made.gcs.close()
+    made.http.stop()  # again where a test has done so, which is no error
 
 
 @pytest.fixture
