@@ -20,7 +20,7 @@ def words(text: str) -> list[str]:
 
 NOT_YET = words(
     """
-    keep_per_episode_custom_metrics num_cpus_for_local_worker max_requests_in_flight_per_sampler_worker
+    keep_per_episode_custom_metrics num_cpus_for_local_worker
     model.no_final_linear model.use_lstm model.max_seq_len model.lstm_cell_size model.lstm_use_prev_action
     model.lstm_use_prev_reward model.use_attention model.attention_num_transformer_units model.attention_dim
     model.attention_num_heads model.attention_head_dim model.attention_memory_inference
@@ -62,7 +62,8 @@ WORKING = words(
     torch_compile_learner_what_to_compile torch_compile_learner_dynamo_backend torch_compile_learner_dynamo_mode
     torch_compile_worker torch_compile_worker_dynamo_backend torch_compile_worker_dynamo_mode
     num_rollout_workers num_envs_per_worker create_env_on_local_worker rollout_fragment_length batch_mode
-    validate_workers_after_construction observation_filter sample_async synchronize_filters use_worker_filter_stats
+    validate_workers_after_construction observation_filter sample_async max_requests_in_flight_per_sampler_worker
+    synchronize_filters use_worker_filter_stats
     update_worker_filter_stats sampler_perf_stats_ema_coef explore exploration_config
     evaluation_interval evaluation_duration evaluation_duration_unit evaluation_sample_timeout_s evaluation_config
     evaluation_num_workers always_attach_evaluation_results

@@ -199,7 +199,8 @@ def test_more_cpus_than_there_are_is_refused_at_once():
 
 
 def test_with_sample_async_the_next_fragments_begin_before_they_are_asked_for():
-    made = RayWorkers(config(sample_async=True, recreate_failed_workers=True), 2)
+    settings = config(sample_async=True, recreate_failed_workers=True, max_requests_in_flight_per_sampler_worker=1)
+    made = RayWorkers(settings, 2)
     try:
         weights = made.local_worker().get_weights()
         made.set_weights(weights, version=1, timestep=0)
@@ -222,5 +223,22 @@ def test_with_sample_async_the_next_fragments_begin_before_they_are_asked_for():
         until_healthy(made, 2)
         made.sample()  # the replacement's first fragment begins
         assert [sample.worker_index for sample in made.sample()] == [1, 2]
+    finally:
+        made.stop()
+
+
+def test_several_fragments_ahead_keep_workers_busy_and_are_taken_in_turns():
+    made = RayWorkers(config(sample_async=True, max_requests_in_flight_per_sampler_worker=2), 2)
+    try:
+        weights = made.local_worker().get_weights()
+        taken = []
+        for version in range(1, 5):
+            made.set_weights(weights, version=version, timestep=0)
+            taken.append(made.sample())
+        assert [[sample.worker_index for sample in each] for each in taken] == [[1, 2]] * 4
+        assert [[sample.series.tolist() for sample in each] for each in taken] == [[[n, n]] * 2 for n in range(4)]
+        versions = [{sample.rollouts["default_policy"].policy_version for sample in each} for each in taken]
+        assert versions == [{1}, {1}, {1}, {2}]  # two were under way when version 2 came
+        assert [sample.env_steps for sample in made.sample(steps=3, anew=True)] == [6, 6]  # not those under way
     finally:
         made.stop()

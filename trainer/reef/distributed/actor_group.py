@@ -134,6 +134,10 @@ class ActorGroup:
         """Indices of the actors that take calls and work on no request."""
         return [index for index, member in self._members.items() if member.entered and not member.in_flight]
 
+    def num_in_flight(self, index: int) -> int:
+        """Requests that an actor has not answered yet, as far as `ready` has looked."""
+        return len(self._members[index].in_flight)
+
     @property
     def num_restarts(self) -> int:
         """Replacements started so far, over all actors."""

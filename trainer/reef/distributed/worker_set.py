@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -37,6 +38,7 @@ class RayWorkers:
         self._config, self._count = config, count
         self._local = RolloutWorker(config, 0, with_env=config.create_env_on_local_worker)
         self._published: tuple[Any, int, int] | None = None  # weights in Ray's store, version, timestep
+        self._arrived: dict[int, deque[Sample]] = {index: deque() for index in range(1, count + 1)}  # sampled ahead
         self._filters_move = config.synchronize_filters and config.observation_filter != "NoFilter"
         self._limits = replace(FaultTolerance.of(config), late_is_an_error=evaluation)
         bundles = [worker_bundle(config)] * count
@@ -95,26 +97,30 @@ class RayWorkers:
     def sample(self, steps: int | None = None, anew: bool = False) -> list[Sample]:
         """One fragment from every healthy worker, in the order of their indices.
 
-        With `sample_async` these are the fragments begun by the call before, and the next ones begin at once.
+        With `sample_async` the oldest of `max_requests_in_flight_per_sampler_worker` fragments that each worker has
+        begun ahead; only fragments as the settings say are, none of so many `steps` or `anew`.
         """
-        if self._config.sample_async:
+        if self._config.sample_async and steps is None and not anew:
             return self._sample_ahead()
         limit = self._limits.sample_timeout_s
         return list(self._group.call_all("sample", steps, anew, timeout_s=limit).values())
 
     def _sample_ahead(self) -> list[Sample]:
-        samples: list[Sample] = []
-        while not samples:
-            self._begin_fragments()
-            while arrived := self.ready():
-                samples += arrived
         self._begin_fragments()
-        return sorted(samples, key=lambda sample: sample.worker_index)
+        while not all(self._arrived[index] for index in self._group.healthy):
+            for sample in self.ready():
+                self._arrived[sample.worker_index].append(sample)
+            self._begin_fragments()
+        samples = [arrived.popleft() for arrived in self._arrived.values() if arrived]
+        self._begin_fragments()
+        return samples
 
     def _begin_fragments(self) -> None:
-        self._group.await_healthy()
-        for index in self._group.idle:
-            self.request(index)
+        """Keep every worker busy; nobody is further ahead of the learner than the setting says."""
+        for index in self._group.await_healthy():
+            ahead = self._group.num_in_flight(index) + len(self._arrived[index])
+            for _ in range(ahead, self._limits.max_requests_in_flight):
+                self.request(index)
 
     def sample_episodes(self, count: int) -> list[Sample]:
         """Exactly `count` new episodes; what a failed worker owes, the others run."""
@@ -178,7 +184,9 @@ class RayWorkers:
     def set_state(self, state: State) -> None:
         """The reverse of `state`; workers that it does not know get the filters and begin new episodes."""
         while self._group.idle != self._group.healthy:
-            self.ready()  # fragments that were under way belong to what is left behind
+            self.ready()  # fragments that were under way belong to what is left behind, as do those that have arrived
+        for arrived in self._arrived.values():
+            arrived.clear()
         self._local.set_state(state["local"])
         stored = state["remote"] or [state["local"]]
         healthy = self._group.healthy  # one that comes later begins new episodes

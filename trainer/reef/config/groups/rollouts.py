@@ -64,8 +64,9 @@ class RolloutSettings(Group):
     compress_observations: bool = setting(False, "Compress observations on their way (LZ4).", available=False)
     sample_async: bool = setting(
         False,
-        "Rollout workers sample the next batch while the learner works on this one, with weights that are one version "
-        "older; needs num_rollout_workers above 0. Fragments under way are no part of a checkpoint.",
+        "Rollout workers sample the next fragments while the learner works on these, with weights that are up to "
+        "max_requests_in_flight_per_sampler_worker versions older; needs num_rollout_workers above 0. Fragments under "
+        "way are no part of a checkpoint.",
     )
     enable_connectors: bool = setting(False, "Use connector pipelines between environment and policy.", available=False)
     env_to_module_connector: str | Callable[..., Any] | None = setting(

@@ -45,7 +45,10 @@ class TrainingSettings(Group):
         {}, "Arguments of the Adam optimizer: betas, eps, weight_decay, amsgrad."
     )
     max_requests_in_flight_per_sampler_worker: int = setting(
-        2, "Sample requests that one worker may have outstanding.", minimum=1, available=False
+        2,
+        "Fragments that one worker may be ahead of the learner with sample_async: its weights are at most so many "
+        "versions older.",
+        minimum=1,
     )
     learner_class: str | type | None = setting(None, "A learner class of your own.", available=False)
     learner_connector: str | Callable[..., Any] | None = setting(
