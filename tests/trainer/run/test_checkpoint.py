@@ -369,10 +369,24 @@ def test_an_algorithm_killed_while_it_saves_is_restored_from_before(
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     child = subprocess.run(command, env=environment, check=False, timeout=120)
     assert child.returncode == -signal.SIGKILL
-    assert {re.sub(r"\.\d+\.tmp$", ".tmp", path.name) for path in tmp_path.iterdir()} == left
+    writer = rf"\.{re.escape(os.uname().nodename)}-\d+\.tmp$"
+    assert {re.sub(writer, ".tmp", path.name) for path in tmp_path.iterdir()} == left
     with Algorithm.from_checkpoint(tmp_path / "c") as algorithm:
         assert algorithm.iteration == 1
         assert algorithm.train()["timesteps_total"] == 64
         algorithm.save(tmp_path / "c")
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
     with Algorithm.from_checkpoint(tmp_path / "c") as algorithm:
         assert algorithm.iteration == 2
+
+
+def test_a_save_clears_away_what_dead_processes_left_and_nothing_else(tmp_path: Path) -> None:
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    here = os.uname().nodename
+    theirs = {f".c.{here}-{os.getppid()}.tmp", f".c.elsewhere-{ended.pid}.tmp", f".c.{ended.pid}.tmp", "c.tmp"}
+    for name in (*theirs, f".c.{here}-{ended.pid}.tmp", f".d.{here}-{ended.pid}.tmp"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "arrays.safetensors").write_text("half")
+    write_checkpoint(tmp_path / "c", {"x": 1})
+    assert {path.name for path in tmp_path.iterdir()} == {"c", *theirs}

@@ -59,9 +59,10 @@ def write_checkpoint(
         raise StorageError(f"{path} exists and is no checkpoint: it is left alone. Name another directory.")
     arrays: dict[str, Array] = {}
     tree = _take_arrays_out(state, "", arrays)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}{_writer(os.getpid())}")
     stamp = {"reef_version": reef.__version__, "time": datetime.now(UTC).isoformat(timespec="seconds")}
     try:
+        _clean_after_the_dead(path.parent)
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
         save_file(arrays, temporary / ARRAYS)
@@ -303,6 +304,30 @@ def _move_into_place(temporary: Path, path: Path) -> None:
         raise
     _flush(path.parent)
     _remove(aside)
+
+
+def _writer(pid: int | str) -> str:
+    """How the name of what a process of this machine is writing ends; another one's may be on the same volume."""
+    return f".{os.uname().nodename}-{pid}.tmp"
+
+
+def _clean_after_the_dead(folder: Path) -> None:
+    """Remove what saves left behind in `folder` whose processes were killed; of those that go on, nothing."""
+    before, after = _writer("*").split("*")
+    for leftover in folder.glob(f".*{before}*{after}"):
+        pid = leftover.name.removesuffix(after).rpartition(before)[2]
+        if pid.isdecimal() and not _is_alive(int(pid)):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # somebody else's
+        pass
+    return True
 
 
 def _aside(path: Path) -> Path:
