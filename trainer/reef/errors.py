@@ -63,6 +63,11 @@ class TrainingError(ReefError):
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
-    """Return " Did you mean 'x'?" for the closest of `choices`, or "" when none is close."""
-    matches = difflib.get_close_matches(str(name), list(choices), n=1, cutoff=0.6)
-    return f" Did you mean {matches[0]!r}?" if matches else ""
+    """Return " Did you mean 'x'?" for the closest of `choices`, or "" when none is close.
+
+    A field that is a mean is meant by its bare name too: 'episode_reward' is nearer to that than to the minimum.
+    """
+    exact = {choice: choice for choice in choices}
+    spellings = {choice.removesuffix("_mean"): choice for choice in exact} | exact
+    matches = difflib.get_close_matches(str(name), spellings, n=1, cutoff=0.6)
+    return f" Did you mean {spellings[matches[0]]!r}?" if matches else ""

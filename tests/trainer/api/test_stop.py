@@ -26,6 +26,10 @@ def test_results_and_groups_are_valid(key: str) -> None:
     ("key", "hint"),
     [
         ("episode_reward_men", "'episode_reward_mean'"),
+        ("episode_reward", "'episode_reward_mean'"),
+        ("episode_rewards", "'episode_reward_mean'"),
+        ("episode_reward_mni", "'episode_reward_min'"),
+        ("evaluation/episode_len", "'episode_len_mean'"),
         ("evaluation/episode_reward_men", "'episode_reward_mean'"),
         ("evaluation", "'evaluation/<name>'"),
         ("custom_metrics", "'custom_metrics/<name>'"),
