@@ -84,5 +84,5 @@ def test_the_gradient_written_out_is_that_of_autograd(make: type[Categorical] | 
     total = (of_logp * dist.logp(actions) + of_entropy * dist.entropy()).sum()
     (without_kl,) = torch.autograd.grad(total, inputs, retain_graph=True)
     (with_kl,) = torch.autograd.grad(total + of_kl * old.kl(dist).sum(), inputs)
-    torch.testing.assert_close(make(inputs.detach()).gradient(actions, of_logp, of_entropy, None, old), without_kl)
+    torch.testing.assert_close(make(inputs.detach()).gradient(actions, of_logp, of_entropy, of_kl, None), without_kl)
     torch.testing.assert_close(make(inputs.detach()).gradient(actions, of_logp, of_entropy, of_kl, old), with_kl)

@@ -180,8 +180,8 @@ class PPOLearner(Learner):
 
         def gradient() -> tuple[Tensor, Tensor]:
             share = 1 / len(values)  # of each row in the means
-            of_kl = self.kl_coeff * share if old is not None else None
-            of_inputs = dist.gradient(actions, -share * of_logp, -share * self.entropy_coeff, of_kl, old)
+            weights = -share * of_logp, -share * self.entropy_coeff, share * self.kl_coeff
+            of_inputs = dist.gradient(actions, *weights, old)
             return of_inputs, config.vf_loss_coeff * share * of_values
 
         return loss, {name: value.detach() for name, value in stats.items()}, gradient

@@ -49,8 +49,8 @@ class Distribution(ABC):
         actions: Tensor,  # [N, *action]
         of_logp: Tensor,  # [N]
         of_entropy: Tensor,  # []
-        of_kl: Tensor | None,  # []; None: 0
-        old: Any,  # the distribution in KL(old || self), None without of_kl
+        of_kl: Tensor,  # []
+        old: Any,  # the distribution in KL(old || self); None leaves that term out
     ) -> Tensor:
         """[N, D] derivative of sum(of_logp logp + of_entropy entropy + of_kl kl) with respect to `inputs`.
 
@@ -106,13 +106,13 @@ class Categorical(Distribution):
         return (self.probs * (self.log_probs - other.log_probs)).sum(-1)
 
     def gradient(
-        self, actions: Tensor, of_logp: Tensor, of_entropy: Tensor, of_kl: Tensor | None, old: Categorical | None
+        self, actions: Tensor, of_logp: Tensor, of_entropy: Tensor, of_kl: Tensor, old: Categorical | None
     ) -> Tensor:
         """[N, A]."""
         mean = (self.probs * self.log_probs).sum(-1, keepdim=True)
         weight = of_logp.unsqueeze(-1)
         gradient = self.probs * (of_entropy * (mean - self.log_probs) - weight)
-        if of_kl is not None and old is not None:
+        if old is not None:
             gradient += of_kl * (self.probs - old.probs)
         return gradient.scatter_add_(-1, actions.long().unsqueeze(-1), weight)
 
@@ -183,14 +183,14 @@ class DiagonalGaussian(Distribution):
         return (other.log_std - self.log_std + (variance + gap) / (2 * torch.exp(2 * other.log_std)) - 0.5).sum(-1)
 
     def gradient(
-        self, actions: Tensor, of_logp: Tensor, of_entropy: Tensor, of_kl: Tensor | None, old: DiagonalGaussian | None
+        self, actions: Tensor, of_logp: Tensor, of_entropy: Tensor, of_kl: Tensor, old: DiagonalGaussian | None
     ) -> Tensor:
         """[N, 2 n]."""
         precision = torch.exp(-2 * self.log_std)
         error, weight = actions.reshape(self.mean.shape) - self.mean, of_logp.unsqueeze(-1)
         of_mean = weight * error * precision
         of_log_std = weight * (error * error * precision - 1) + of_entropy
-        if of_kl is not None and old is not None:
+        if old is not None:
             drift = self.mean - old.mean
             of_mean += of_kl * drift * precision
             of_log_std += of_kl * (1 - (torch.exp(2 * old.log_std) + drift * drift) * precision)
