@@ -13,7 +13,6 @@ import pytest
 
 from reef.job import worker
 from reef.job.cluster import Node, RayProcess
-from reef.job.memory import OutOfMemoryError, kills
 from reef.job.progress import JobBoard
 from reef.job.worker import Pod, Worker
 from reef.run.prometheus import MetricsServer
@@ -107,24 +106,11 @@ def test_a_process_killed_for_its_memory_ends_the_worker(
     head: Head, ray: RayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted = iter([3, 3, 3, 4])  # when it starts, and at every look
-    monkeypatch.setattr(worker, "kills", lambda: next(counted))
+    monkeypatch.setattr(worker, "memory_kills", lambda: next(counted))
     one = worker_of(head, tmp_path)
     found = one.find_head()
     assert found is not None
-    with pytest.raises(OutOfMemoryError, match=r"more memory than its limit\. Raise") as ending:
+    with pytest.raises(worker.OutOfMemoryError, match=r"more memory than its limit\. Raise") as ending:
         one.stay(ray, found)
     assert ending.value.exit_code == 137
     head.http.stop()
-
-
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [
-        ("low 0\noom 3\noom_kill 2\noom_group_kill 1\n", 2),
-        ("oom_kill_disable 1\nunder_oom 0\noom_kill 5\n", 5),
-        ("", 0),
-    ],
-)
-def test_kills_are_counted_by_both_versions_of_cgroups(text: str, count: int, tmp_path: Path) -> None:
-    (tmp_path / "events").write_text(text)
-    assert kills((str(tmp_path / "missing"), str(tmp_path / "events"))) == count

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +12,7 @@ from reef.learn.threads import available_cpus, learner_threads, using_threads
 
 @pytest.fixture
 def four_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "QUOTAS", ())
+    monkeypatch.setattr(threads, "cpu_quota", lambda: None)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
 
@@ -29,27 +28,15 @@ def test_a_minibatch_gets_the_threads_that_it_has_work_for() -> None:
     assert learner_threads(PPOConfig().framework(torch_threads_per_learner=3), parameters=9_000, rows=128) == 3
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "expected"),
-    [("cpu.max", "200000 100000", 2), ("cpu.max", "50000 100000", 1), ("cpu.max", "max 100000", 4)],
-)
+@pytest.mark.parametrize(("quota", "expected"), [(2.0, 2), (0.5, 1), (None, 4)])
 @pytest.mark.usefixtures("four_cpus")
-def test_a_container_s_quota_counts(
-    name: str, text: str, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_container_s_quota_and_openmp_s_own_limit_count(
+    quota: float | None, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / name).write_text(text)
-    monkeypatch.setattr(threads, "QUOTAS", (tmp_path / name,))
+    monkeypatch.setattr(threads, "cpu_quota", lambda: quota)
     assert available_cpus() == expected
-
-
-@pytest.mark.usefixtures("four_cpus")
-def test_older_quotas_and_openmp_s_own_limit_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "cpu.cfs_quota_us").write_text("300000\n")
-    (tmp_path / "cpu.cfs_period_us").write_text("100000\n")
-    monkeypatch.setattr(threads, "QUOTAS", (tmp_path / "missing", tmp_path / "cpu.cfs_quota_us"))
-    assert available_cpus() == 3
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    assert available_cpus() == 2
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert available_cpus() == 1
 
 
 def test_threads_are_put_back() -> None:

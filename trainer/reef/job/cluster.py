@@ -15,9 +15,9 @@ import threading
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO
 
+from reef.container import memory_bytes
 from reef.distributed.node_settings import ELASTIC, NODE_CHECKS, POOL, POOL_LABEL, QUIET, START_HOOK
 from reef.errors import ConfigError
 
@@ -25,7 +25,6 @@ log = logging.getLogger(__name__)
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where Ray's object store lives
 SHARED_SHARE, MEMORY_SHARE = 0.8, 0.3  # the object store's part of what is free in /dev/shm, and of the pod's memory
 STORE_LEAST = 80 << 20  # bytes; Ray refuses less than 75 MiB
-MEMORY_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 AT_ONCE = {
     "PYTHONUNBUFFERED": "1",  # "started" is to be read when it is so
     "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",  # actors here never end by themselves, so that draining only waits
@@ -127,15 +126,6 @@ def object_store_bytes(shared_memory: str = SHARED_MEMORY) -> int:
             STORE_LEAST >> 20,
         )
     return int(max(min(room, MEMORY_SHARE * memory_bytes()), STORE_LEAST))
-
-
-def memory_bytes() -> int:
-    """The memory of this container: its limit, or all of the machine."""
-    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for path in MEMORY_LIMITS:
-        with contextlib.suppress(OSError, ValueError):  # of the other version of cgroups, or "max"
-            sizes.append(int(Path(path).read_text()))
-    return min(sizes)
 
 
 class RayProcess:

@@ -19,9 +19,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from reef.container import memory_kills
 from reef.errors import EXIT_OK, ReefError
 from reef.job.cluster import Node, RayProcess, number, reap_orphans, required
-from reef.job.memory import OutOfMemoryError, kills
 from reef.run.identity import IDENTITY
 
 log = logging.getLogger(__name__)
@@ -30,6 +30,13 @@ ANSWER_S = 1.5  # the head's time for one answer
 MISSES = 2  # looks in a row without a sign of the head, after which it counts as gone: within 10 seconds
 JOIN_S = 60.0
 SAY_AGAIN_S = 30.0  # between two lines about the same wait
+EXIT_OUT_OF_MEMORY = 137  # as of a container whose first process was the one to be killed
+
+
+class OutOfMemoryError(ReefError):
+    """A process of this container used more memory than there is."""
+
+    exit_code = EXIT_OUT_OF_MEMORY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +79,7 @@ class Worker:
         self._pod = pod
         self.stopping = threading.Event()
         self._said, self._said_at = "", 0.0
-        self._kills = kills()
+        self._kills = memory_kills()
 
     def run(self) -> None:
         """Join, watch, and join again, until `stopping` is set.
@@ -134,7 +141,7 @@ class Worker:
         """
         misses = 0
         while not self.stopping.wait(LOOK_AGAIN_S):
-            if kills() > self._kills:
+            if memory_kills() > self._kills:
                 raise OutOfMemoryError(
                     "a process of this pod was killed, as the pod used more memory than its limit. Raise "
                     "resources.limits.memory of its pool, or let the environment use less."

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import torch
 
 from reef.config import AlgorithmConfig
+from reef.container import cpu_quota
 
 PRODUCTS_PER_THREAD = 4_000_000  # of a minibatch: with fewer, threads wait for each other longer than they save
-QUOTAS = (Path("/sys/fs/cgroup/cpu.max"), Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"))
 
 
 def learner_threads(config: AlgorithmConfig, parameters: int, rows: int) -> int:
@@ -31,19 +30,9 @@ def available_cpus(busy: int = 0) -> int:
     limits = [(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1) - busy]
     if (wish := os.environ.get("OMP_NUM_THREADS", "")).isdecimal():
         limits.append(int(wish))
-    if (quota := _quota()) is not None:
+    if (quota := cpu_quota()) is not None:
         limits.append(int(quota))
     return max(min(limits), 1)
-
-
-def _quota() -> float | None:
-    """CPUs of the container's quota, None without one."""
-    for path in QUOTAS:
-        with contextlib.suppress(OSError, ValueError):
-            words = path.read_text().split()
-            period = int(words[1]) if len(words) > 1 else int((path.parent / "cpu.cfs_period_us").read_text())
-            return int(words[0]) / period if int(words[0]) > 0 else None
-    return None
 
 
 @contextlib.contextmanager
