@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from reef.errors import ConfigError
 from reef import container
+from reef.errors import ConfigError
 from reef.job.cluster import STORE_LEAST, Node, RayProcess, object_store_bytes
 
 POD = {
