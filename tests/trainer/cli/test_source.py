@@ -17,6 +17,7 @@ import yaml
 
 from reef.cli import source, train
 from reef.cli.main import main
+from reef.config.loading import LAST_FOLDER
 
 DOCUMENT = yaml.safe_dump(
     {
@@ -66,7 +67,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
 
     monkeypatch.setattr(train, "run_job", run_job)
     monkeypatch.setattr(sys, "path", sys.path.copy())
-    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    monkeypatch.setenv(LAST_FOLDER, "")
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setattr(source, "TIMEOUT_S", 0.2)
     return found
@@ -163,6 +164,8 @@ def test_python_without_stop_goes_on_until_ctrl_c_or_what_set_says(
         ("config = = 3", "wrong_syntax", "wrong_syntax.py, line 1: SyntaxError: invalid syntax"),
         ("x = 1\n1 / 0", "divides", "divides.py, line 2: ZeroDivisionError"),
         ("", "json", "'json' cannot be the name of a module"),
+        ("", "safetensors", "'safetensors' cannot be the name of a module"),
+        ("", "pip", "'pip' cannot be the name of a module"),  # installed, and imported by nobody
         ("", "no-name", "'no-name' cannot be the name of a module"),
     ],
 )
@@ -190,11 +193,12 @@ def test_the_type_is_that_of_the_name_or_what_is_said(
 
 OWN_ENVIRONMENT = """
 import gymnasium as gym
+from beside import STEPS
 from reef import PPOConfig
 
 class Short(gym.Wrapper):
     def __init__(self, config):
-        super().__init__(gym.make("CartPole-v1", max_episode_steps=9))
+        super().__init__(gym.make("CartPole-v1", max_episode_steps=STEPS))
 
 config = PPOConfig().environment(Short).training(train_batch_size=64, sgd_minibatch_size=64, num_sgd_iter=1)
 config.rollouts(num_rollout_workers={workers})
@@ -207,6 +211,9 @@ def test_an_environment_of_the_file_itself_is_trained(workers: int, tmp_path: Pa
     folder = tmp_path / "mine"
     folder.mkdir()
     path = write(folder, OWN_ENVIRONMENT.format(workers=workers), "own_environment")
+    write(folder, "STEPS = 9", "beside")
+    for name in ("random", "secrets", "torch", "ray"):  # one that Python or a package has stays theirs
+        write(folder, "raise SystemExit('not this one')", name)
     command = [sys.executable, "-m", "reef", "train", "file", path, "--storage-path", str(tmp_path / "results")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     child = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import sys
 import time
@@ -103,18 +102,22 @@ def document_of(path: Path) -> dict[str, Any]:
 
 
 def run_python(path: Path) -> ModuleType:
-    """Import a file as the module of its name, so that "name:Class" leads to what it defines, also in Ray's workers."""
+    """Import a file as the module of its name, so that "name:Class" leads to what it defines, also in Ray's workers.
+
+    It can import what lies beside it, except by names that Python or an installed package has.
+    """
+    from reef.config.loading import search_last
+
     path = path.absolute()
-    name, folder = path.stem, str(path.parent)
+    name = path.stem
     if not path.is_file():
         raise ConfigError(f"{path}: there is no such file.")
-    if not name.isidentifier() or name in sys.modules or name in sys.stdlib_module_names:
+    if not name.isidentifier() or _is_taken(name, path):
         raise ConfigError(f"{path}: {name!r} cannot be the name of a module, or is one's already. Rename the file.")
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ConfigError(f"{path}: expected a Python file, whose name ends in .py.")
-    sys.path.insert(0, folder)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (folder, os.environ.get("PYTHONPATH"))))
+    search_last(str(path.parent))
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
@@ -122,6 +125,13 @@ def run_python(path: Path) -> ModuleType:
         del sys.modules[name]
         raise ConfigError(_failure(path, error)) from error
     return module
+
+
+def _is_taken(name: str, path: Path) -> bool:
+    if name in sys.modules or name in sys.stdlib_module_names:
+        return True
+    found = importlib.util.find_spec(name)
+    return bool(found and found.origin and Path(found.origin).resolve() != path.resolve())
 
 
 def _failure(path: Path, error: Exception) -> str:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from typing import Any
 
 from reef.errors import ConfigError, nearest
+
+LAST_FOLDER = "REEF_LAST_FOLDER"  # environment variable, so that processes that are started from this one have it too
 
 
 def load(path: str, what: str = "object") -> Any:
@@ -19,6 +23,8 @@ def load(path: str, what: str = "object") -> Any:
         raise ConfigError(f"{what} {path!r}: expected the form 'package.module:Name'.")
     if "<" in name:
         raise ConfigError(f"{what} {path!r}: it was made inside a function. Define it at the top of a module.")
+    if folder := os.environ.get(LAST_FOLDER):
+        search_last(folder)
     try:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -28,6 +34,16 @@ def load(path: str, what: str = "object") -> Any:
             raise ConfigError(f"{what} {path!r}: {module_name} has no {part!r}.{nearest(part, dir(found))}")
         found = getattr(found, part)
     return found
+
+
+def search_last(folder: str) -> None:
+    """Find modules in `folder` too, here and in processes started from here, but none in place of an installed one.
+
+    PYTHONPATH would come first: a `random.py` there would be everybody's.
+    """
+    os.environ[LAST_FOLDER] = folder
+    if folder not in sys.path:
+        sys.path.append(folder)
 
 
 def _missing(module_name: str, error: ModuleNotFoundError) -> str:
