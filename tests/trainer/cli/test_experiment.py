@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from reef.api import RLTrainingJob, job_from_document, load_job
-from reef.cli.experiment import Options, kubernetes_notice, local_resources, run_job
+from reef.cli.experiment import Options, kubernetes_notice, local_rooms, run_job, take_workers_that_fit
 from reef.cli.main import main
-from reef.errors import ConfigError
+from reef.errors import ConfigError, ResourceError
+from reef.job.settings import config_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -49,10 +50,32 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return found
 
 
+def resources(**spec: Any) -> tuple[float, float]:
+    rooms = local_rooms(job(**spec))
+    return sum(room["CPU"] for room in rooms), sum(room["GPU"] for room in rooms)
+
+
 def test_pools_become_local_resources() -> None:
-    assert local_resources(job()) == (None, None)
-    assert local_resources(job(workers=POOLS)) == (1 + 2 * 2 + 1, 1)
-    assert local_resources(job(workers=POOLS[:1], replicas=1)) == (1 + 2, None)
+    assert local_rooms(job()) == []
+    assert resources(workers=POOLS) == (1 + 2 * 2 + 1, 1)
+    assert resources(workers=POOLS[:1], replicas=1) == (1 + 2, 0)
+    halves = [{"name": "a", "replicas": 3, "resources": {"requests": {"cpu": "500m"}}}]
+    assert resources(workers=halves) == (1 + 3, 0)  # a pod's part of a CPU counts as one, as in a cluster
+
+
+def test_rollout_workers_without_room_are_left_out_as_in_a_cluster() -> None:
+    asked = job(workers=[{"name": "a", "replicas": 2, "rolloutWorkers": 3}])
+    config = config_of(asked)
+    with pytest.warns(UserWarning, match="num_rollout_workers=6: the job's pods have room for 3, which are used"):
+        take_workers_that_fit(config, local_rooms(asked))
+    assert config.num_rollout_workers == 3
+
+
+def test_a_missing_gpu_is_named_before_ray_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    monkeypatch.setitem(sys.modules, "reef.distributed.start", None)
+    with pytest.raises(ResourceError, match="num_gpus=1.0 asks for a GPU"):
+        run_job(job(workers=POOLS, config={"num_gpus": 1}), Options(tmp_path))
 
 
 def test_what_only_kubernetes_does_is_named_in_one_notice() -> None:
@@ -63,6 +86,9 @@ def test_what_only_kubernetes_does_is_named_in_one_notice() -> None:
     full = kubernetes_notice(load_job(ROOT / "examples/kubernetes-gpu.yaml"))
     for field in ("image", "checkpoint.storage", "head.priorityClassName", "workers[0].minReplicas", "cleanup"):
         assert field in full
+    for field in ("head.gpu.product", "head.resources.limits.memory", "workers[1].gpu.resourceName"):
+        assert full.count(field) == 1
+    assert ".cpu" not in full
 
 
 def test_the_engine_gets_the_whole_job(
@@ -111,9 +137,7 @@ def test_a_local_ray_as_large_as_the_pools_lives_as_long_as_the_training(
     module = ModuleType("reef.distributed.start")
     vars(module).update(start=start)
     monkeypatch.setitem(sys.modules, "reef.distributed.start", module)
-    resources = ModuleType("reef.distributed.resources")
-    vars(resources).update(check_resources=lambda config: events.append("checked"))
-    monkeypatch.setitem(sys.modules, "reef.distributed.resources", resources)
+    monkeypatch.setattr("reef.distributed.resources.check_resources", lambda config: events.append("checked"))
     run_job(job(workers=POOLS), Options(tmp_path))
     assert events == [(None, 6.0, 1), "enter", "checked", 1]
     events.clear()

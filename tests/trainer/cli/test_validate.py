@@ -22,8 +22,56 @@ def test_a_valid_document_is_summed_up(capsys: pytest.CaptureFixture[str]) -> No
     flags = ["--set", "config.num_rollout_workers=2", "--set", "ttlSecondsAfterFinished=5"]
     assert main(["validate", PPO, *flags]) == 0
     out = capsys.readouterr().out
-    assert "valid. PPO on CartPole-v1, 2 rollout workers, until episode_reward_mean 450" in out
+    assert "valid. PPO on CartPole-v1, until episode_reward_mean 450" in out
     assert "ttlSecondsAfterFinished" in out
+
+
+POOL = "workers=[{name: a, replicas: 2, rolloutWorkers: 2}]"
+
+
+@pytest.mark.parametrize(
+    ("changes", "here", "cluster"),
+    [
+        ((), "it samples in its own process.", "it samples in the head."),
+        (("config.num_rollout_workers=1",), "1 rollout worker on this machine.", "1 rollout worker in the head."),
+        (("config.num_rollout_workers=2",), "2 rollout workers on this machine.", "1 rollout worker in the head."),
+        (
+            (POOL,),
+            "3 rollout workers on this machine, taken as one of 3 CPUs.",  # of 4, as pods of one CPU hold no two
+            "3 rollout workers in the head and 2 pods.",
+        ),
+        (
+            ("config.num_rollout_workers=1", "config.num_cpus_per_worker=2"),
+            "1 rollout worker on this machine.",
+            "it would be refused: num_rollout_workers=1: the job's pods have room for 0",
+        ),
+    ],
+)
+def test_it_says_what_a_laptop_and_what_a_cluster_would_do(
+    changes: tuple[str, ...], here: str, cluster: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["validate", PPO, *(part for change in changes for part in ("--set", change))]) == 0
+    out = capsys.readouterr().out
+    assert f"  With `reef run`: {here}" in out
+    assert f"  On Kubernetes: {cluster}" in out
+
+
+def test_all_documents_are_checked_and_one_wrong_one_is_enough(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text(Path(PPO).read_text().replace("CartPole-v1", "CartPol-v1"))
+    missing = str(tmp_path / "missing.yaml")
+    assert main(["validate", missing, str(wrong), PPO]) == 2
+    said = capsys.readouterr()
+    assert f"{PPO}: valid." in said.out
+    assert [line.split(": ")[1] for line in said.err.splitlines()] == [missing, str(wrong)]
+    assert main(["validate", PPO, PPO]) == 0
+
+
+def test_pools_without_room_for_the_job_are_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", PPO, "--set", POOL, "--set", "config.num_cpus_per_worker=2"]) == 2
+    assert "room for 0" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import shlex
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reef.errors import ConfigError
+from reef.job.capacity import Room, pods_of, rollout_workers_that_fit
 from reef.job.settings import check_environment, checkpoint_settings, config_of
 
 if TYPE_CHECKING:
@@ -68,15 +71,17 @@ def _ray(job: RLTrainingJob, config: AlgorithmConfig, options: Options) -> Itera
     if not (config.num_rollout_workers or config.num_learner_workers or config.evaluation_num_workers):
         yield
         return
-    check_environment(config)  # in seconds here, in a minute and with a worker's traceback over Ray
+    _check_process(config)
     from reef.distributed.resources import check_resources
     from reef.distributed.start import start
 
-    cpus, gpus = local_resources(job) if options.ray_address is None else (None, None)
+    rooms = local_rooms(job) if options.ray_address is None else []
+    if rooms and not (options.ray_num_cpus or options.ray_num_gpus):
+        take_workers_that_fit(config, rooms)
     session = start(
         options.ray_address,
-        num_cpus=options.ray_num_cpus or cpus,
-        num_gpus=options.ray_num_gpus or gpus,
+        num_cpus=options.ray_num_cpus or _total(rooms, "CPU"),
+        num_gpus=options.ray_num_gpus or _total(rooms, "GPU"),
         object_store_memory=options.ray_object_store_memory,
         show_output=options.verbosity > 1,
     )
@@ -85,15 +90,34 @@ def _ray(job: RLTrainingJob, config: AlgorithmConfig, options: Options) -> Itera
         yield
 
 
-def local_resources(job: RLTrainingJob) -> tuple[float | None, float | None]:
-    """Return the CPUs and GPUs of head and pools together; None, what this machine has, where the job names none."""
-    spec = job.spec
-    if not spec.workers:
-        return None, None
-    counts = spec.pool_replicas
-    cpus = spec.head.cpus + sum(counts[pool.name] * pool.cpus for pool in spec.workers)
-    gpus = spec.head.gpus + sum(counts[pool.name] * pool.gpus for pool in spec.workers)
-    return cpus, gpus or None
+def _check_process(config: AlgorithmConfig) -> None:
+    """Find in seconds what would else be found over Ray, in a minute and with a worker's traceback."""
+    from reef.learn.device import learner_device
+
+    check_environment(config)
+    if not config.num_learner_workers:
+        learner_device(config)
+
+
+def local_rooms(job: RLTrainingJob) -> list[Room]:
+    """Return what head and pools offer, of which a local Ray is made; nothing for a job without pools: all there is."""
+    head = job.spec.head
+    return pods_of(job.spec, float(math.ceil(head.cpus)), float(head.gpus)) if job.spec.workers else []
+
+
+def take_workers_that_fit(config: AlgorithmConfig, rooms: list[Room]) -> None:
+    """Leave out the rollout workers that have no room in the job's pods, as a cluster would."""
+    asked = config.num_rollout_workers
+    fitting = rollout_workers_that_fit(config, [dict(room) for room in rooms])
+    if fitting < asked:
+        warnings.warn(
+            f"num_rollout_workers={asked}: the job's pods have room for {fitting}, which are used.", stacklevel=1
+        )
+        config.num_rollout_workers = fitting
+
+
+def _total(rooms: list[Room], resource: str) -> float | None:
+    return sum(room[resource] for room in rooms) or None
 
 
 def _train(job: RLTrainingJob, config: AlgorithmConfig, options: Options, stop: dict[str, float]) -> int:
@@ -141,6 +165,11 @@ def _kubernetes_fields(job: RLTrainingJob) -> Iterator[str]:
         for field in (*_POD_FIELDS, "min_replicas"):
             if field in pod.model_fields_set:
                 yield f"{place}.{_alias(pod, field)}"
+        for kind in ("requests", "limits"):
+            yield from (f"{place}.resources.{kind}.{name}" for name in getattr(pod.resources, kind) if name != "cpu")
+        for field in ("product", "resource_name"):
+            if pod.gpu and field in pod.gpu.model_fields_set:
+                yield f"{place}.gpu.{_alias(pod.gpu, field)}"
 
 
 def _alias(model: Any, field: str) -> str:

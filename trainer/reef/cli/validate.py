@@ -1,36 +1,83 @@
-"""`reef validate FILE`: checks a job document and everything it names, and trains nothing."""
+"""`reef validate FILE ...`: checks job documents and everything they name, and trains nothing."""
 
 from __future__ import annotations
 
 import argparse
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from reef.cli.experiment import kubernetes_notice
+from reef.cli.experiment import kubernetes_notice, local_rooms
 from reef.cli.overrides import apply_overrides
 from reef.cli.run import add_override
+from reef.errors import EXIT_OK, EXIT_WRONG_USE, ReefError, ResourceError
+from reef.job.capacity import pods_of, rollout_workers_that_fit
 from reef.job.settings import check_environment, config_of
+
+if TYPE_CHECKING:
+    from reef.api import RLTrainingJob
+    from reef.config import AlgorithmConfig
 
 
 def add_parser(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], verbosity: argparse.ArgumentParser
 ) -> None:
     """Add the command to the command line."""
-    parser = commands.add_parser("validate", parents=[verbosity], help="check a job document without training")
-    parser.add_argument("file", help="the job document")
+    parser = commands.add_parser("validate", parents=[verbosity], help="check job documents without training")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="job documents")
     add_override(parser)
     parser.set_defaults(action=_command)
 
 
 def _command(args: argparse.Namespace) -> int:
+    """Check every document before the exit code says whether any is wrong."""
+    code = EXIT_OK
+    for file in args.files:
+        try:
+            print("\n".join(_checked(file, args.overrides)))
+        except ReefError as error:
+            code = EXIT_WRONG_USE
+            text = str(error)
+            print(f"reef validate: {text if text.startswith(file) else f'{file}: {text}'}", file=sys.stderr)
+    return code
+
+
+def _checked(file: str, overrides: Sequence[str]) -> Iterator[str]:
+    """Yield what a document would do in both places; raises a ReefError for one that is wrong."""
     from reef.api.loading import job_from_document, read_yaml
 
-    job = job_from_document(apply_overrides(read_yaml(args.file), args.overrides), args.file)
+    job = job_from_document(apply_overrides(read_yaml(file), overrides), file)
     config = config_of(job)
     check_environment(config)
+    here, cluster = _with_reef_run(job, config), _on_kubernetes(job, config)
     stop = ", ".join(f"{key} {value:g}" for key, value in job.spec.stop.items())
-    workers = config.num_rollout_workers
-    where = f"{workers} rollout worker{'s' * (workers != 1)}" if workers else "sampling in the head"
-    print(f"{args.file}: valid. {config.algorithm} on {job.spec.environment.name}, {where}, until {stop}.")
-    notice = kubernetes_notice(job)
-    if notice:
-        print(f"With `reef run`: {notice}")
-    return 0
+    yield f"{file}: valid. {config.algorithm} on {job.spec.environment.name}, until {stop}."
+    yield f"  With `reef run`: {here}."
+    if notice := kubernetes_notice(job):
+        yield f"    {notice}"
+    yield f"  On Kubernetes: {cluster}."
+
+
+def _with_reef_run(job: RLTrainingJob, config: AlgorithmConfig) -> str:
+    if not config.num_rollout_workers:
+        return "it samples in its own process"
+    rooms = local_rooms(job)
+    if not rooms:
+        return f"{_workers(config.num_rollout_workers)} on this machine"
+    size = f"{sum(room['CPU'] for room in rooms):g} CPUs"
+    return f"{_workers(rollout_workers_that_fit(config, rooms))} on this machine, taken as one of {size}"
+
+
+def _on_kubernetes(job: RLTrainingJob, config: AlgorithmConfig) -> str:
+    pods = pods_of(job.spec, math.ceil(job.spec.head.cpus), job.spec.head.gpus)
+    places = "the head" if len(pods) == 1 else f"the head and {len(pods) - 1} pod{'s' * (len(pods) > 2)}"
+    try:
+        fitting = rollout_workers_that_fit(config, pods)
+    except ResourceError as error:  # with pools, `reef run` refuses it too
+        return f"it would be refused: {str(error).rstrip('.')}"
+    return f"{_workers(fitting)} in {places}" if config.num_rollout_workers else f"it samples in {places}"
+
+
+def _workers(count: int) -> str:
+    return f"{count} rollout worker{'s' * (count != 1)}"
