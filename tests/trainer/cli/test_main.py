@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import subprocess
 import sys
 import warnings
@@ -33,6 +34,26 @@ def test_help_answers_without_importing_anything_heavy() -> None:
     assert done.returncode == 0, done.stderr
     for command in ("run", "train", "evaluate", "validate", "describe", "list", "schema"):
         assert f"\n    {command} " in done.stdout
+
+
+def test_help_answers_within_half_a_second() -> None:
+    def seconds() -> float:
+        before = os.times()
+        subprocess.run([sys.executable, "-m", "reef", "--help"], capture_output=True, timeout=60, check=True)
+        after = os.times()  # what it computed: how long it waited for others' work says nothing of it
+        return after.children_user + after.children_system - before.children_user - before.children_system
+
+    assert min(seconds() for _ in range(3)) < 0.5
+
+
+@pytest.mark.parametrize("command", ["run --help", "validate --help", "describe --help", "describe", "list"])
+def test_what_answers_at_once_imports_neither_torch_nor_ray(command: str) -> None:
+    code = (
+        f"import sys; from reef.cli.main import main; main({command.split()});"
+        "sys.exit(', '.join({'torch', 'ray', 'gymnasium'} & sys.modules.keys()) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,10 @@ PPO = str(ROOT / "examples" / "cartpole-ppo.yaml")
 
 def test_a_valid_document_is_summed_up(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--set", "config.num_rollout_workers=2", "--set", "ttlSecondsAfterFinished=5"]
+    flags += ["--set", "stop.timesteps_total=5000000"]
     assert main(["validate", PPO, *flags]) == 0
     out = capsys.readouterr().out
-    assert "valid. PPO on CartPole-v1, until episode_reward_mean 450" in out
+    assert "valid. PPO on CartPole-v1, until episode_reward_mean 450, timesteps_total 5000000.\n" in out
     assert "ttlSecondsAfterFinished" in out
 
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reef.errors import ConfigError
-from reef.job.capacity import Room, pods_of, rollout_workers_that_fit
 from reef.job.settings import check_environment, checkpoint_settings, config_of
 
 if TYPE_CHECKING:
     from reef.api import RLTrainingJob
     from reef.api.pods import PodSettings
     from reef.config import AlgorithmConfig
+    from reef.job.capacity import Room
 
 DEFAULT_STORAGE_PATH = "~/reef_results"
 _LOG_LEVELS = ("", "INFO", "DEBUG")
@@ -101,12 +101,16 @@ def _check_process(config: AlgorithmConfig) -> None:
 
 def local_rooms(job: RLTrainingJob) -> list[Room]:
     """Return what head and pools offer, of which a local Ray is made; nothing for a job without pools: all there is."""
+    from reef.job.capacity import pods_of
+
     head = job.spec.head
     return pods_of(job.spec, float(math.ceil(head.cpus)), float(head.gpus)) if job.spec.workers else []
 
 
 def take_workers_that_fit(config: AlgorithmConfig, rooms: list[Room]) -> None:
     """Leave out the rollout workers that have no room in the job's pods, as a cluster would."""
+    from reef.job.capacity import rollout_workers_that_fit
+
     asked = config.num_rollout_workers
     fitting = rollout_workers_that_fit(config, [dict(room) for room in rooms])
     if fitting < asked:

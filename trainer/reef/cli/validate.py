@@ -12,7 +12,6 @@ from reef.cli.experiment import kubernetes_notice, local_rooms
 from reef.cli.overrides import apply_overrides
 from reef.cli.run import add_override
 from reef.errors import EXIT_OK, EXIT_WRONG_USE, ReefError, ResourceError
-from reef.job.capacity import pods_of, rollout_workers_that_fit
 from reef.job.settings import check_environment, config_of
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def _checked(file: str, overrides: Sequence[str]) -> Iterator[str]:
     config = config_of(job)
     check_environment(config)
     here, cluster = _with_reef_run(job, config), _on_kubernetes(job, config)
-    stop = ", ".join(f"{key} {value:g}" for key, value in job.spec.stop.items())
+    stop = ", ".join(f"{key} {value:.12g}" for key, value in job.spec.stop.items())
     yield f"{file}: valid. {config.algorithm} on {job.spec.environment.name}, until {stop}."
     yield f"  With `reef run`: {here}."
     if notice := kubernetes_notice(job):
@@ -62,6 +61,8 @@ def _checked(file: str, overrides: Sequence[str]) -> Iterator[str]:
 def _with_reef_run(job: RLTrainingJob, config: AlgorithmConfig) -> str:
     if not config.num_rollout_workers:
         return "it samples in its own process"
+    from reef.job.capacity import rollout_workers_that_fit
+
     rooms = local_rooms(job)
     if not rooms:
         return f"{_workers(config.num_rollout_workers)} on this machine"
@@ -70,6 +71,8 @@ def _with_reef_run(job: RLTrainingJob, config: AlgorithmConfig) -> str:
 
 
 def _on_kubernetes(job: RLTrainingJob, config: AlgorithmConfig) -> str:
+    from reef.job.capacity import pods_of, rollout_workers_that_fit
+
     pods = pods_of(job.spec, math.ceil(job.spec.head.cpus), job.spec.head.gpus)
     places = "the head" if len(pods) == 1 else f"the head and {len(pods) - 1} pod{'s' * (len(pods) > 2)}"
     try:
