@@ -11,7 +11,7 @@ TEST_ARGS ?=
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help setup run test tiny lint type fmt docs schema bench learn cluster cluster-down test-cluster check clean
+.PHONY: help setup run test tiny lint type fmt docs schema bench bench-scale learn cluster cluster-down test-cluster check clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ schema: $(VENV)/.dev ## generate the CRD and the JSON schemas from the same decl
 
 bench: $(VENV)/.dev ## measure speed beside other libraries, into benchmarks/RESULTS.md
 	@$(RUN) benchmarks.speed
+
+bench-scale: $(VENV)/.dev ## measure the operator with 300 jobs at once on the test cluster, into the same file
+	@$(RUN) benchmarks.scale
 
 learn: $(VENV)/.dev ## train every algorithm to its reward, three seeds each, into benchmarks/
 	@$(RUN) benchmarks.learn

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.scale.report import scale, scale_targets
 from benchmarks.speed.measurements import ACTORS
 from benchmarks.speed.numbers import Numbers, Spread
+from benchmarks.speed.tables import row, table
 from benchmarks.speed.targets import MINIBATCHES, NAMES, targets
 
 REMARKS = Path(__file__).with_name("remarks.md")
@@ -16,7 +18,7 @@ REMARKS = Path(__file__).with_name("remarks.md")
 def report(results: dict[str, Any]) -> str:
     """Return RESULTS.md as text."""
     numbers = Numbers(results)
-    parts = (_ppo, _lunar, _dqn, _sampling, _reward, _memory, _actors, _store, _wide, _limits, _profile)
+    parts = (_ppo, _lunar, _dqn, _sampling, _reward, _memory, _actors, _store, _wide, _limits, _profile, scale)
     sections = (_head, _targets, *parts)
     lines = [line for section in sections for line in section(numbers)]
     return "\n".join([*lines, REMARKS.read_text().strip(), ""])
@@ -46,7 +48,7 @@ def _head(numbers: Numbers) -> Iterator[str]:
         if found["quick"]:
             yield f"\n**{part} is from a quick run, which shows that it works and not how fast.**"
     yield ""
-    yield from _table("part", "measured", "commit", "load before")
+    yield from table("part", "measured", "commit", "load before")
     for part, found in results["parts"].items():
         yield f"| {part} | {found['date']} | {found['commit']} | {found['load_before']} |"
     yield ""
@@ -55,8 +57,8 @@ def _head(numbers: Numbers) -> Iterator[str]:
 def _targets(numbers: Numbers) -> Iterator[str]:
     yield "## Targets"
     yield ""
-    yield from _table("what", "wanted", "measured", "")
-    found = list(targets(numbers))
+    yield from table("what", "wanted", "measured", "")
+    found = [*targets(numbers), *scale_targets(numbers)]
     yield from (target.row() for target in found)
     missed = [target.what for target in found if target.met is False]
     yield ""
@@ -69,25 +71,25 @@ def _ppo(numbers: Numbers) -> Iterator[str]:
     yield ""
     yield "CartPole-v1, MLP 64x64 tanh, 4,096 steps an iteration, 10 epochs, 8 environments (8 per worker), steps/s."
     yield ""
-    yield from _table("", *(f"minibatch {minibatch}" for minibatch in MINIBATCHES))
+    yield from table("", *(f"minibatch {minibatch}" for minibatch in MINIBATCHES))
     for case in NAMES:
         rates = [numbers.rate("ppo", f"{case}, minibatch {minibatch}") for minibatch in MINIBATCHES]
-        yield _row(NAMES[case], *map(_text, rates))
+        yield row(NAMES[case], *map(_text, rates))
     for case in ("rllib", "reef"):
         rates = [numbers.rate("ppo", f"{case}, minibatch {minibatch}, 2 workers") for minibatch in MINIBATCHES]
-        yield _row(f"{NAMES[case]}, 2 workers", *map(_text, rates))
+        yield row(f"{NAMES[case]}, 2 workers", *map(_text, rates))
     ahead = [numbers.rate("ppo", f"reef, minibatch {minibatch}, 2 workers ahead") for minibatch in MINIBATCHES]
-    yield _row(f"{NAMES['reef']}, 2 workers that sample ahead", *map(_text, ahead))
+    yield row(f"{NAMES['reef']}, 2 workers that sample ahead", *map(_text, ahead))
     yield ""
 
 
 def _lunar(numbers: Numbers) -> Iterator[str]:
     yield "## PPO on LunarLander-v3, Reef"
     yield ""
-    yield from _table("workers", *(f"minibatch {minibatch}" for minibatch in MINIBATCHES))
+    yield from table("workers", *(f"minibatch {minibatch}" for minibatch in MINIBATCHES))
     for case, name in (("0 workers", "0"), ("2 workers", "2"), ("2 workers ahead", "2 that sample ahead")):
         rates = [numbers.rate("lunar", f"reef, minibatch {minibatch}, {case}") for minibatch in MINIBATCHES]
-        yield _row(name, *map(_text, rates))
+        yield row(name, *map(_text, rates))
     yield ""
 
 
@@ -97,18 +99,18 @@ def _dqn(numbers: Numbers) -> Iterator[str]:
     yield "CartPole-v1, plain DQN with uniform replay: one gradient step per four environment steps, batch 64,"
     yield "MLP 256x256, 8 environments, once learning has started."
     yield ""
-    yield from _table("", "steps/s")
+    yield from table("", "steps/s")
     for case in ("rllib", "sb3", "reef"):
-        yield _row(NAMES[case], _text(numbers.rate("dqn", case)))
+        yield row(NAMES[case], _text(numbers.rate("dqn", case)))
     yield ""
 
 
 def _sampling(numbers: Numbers) -> Iterator[str]:
     yield "## Sampling alone, 128 vectorised CartPoles"
     yield ""
-    yield from _table("", "steps/s")
+    yield from table("", "steps/s")
     for case in ("bare loop", "reef"):
-        yield _row(NAMES[case], _text(numbers.rate("sampling", case)))
+        yield row(NAMES[case], _text(numbers.rate("sampling", case)))
     yield ""
 
 
@@ -118,12 +120,12 @@ def _reward(numbers: Numbers) -> Iterator[str]:
     yield "Mean of the last 100 training episodes, three seeds, start-up excluded. Reef: examples/cartpole-ppo.yaml;"
     yield "Stable-Baselines3: its tuned settings (rl-zoo)."
     yield ""
-    yield from _table("", "seconds", "steps", "seeds that reached it")
+    yield from table("", "seconds", "steps", "seeds that reached it")
     for case in ("sb3", "reef"):
         seconds, steps = (numbers.field("reward", case, key) for key in ("seconds", "steps"))
         runs = numbers.runs("reward", case)
         reached = f"{sum(run['reached'] for run in runs)} of {len(runs)}"
-        yield _row(NAMES[case], _text(seconds, 1), _text(steps), reached)
+        yield row(NAMES[case], _text(seconds, 1), _text(steps), reached)
     yield ""
 
 
@@ -132,17 +134,17 @@ def _memory(numbers: Numbers) -> Iterator[str]:
     yield ""
     yield "Memory: largest sum of the resident memory of all processes, pages shared between them counted in each."
     yield ""
-    yield from _table("", "process start to end of first iteration, s", "peak memory, MB", "processes")
+    yield from table("", "process start to end of first iteration, s", "peak memory, MB", "processes")
     for case in ("rllib", "sb3", "reef"):
         keys = (("first_iteration_s", 1), ("peak_mb", 0), ("peak_processes", 0))
-        yield _row(NAMES[case], *(_text(numbers.field("memory", case, key), digits) for key, digits in keys))
+        yield row(NAMES[case], *(_text(numbers.field("memory", case, key), digits) for key, digits in keys))
     yield ""
 
 
 def _actors(numbers: Numbers) -> Iterator[str]:
     yield "## What every further worker costs (Reef, one run)"
     yield ""
-    yield from _table("workers", "steps/s", "start to first iteration, s", "peak memory, MB", "MB per further worker")
+    yield from table("workers", "steps/s", "start to first iteration, s", "peak memory, MB", "MB per further worker")
     before: tuple[int, float] | None = None
     for workers in ACTORS:
         case = f"{workers} workers"
@@ -150,7 +152,7 @@ def _actors(numbers: Numbers) -> Iterator[str]:
         each = f"{(memory.median - before[1]) / (workers - before[0]):,.0f}" if memory and before else "-"
         before = (workers, memory.median) if memory else None
         values = (numbers.rate("actors", case), numbers.field("actors", case, "first_iteration_s"), memory)
-        yield _row(str(workers), *(_plain(value) for value in values), each)
+        yield row(str(workers), *(_plain(value) for value in values), each)
     yield ""
 
 
@@ -170,9 +172,9 @@ def _wide(numbers: Numbers) -> Iterator[str]:
     yield "262,144 steps an iteration, one epoch, minibatch 32,768. PufferLib, with 4,096 environments in C and its own"
     yield "settings, was measured at 510,000 steps/s on this kind of machine."
     yield ""
-    yield from _table("", "steps/s")
+    yield from table("", "steps/s")
     for case in ("bare loop", "reef"):
-        yield _row(NAMES[case], _text(numbers.rate("wide", case)))
+        yield row(NAMES[case], _text(numbers.rate("wide", case)))
     yield ""
 
 
@@ -181,9 +183,9 @@ def _limits(numbers: Numbers) -> Iterator[str]:
     yield ""
     runs = numbers.runs("limits", "limits")
     if runs:
-        yield from _table("", "")
+        yield from table("", "")
         for name in runs[0]["rates"]:
-            yield _row(name, _text(numbers.limit(name)))
+            yield row(name, _text(numbers.limit(name)))
         yield ""
         stepping = numbers.limit("CartPole-v1, 8 as one, steps/s")
         for minibatch in MINIBATCHES:
@@ -203,18 +205,9 @@ def _profile(numbers: Numbers) -> Iterator[str]:
     yield ""
     for case in numbers.results["parts"].get("profile", {}).get("cases", {}):
         for run in numbers.runs("profile", case):
-            yield from _table(case, "share")
-            yield from (_row(f"`{name}`", f"{share:.0%}") for name, share in run["shares"].items() if share >= 0.01)
+            yield from table(case, "share")
+            yield from (row(f"`{name}`", f"{share:.0%}") for name, share in run["shares"].items() if share >= 0.01)
             yield ""
-
-
-def _table(*titles: str) -> Iterator[str]:
-    yield _row(*titles)
-    yield "|" + "---|" * len(titles)
-
-
-def _row(*cells: str) -> str:
-    return "| " + " | ".join(cells) + " |"
 
 
 def _text(spread: Spread | None, digits: int = 0) -> str:

@@ -22,7 +22,7 @@ from reef_operator.model import Object
 from reef_operator.options import Options, parse
 from reef_operator.reconcile import reconcile
 from reef_operator.runtime.client import ApiError, Client
-from reef_operator.runtime.controller import Controller, Stores
+from reef_operator.runtime.controller import Controller
 from reef_operator.runtime.credentials import Credentials, kubeconfig_login, service_account_login
 from reef_operator.runtime.events import EventRecorder
 from reef_operator.runtime.leases import Canary, LeaderElection, WatchProof
@@ -32,7 +32,7 @@ from reef_operator.runtime.metrics import Metrics
 from reef_operator.runtime.poller import Poller
 from reef_operator.runtime.queue import WorkQueue
 from reef_operator.runtime.upkeep import Upkeep
-from reef_operator.runtime.watch import Store, Watch, job_of_label, key_of, trim_owner_of_pods, trim_pod
+from reef_operator.runtime.watch import Store, Stores, Watch, job_of_label, key_of, trim_owner_of_pods, trim_pod
 from reef_operator.watching import kopf_settings, registry
 
 RELEASE_S = 5.0  # for giving the Lease back; then another operator waits for it to expire
@@ -130,9 +130,9 @@ class Operator:
             client,
             options.scopes,
             self.stores,
-            controller=self.controller,
             queue=self.queue,
             metrics=metrics,
+            begun=self.controller.renew,
             listed=self.proof.expect,
             interval_s=options.resync_seconds,
         )

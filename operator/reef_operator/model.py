@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 Object = Mapping[str, Any]  # a Kubernetes object as the API server writes it
 ChildKind = Literal["ConfigMap", "Secret", "Service", "NetworkPolicy", "Job", "Deployment"]
+Child = tuple[ChildKind, str]  # kind and name of an object of a job
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +50,7 @@ class Observed:
     """Everything a decision is made from; the same input gives the same plan."""
 
     job: Object
-    children: Mapping[tuple[ChildKind, str], Object]  # owned objects by kind and name
+    children: Mapping[Child, Object]  # owned objects by kind and name
     pods: tuple[Object, ...]  # the job's pods, also those that end
     progress: Progress | None
     now: datetime  # with its time zone
@@ -57,7 +58,7 @@ class Observed:
     fresh_token: str = field(repr=False)
     # What the API server answered to the last Create or Patch of an object that it refused (quota, admission, a wrong
     # template, a name that someone else's object holds), until one is accepted: shown to the job's owner.
-    refused: Mapping[tuple[ChildKind, str], str] = field(default_factory=dict)
+    refused: Mapping[Child, str] = field(default_factory=dict)
     server: Server = Server()
     settings: Settings = Settings()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -43,8 +44,14 @@ def head(job: str) -> str:
 
 
 def pool(job: str, name: str) -> str:
-    """Return the name of a node pool's Deployment."""
-    return f"{job}-{name}"
+    """Return the name of a node pool's Deployment: `<job>-<pool>`, and more where that could be another job's.
+
+    Job `a` with pool `b-c` and job `a-b` with pool `c` may stand side by side. What follows the last hyphen is a pool
+    without one, so a pool with one gets a hash.
+    """
+    if "-" not in name:
+        return f"{job}-{name}"
+    return f"{job}-{name}-{hashlib.sha256(f'{job}/{name}'.encode()).hexdigest()[:5]}"
 
 
 def network_policy(job: str) -> str:

@@ -255,6 +255,17 @@ def test_the_leases_that_it_may_use_are_those_that_it_uses(render: Render):
             assert all(role["rules"] == LEASE_RIGHTS for role in roles)
 
 
+def test_its_leases_come_and_go_with_the_release(render: Render):
+    for values in WAYS.values():
+        objects = render(**values)
+        found = dataclasses.replace(options(objects), own_namespace="reef-system")
+        wanted = {(found.canary_namespace, f"{found.name}-canary")}
+        wanted |= {(found.own_namespace, f"{found.name}-leader")} if found.leader_election else set()
+        leases = [each for each in objects if each["kind"] == "Lease"]
+        assert {(each["metadata"]["namespace"], each["metadata"]["name"]) for each in leases} == wanted
+        assert all("spec" not in each for each in leases), "an upgrade would take it from the operator"
+
+
 def test_what_a_person_adds_does_not_break_the_selectors(render: Render):
     objects = render(operator={"podLabels": {"app.kubernetes.io/name": "other", "x": "y"}})
     labels = one(objects, "Deployment")["spec"]["template"]["metadata"]["labels"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -157,6 +158,16 @@ class Installation:
             except ClusterError as error:
                 parts.append(f"--- no log of {each}: {error}")
         return "\n".join([*parts, f"--- log of the operator\n{self.log()[-5000:]}"])
+
+
+def process_of(pod: dict[str, Any]) -> int:
+    """The number, on this machine, of the operator's process in a pod."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            here = f"pod{pod['metadata']['uid']}" in (folder / "cgroup").read_text()
+            if here and b"reef-operator" in (folder / "cmdline").read_bytes():
+                return int(folder.name)
+    raise LookupError(f"no process of {pod['metadata']['name']}")
 
 
 def example(name: str, **changes: Any) -> Job:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from installation import Installation, pool, small_job
+from installation import Installation, pool, process_of, small_job
 from kube.cluster import Cluster, OwnCluster
 from kube.hollow import HollowNodes
 from kube.progress import wait_until
@@ -39,16 +38,6 @@ def kinds(found: list[dict[str, Any]]) -> Counter[str]:
 
 def uids(found: list[dict[str, Any]]) -> set[str]:
     return {each["metadata"]["uid"] for each in found}
-
-
-def process_of(pod: dict[str, Any]) -> int:
-    """The number, on this machine, of the operator's process in a pod."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            here = f"pod{pod['metadata']['uid']}" in (folder / "cgroup").read_text()
-            if here and b"reef-operator" in (folder / "cmdline").read_bytes():
-                return int(folder.name)
-    raise LookupError(f"no process of {pod['metadata']['name']}")
 
 
 def fetched(pod: dict[str, Any], port: int, path: str) -> tuple[int, str]:

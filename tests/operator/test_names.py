@@ -15,6 +15,14 @@ def test_children_of_the_longest_name() -> None:
     assert len(names.head(LONGEST)) == 57, "a batch Job's pods take six more"
 
 
+def test_pools_of_different_jobs_never_meet() -> None:
+    parts = ("a", "b", "c", "a-b", "b-c", "a-b-c", "a--b", "b--c", "head")
+    made = [names.pool(job, pool) for job in parts for pool in parts]
+    assert len(set(made)) == len(made)
+    assert names.pool("pole", "cpu") == "pole-cpu", "the plain name is kept where it is unambiguous"
+    assert len(names.pool("j" * 28, "p" * 27 + "-")) <= 63
+
+
 def test_labels_can_be_selected_by() -> None:
     for labels in (names.head_labels(LONGEST), names.worker_labels(LONGEST, "p")):
         for key, value in labels.items():

@@ -11,30 +11,27 @@ from datetime import UTC, datetime
 from typing import Any
 
 from reef_operator import names
-from reef_operator.model import Action, ChildKind, Create, Delete, Object, Observed, Plan, Progress, Server, Settings
+from reef_operator.model import Action, Child, Create, Delete, Object, Observed, Plan, Progress, Server, Settings
 from reef_operator.runtime.client import ApiError, Client
 from reef_operator.runtime.events import EventRecorder
 from reef_operator.runtime.metrics import Metrics
 from reef_operator.runtime.queue import Key, WorkQueue, log_fields
-from reef_operator.runtime.watch import Store, is_owned_by, key_of, trim_owner_of_pods, trim_pod, trim_whole
+from reef_operator.runtime.watch import (
+    Stores,
+    is_owned_by,
+    key_of,
+    trim_owner_of_pods,
+    trim_pod,
+    trim_whole,
+    unwatched_children,
+)
 
-Child = tuple[ChildKind, str]
 Decide = Callable[[Observed], Plan]
 
-WATCHED: tuple[ChildKind, ...] = ("Job", "Deployment")  # the others are read once and kept
 ENDED = {"Succeeded", "Failed", "Invalid"}
 DECISIVE = {"Suspended", "Succeeded", "Failed"}  # phases that promise something about the cluster
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass
-class Stores:
-    """What watches have told."""
-
-    jobs: Store
-    pods: Store
-    owned: Mapping[str, Store]  # by kind: Job and Deployment
 
 
 @dataclass
@@ -74,7 +71,7 @@ class Controller:
         metrics: Metrics,
         written: Callable[[Object], None] = lambda job: None,
     ) -> None:
-        self.server = Server()
+        self._server = Server()
         self._client = client
         self._stores = stores
         self._progress = progress
@@ -101,8 +98,13 @@ class Controller:
         finally:
             self._metrics.reconcile.observe(time.perf_counter() - started)
 
-    def reload(self) -> None:
-        """Read objects that are not watched anew when their job comes next, in case someone has changed them."""
+    def renew(self, server: Server) -> None:
+        """Read objects that are not watched anew when their job comes next, in case someone has changed them.
+
+        Args:
+            server: what the API server can do; it may have been upgraded.
+        """
+        self._server = server
         phases = {job["metadata"]["uid"]: (job.get("status") or {}).get("phase") for job in self._stores.jobs.all()}
         for uid in list(self._memories):
             if uid not in phases:
@@ -149,15 +151,15 @@ class Controller:
             now=datetime.now(UTC),
             fresh_token=secrets.token_hex(32),
             refused=dict(memory.refused),
-            server=self.server,
+            server=self._server,
             settings=self._settings,
         )
 
     def _children(self, job: Object, memory: Memory) -> dict[Child, Object]:
         watched: dict[Child, Object] = {
             (kind, found["metadata"]["name"]): found
-            for kind in WATCHED
-            for found in self._stores.owned[kind].of_job(key_of(job))
+            for kind, store in self._stores.owned.items()
+            for found in store.of_job(key_of(job))
             if is_owned_by(found, job["metadata"]["uid"])
         }
         return memory.unwatched | watched
@@ -183,7 +185,7 @@ class Controller:
             return None
         selector = names.selector(names.labels(name))
         children = dict(memory.unwatched)
-        for kind in WATCHED:
+        for kind in self._stores.owned:
             for found in await self._client.list(kind, namespace, selector):
                 if is_owned_by(found, now["metadata"]["uid"]):
                     children[kind, found["metadata"]["name"]] = trim_owner_of_pods(found)
@@ -256,7 +258,7 @@ class Controller:
 
     def _keep(self, memory: Memory, child: Child, found: Object) -> None:
         """Know at once what was written, before a watch tells."""
-        if child[0] in WATCHED:
+        if child[0] in self._stores.owned:
             self._stores.owned[child[0]].put(trim_owner_of_pods(found))
         else:
             memory.unwatched[child] = trim_whole(found)
@@ -288,16 +290,6 @@ class Controller:
 
 class LeftoverError(ApiError):
     """An object of an earlier job still has the name; the garbage collector is about to remove it."""
-
-
-def unwatched_children(job: str) -> tuple[Child, ...]:
-    """Kind and name of the objects of a job that no watch follows."""
-    return (
-        ("ConfigMap", names.document(job)),
-        ("Secret", names.token(job)),
-        ("Service", names.head(job)),
-        ("NetworkPolicy", names.network_policy(job)),
-    )
 
 
 def is_decisive(plan: Plan, job: Object) -> bool:

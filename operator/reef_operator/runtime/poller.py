@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
+import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -18,6 +20,8 @@ from reef_operator.runtime.queue import Key
 from reef_operator.runtime.watch import job_of_label
 
 LARGEST_REPORT = 64 * 1024  # bytes
+TICK_S = 0.5
+TRAINING_PER_S = 40.0  # heads that train and are asked a second: each answer is a status that is written
 
 logger = logging.getLogger(__name__)
 
@@ -25,13 +29,17 @@ logger = logging.getLogger(__name__)
 class Poller:
     """The last report of every running head.
 
+    Each head has its own clock, so that the load is even. A head that does not train yet is asked every `interval_s`;
+    those that train are asked less often when they are many, as each of their answers is written to a status.
+
     Args:
         pods: the pods to look through for heads.
         changed: told the job whose head reports something else than before.
-        interval_s: pause between two rounds.
+        interval_s: pause between two questions to a head.
         timeout_s: limit for one answer.
         concurrency: heads that are asked at a time.
         port: where heads answer.
+        clock: seconds, monotonic.
     """
 
     def __init__(
@@ -43,14 +51,17 @@ class Poller:
         timeout_s: float = 3.0,
         concurrency: int = 64,
         port: int = METRICS_PORT,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._pods = pods
         self._changed = changed
         self._interval_s = interval_s
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
-        self._concurrency = concurrency
+        self._free = asyncio.Semaphore(concurrency)
         self._port = port
+        self._clock = clock
         self._reports: dict[Key, Progress] = {}
+        self._due: dict[str, float] = {}  # by uid of the pod: when to ask it next; never while it is being asked
 
     def get(self, key: Key) -> Progress | None:
         """What the head of a job said last; None when it has no running head, or one that never answered."""
@@ -58,37 +69,51 @@ class Poller:
 
     async def run(self) -> None:
         """Ask all heads, again and again, until cancelled."""
-        connector = aiohttp.TCPConnector(limit=self._concurrency, force_close=True)
-        async with aiohttp.ClientSession(connector=connector, timeout=self._timeout) as session:
+        connector = aiohttp.TCPConnector(limit=0, force_close=True)
+        session = aiohttp.ClientSession(connector=connector, timeout=self._timeout)
+        async with session, asyncio.TaskGroup() as rounds:
             while True:
-                await self.round(session)
-                await asyncio.sleep(self._interval_s)
+                rounds.create_task(self.round(session))  # one that waits for a silent head delays no other
+                await asyncio.sleep(min(TICK_S, self._interval_s))
 
     async def round(self, session: aiohttp.ClientSession) -> None:
-        """Ask every running head once."""
+        """Ask every running head whose time has come."""
         heads = {job_of_label(pod): pod for pod in self._pods() if is_running_head(pod)}
         for gone in self._reports.keys() - heads.keys():
             del self._reports[gone]
-        free = asyncio.Semaphore(self._concurrency)
-
-        async def ask(key: Key, pod: Object) -> None:
-            async with free:
-                await self._ask(session, key, pod)
-
-        await asyncio.gather(*(ask(key, pod) for key, pod in heads.items()))
+        uids = {pod["metadata"]["uid"] for pod in heads.values()}
+        self._due = {uid: due for uid, due in self._due.items() if uid in uids}
+        now = self._clock()
+        ready = {key: pod for key, pod in heads.items() if self._due.get(pod["metadata"]["uid"], now) <= now}
+        self._due |= {pod["metadata"]["uid"]: math.inf for pod in ready.values()}
+        await asyncio.gather(*(self._ask(session, key, pod) for key, pod in ready.items()))
 
     async def _ask(self, session: aiohttp.ClientSession, key: Key, pod: Object) -> None:
-        uid, address = pod["metadata"]["uid"], pod["status"]["podIP"]
-        host = f"[{address}]" if ":" in address else address
+        uid = pod["metadata"]["uid"]
         try:
-            report = await read_report(session, f"http://{host}:{self._port}/progress")
+            async with self._free:
+                report = await read_report(session, url_of(pod, self._port))
         except (ValueError, *NETWORK_ERRORS) as error:
             logger.debug("no progress: %s", error or type(error).__name__, extra={"namespace": key[0], "job": key[1]})
+            self._due[uid] = self._clock() + self._interval_s
             return
         before = self._reports.get(key)
         self._reports[key] = Progress(pod_uid=uid, time=datetime.now(UTC), report=report)
+        self._due[uid] = self._clock() + self._pause(report)
         if before is None or before.pod_uid != uid or telling(before.report) != telling(report):
             self._changed(key)
+
+    def _pause(self, report: Mapping[str, Any]) -> float:
+        """Seconds until a head is asked again."""
+        training = report.get("state") == "training"
+        return max(self._interval_s, len(self._reports) / TRAINING_PER_S) if training else self._interval_s
+
+
+def url_of(pod: Object, port: int) -> str:
+    """Where a head tells its progress."""
+    address = pod["status"]["podIP"]
+    host = f"[{address}]" if ":" in address else address
+    return f"http://{host}:{port}/progress"
 
 
 async def read_report(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:

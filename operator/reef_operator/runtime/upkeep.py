@@ -7,14 +7,13 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 
-from reef_operator.model import Object
+from reef_operator.model import Object, Server
 from reef_operator.names import JOB_LABEL, MANAGED_BY_LABEL
 from reef_operator.runtime.client import ApiError, Client
-from reef_operator.runtime.controller import Controller, Stores, unwatched_children
 from reef_operator.runtime.limits import Backoff
 from reef_operator.runtime.metrics import Metrics
 from reef_operator.runtime.queue import Key, WorkQueue
-from reef_operator.runtime.watch import is_owned_by, job_of_label, key_of, trim_whole
+from reef_operator.runtime.watch import Stores, is_owned_by, job_of_label, key_of, trim_whole, unwatched_children
 
 logger = logging.getLogger(__name__)
 
@@ -26,9 +25,9 @@ class Upkeep:
         client: requests.
         namespaces: that are served; None for all of them.
         stores: what is known.
-        controller: forgets what it has read before.
         queue: for the jobs.
         metrics: counts.
+        begun: told at the beginning of a round what the API server can do.
         listed: told every listed job, as proof of what a watch must have told.
         interval_s: pause between two rounds.
     """
@@ -39,18 +38,18 @@ class Upkeep:
         namespaces: Sequence[str | None],
         stores: Stores,
         *,
-        controller: Controller,
         queue: WorkQueue,
         metrics: Metrics,
+        begun: Callable[[Server], None] = lambda server: None,
         listed: Callable[[Object], None] = lambda job: None,
         interval_s: float = 240.0,
     ) -> None:
         self._client = client
         self._namespaces = namespaces
         self._stores = stores
-        self._controller = controller
         self._queue = queue
         self._metrics = metrics
+        self._begun = begun
         self._listed = listed
         self._interval_s = interval_s
         self._suspects: set[Key] = set()  # jobs whose children seemed to be orphans in the last round
@@ -61,7 +60,7 @@ class Upkeep:
         failures = 0
         while True:
             try:
-                self._controller.server = await self._client.server()
+                self._begun(await self._client.server())
                 await self.resync()
                 await self.sweep()
             except ApiError as error:
@@ -74,7 +73,6 @@ class Upkeep:
 
     async def resync(self) -> None:
         """Look at every job again, and forget those that are gone."""
-        self._controller.reload()
         for namespace in self._namespaces:
             ghosts = self._stores.jobs.keys(namespace)
             async for page in self._client.pages("RLTrainingJob", namespace):

@@ -6,10 +6,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from reef_operator.model import Object
-from reef_operator.names import JOB_LABEL
+from reef_operator import names
+from reef_operator.model import Child, ChildKind, Object
 from reef_operator.runtime.client import NETWORK_ERRORS, ApiError, Client
 from reef_operator.runtime.limits import Backoff
 from reef_operator.runtime.queue import Key
@@ -67,6 +68,15 @@ class Store:
             if not siblings:
                 del self._by_job[self._job_of(found)]
         return found
+
+
+@dataclass
+class Stores:
+    """What watches have told."""
+
+    jobs: Store
+    pods: Store
+    owned: Mapping[ChildKind, Store]  # by kind: Job and Deployment; the others are read once and kept
 
 
 class Watch:
@@ -165,6 +175,16 @@ class Watch:
             self._changed(gone)
 
 
+def unwatched_children(job: str) -> tuple[Child, ...]:
+    """Kind and name of the objects of a job that no watch follows."""
+    return (
+        ("ConfigMap", names.document(job)),
+        ("Secret", names.token(job)),
+        ("Service", names.head(job)),
+        ("NetworkPolicy", names.network_policy(job)),
+    )
+
+
 def key_of(found: Object) -> Key:
     """Namespace and name of an object."""
     return found["metadata"].get("namespace", ""), found["metadata"]["name"]
@@ -173,7 +193,7 @@ def key_of(found: Object) -> Key:
 def job_of_label(found: Object) -> Key:
     """The job that an object's label names; an empty name where there is no label."""
     metadata = found["metadata"]
-    return metadata.get("namespace", ""), (metadata.get("labels") or {}).get(JOB_LABEL, "")
+    return metadata.get("namespace", ""), (metadata.get("labels") or {}).get(names.JOB_LABEL, "")
 
 
 def newer(found: Object, before: Object) -> bool:

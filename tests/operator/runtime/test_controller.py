@@ -7,13 +7,13 @@ import contextlib
 
 import pytest
 
-from reef_operator.model import Create, Delete, Event, Observed, Patch, Plan, Settings
+from reef_operator.model import Create, Delete, Event, Observed, Patch, Plan, Server, Settings
 from reef_operator.runtime.client import ApiError
-from reef_operator.runtime.controller import Controller, Stores, compact, merge_patch
+from reef_operator.runtime.controller import Controller, compact, merge_patch
 from reef_operator.runtime.events import EventRecorder
 from reef_operator.runtime.metrics import Metrics
 from reef_operator.runtime.queue import WorkQueue
-from reef_operator.runtime.watch import Store, job_of_label, key_of
+from reef_operator.runtime.watch import Store, Stores, job_of_label, key_of
 
 KEY = ("ns", "j")
 CONFIG_MAPS = "/api/v1/namespaces/ns/configmaps"
@@ -145,7 +145,7 @@ def test_a_status_that_is_right_is_not_written(rig):
         await bench.handle()
         assert rig.server.asked("PATCH") == []
         assert len(rig.server.asked("GET")) == 4  # read once, for a job that was taken up before
-        bench.controller.reload()
+        bench.controller.renew(Server())
         await bench.handle()
         assert len(rig.server.asked("GET")) == 8
 

@@ -9,7 +9,7 @@ import time
 import aiohttp
 from aiohttp import web
 
-from reef_operator.runtime.poller import LARGEST_REPORT, Poller
+from reef_operator.runtime.poller import LARGEST_REPORT, TRAINING_PER_S, Poller
 
 KEY = ("ns", "j")
 
@@ -31,10 +31,10 @@ async def rounds(poller: Poller, count: int = 1, timeout_s: float = 3.0) -> None
 def test_reports_are_kept_and_changes_told_once(rig):
     async def test(rig) -> None:
         told = []
-        rig.server.on("GET", "/progress", {"state": "training", "iteration": 1, "time": "t1"})
-        rig.server.on("GET", "/progress", {"state": "training", "iteration": 1, "time": "t2"})  # only its time
-        rig.server.on("GET", "/progress", {"state": "training", "iteration": 2, "time": "t3"})
-        poller = Poller(lambda: [head()], told.append, port=rig.server.port)
+        rig.server.on("GET", "/progress", {"state": "waiting", "iteration": 1, "time": "t1"})
+        rig.server.on("GET", "/progress", {"state": "waiting", "iteration": 1, "time": "t2"})  # only its time
+        rig.server.on("GET", "/progress", {"state": "waiting", "iteration": 2, "time": "t3"})
+        poller = Poller(lambda: [head()], told.append, port=rig.server.port, interval_s=0)
         assert poller.get(KEY) is None
         await rounds(poller)
         assert told == [KEY]
@@ -54,7 +54,7 @@ def test_another_pod_is_told_and_a_gone_one_forgotten(rig):
     async def test(rig) -> None:
         told, pods = [], [head("u1")]
         rig.server.on("GET", "/progress", {"state": "starting"})
-        poller = Poller(lambda: pods, told.append, port=rig.server.port)
+        poller = Poller(lambda: pods, told.append, port=rig.server.port, interval_s=0)
         await rounds(poller)
         pods[:] = [head("u2")]
         await rounds(poller)
@@ -70,7 +70,7 @@ def test_another_pod_is_told_and_a_gone_one_forgotten(rig):
 def test_only_running_heads_are_asked(rig):
     async def test(rig) -> None:
         pods = [head(phase="Pending"), head(component="worker"), head(address=""), head(job="")]
-        await rounds(Poller(lambda: pods, lambda key: None, port=rig.server.port))
+        await rounds(Poller(lambda: pods, lambda key: None, port=rig.server.port, interval_s=0))
         assert rig.server.requests == []
 
     rig(test)
@@ -93,7 +93,7 @@ def test_what_is_no_report_is_passed_over_and_the_last_one_stays(rig):
         rig.server.on("GET", "/progress", {"iteration": 1}, huge, text, deep, elsewhere, ["list"])
         rig.server.on("GET", "/progress", {"message": "broken"}, status=500)
         told = []
-        poller = Poller(lambda: [head()], told.append, port=rig.server.port)
+        poller = Poller(lambda: [head()], told.append, port=rig.server.port, interval_s=0)
         await rounds(poller, 7)
         assert len(rig.server.asked("GET", "/progress")) == 7
         assert rig.server.asked("GET", "/secrets") == []
@@ -109,7 +109,7 @@ def test_not_a_number_becomes_null(rig):
             return web.Response(text='{"loss": NaN, "reward": -Infinity}')
 
         rig.server.on("GET", "/progress", nan)
-        poller = Poller(lambda: [head()], lambda key: None, port=rig.server.port)
+        poller = Poller(lambda: [head()], lambda key: None, port=rig.server.port, interval_s=0)
         await rounds(poller)
         assert poller.get(KEY).report == {"loss": None, "reward": None}
 
@@ -129,10 +129,65 @@ def test_a_silent_head_delays_the_others_no_longer_than_the_limit(rig):
         rig.server.on("GET", "/progress", answer)
         told = []
         pods = [head(str(n), job=f"j{n}") for n in range(20)]
-        poller = Poller(lambda: pods, told.append, port=rig.server.port, concurrency=4)
+        poller = Poller(lambda: pods, told.append, port=rig.server.port, interval_s=0, concurrency=4)
         start = time.monotonic()
         await rounds(poller)
         assert len(told) == 19
         assert time.monotonic() - start < 30
 
     rig(test)
+
+
+def test_a_head_that_trains_is_asked_less_often_where_many_do(rig):
+    async def test(rig) -> None:
+        now = [0.0]
+        state = {"state": "training"}
+        rig.server.on("GET", "/progress", lambda *_: answered(state))
+        pods = [head(str(n), job=f"j{n}") for n in range(int(TRAINING_PER_S * 8))]
+        poller = Poller(lambda: pods, lambda key: None, port=rig.server.port, interval_s=5, clock=lambda: now[0])
+
+        async def asked_at(moment: float) -> int:
+            now[0] = moment
+            before = len(rig.server.requests)
+            await rounds(poller, timeout_s=15)
+            return len(rig.server.requests) - before
+
+        assert await asked_at(0) == len(pods)  # at once, while nothing is known of them
+        first = await asked_at(5.1)  # the first that answered knew of few others
+        assert first < len(pods)
+        assert await asked_at(5.1) == 0
+        assert await asked_at(8.1) == len(pods) - first
+        state["state"] = "waiting"
+        assert await asked_at(16.2) == len(pods)
+        assert await asked_at(21.3) == len(pods)  # to see at once when training begins
+
+    rig(test)
+
+
+def test_a_silent_head_is_not_asked_twice_at_a_time_and_a_new_one_at_once(rig):
+    async def test(rig) -> None:
+        hold = asyncio.Event()
+
+        async def silent(*_):
+            await hold.wait()
+            return web.json_response({})
+
+        rig.server.on("GET", "/progress", silent)
+        pods = [head("u1")]
+        poller = Poller(lambda: pods, lambda key: None, port=rig.server.port, interval_s=0)
+        async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as group:
+            for _ in range(3):
+                group.create_task(poller.round(session))
+                await asyncio.sleep(0.05)
+            assert len(rig.server.requests) == 1
+            pods[:] = [head("u2")]
+            group.create_task(poller.round(session))
+            await asyncio.sleep(0.05)
+            assert len(rig.server.requests) == 2
+            hold.set()
+
+    rig(test)
+
+
+async def answered(report):
+    return web.json_response(report)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+
 import pytest
 
-from reef_operator.model import Plan, Settings
-from reef_operator.runtime.controller import Controller, Stores
-from reef_operator.runtime.events import EventRecorder
+from reef_operator.model import Server
 from reef_operator.runtime.metrics import Metrics
 from reef_operator.runtime.queue import WorkQueue
 from reef_operator.runtime.upkeep import Upkeep, is_orphan
-from reef_operator.runtime.watch import Store, job_of_label, key_of
+from reef_operator.runtime.watch import Store, Stores, job_of_label, key_of
 
 JOBS = "/apis/reef.dev/v1/namespaces/ns/rltrainingjobs"
 LABELS = {"app.kubernetes.io/managed-by": "reef-operator", "reef.dev/job": "j"}
@@ -26,19 +27,7 @@ def bench(rig):
     owned = {kind: Store(job_of_label) for kind in ("Job", "Deployment")}
     stores = Stores(jobs=Store(key_of), pods=Store(job_of_label), owned=owned)
     queue, metrics, listed = WorkQueue(), Metrics(), []
-    controller = Controller(
-        rig.client,
-        stores,
-        lambda key: None,
-        decide=lambda observed: Plan(),
-        settings=Settings(),
-        queue=queue,
-        recorder=EventRecorder(rig.client),
-        metrics=metrics,
-    )
-    upkeep = Upkeep(
-        rig.client, ["ns"], stores, controller=controller, queue=queue, metrics=metrics, listed=listed.append
-    )
+    upkeep = Upkeep(rig.client, ["ns"], stores, queue=queue, metrics=metrics, listed=listed.append)
     return upkeep, stores, queue, metrics, listed
 
 
@@ -53,6 +42,23 @@ def test_all_jobs_are_looked_at_again_and_ghosts_vanish(rig):
         assert {key[1] for key in stores.jobs.keys(None)} == {"j", "young"}
         assert [each["metadata"]["name"] for each in listed] == ["j"]
         assert {await queue.get(), await queue.get()} == {("ns", "j"), ("ns", "ghost")}
+
+    rig(test)
+
+
+def test_every_round_begins_with_what_the_server_can_do(rig):
+    async def test(rig) -> None:
+        begun = []
+        stores = Stores(jobs=Store(key_of), pods=Store(job_of_label), owned={})
+        upkeep = Upkeep(
+            rig.client, ["ns"], stores, queue=WorkQueue(), metrics=Metrics(), begun=begun.append, interval_s=0.01
+        )
+        rig.server.on("GET", "/version", {"major": "1", "minor": "20"}, {"major": "1", "minor": "30"})
+        rig.server.on("GET", JOBS, {"items": [], "metadata": {}})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await upkeep.run()
+        assert begun[:2] == [Server(minor=20), Server(minor=30)]
 
     rig(test)
 
