@@ -18,6 +18,16 @@ def test_a_misspelt_name_gets_the_nearest() -> None:
         algorithm_class("PPOO")
 
 
+def test_one_of_your_own_is_given_by_its_path() -> None:
+    assert algorithm_class(ALGORITHMS["PPO"]) is algorithm_class("PPO")
+
+
+@pytest.mark.parametrize("path", ["math:sqrt", "collections:OrderedDict", "reef.run.algorithm:Algorithm"])
+def test_a_path_to_something_else_is_refused(path: str) -> None:
+    with pytest.raises(ConfigError, match=f"algorithm='{path}': expected a subclass of reef.Algorithm"):
+        config_class(path)
+
+
 def test_a_planned_algorithm_is_told_from_a_misspelt_one() -> None:
     with pytest.raises(ConfigError, match="algorithm='sac' is not available yet. Available: DQN, PPO"):
         config_class("sac")

@@ -9,7 +9,9 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from reef.algorithms.dqn import DQNConfig
 from reef.algorithms.ppo import PPOConfig
+from reef.config import AlgorithmConfig
 from reef.errors import ConfigError
 from reef.nn.policies import ActorCritic, CustomActorCritic, make_policy
 
@@ -60,10 +62,17 @@ def test_a_custom_module_by_its_path() -> None:
     assert extras["action_dist_inputs"].shape == (2, 3)
 
 
-def test_a_custom_model_that_is_no_module_is_refused() -> None:
-    config = PPOConfig().training(model={"custom_model": "builtins:dict"})
-    with pytest.raises((ConfigError, TypeError)):
-        make_policy(config, OBS, ACTIONS)
+@pytest.mark.parametrize("kind", [PPOConfig, DQNConfig])
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("builtins:slice", "model.custom_model='builtins:slice' must make a torch.nn.Module"),
+        ("builtins:dict", "cannot be made with the two spaces, .* TypeError: dict expected at most 1 argument, got 3"),
+    ],
+)
+def test_a_custom_model_that_makes_no_module_is_refused(kind: type[AlgorithmConfig], path: str, expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        make_policy(kind().training(model={"custom_model": path}), OBS, ACTIONS)
 
 
 def test_weights_go_out_and_in_by_name() -> None:

@@ -35,7 +35,10 @@ PLANNED = (
 def algorithm_class(name: str) -> type[Any]:
     """The `Algorithm` of that name in any case, or of a "package.module:Class" path; ConfigError when unknown."""
     if ":" in name:
-        return load(name, what="algorithm")  # type: ignore[no-any-return]
+        found: type[Any] = load(name, what="algorithm")
+        if not isinstance(getattr(found, "config_class", None), type):
+            raise ConfigError(f"algorithm={name!r}: expected a subclass of reef.Algorithm that names its config_class.")
+        return found
     exact = {known.upper(): known for known in ALGORITHMS}.get(name.upper())
     if exact is None:
         known = ", ".join(ALGORITHMS)

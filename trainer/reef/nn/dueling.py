@@ -13,12 +13,11 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from reef.config import AlgorithmConfig
-from reef.config.loading import load
 from reef.errors import ConfigError
 from reef.nn.activations import ACTIVATIONS
 from reef.nn.distributions import Categorical, Distribution
 from reef.nn.encoders import Encoder
-from reef.nn.policies import Policy
+from reef.nn.policies import Policy, custom_module
 
 
 class NoisyLinear(nn.Module):
@@ -100,10 +99,7 @@ class QPolicy(Policy):
         self.module: nn.Module | None = None
         self.value: Stream | None = None
         if config.model.custom_model:
-            custom = config.model.custom_model
-            make = load(custom, what="model.custom_model") if isinstance(custom, str) else custom
-            outputs = self.actions * self.num_atoms
-            self.module = make(observation_space, action_space, outputs, **config.model.custom_model_config)
+            self.module = custom_module(config, observation_space, action_space, self.actions * self.num_atoms)
             return
         self.encoder = Encoder(self.observation_layout, config.model)
         hidden = [self.encoder.out_features, *settings.hiddens]

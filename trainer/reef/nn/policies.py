@@ -138,14 +138,7 @@ class CustomActorCritic(Policy):
     def __init__(self, config: AlgorithmConfig, observation_space: Space, action_space: Space) -> None:
         """`model.custom_model` is called with the spaces, the number of outputs D and `model.custom_model_config`."""
         super().__init__(config, observation_space, action_space)
-        custom = config.model.custom_model
-        make = load(custom, what="model.custom_model") if isinstance(custom, str) else custom
-        assert make is not None, "chosen by actor_critic only when there is one"
-        self.module = make(
-            observation_space, action_space, self.dist_class.num_inputs, **config.model.custom_model_config
-        )
-        if not isinstance(self.module, nn.Module):
-            raise ConfigError(f"model.custom_model={config.model.custom_model!r} must make a torch.nn.Module")
+        self.module = custom_module(config, observation_space, action_space, self.dist_class.num_inputs)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """[N, *obs] -> distribution inputs [N, D] and state values [N]."""
@@ -159,6 +152,23 @@ class CustomActorCritic(Policy):
     def values(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N]."""
         return self.forward(obs)[1]
+
+
+def custom_module(config: AlgorithmConfig, observation_space: Space, action_space: Space, outputs: int) -> nn.Module:
+    """What `model.custom_model` makes; ConfigError when it raises or makes something else."""
+    custom, settings = config.model.custom_model, config.model.custom_model_config
+    make = load(custom, what="model.custom_model") if isinstance(custom, str) else custom
+    assert make is not None, "asked for only when there is one"
+    try:
+        module = make(observation_space, action_space, outputs, **settings)
+    except Exception as error:
+        raise ConfigError(
+            f"model.custom_model={custom!r} cannot be made with the two spaces, {outputs} outputs and "
+            f"custom_model_config={settings}: {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(module, nn.Module):
+        raise ConfigError(f"model.custom_model={custom!r} must make a torch.nn.Module")
+    return module
 
 
 def actor_critic(
