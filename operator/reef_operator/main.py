@@ -125,6 +125,7 @@ class Operator:
             recorder=EventRecorder(client, instance=options.identity),
             metrics=metrics,
             written=self.proof.expect,
+            reread_s=options.resync_seconds,
         )
         upkeep = Upkeep(
             client,

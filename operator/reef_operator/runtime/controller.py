@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -39,7 +40,7 @@ class Memory:
     """What is known of one job beside the stores; made anew when the operator starts."""
 
     unwatched: dict[Child, Object] = field(default_factory=dict)
-    loaded: bool = False  # `unwatched` has been read from the API server
+    read_again: float | None = None  # when `unwatched` is to be read again; None: it was never read
     refused: dict[Child, str] = field(default_factory=dict)
 
 
@@ -56,6 +57,7 @@ class Controller:
         recorder: writes Events.
         metrics: counts.
         written: told every job whose status was written, as the API server has it now.
+        reread_s: objects that are not watched are read again so often, at the latest.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Controller:
         recorder: EventRecorder,
         metrics: Metrics,
         written: Callable[[Object], None] = lambda job: None,
+        reread_s: float = 240.0,
     ) -> None:
         self._server = Server()
         self._client = client
@@ -81,6 +84,7 @@ class Controller:
         self._recorder = recorder
         self._metrics = metrics
         self._written = written
+        self._reread_s = reread_s
         self._memories: dict[str, Memory] = {}  # by uid of the job
 
     async def handle(self, key: Key) -> None:
@@ -99,18 +103,10 @@ class Controller:
             self._metrics.reconcile.observe(time.perf_counter() - started)
 
     def renew(self, server: Server) -> None:
-        """Read objects that are not watched anew when their job comes next, in case someone has changed them.
-
-        Args:
-            server: what the API server can do; it may have been upgraded.
-        """
+        """Take note of what the API server can do, as it may have been upgraded, and forget jobs that are gone."""
         self._server = server
-        phases = {job["metadata"]["uid"]: (job.get("status") or {}).get("phase") for job in self._stores.jobs.all()}
-        for uid in list(self._memories):
-            if uid not in phases:
-                del self._memories[uid]
-            elif phases[uid] not in ENDED:
-                self._memories[uid].loaded = False
+        there = {job["metadata"]["uid"] for job in self._stores.jobs.all()}
+        self._memories = {uid: memory for uid, memory in self._memories.items() if uid in there}
 
     async def _handle(self, key: Key) -> None:
         job = self._stores.jobs.get(key)
@@ -165,17 +161,22 @@ class Controller:
         return memory.unwatched | watched
 
     async def _load(self, job: Object, memory: Memory) -> None:
-        """Read the children that are not watched, once; a job that was never taken up has none."""
-        if memory.loaded:
+        """Read the children that are not watched, now and then, in case someone has changed them.
+
+        Each job has its own time for it: all at once, they would hold up everything else.
+        """
+        phase = (job.get("status") or {}).get("phase")
+        if memory.read_again is not None and (phase in ENDED or time.monotonic() < memory.read_again):
             return
         namespace, name = key_of(job)
         found: dict[Child, Object] = {}
-        if (job.get("status") or {}).get("phase"):
+        if phase:  # one that was never taken up has none
             for child in unwatched_children(name):
                 body = await self._client.get(child[0], namespace, child[1])
                 if body is not None and is_owned_by(body, job["metadata"]["uid"]):
                     found[child] = trim_whole(body)
-        memory.unwatched, memory.loaded = found, True
+        memory.unwatched = found
+        memory.read_again = time.monotonic() + self._reread_s * random.uniform(0.5, 1.0)  # noqa: S311 (spread)
 
     async def _fresh(self, job: Object, memory: Memory) -> tuple[Object, Observed] | None:
         """The job, its children and pods from the API server instead of the caches; None when the job is gone."""

@@ -26,7 +26,8 @@ def now() -> str:
 class HollowNodes:
     """A number of nodes, and a thread that plays their kubelets.
 
-    Pods bound to them are reported Running at once, and deleted pods vanish. They carry the taint `reef/hollow`
+    Pods bound to them are reported Running at once, and deleted pods vanish. Where the cluster has held a node for lost
+    because this machine was busy, node and pods are reported Ready again, as a kubelet would. They carry the taint `reef/hollow`
     (NoSchedule), so that only pods come that tolerate it; give these the node selector `reef/hollow: "true"`.
 
     Args:
@@ -92,6 +93,8 @@ class HollowNodes:
             for name in self.names:
                 with contextlib.suppress(OSError, ApiError):  # the API server may be away; that is a test of its own
                     self._api.request("PATCH", f"{LEASES}/{name}", {"spec": {"renewTime": now()}}, kind="merge")
+                    status = {"status": {"conditions": conditions(True)}}
+                    self._api.request("PATCH", f"/api/v1/nodes/{name}/status", status, kind="strategic")
 
     def _watch(self) -> None:
         while not self._ended.is_set():
@@ -132,6 +135,8 @@ class HollowNodes:
                     "startTime": now()[:19] + "Z",
                 }
                 self._patch_status(pod, status | {"containerStatuses": statuses, "conditions": conditions(True)})
+            elif pod["status"].get("phase") == "Running" and not is_ready(pod):
+                self._patch_status(pod, {"conditions": conditions(True)})
 
     def _patch_status(self, pod: dict[str, Any], status: dict[str, Any]) -> None:
         path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}/status"
@@ -144,6 +149,11 @@ def conditions(holds: bool) -> list[dict[str, str]]:
     """Readiness as nodes and pods tell it."""
     status = "True" if holds else "False"
     return [{"type": kind, "status": status, "reason": "Hollow"} for kind in ("Ready", "ContainersReady")]
+
+
+def is_ready(pod: dict[str, Any]) -> bool:
+    """Whether a pod is told to be ready."""
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in pod["status"].get("conditions") or [])
 
 
 def container_status(container: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:

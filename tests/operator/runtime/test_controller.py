@@ -50,7 +50,7 @@ def child(kind: str, name: str, *, owner: str = "u", owner_kind: str = "RLTraini
 class Bench:
     """A controller whose decisions are scripted, one plan after the other; the last one again and again."""
 
-    def __init__(self, rig, *plans: Plan, found=None) -> None:
+    def __init__(self, rig, *plans: Plan, found=None, reread_s: float = 240.0) -> None:
         self.plans = list(plans)
         self.observed: list[Observed] = []
         self.queue = WorkQueue()
@@ -69,6 +69,7 @@ class Bench:
             recorder=EventRecorder(rig.client),
             metrics=self.metrics,
             written=self.written.append,
+            reread_s=reread_s,
         )
 
     def _decide(self, observed: Observed) -> Plan:
@@ -145,9 +146,30 @@ def test_a_status_that_is_right_is_not_written(rig):
         await bench.handle()
         assert rig.server.asked("PATCH") == []
         assert len(rig.server.asked("GET")) == 4  # read once, for a job that was taken up before
-        bench.controller.renew(Server())
+
+    rig(test)
+
+
+@pytest.mark.parametrize(("phase", "reads"), [("Running", 8), ("Succeeded", 4)])
+def test_what_is_not_watched_is_read_again_until_the_job_has_ended(rig, phase, reads):
+    async def test(rig) -> None:
+        bench = Bench(rig, Plan(), found=job(phase=phase), reread_s=1.0)
         await bench.handle()
-        assert len(rig.server.asked("GET")) == 8
+        await bench.handle()
+        assert len(rig.server.asked("GET")) == 4
+        await asyncio.sleep(1.1)
+        await bench.handle()
+        assert len(rig.server.asked("GET")) == reads
+
+    rig(test)
+
+
+def test_the_decision_knows_what_the_server_can_do_now(rig):
+    async def test(rig) -> None:
+        bench = Bench(rig, Plan())
+        bench.controller.renew(Server(minor=30))
+        await bench.handle()
+        assert bench.observed[0].server.pod_failure_policy
 
     rig(test)
 
