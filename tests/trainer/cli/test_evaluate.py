@@ -215,9 +215,10 @@ def test_a_missing_checkpoint_is_named_and_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_every_episode_becomes_a_video(checkpoint: str, tmp_path: Path) -> None:
+def test_every_episode_becomes_a_video(checkpoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     videos = tmp_path / "videos"
     assert main(["evaluate", checkpoint, "--episodes", "2", "--video-dir", str(videos)]) == 0
+    assert capsys.readouterr().err == ""
     files = sorted(videos.glob("*.mp4"))
     assert len(files) == 2
     for file in files:

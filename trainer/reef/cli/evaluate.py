@@ -162,7 +162,10 @@ def _environment(settings: AlgorithmConfig, args: argparse.Namespace) -> Any:
         return env
     from gymnasium.wrappers import RecordVideo
 
-    return RecordVideo(env, args.video_dir, episode_trigger=lambda number: True)
+    with warnings.catch_warnings():
+        if not any(Path(args.video_dir).iterdir()):  # Gymnasium takes a folder that is there for one with videos
+            warnings.filterwarnings("ignore", message=".*Overwriting existing videos")
+        return RecordVideo(env, args.video_dir, episode_trigger=lambda number: True)
 
 
 def _episodes(algorithm: Algorithm, env: Any, settings: AlgorithmConfig, args: argparse.Namespace) -> Iterator[Episode]:
