@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import time
 from pathlib import Path
@@ -29,6 +30,7 @@ STEADY_S = 45.0
 def main() -> int:
     """Measure, and keep the numbers beside those of `make bench`."""
     args = parser().parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is stopped
     raw = args.out / "results.json"
     results = json.loads(raw.read_text()) if raw.exists() else {"parts": {}}
     begin, begun = machine.moment(), time.monotonic()

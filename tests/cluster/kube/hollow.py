@@ -26,9 +26,10 @@ def now() -> str:
 class HollowNodes:
     """A number of nodes, and a thread that plays their kubelets.
 
-    Pods bound to them are reported Running at once, and deleted pods vanish. Where the cluster has held a node for lost
-    because this machine was busy, node and pods are reported Ready again, as a kubelet would. They carry the taint `reef/hollow`
-    (NoSchedule), so that only pods come that tolerate it; give these the node selector `reef/hollow: "true"`.
+    Pods bound to them are reported Running at once, and deleted pods vanish. Nodes that the cluster took for lost, as
+    this machine was busy, are Ready again with their pods, as a kubelet would have it. They carry the taint
+    `reef/hollow` (NoSchedule), so that only pods come that tolerate it; give these the node selector
+    `reef/hollow: "true"`.
 
     Args:
         api: of the cluster.
