@@ -42,6 +42,12 @@ class StorageError(ReefError):
     exit_code = EXIT_WRONG_USE
 
 
+class StoreUnavailableError(StorageError):
+    """An object store does not answer, or not all is in it that should be: a retry may heal it."""
+
+    exit_code = EXIT_FAILED
+
+
 class CheckpointError(ReefError):
     """A checkpoint is missing, damaged or made for something else."""
 

@@ -12,13 +12,14 @@ DNS_LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 OBJECT_NAME = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"
 QUANTITY = r"^[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+|[munkMGTPE]|[KMGTPE]i)?$"
 RESOURCE_NAME = r"^([a-z0-9]([-.a-z0-9]*[a-z0-9])?/)?[A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?$"
-STORAGE_URI = r"^[a-z][a-z0-9+.-]*://.+"
+STORAGE_URI = r"^(s3|gs|az|abfss?|file)://[^?#:\s]+$"  # no ":" and "?": credentials do not belong into it
 
 EXPLAINED = {  # what a person reads when a text does not fit its pattern
     DNS_LABEL: "lower-case letters, digits and '-', beginning with a letter and not ending with '-'",
     OBJECT_NAME: "the name of a Kubernetes object: lower-case letters, digits, '-' and '.'",
     RESOURCE_NAME: "a resource's name, such as nvidia.com/gpu or nvidia.com/mig-1g.5gb",
-    STORAGE_URI: "a URI with its scheme, such as s3://bucket/folder",
+    STORAGE_URI: "an object store and a folder in it: s3://bucket/folder, gs://bucket/folder, az://container/folder, "
+    "abfs://container@account.dfs.core.windows.net/folder or file:///folder, without ':', '?' and '#'",
 }
 _FACTORS = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18} | {
     prefix + "i": 1024.0**power for power, prefix in enumerate("KMGTPE", start=1)

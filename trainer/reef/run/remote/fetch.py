@@ -1,0 +1,93 @@
+"""From an object store to this machine: the run that is to be resumed, or a checkpoint to start from."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+from reef.errors import CheckpointError
+from reef.run.checkpoint import MANIFEST, CheckpointStore, is_checkpoint_name, iteration_of, verify_checkpoint
+from reef.run.remote.object_store import RemoteFolder
+
+log = logging.getLogger(__name__)
+
+
+def fetch_run(remote: RemoteFolder, parent: Path, pattern: str) -> None:
+    """Bring the newest run whose name matches `pattern` up to date in `parent`, where the store is ahead of it.
+
+    It gets the newest checkpoint that is whole, and the result files that go with it; each damaged one that is passed
+    over gives a warning. Raises `StorageError` where the store cannot be read: going on from less would lose work.
+    """
+    runs = [name for name in remote.folders() if re.fullmatch(pattern, name)]
+    here = [path.name for path in parent.glob("*") if re.fullmatch(pattern, path.name)]
+    if not runs or max(runs) < max(here, default=""):
+        return
+    there, folder = remote / max(runs), parent / max(runs)
+    folder.mkdir(parents=True, exist_ok=True)
+    store = CheckpointStore(folder)
+    store.clean()
+    newest = store.newest_valid()
+    if _copy_newest(there, folder, after=iteration_of(newest.name) if newest else -1):
+        for name, size in there.files().items():
+            if "/" not in name and not name.startswith("."):
+                there.download(name, size, folder / name)
+
+
+def copied_checkpoint(uri: str) -> Path:
+    """A copy of the checkpoint at `uri`, or of the newest valid one in that folder, for as long as this process lives.
+
+    Raises `CheckpointError` when there is none, or none that is whole.
+    """
+    remote, folder = RemoteFolder(uri), Path(tempfile.mkdtemp(prefix="reef-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    files = remote.files()
+    if MANIFEST in files:
+        return _copy(remote, files, "", folder / remote.uri.rpartition("/")[2])
+    if (newest := _copy_newest(remote, folder)) is None:
+        raise CheckpointError(f"there is no checkpoint at {uri}: give the folder that holds {MANIFEST}, or a run's.")
+    return newest
+
+
+def checkpoints_in(files: dict[str, int]) -> list[str]:
+    """Names of the checkpoints among these files, oldest first, whole or not."""
+    folders = {name.partition("/")[0] for name in files if "/" in name}
+    return sorted(filter(is_checkpoint_name, folders), key=iteration_of)
+
+
+def _copy_newest(remote: RemoteFolder, folder: Path, after: int = -1) -> Path | None:
+    """Copy the newest valid checkpoint of an iteration later than `after`."""
+    files = remote.files()
+    for name in reversed(checkpoints_in(files)):
+        if iteration_of(name) <= after:
+            break
+        try:
+            return _copy(remote, files, name, folder / name)
+        except CheckpointError as error:
+            log.warning("skipping a checkpoint: %s", error)
+    return None
+
+
+def _copy(remote: RemoteFolder, files: dict[str, int], name: str, place: Path) -> Path:
+    """Copy one checkpoint and check every byte of it; only then it takes its place."""
+    prefix = f"{name}/" if name else ""
+    temporary = place.with_name(f".{place.name}.{os.getpid()}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        for file, size in files.items():
+            inner = file.removeprefix(prefix)
+            if file.startswith(prefix) and "/" not in inner:
+                remote.download(file, size, temporary / inner)
+        verify_checkpoint(temporary)
+        shutil.rmtree(place, ignore_errors=True)  # what is there is damaged, or it would have been taken
+        return temporary.rename(place)
+    except CheckpointError as error:
+        text = str(error).replace(str(temporary), f"{remote}/{name}".rstrip("/"))
+        raise CheckpointError(text) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

@@ -1,0 +1,272 @@
+"""From this machine to an object store: what a run has written, while it goes on."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from reef.errors import ReefError, StoreUnavailableError
+from reef.run.checkpoint import MANIFEST, METADATA, CheckpointStore, iteration_of, read_metadata
+from reef.run.identity import OWNER
+from reef.run.remote.fetch import checkpoints_in
+from reef.run.remote.object_store import RemoteFolder
+from reef.run.signals import time_left
+
+if TYPE_CHECKING:
+    from reef.run.prometheus import Board
+
+log = logging.getLogger(__name__)
+FIRST_DELAY_S, LAST_DELAY_S, DELAY_AT_END_S = 2.0, 60.0, 5.0  # between two tries
+END_S, FAULT_S = 600.0, 60.0  # how long the end of a run waits for the store; that of a run that failed
+SPARE_S = 2.0  # before a process that got a signal is killed
+
+
+class Mirror:
+    """Keeps in an object store what the folder of a run holds; training does not wait for it.
+
+    A thread of its own uploads one thing after the other. The newest checkpoint comes first: its files, then the
+    result files, then its manifest, without which it is none. Then come older ones that are worth keeping and lack in
+    the store, and what need not be kept is removed, manifest first. Where the store does not answer, the thread
+    tries again, and the training goes on. Leaving the context waits until everything is in the store, and raises
+    `StorageError` where it is not.
+    """
+
+    def __init__(self, remote: RemoteFolder, store: CheckpointStore, board: Board | None = None) -> None:
+        self._remote, self._local, self._board = remote, store, board
+        self._owner = f"process {os.getpid()} on {socket.gethostname()} ({uuid.uuid4().hex})".encode()
+        self._claimed = False
+        self._there: set[str] = set()  # checkpoints in the store, whole or not
+        self._stored: dict[str, float | None] | None = None  # those that are whole, with their scores; None: not known
+        self._told: Path | None = None  # the newest that the board knows to be in the store
+        self._sent: dict[str, tuple[int, int]] = {}  # size and time of result files as they were uploaded
+        self._state = threading.Condition()
+        self._asked = self._done = 0  # how often something was new, and up to which of these the store has it
+        self._problem: Exception | None = None
+        self._ending = self._closed = False
+        self._thread = threading.Thread(target=self._work, name="uploads", daemon=True)
+
+    @property
+    def uri(self) -> str:
+        """Where the run is kept."""
+        return self._remote.uri
+
+    def changed(self) -> None:
+        """Have what is new uploaded; raises `ReefError` when another process has taken the run over."""
+        with self._state:
+            if isinstance(self._problem, TakenOverError):
+                raise self._problem
+            self._asked += 1
+            self._state.notify_all()
+
+    def __enter__(self) -> Self:
+        if self._board is not None:
+            self._board.storage_problem = ""
+        self._thread.start()
+        self.changed()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        limit_s = END_S if kind is None else FAULT_S if issubclass(kind, Exception) else 0.0
+        if (problem := self._finish(limit_s)) is None:
+            return
+        text = (
+            f"what was written last is not in {self.uri}: {problem} It is in {self._local.directory}, as long as this "
+            "machine keeps that. Run it again with --resume (a pod does so by itself) once the store answers."
+        )
+        if kind is None:
+            raise StoreUnavailableError(text)
+        log.error("%s", text)
+
+    def _finish(self, limit_s: float) -> str | None:
+        """Wait until everything is uploaded; otherwise returns why it is not."""
+        deadline = time.monotonic() + limit_s
+        with self._state:
+            self._ending = True
+            self._problem = None if isinstance(self._problem, StoreUnavailableError) else self._problem
+            self._asked += 1
+            self._state.notify_all()
+            while self._done < self._asked and time.monotonic() < deadline and time_left() > SPARE_S:
+                if self._problem is not None and not isinstance(self._problem, StoreUnavailableError | OSError):
+                    break  # the store would say the same again
+                self._state.wait(0.2)
+            complete, problem = self._done == self._asked, self._problem
+            self._closed = True
+            self._state.notify_all()
+        if complete:
+            self._thread.join()
+            return None
+        return str(problem) if problem else f"it took longer than there was time ({limit_s:g} s at most)."
+
+    def _work(self) -> None:
+        delay_s = 0.0
+        while (asked := self._wait(delay_s)) is not None:
+            try:
+                self._upload()
+            except Exception as error:  # whatever it is: it is said, tried again, and said again at the end
+                delay_s = min(max(2 * delay_s, FIRST_DELAY_S), DELAY_AT_END_S if self._ending else LAST_DELAY_S)
+                self._note(error)
+                if isinstance(error, TakenOverError):
+                    return
+            else:
+                delay_s = 0.0
+                self._note(None)
+                with self._state:
+                    self._done = asked
+                    self._state.notify_all()
+
+    def _wait(self, delay_s: float) -> int | None:
+        """Wait for something to upload, after a failure for a while; returns what was asked for, None at the end."""
+        with self._state:
+            before, ending = self._asked, self._ending
+            if delay_s:
+                self._state.wait_for(lambda: self._closed or self._ending > ending or self._asked > before, delay_s)
+            self._state.wait_for(lambda: self._closed or self._asked > self._done)
+            return None if self._closed else self._asked
+
+    def _note(self, problem: Exception | None) -> None:
+        if problem is not None:
+            level = logging.WARNING if str(problem) != str(self._problem) else logging.DEBUG
+            log.log(level, "training goes on without the store: %s", problem)
+        elif self._problem is not None:
+            log.warning("%s answers again, and has everything", self.uri)
+        with self._state:
+            self._problem = problem
+            self._state.notify_all()
+        if self._board is not None:
+            self._board.storage_problem = "" if problem is None else str(problem)
+
+    def _upload(self) -> None:
+        """Make the store hold what this machine holds; an upload that was cut off is made good by the next."""
+        self._check_owner()
+        stored = self._stored = self._look() if self._stored is None else self._stored
+        paths = {path.name: path for path in self._local.paths()}  # oldest first
+        newest = next(reversed(paths), None)
+        if newest is None:
+            self._upload_files()
+            return
+        began = time.monotonic()
+        if newest not in stored:
+            self._upload_checkpoint(paths[newest], stored)
+            self._tell(paths[newest], time.monotonic() - began)
+        elif self._told is None:
+            self._tell(paths[newest])
+        self._upload_files()
+        kept = self._kept({**stored, **self._local.scores()}, newest)
+        for name in kept:
+            if name not in stored and name in paths and paths[name].exists():
+                self._upload_checkpoint(paths[name], stored)
+        if self._local.keep:
+            for name in sorted(self._there - set(kept)):
+                self._remove(name, stored)
+
+    def _kept(self, scores: dict[str, float | None], newest: str) -> list[str]:
+        """What stays in the store, the newest first."""
+        best = self._local.by_rank(scores)[: self._local.keep or None]
+        return [newest, *(name for name in best if name != newest)]
+
+    def _look(self) -> dict[str, float | None]:
+        """The checkpoints that are in the store and belong to this run.
+
+        Not those after the newest one here, and none that differs from that of its name here: a life that was given up
+        wrote them.
+        """
+        files, paths = self._remote.files(), self._local.paths()
+        self._there = set(checkpoints_in(files))
+        last = iteration_of(paths[-1].name) if paths else -1
+        stored: dict[str, float | None] = {}
+        for name in self._there:
+            if iteration_of(name) > last or f"{name}/{MANIFEST}" not in files:
+                continue
+            here, manifest = self._local.directory / name / MANIFEST, self._remote.read(f"{name}/{MANIFEST}")
+            if is_whole(name, manifest, files) and not (here.exists() and here.read_bytes() != manifest):
+                stored[name] = score_in(self._remote.read(f"{name}/{METADATA}"))
+        return stored
+
+    def _check_owner(self) -> None:
+        """Take the folder of the run over, or find out that another process has, which may have been thought lost."""
+        try:
+            owner = self._remote.read(OWNER) if self._claimed else b""
+        except FileNotFoundError:
+            owner = b""
+        if owner not in (b"", self._owner):
+            raise TakenOverError(f"{self.uri} was taken over by {owner.decode(errors='replace')}: this process ends.")
+        if not owner:
+            self._remote.put(OWNER, self._owner)
+            self._claimed = True
+
+    def _upload_checkpoint(self, path: Path, stored: dict[str, float | None]) -> None:
+        name = path.name
+        self._local.pinned = path
+        try:
+            manifest = (path / MANIFEST).read_bytes()
+            self._remote.delete(f"{name}/{MANIFEST}")  # what it replaces is none from here on
+            self._there.add(name)
+            for file in json.loads(manifest)["files"]:
+                self._remote.put(f"{name}/{file}", path / file)
+            self._upload_files()
+            self._remote.put(f"{name}/{MANIFEST}", manifest)
+            stored[name] = read_metadata(path).get("score")
+        finally:
+            self._local.pinned = None
+
+    def _upload_files(self) -> None:
+        """Upload the result files that have changed."""
+        for file in sorted(self._local.directory.glob("[!.]*")):
+            if file.is_file():
+                status = file.stat()
+                version = status.st_size, status.st_mtime_ns
+                if self._sent.get(file.name) != version:
+                    self._remote.put(file.name, file.read_bytes())  # at once, as more may be appended meanwhile
+                    self._sent[file.name] = version
+
+    def _remove(self, name: str, stored: dict[str, float | None]) -> None:
+        stored.pop(name, None)
+        self._remote.delete(f"{name}/{MANIFEST}")
+        self._remote.delete(*self._remote.files(name))
+        self._there.discard(name)
+
+    def _tell(self, path: Path, seconds: float | None = None) -> None:
+        self._told = path
+        if self._board is not None:
+            metadata = read_metadata(path)
+            uri = f"{self.uri}/{path.name}"
+            self._board.saved(path, metadata["iteration"], metadata["time"], seconds, uri=uri)
+
+
+class TakenOverError(ReefError):
+    """Another process goes on with this run."""
+
+
+def is_whole(name: str, manifest: bytes, files: dict[str, int]) -> bool:
+    """Whether every file that a checkpoint's manifest names is there, with its size."""
+    try:
+        expected = json.loads(manifest)["files"]
+        return all(files[f"{name}/{file}"] == about["bytes"] for file, about in expected.items())
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return False
+
+
+def score_in(metadata: bytes) -> float | None:
+    """The score in a metadata file; None where there is none, or the file is damaged."""
+    try:
+        score = json.loads(metadata).get("score")
+    except (ValueError, AttributeError):
+        return None
+    return float(score) if isinstance(score, int | float) else None
+
+
+def checked_folder(uri: str, name: str) -> RemoteFolder:
+    """The folder for the runs of this name, which can be written; raises `StorageError` or `ConfigError`."""
+    remote = RemoteFolder(uri) / name
+    remote.check()
+    return remote
