@@ -118,6 +118,16 @@ def test_panels_do_not_cover_each_other():
             taken |= cells
 
 
+def test_no_panel_is_left_to_grafanas_own_choice_of_colours_and_names():
+    """A number without a colour turns red at 80; a line without a name shows the metric with all its labels."""
+    for board in DASHBOARDS.values():
+        for panel in board["panels"]:
+            if panel["type"] == "stat":
+                assert panel["fieldConfig"]["defaults"].keys() & {"color", "thresholds"}, panel["title"]
+            if panel["type"] == "timeseries":
+                assert all(target["legendFormat"] for target in panel["targets"]), panel["title"]
+
+
 def trainer_names() -> set[str]:
     """What a head's /metrics can hold, from the board itself."""
     board = Board()
@@ -141,6 +151,8 @@ def trainer_names() -> set[str]:
             "timestamp": 1.0,
             "timers": {"sample_time_ms": 1.0, "learn_time_ms": 1.0},
             "num_healthy_workers": 1,
+            "num_waiting_workers": 1,
+            "num_lost_workers": 1,
             "info": {"learner": {"p": {"learner_stats": statistics}}},
             "evaluation": {**episodes, "episodes_this_iter": 1},
         }

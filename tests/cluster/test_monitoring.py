@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import re
 import shutil
-import socket
-import subprocess
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from discovery import pods_over_http
 from installation import CHART, Installation, pool, small_job
 from kube.cluster import Cluster, OwnCluster
 from kube.progress import ClusterError, run, wait_until
+from prometheus import DASHBOARDS, PROGRAM_MISSING, Prometheus, filled, scraping
 
 pytestmark = pytest.mark.timeout(600)
-DASHBOARDS = {path.stem: json.loads(path.read_text()) for path in sorted((CHART / "dashboards").glob("*.json"))}
 NOTHING_TO_SHOW = {  # while all is well, and without DCGM's exporter
     "fleet: Heads started A",
     "fleet: Workers replaced per hour A",
@@ -44,43 +35,6 @@ else:
 """
 
 
-class Prometheus:
-    """Prometheus' own HTTP interface."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-
-    def ask(self, path: str, **form: str) -> Any:
-        """What it answers, also when that is a refusal."""
-        data = urllib.parse.urlencode(form).encode() if form else None
-        try:
-            with urllib.request.urlopen(f"http://{self.address}{path}", data, timeout=10) as answer:
-                return json.load(answer)
-        except urllib.error.HTTPError as refusal:
-            return json.load(refusal)
-
-    def query(self, expression: str) -> list[dict[str, Any]]:
-        """Series of an expression."""
-        answer = self.ask("/api/v1/query", query=expression)
-        assert answer["status"] == "success", f"{expression}: {answer}"
-        return list(answer["data"]["result"])
-
-    def targets(self) -> list[dict[str, Any]]:
-        """What it scrapes."""
-        return list(self.ask("/api/v1/targets?state=active")["data"]["activeTargets"])
-
-    def firing(self, **labels: str) -> bool:
-        """Whether an alert with these labels fires."""
-        alerts = self.ask("/api/v1/alerts")["data"]["alerts"]
-        return any(each["state"] == "firing" and labels.items() <= each["labels"].items() for each in alerts)
-
-
-def documented() -> dict[str, Any]:
-    """The configuration in the chart's README."""
-    (block,) = re.findall(r"```yaml\n(scrape_configs:.*?)```", (CHART / "README.md").read_text(), re.DOTALL)
-    return dict(yaml.safe_load(block))
-
-
 def hurried_rules() -> str:
     """The chart's alerts, which do not wait to be sure."""
     rules = yaml.safe_load((CHART / "rules" / "reef.yaml").read_text())
@@ -94,62 +48,23 @@ def hurried_rules() -> str:
 
 
 def panels(namespace: str, job_name: str) -> dict[str, str]:
-    """Every expression of every dashboard, as Grafana would ask it."""
-    filled = {"$namespace": namespace, "$job_name": job_name, "$__rate_interval": "15s"}
-    found: dict[str, str] = {}
-    for name, board in DASHBOARDS.items():
-        for panel in board["panels"]:
-            for target in panel.get("targets", []):
-                expression = target["expr"]
-                for variable, value in filled.items():
-                    expression = expression.replace(variable, value)
-                found[f"{name}: {panel['title']} {target['refId']}"] = expression
-    return found
-
-
-def configuration(folder: Path, cluster: Cluster, pods_url: str) -> Path:
-    """The documented configuration, in a hurry; where Prometheus lacks Kubernetes discovery, with another's."""
-    config, path = documented(), folder / "prometheus.yml"
-    config |= {"global": {"scrape_interval": "1s", "evaluation_interval": "1s"}, "rule_files": ["rules.yaml"]}
-    (folder / "rules.yaml").write_text(hurried_rules())
-    for scrape in config["scrape_configs"]:
-        for discovery in scrape["kubernetes_sd_configs"]:
-            discovery["kubeconfig_file"] = str(cluster.kubeconfig)
-    path.write_text(yaml.safe_dump(config))
-    try:
-        run(["promtool", "check", "config", path])
-    except ClusterError as refusal:
-        if "kubernetes_sd_configs not found" not in str(refusal):
-            raise
-        for scrape in config["scrape_configs"]:
-            assert scrape.pop("kubernetes_sd_configs") == [{"role": "pod", "kubeconfig_file": str(cluster.kubeconfig)}]
-            scrape["http_sd_configs"] = [{"url": pods_url, "refresh_interval": "1s"}]
-        path.write_text(yaml.safe_dump(config))
-        run(["promtool", "check", "config", path])
-    return path
+    """Every expression of every dashboard."""
+    variables = {"namespace": namespace, "job_name": job_name, "__rate_interval": "15s"}
+    return {
+        f"{name}: {panel['title']} {target['refId']}": filled(target["expr"], variables)
+        for name, board in DASHBOARDS.items()
+        for panel in board["panels"]
+        for target in panel.get("targets", [])
+    }
 
 
 @pytest.fixture
 def prometheus(cluster: Cluster, tmp_path: Path) -> Iterator[Prometheus]:
-    """A Prometheus with the documented configuration; on this machine, which reaches pods by address."""
-    program = shutil.which("prometheus")
-    if program is None:
-        pytest.skip("prometheus is not there; on Debian: apt-get install prometheus")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    log, found = tmp_path / "log", Prometheus(address)
-    with pods_over_http(cluster.api) as pods_url:
-        config = configuration(tmp_path, cluster, pods_url)
-        options = [f"--config.file={config}", f"--storage.tsdb.path={tmp_path}/data"]
-        with log.open("w") as out:
-            process = subprocess.Popen([program, *options, f"--web.listen-address={address}"], stdout=out, stderr=out)
-        try:
-            wait_until("Prometheus", lambda: bool(found.query("vector(1)")), timeout_s=30, log=log)
-            yield found
-        finally:
-            process.terminate()
-            process.wait(timeout=20)
+    """A Prometheus with the documented configuration and the chart's alerts."""
+    if shutil.which("prometheus") is None:
+        pytest.skip(PROGRAM_MISSING)
+    with scraping(cluster, tmp_path, interval="1s", rules=hurried_rules()) as found:
+        yield found
 
 
 def test_dashboards_show_a_job_and_alerts_fire(

@@ -1,0 +1,124 @@
+"""A real Prometheus that scrapes Reef on the test cluster as the chart's README says."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+import socket
+import subprocess
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from discovery import pods_over_http
+from installation import CHART
+from kube.cluster import Cluster
+from kube.progress import ClusterError, run, wait_until
+
+DASHBOARDS = {path.stem: json.loads(path.read_text()) for path in sorted((CHART / "dashboards").glob("*.json"))}
+PROGRAM_MISSING = "prometheus is not there; on Debian: apt-get install prometheus"
+
+
+class Prometheus:
+    """Prometheus' own HTTP interface."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def ask(self, path: str, **form: str) -> Any:
+        """What it answers, also when that is a refusal."""
+        data = urllib.parse.urlencode(form).encode() if form else None
+        try:
+            with urllib.request.urlopen(f"http://{self.address}{path}", data, timeout=10) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as refusal:
+            return json.load(refusal)
+
+    def query(self, expression: str, **times: str) -> list[dict[str, Any]]:
+        """Series of an expression; with start, end and step over that range."""
+        answer = self.ask("/api/v1/query_range" if "step" in times else "/api/v1/query", query=expression, **times)
+        assert answer["status"] == "success", f"{expression}: {answer}"
+        return list(answer["data"]["result"])
+
+    def targets(self) -> list[dict[str, Any]]:
+        """What it scrapes."""
+        return list(self.ask("/api/v1/targets?state=active")["data"]["activeTargets"])
+
+    def firing(self, **labels: str) -> bool:
+        """Whether an alert with these labels fires."""
+        alerts = self.ask("/api/v1/alerts")["data"]["alerts"]
+        return any(each["state"] == "firing" and labels.items() <= each["labels"].items() for each in alerts)
+
+
+def filled(expression: str, variables: Mapping[str, str]) -> str:
+    """A panel's expression with the dashboard's variables put in, as Grafana would ask it."""
+    for name, value in variables.items():
+        expression = expression.replace(f"${name}", value)
+    return expression
+
+
+def documented() -> dict[str, Any]:
+    """The configuration in the chart's README."""
+    (block,) = re.findall(r"```yaml\n(scrape_configs:.*?)```", (CHART / "README.md").read_text(), re.DOTALL)
+    return dict(yaml.safe_load(block))
+
+
+def configuration(folder: Path, cluster: Cluster, pods_url: str, interval: str, rules: str) -> Path:
+    """The documented configuration, in a hurry; where Prometheus lacks Kubernetes discovery, with another's."""
+    config, path = documented(), folder / "prometheus.yml"
+    config |= {"global": {"scrape_interval": interval, "evaluation_interval": interval}, "rule_files": ["rules.yaml"]}
+    (folder / "rules.yaml").write_text(rules)
+    for scrape in config["scrape_configs"]:
+        for discovery in scrape["kubernetes_sd_configs"]:
+            discovery["kubeconfig_file"] = str(cluster.kubeconfig)
+    path.write_text(yaml.safe_dump(config))
+    try:
+        run(["promtool", "check", "config", path])
+    except ClusterError as refusal:
+        if "kubernetes_sd_configs not found" not in str(refusal):
+            raise
+        for scrape in config["scrape_configs"]:
+            assert scrape.pop("kubernetes_sd_configs") == [{"role": "pod", "kubeconfig_file": str(cluster.kubeconfig)}]
+            scrape["http_sd_configs"] = [{"url": pods_url, "refresh_interval": "1s"}]
+        path.write_text(yaml.safe_dump(config))
+        run(["promtool", "check", "config", path])
+    return path
+
+
+@contextlib.contextmanager
+def scraping(cluster: Cluster, folder: Path, *, interval: str, rules: str = "groups: []\n") -> Iterator[Prometheus]:
+    """A Prometheus that is stopped in the end; on this machine, which reaches pods by address.
+
+    Args:
+        cluster: whose pods it scrapes.
+        folder: for its configuration, data and log.
+        interval: between two scrapes, and between two looks at the rules.
+        rules: text of the file of alerts.
+
+    Raises:
+        ClusterError: it is not installed.
+    """
+    program = shutil.which("prometheus")
+    if program is None:
+        raise ClusterError(PROGRAM_MISSING)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    log, found = folder / "log", Prometheus(address)
+    with pods_over_http(cluster.api) as pods_url:
+        config = configuration(folder, cluster, pods_url, interval, rules)
+        options = [f"--config.file={config}", f"--storage.tsdb.path={folder}/data"]
+        with log.open("w") as out:
+            process = subprocess.Popen([program, *options, f"--web.listen-address={address}"], stdout=out, stderr=out)
+        try:
+            wait_until("Prometheus", lambda: bool(found.query("vector(1)")), timeout_s=30, log=log)
+            yield found
+        finally:
+            process.terminate()
+            process.wait(timeout=20)
