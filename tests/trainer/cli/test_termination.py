@@ -25,6 +25,27 @@ spec:
 """
 
 
+def test_sigterm_before_the_first_iteration_is_said(tmp_path: Path) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(JOB)
+    command = [sys.executable, "-m", "reef", "run", str(job), "--storage-path", str(tmp_path / "results")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        deadline = time.monotonic() + 90
+        while not has_handler(process.pid):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process.terminate()
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == 143, output
+    assert "reef run: stopped by SIGTERM" in output
+    assert not (tmp_path / "results").exists()
+
+
+def has_handler(pid: int) -> bool:
+    status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return bool(int(status["SigCgt"], 16) >> (signal.SIGTERM - 1) & 1)
+
+
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_ends_the_run_with_a_checkpoint_and_its_code(sent: signal.Signals, code: int, tmp_path: Path) -> None:
     job = tmp_path / "job.yaml"

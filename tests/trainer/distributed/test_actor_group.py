@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from reef.distributed.actor_group import ActorGroup, Recipe
+from reef.distributed.actor_group import ActorGroup
 from reef.distributed.failures import FaultTolerance
+from reef.distributed.member import Recipe
 from reef.errors import EXIT_FAILED, WorkerError
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.timeout(120)]
@@ -20,12 +21,14 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.ma
 def make():
     groups: list[ActorGroup] = []
 
-    def make_group(count: int = 2, *, arguments=None, options=None, together=False, on_entered=None, **settings):
+    def make_group(
+        count: int = 2, *, arguments=None, options=None, together=False, on_entered=None, room=None, **settings
+    ):
         recipe = Recipe(
             name="fake worker",
             target="ray_fakes:Fake",
             arguments=lambda index, recreated: {"index": index, "recreated": recreated, **(arguments or {})},
-            options=lambda _: {"num_cpus": 0, **(options or {})},
+            options=options if callable(options) else lambda _: {"num_cpus": 0, **(options or {})},
         )
         settings = {"delay_between_worker_restarts_s": 0.0, "sample_timeout_s": 30.0} | settings
         group = ActorGroup(
@@ -34,6 +37,8 @@ def make():
             FaultTolerance(**settings),
             together=together,
             on_entered=on_entered or (lambda *_: None),
+            room=room,
+            patience_s=None if room is None else 1.0,
         )
         groups.append(group)
         return group
@@ -50,6 +55,13 @@ def until_healthy(group: ActorGroup, count: int, limit_s: float = 30.0) -> float
         time.sleep(0.05)
         group.heal()
     return time.monotonic() - started
+
+
+def until(condition, limit_s: float = 30.0) -> None:
+    started = time.monotonic()
+    while not condition():
+        assert time.monotonic() - started < limit_s
+        time.sleep(0.05)
 
 
 def until_dead(pid: int, limit_s: float = 10.0) -> None:
@@ -257,6 +269,64 @@ def test_a_replacement_that_cannot_come_up_in_time_counts_as_a_failure(make):
     group.call_all("sample", (2,), timeout_s=30.0)
     with pytest.raises(WorkerError, match=r"no answer within 8 s \(worker_restore_timeout_s\)"):
         until_healthy(group, 2)
+
+
+def test_who_has_no_room_waits_for_it_and_who_has_none_any_more_makes_room(make):
+    room = [1]
+    group = make(2, recreate_failed_workers=True, room=lambda count: min(room[0], count))
+    assert (group.healthy, group.num_waiting) == ([1], 1)
+    room[0] = 3
+    until_healthy(group, 2)
+    group.grow(3)
+    until_healthy(group, 3)
+    assert (group.size, group.num_waiting) == (3, 0)
+    process = group.pid(3)
+    room[0] = 2
+    until(lambda: group.call_all("sample", timeout_s=30.0) == {1: 1, 2: 2})
+    until_dead(process)
+    assert group.num_waiting == 1
+    room[0] = 3
+    until_healthy(group, 3)
+    assert group.call_all("where", timeout_s=30.0)[3] == (3, True)
+    assert group.num_restarts == 1 and group.first_failure is None
+
+
+def test_of_those_that_are_too_many_the_dead_go_before_the_living(make):
+    room = [2]
+    group = make(2, recreate_failed_workers=True, room=lambda count: room[0])
+    living = group.pid(2)
+    os.kill(group.pid(1), signal.SIGKILL)
+    room[0] = 1
+    until(lambda: group.call_all("sample", timeout_s=30.0) == {2: 2} and group.num_waiting == 1)
+    assert group.pid(2) == living
+    assert group.num_restarts == 0, "there was no room for another one"
+
+
+def test_a_start_without_room_is_no_failure_while_others_work(make, caplog):
+    group = make(
+        2,
+        options=lambda index: {"num_cpus": 0, "resources": {"there is none": 1} if index == 2 else {}},
+        recreate_failed_workers=True,
+        num_consecutive_worker_failures_tolerance=0,
+        room=lambda count: count,
+    )
+    assert group.healthy == [1]
+    group._settings = replace(group._settings, worker_restore_timeout_s=2.0)
+    for _ in range(2):
+        caplog.clear()
+        until(lambda: group.heal() or "fake worker 2 did not find room within 2 s" in caplog.text)
+    assert (group.num_restarts, group.first_failure) == (0, None)
+
+
+def test_losing_many_at_once_is_no_row_of_failures_where_nodes_come_and_go(make):
+    group = make(3, recreate_failed_workers=True, num_consecutive_worker_failures_tolerance=1, room=lambda count: count)
+    group.call_all("get", timeout_s=30.0)
+    assert group.call_all("sample", (1, 2), timeout_s=30.0) == {3: 3}
+    until_healthy(group, 3)
+    assert group.call_all("sample", (1,), timeout_s=30.0) == {2: 2, 3: 3}, "the second in its row"
+    until_healthy(group, 3)
+    with pytest.raises(WorkerError, match="2 failures in a row"):
+        group.call_all("sample", (1,), timeout_s=30.0)
 
 
 def test_an_environment_that_breaks_at_start_is_repeated_while_others_go_on(make, tmp_path: Path):

@@ -16,7 +16,7 @@ def config(**settings: Any) -> PPOConfig:
 
 
 def test_the_sum_is_written_out_with_its_keys():
-    asked = demands(config(), driver_cpus=1.0)
+    asked = demands(config(), with_driver=True)
     assert list(missing(asked, {"CPU": 2.0})) == [
         "driver 1 x num_cpus_for_local_worker 1 + num_rollout_workers 4 x num_cpus_per_worker 1 = 5 CPUs, "
         "the cluster has 2"

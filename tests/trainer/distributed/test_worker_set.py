@@ -1,5 +1,6 @@
 """Rollout workers in real processes."""
 
+import logging
 import os
 import signal
 import time
@@ -10,8 +11,10 @@ import numpy as np
 import pytest
 
 from reef.algorithms.ppo import PPOConfig
+from reef.distributed.node_settings import ELASTIC
 from reef.distributed.worker_set import RayWorkers
 from reef.errors import ResourceError, WorkerError
+from reef.run.signals import StopSignals
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.timeout(120)]
 
@@ -167,6 +170,89 @@ def test_a_lost_node_is_survived_and_its_worker_moves(ray_cluster):
         assert [sample.worker_index for sample in made.sample()] == [1, 2]
         seen = made.foreach_worker(lambda worker: (worker.get_weights()["default_policy"][0], worker.policy_version))
         assert seen == [(0.75, 5)] * 3
+    finally:
+        made.stop()
+        for node in nodes:
+            ray_cluster.remove_node(node)
+
+
+def test_a_hanging_worker_does_not_cost_the_last_checkpoint():
+    """By default the first failure of a worker is an error; not when the process is asked to end."""
+    made = RayWorkers(config(), 2)
+    try:
+        made.sample()
+        os.kill(made._group.pid(2), signal.SIGSTOP)
+        with StopSignals(patience_s=1.0):
+            os.kill(os.getpid(), signal.SIGTERM)
+            started = time.monotonic()
+            first, second = made.state()["remote"]
+            assert time.monotonic() - started < 1.5
+        assert first["env"] is not None and second is None
+    finally:
+        os.kill(made._group.pid(2), signal.SIGCONT)
+        made.stop()
+
+
+def test_the_learner_knows_which_workers_share_its_machine(ray_cluster):
+    node = ray_cluster.add_node(num_cpus=1, resources={"pool": 1})
+    near, far = RayWorkers(config(num_rollout_workers=1), 1), None
+    try:
+        far = RayWorkers(config(num_rollout_workers=1, custom_resources_per_worker={"pool": 1}), 1)
+        assert (near.num_here, far.num_here) == (1, 0)
+    finally:
+        near.stop()
+        if far is not None:
+            far.stop()
+        ray_cluster.remove_node(node)
+
+
+def test_workers_come_and_go_with_nodes(ray_cluster, caplog):
+    """In a cluster whose head says that nodes come and go; batches stay as large as they are to be."""
+    caplog.set_level(logging.INFO)
+    nodes = [ray_cluster.add_node(num_cpus=0, resources={ELASTIC: 1})]
+
+    def come() -> None:
+        nodes.append(ray_cluster.add_node(num_cpus=1, resources={"pool": 1}))
+
+    def steps(made: RayWorkers) -> dict[int, int]:
+        return {sample.worker_index: sample.env_steps for sample in made.sample()}
+
+    def counts(made: RayWorkers) -> tuple[int, int, int]:
+        return made.num_healthy, made.num_waiting, made.num_lost
+
+    come()
+    settings = config(
+        num_rollout_workers=3,
+        rollout_fragment_length="auto",
+        custom_resources_per_worker={"pool": 1},
+        recreate_failed_workers=True,
+    )
+    made = RayWorkers(settings, 3)
+    try:
+        assert counts(made) == (1, 2, 0)
+        assert steps(made) == {1: 64}
+        for _ in range(2):
+            come()
+        until_healthy(made, 3)
+        assert steps(made) == {1: 22, 2: 22, 3: 20}
+        assert (counts(made), made.num_restarts) == ((3, 0, 0), 0)
+        ray_cluster.remove_node(nodes.pop(), allow_graceful=True)  # as a pod that is scaled away
+        ray_cluster.remove_node(nodes.pop(), allow_graceful=False)  # as a machine that is lost
+        deadline = time.monotonic() + 30.0
+        while counts(made) != (1, 2, 0):
+            made.sample()
+            assert time.monotonic() < deadline, counts(made)
+        assert list(steps(made).values()) == [64]
+        assert made.num_restarts == 0
+        come()
+        until_healthy(made, 2)
+        assert sum(steps(made).values()) == 64
+        assert (counts(made), made.num_restarts) == ((2, 1, 0), 1)
+        made.grow(4)
+        made.sample()
+        assert counts(made) == (2, 2, 0)
+        assert "rollout workers: 1 of 3 have room, the others start when nodes come" in caplog.text
+        assert caplog.text.count("have room") < 8
     finally:
         made.stop()
         for node in nodes:

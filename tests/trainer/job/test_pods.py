@@ -113,6 +113,23 @@ class Own(gym.Env):
 """
 
 
+@pytest.mark.parametrize(("role", "code"), [("head", 143), ("worker", 0)])
+def test_sigterm_while_a_pod_is_still_loading_counts(job, document, role, code):
+    pod = job.head(document()) if role == "head" else job.worker(1)
+    job.wait_until("SIGTERM to be held back", lambda: cmdline(pod.process.pid) and handles_sigterm(pod.process.pid))
+    pod.process.send_signal(signal.SIGTERM)
+    assert pod.ends(20.0) == code, pod.said
+    assert "Ray runtime started" not in pod.said
+    if role == "head":
+        assert (pod.ending()["exitCode"], pod.ending()["reason"]) == (143, "Terminated")
+
+
+def handles_sigterm(pid: int) -> bool:
+    """Whether SIGTERM would not just end the process: it is blocked or has a handler."""
+    status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return bool((int(status["SigBlk"], 16) | int(status["SigCgt"], 16)) >> (signal.SIGTERM - 1) & 1)
+
+
 def test_a_head_that_waits_ends_at_once(job, document):
     head = job.head(document(workers=[{"name": "cpu"}]))
     job.wait_for("the wait", lambda progress: "0 of 1 pods" in progress["message"])
@@ -168,14 +185,45 @@ def test_a_wrong_job_ends_with_2_and_its_error(job, document, changes, environme
     assert not (job.folder / "storage").exists()
 
 
+STORED = {"frequency": 5, "storage": {"uri": "s3://bucket/reef", "secretRef": {"name": "s3"}}}
+
+
+def test_a_new_head_goes_on_from_the_object_store(job, document, s3):
+    asked = document(checkpoint=STORED)
+    head = job.head(asked, REEF_STORAGE_PATH=str(job.folder / "first"))
+    before = job.wait_for("a checkpoint in the store", lambda progress: progress.get("checkpoint"))["checkpoint"]
+    assert before["path"].startswith("s3://bucket/reef/team/cart-u1/PPO_CartPole-v1_")
+    head.kill()
+
+    head = job.head(asked, REEF_STORAGE_PATH=str(job.folder / "second"))  # on another node: an empty volume
+    after = job.wait_for("training again", lambda progress: progress["training"]["iteration"] > before["iteration"] + 1)
+    assert "continuing after iteration" in head.said
+    assert after["checkpoint"]["iteration"] >= before["iteration"]
+    head.process.send_signal(signal.SIGTERM)
+    assert head.ends(20.0) == 143, head.said[-3000:]
+    ending = head.ending()
+    saved = ending["checkpoint"]
+    assert saved["iteration"] == ending["training"]["iteration"]
+    assert (s3.folder / saved["path"].removeprefix("s3://") / "manifest.json").exists()
+    assert s3.environment["AWS_SECRET_ACCESS_KEY"] not in head.said
+
+
+def test_an_object_store_that_refuses_ends_the_job_before_ray_starts(job, document, s3):
+    head = job.head(document(checkpoint=STORED), AWS_SECRET_ACCESS_KEY="wrong-and-hidden")
+    assert head.ends() == 2
+    message = head.ending()["message"]
+    for part in ("s3://bucket/reef/team/cart-u1", "SignatureDoesNotMatch", "AWS_SECRET_ACCESS_KEY", "secretRef"):
+        assert part in message
+    assert "Ray runtime started" not in head.said
+    assert "wrong-and-hidden" not in head.said + message
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
         ({"config": {"lrr": 1}}, "'lr'"),
         ({"environment": {"name": "CartPol-v1"}}, "'CartPole-v1'"),
         ({"environment": {"name": "no_such_module:Env"}}, "no_such_module"),
-        ({"tune": {"parameters": {"lr": {"grid": [1, 2]}}}}, "sweeps are not available yet"),
-        ({"checkpoint": {"storage": {"uri": "s3://bucket/folder"}}}, "object stores are not available yet"),
     ],
 )
 def test_everything_wrong_is_found_before_ray_starts(document, changes, expected):

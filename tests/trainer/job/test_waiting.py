@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from reef.errors import ConfigError
 from reef.job import waiting
 from reef.job.progress import JobBoard
 from reef.job.waiting import PoolGate, lacking, wait_for_pools
+from reef.run.reporters.reporter import Run
+from reef.run.stopping import StopConditions
 
 POOLS = [{"name": "a", "replicas": 3, "minReplicas": 2}, {"name": "b", "replicas": 1}]
 
@@ -95,6 +98,21 @@ def test_training_pauses_while_a_pool_is_too_small(spec: JobSpec, cluster: Any) 
     ]
     cluster({})
     gate.report({"done": True})  # the end is not held up
+
+
+def test_pods_that_come_bring_their_rollout_workers_unless_the_settings_name_a_number(
+    cluster: Any, document: Any
+) -> None:
+    pools = [*POOLS, {"name": "c", "replicas": 2, "rolloutWorkers": 3}]
+    for config, expected in (({}, [2 + 1 + 3, 4 + 1 + 6]), ({"num_rollout_workers": 5}, [])):
+        asked = job_from_document(document(workers=pools, config=config)).spec
+        gate, grown = PoolGate(lambda spec=asked: spec, Record()), []  # type: ignore[misc]
+        gate.start(Run(folder=Path("/r"), algorithm="PPO", environment="E", config={}, stop=StopConditions({}),
+                       grow=grown.append))  # fmt: skip
+        for there in ({"a": 2, "b": 1, "c": 1}, {"a": 4, "b": 1, "c": 2}):
+            cluster(there)
+            gate.report({"done": False})
+        assert grown == expected
 
 
 def test_a_pool_that_is_scaled_down_holds_nothing_up(spec: JobSpec, cluster: Any, document: Any) -> None:

@@ -22,9 +22,10 @@ def test_a_minibatch_gets_the_threads_that_it_has_work_for() -> None:
     assert learner_threads(PPOConfig(), parameters=9_000, rows=128) == 1
     assert learner_threads(PPOConfig(), parameters=9_000, rows=1024) == 2
     assert learner_threads(PPOConfig(), parameters=2_000_000, rows=128) == 4
-    for workers, expected in ((1, 3), (8, 1)):  # they need CPUs of their own
-        config = PPOConfig().rollouts(num_rollout_workers=workers)
-        assert learner_threads(config, parameters=2_000_000, rows=128) == expected
+    for busy, expected in ((1, 3), (8, 1)):  # rollout workers on this machine need CPUs of their own
+        assert learner_threads(PPOConfig(), parameters=2_000_000, rows=128, busy=busy) == expected
+    elsewhere = PPOConfig().rollouts(num_rollout_workers=8)
+    assert learner_threads(elsewhere, parameters=2_000_000, rows=128) == 4
     assert learner_threads(PPOConfig().framework(torch_threads_per_learner=3), parameters=9_000, rows=128) == 3
 
 
@@ -35,6 +36,7 @@ def test_a_container_s_quota_and_openmp_s_own_limit_count(
 ) -> None:
     monkeypatch.setattr(threads, "cpu_quota", lambda: quota)
     assert available_cpus() == expected
+    assert available_cpus(busy=1) == max(expected - 1, 1), "the quota is shared"
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert available_cpus() == 1
 

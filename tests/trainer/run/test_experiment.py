@@ -7,6 +7,7 @@ import socket
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -30,6 +31,7 @@ class FakeAlgorithm:
         self.iteration = 0
         self.counters = {"num_env_steps_sampled": 0}
         self.stopped = False
+        self.workers = SimpleNamespace(grow=lambda count: None)
         type(self).latest = self
 
     latest: ClassVar[FakeAlgorithm]
@@ -104,6 +106,7 @@ def test_a_run_leaves_results_checkpoint_and_picture(tmp_path: Path) -> None:
     assert result.folder.parent == tmp_path / "test"
     assert result.folder.name.startswith("FAKE_CartPole-v1_")
     assert {path.name for path in result.folder.iterdir() if "tfevents" not in path.name} == {
+        ".owner",
         "checkpoint_000003",
         "learning_curve.png",
         "params.json",
@@ -215,7 +218,7 @@ def test_restoring_starts_a_new_folder_from_a_checkpoint_or_a_run(tmp_path: Path
         ({"checkpoint": CheckpointSettings(frequency=-1)}, ConfigError, "frequency=-1"),
         ({"config": FakeConfig().environment("CartPole-v1").training(lr="fast")}, ConfigError, "lr"),
         ({"restore_from": "/nowhere"}, CheckpointError, "/nowhere"),
-        ({"storage_path": "s3://bucket/folder"}, StorageError, "s3://bucket/folder"),
+        ({"storage_path": "ftp://bucket/folder"}, ConfigError, "ftp://bucket/folder"),
         ({"storage_path": "/proc/results"}, StorageError, "/proc/results"),
         ({"storage_path": "/etc/passwd/results"}, StorageError, "/etc/passwd/results"),
     ],

@@ -34,6 +34,8 @@ RESULT: dict[str, Any] = {
     "timers": {"sample_time_ms": 250.0, "learn_time_ms": 700.0},
     "num_healthy_workers": 1,
     "num_worker_restarts": 4,
+    "num_waiting_workers": 2,
+    "num_lost_workers": 1,
     "info": {
         "learner": {
             "default_policy": {
@@ -113,6 +115,7 @@ def test_metrics_come_from_the_newest_result(server: MetricsServer, board: Board
     assert not any("entropy" in name for name in found)
 
 
+        "reef_training_workers_waiting": 2,
 def test_without_an_episode_there_is_no_reward_series(server: MetricsServer, board: Board) -> None:
     board.report({**RESULT, "episode_reward_mean": None})
     assert "reef_training_episode_reward_mean" not in series(server)

@@ -35,6 +35,16 @@ def _known_keys(stop: dict[str, float]) -> dict[str, float]:
     return stop
 
 
+def _without_packages(environment: dict[str, object]) -> dict[str, object]:
+    for key in ("pip", "uv", "conda"):
+        if key in environment:
+            raise ValueError(
+                f"{key} is not available: the head makes the environment too, and Ray would install these packages for "
+                "the workers only. Build an image FROM the trainer's with them, and name it in spec.image"
+            )
+    return environment
+
+
 def _unique_names(pools: list[NodePool]) -> list[NodePool]:
     names = [pool.name for pool in pools]
     if len(set(names)) < len(names):
@@ -126,15 +136,16 @@ class JobSpec(DocumentModel):
     image_pull_secrets: Annotated[list[ObjectName], Field(max_length=32)] = Field(
         default_factory=list, description="Names of the Secrets with which the image is pulled."
     )
-    runtime_env: FreeMapping = Field(
+    runtime_env: Annotated[FreeMapping, AfterValidator(_without_packages)] = Field(
         default_factory=dict,
-        description="Ray's runtime environment for user code: working_dir, pip, env_vars, py_modules.",
+        description="Ray's runtime environment for user code: env_vars, working_dir, py_modules. Packages belong into "
+        "the image.",
     )
     head: Head = Field(default_factory=Head, description="The head pod: Ray's head and the driver of the training.")
     workers: Annotated[list[NodePool], Field(max_length=32), AfterValidator(_unique_names)] = Field(
         default_factory=list,
         description="Pools of worker pods; none trains in the head alone. Without config.num_rollout_workers there are "
-        "replicas * rolloutWorkers rollout workers, summed over the pools.",
+        "rolloutWorkers rollout workers for each pod, also for those that come later.",
     )
     replicas: Count | None = Field(
         default=None, description="Pods of the first pool, in place of its own replicas: what `kubectl scale` writes."

@@ -22,6 +22,8 @@ STOP_FIELDS = frozenset(
         "num_env_steps_trained",
         "num_env_steps_trained_this_iter",
         "num_healthy_workers",
+        "num_lost_workers",
+        "num_waiting_workers",
         "num_worker_restarts",
         "pid",
         "time_since_restore",

@@ -13,7 +13,8 @@ from typing import TextIO
 
 import reef
 from reef.cli import catalog, describe, evaluate, run, schema, train, validate
-from reef.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_WRONG_USE, ReefError
+from reef.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_WRONG_USE, ReefError
+from reef.run.signals import Terminated, sigterm_raises
 
 COMMANDS = (run, train, evaluate, validate, describe, catalog, schema)
 LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
@@ -54,7 +55,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     try:
-        code: int = args.action(args)
+        with sigterm_raises():
+            code: int = args.action(args)
+    except Terminated:
+        print(f"reef {args.command}: stopped by SIGTERM", file=sys.stderr)
+        return EXIT_TERMINATED
     except ReefError as error:
         if args.verbose > 1:
             traceback.print_exc()

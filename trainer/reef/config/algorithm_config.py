@@ -95,11 +95,14 @@ class AlgorithmConfig(
             return self.train_batch_size
         return self.train_batch_size_per_learner * max(self.num_learner_workers, 1)
 
-    def fragment_length(self, worker_index: int = 0) -> int:
-        """Steps of each environment in one sample of this worker; what "auto" leaves over goes to the first workers."""
+    def fragment_length(self, worker_index: int = 0, workers: int | None = None) -> int:
+        """Steps of each environment in one sample of this worker; what "auto" leaves over goes to the first workers.
+
+        `workers`: how many share the batch, where that are not all that were asked for.
+        """
         if self.rollout_fragment_length != "auto":
             return self.rollout_fragment_length
-        columns = self.num_envs_per_worker * max(self.num_rollout_workers, 1)
+        columns = self.num_envs_per_worker * max(workers or self.num_rollout_workers, 1)
         length, left_over = divmod(self.total_train_batch_size, columns)
         takes_one_more = left_over > 0 and worker_index * self.num_envs_per_worker <= left_over
         return max(length + takes_one_more, 1)

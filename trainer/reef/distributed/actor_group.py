@@ -2,85 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import ray
 from ray.exceptions import RayError
 
-from reef.distributed.failures import PROBE, START, Failure, FaultTolerance, died, late
+from reef.distributed.failures import PROBE, START, Failure, FaultTolerance, died, error_of, late
 from reef.distributed.host import Host
-from reef.errors import EXIT_FAILED, WorkerError, WorkerTimeoutError
-from reef.run.signals import Overdue, end_if_overdue
+from reef.distributed.member import NEVER, Member, Recipe, first_done
+from reef.errors import EXIT_FAILED
+from reef.run.signals import end_if_overdue
 
 log = logging.getLogger(__name__)
 REMEDY = "recreate_failed_workers=True replaces failed workers, ignore_worker_failures=True goes on without them."
 LOOK_AGAIN_S = 0.2  # how often to look for replacements while nothing else can be done
-SLICE_S = 1.0  # longest wait without a look at whether the run is to end
+ROOM_S = 1.0  # how often to look for room
 FAREWELL_S = 2.0  # how long idle actors have to close their environments
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
-    """How the actors of a group are made."""
-
-    name: str  # in messages: "rollout worker"
-    target: str | type  # the class, or "package.module:Class", with `ping` and `stop`
-    arguments: Callable[[int, bool], dict[str, Any]]  # of the class, from (index, recreated)
-    options: Callable[[int], dict[str, Any]] = lambda _: {}  # Ray's, from index: resources and placement
-    threads: int = 1  # of torch in each actor
-    environment: dict[str, str] = field(default_factory=dict)  # variables of each process
-
-
-@dataclass(slots=True)
-class _Member:
-    """One index of a group; its actor changes when it is replaced."""
-
-    index: int
-    actor: Any = None  # None: failed, perhaps to be replaced
-    starting: Any = None  # the answer to `start`, while it is not in
-    entered: bool = False  # the owner has prepared it: calls may go to it
-    lost: bool = False  # for good
-    pid: int = 0
-    started_at: float = -float("inf")
-    due: float = 0.0  # when a replacement may start
-    restarts: int = 0
-    failures_in_a_row: int = 0
-    failed_in: str = ""  # the method that has to succeed before the row ends
-    in_flight: dict[Any, str] = field(default_factory=dict)  # method of each request, oldest first
-    busy_since: float = 0.0
-    sent: dict[Any, str] = field(default_factory=dict)  # method of each call whose value nobody waits for
-
-    def take_down(self, delay_s: float) -> None:
-        if self.actor is not None:
-            ray.kill(self.actor, no_restart=True)
-        self.actor = self.starting = None
-        self.entered = False
-        self.in_flight, self.sent = {}, {}
-        self.due = self.started_at + delay_s if self.restarts else 0.0
-
-
-def first_done(busy: Mapping[Any, _Member], timeout_s: float | None) -> list[Any]:
-    """Wait until an answer of somebody `busy` is there; nothing when time runs out.
-
-    Those that keep an ending run waiting are taken down: they would not tell their state in time either.
-    """
-    deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
-    while True:
-        try:
-            end_if_overdue()
-        except Overdue:
-            for member in busy.values():
-                member.take_down(0.0)
-            raise
-        left = max(deadline - time.monotonic(), 0.0)
-        done, _ = ray.wait(list(busy), timeout=min(left, SLICE_S))
-        if done or left <= SLICE_S:
-            return list(done)
 
 
 class ActorGroup:
@@ -101,10 +43,13 @@ class ActorGroup:
         together: bool = False,
         wait: bool = True,
         patience_s: float | None = None,
+        room: Callable[[int], int] | None = None,
     ) -> None:
         """Start `count` actors; with `wait`, return when each is up or has failed.
 
         `patience_s`: how long those that are up wait for the others, which then come when they can; None: for ever.
+        `room(count)` says how many of so many have room now, where nodes come and go; the rest waits for room, which is
+        no failure, and neither is the first loss of one that then comes back.
         `on_entered(group, indices)` prepares actors that came up, at first and again. In a group that works `together`
         (one all-reduce) a failure takes all down, a failed round is repeated, and ignoring failures means replacing.
         """
@@ -112,12 +57,14 @@ class ActorGroup:
         self._on_entered, self._together = on_entered, together
         self._ignore = settings.ignore_worker_failures and not together
         self._replace = settings.recreate_failed_workers or (settings.ignore_worker_failures and together)
-        self._members = {index: _Member(index) for index in range(1, count + 1)}
+        self._members = {index: Member(index) for index in range(1, count + 1)}
         self.first_failure: Failure | None = None
         self._in_doubt = wait  # whether idle actors are asked for a sign of life before the next call
+        self._room, self._slots = room, math.inf
+        self._looked_at, self._crowded = NEVER, False
         try:
-            for member in self._members.values():
-                self._start(member)
+            self._look_for_room()
+            self._start_those_due()
             if wait:
                 self._await_first_start(patience_s)
         except BaseException:
@@ -134,14 +81,34 @@ class ActorGroup:
         """Indices of the actors that take calls and work on no request."""
         return [index for index, member in self._members.items() if member.entered and not member.in_flight]
 
+    def num_on(self, node: str) -> int:
+        """Actors that are on this node, or may come up there."""
+        return sum(member.actor is not None and member.node in (node, "") for member in self._members.values())
+
     def num_in_flight(self, index: int) -> int:
         """Requests that an actor has not answered yet, as far as `ready` has looked."""
         return len(self._members[index].in_flight)
 
     @property
+    def size(self) -> int:
+        """Actors that are wanted: the highest index."""
+        return len(self._members)
+
+    @property
+    def num_waiting(self) -> int:
+        """Actors that wait for room."""
+        return max(sum(not member.lost for member in self._members.values()) - int(min(self._slots, self.size)), 0)
+
+    @property
     def num_restarts(self) -> int:
         """Replacements started so far, over all actors."""
         return sum(member.restarts for member in self._members.values())
+
+    def grow(self, count: int) -> None:
+        """Want `count` actors, if those are more; they start when there is room."""
+        for index in range(self.size + 1, count + 1):
+            self._members[index] = Member(index)
+            self._looked_at = NEVER
 
     def pid(self, index: int) -> int:
         """The process id of an actor that is up, 0 of one that is not."""
@@ -186,6 +153,15 @@ class ActorGroup:
             pending = {ref: member for ref, member in pending.items() if member.actor is not None}
         return dict(sorted(results.items()))
 
+    def ask_briefly(self, method: str, timeout_s: float) -> dict[int, Any]:
+        """As `call_all` for an end that waits for nobody: who fails or is late is left out, and nothing follows."""
+        asked = {member.actor.call.remote(method): index for index, member in self._members.items() if member.entered}
+        answers: dict[int, Any] = {}
+        for ref in ray.wait(list(asked), num_returns=len(asked), timeout=timeout_s)[0] if asked else []:
+            with contextlib.suppress(RayError):
+                answers[asked[ref]] = ray.get(ref)
+        return {index: value for index, value in sorted(answers.items()) if not isinstance(value, Failure)}
+
     def send_all(self, method: str, *args: Any) -> None:
         """Call every healthy actor without waiting; each runs its calls in order. Failures show up with later calls."""
         self.heal()
@@ -224,25 +200,25 @@ class ActorGroup:
         self._cut_off_late(waiting.values())
         return values
 
-    def _patience(self, timeout_s: float | None, members: Iterable[_Member]) -> float | None:
+    def _patience(self, timeout_s: float | None, members: Iterable[Member]) -> float | None:
         limits = [] if timeout_s is None else [timeout_s]
         if self._settings.sample_timeout_s is not None:
             oldest = min(member.busy_since for member in members)
             limits.append(max(oldest + self._settings.sample_timeout_s - time.monotonic(), 0.0))
         return min(limits, default=None)
 
-    def _cut_off_late(self, members: Iterable[_Member]) -> None:
+    def _cut_off_late(self, members: Iterable[Member]) -> None:
         limit = self._settings.sample_timeout_s
         for member in members:
             if limit is not None and member.in_flight and time.monotonic() - member.busy_since >= limit:
                 self._fail(member, late(member.index, next(iter(member.in_flight.values())), limit))
 
-    def _fetch(self, member: _Member, method: str, ref: Any) -> Any:
+    def _fetch(self, member: Member, method: str, ref: Any) -> Any:
         """The value of a finished call; a failure is dealt with here and leaves the member without an actor."""
         try:
             value = ray.get(ref)
         except RayError as error:
-            value = died(member.index, member.pid, method, error)
+            value = died(member.index, member.pid if member.node else 0, method, error)
         if isinstance(value, Failure):
             self._fail(member, value)
         elif member.failed_in in (method, START, PROBE):
@@ -252,15 +228,14 @@ class ActorGroup:
     # -- coming up and going down -------------------------------------------------------------------------------------
 
     def heal(self) -> None:
-        """Take in actors that came up and start replacements that are due; never waits."""
+        """Take in actors that came up and start those that are due and have room; never waits."""
         for member in self._members.values():
             for ref in ray.wait(list(member.sent), num_returns=len(member.sent), timeout=0)[0] if member.sent else []:
                 if ref in member.sent:  # not cleared by the failure of an earlier one
                     self._fetch(member, member.sent.pop(ref), ref)
-            if member.actor is None and not member.lost and member.due <= time.monotonic():
-                member.restarts += 1
-                log.warning("%s %d is started again", self._recipe.name, member.index)
-                self._start(member)
+        self._look_for_room()
+        self._start_those_due()
+        for member in self._members.values():
             if member.starting is not None:
                 self._look_at_start(member)
         up = [m for m in self._members.values() if m.actor is not None and m.starting is None and not m.entered]
@@ -288,19 +263,60 @@ class ActorGroup:
             self.call_some(PROBE, dict.fromkeys(self.idle, ()), timeout_s=limit)
             self._in_doubt = False
 
-    def _start(self, member: _Member) -> None:
+    def _look_for_room(self) -> None:
+        """See how many may be up; those that are too many are let go, which is no failure."""
+        if self._room is None or time.monotonic() < self._looked_at + ROOM_S:
+            return
+        before = self.num_waiting
+        self._slots = self._room(self.size)
+        up = [member for member in self._members.values() if member.actor is not None]
+        too_many = len(up) - self._slots
+        for member in sorted(up, key=lambda one: (one.entered, -one.index)):
+            if too_many > 0 and not member.entered:
+                member.withdraw()
+                too_many -= 1
+            elif too_many > 0 and self._crowded:
+                log.info("%s %d makes room for processes that training waits for", self._recipe.name, member.index)
+                member.take_down(0.0)
+                too_many -= 1
+        # some may be gone with their nodes, as yet unnoticed: they are asked, and only at the next look the living go
+        self._crowded = too_many > 0
+        self._in_doubt = self._in_doubt or self._crowded
+        if self.num_waiting != before:
+            text = "%ss: %d of %d have room, the others start when nodes come"
+            log.info(text, self._recipe.name, self.size - self.num_waiting, self.size)
+        self._looked_at = time.monotonic()
+
+    def _start_those_due(self) -> None:
+        free = self._slots - sum(member.actor is not None for member in self._members.values())
+        for member in self._members.values():
+            if free > 0 and member.actor is None and not member.lost and member.due <= time.monotonic():
+                if member.started_at != NEVER:
+                    member.restarts += 1
+                    log.warning("%s %d is started again", self._recipe.name, member.index)
+                self._start(member)
+                free -= 1
+
+    def _start(self, member: Member) -> None:
         recipe = self._recipe
         options = {"max_restarts": 0, "max_task_retries": 0} | recipe.options(member.index)
         member.actor = ray.remote(Host).options(**options).remote(member.index)
-        arguments = recipe.arguments(member.index, member.restarts > 0)
+        arguments = recipe.arguments(member.index, member.recreated)
         member.starting = member.actor.start.remote(recipe.target, arguments, recipe.threads, recipe.environment)
         member.started_at = time.monotonic()
 
-    def _look_at_start(self, member: _Member) -> None:
+    def _look_at_start(self, member: Member) -> None:
         limit = self._settings.worker_restore_timeout_s
         if ray.wait([member.starting], timeout=0)[0]:
-            member.pid = self._fetch(member, START, member.starting)
+            value = self._fetch(member, START, member.starting)
             member.starting = None
+            if member.actor is not None:
+                member.pid, member.node = value
+        elif time.monotonic() - member.started_at > limit and self._room is not None and self.healthy:
+            log.warning(
+                "%s %d did not find room within %g s: it is tried again", self._recipe.name, member.index, limit
+            )
+            member.withdraw()
         elif time.monotonic() - member.started_at > limit:
             self._fail(member, late(member.index, START, limit))
 
@@ -314,7 +330,8 @@ class ActorGroup:
             self._rest()
             self.heal()
         if self.first_failure is not None and not self.healthy:
-            raise self._error(self.first_failure, f"None of the {len(self._members)} came up.")
+            reason = f"None of the {len(self._members)} came up."
+            raise error_of(self._recipe.name, self.first_failure, self.first_failure, reason)
 
     def _rest(self) -> None:
         """Wait until something comes up, or a moment."""
@@ -325,7 +342,7 @@ class ActorGroup:
         else:
             time.sleep(LOOK_AGAIN_S)
 
-    def _fail(self, member: _Member, failure: Failure) -> None:
+    def _fail(self, member: Member, failure: Failure) -> None:
         """Take a member down and apply the settings; raises WorkerError when they do not cover the failure."""
         if member.actor is None:
             return
@@ -336,10 +353,10 @@ class ActorGroup:
         for each in self._members.values() if self._together else [member]:
             each.take_down(self._settings.delay_between_worker_restarts_s)
         if (reason := self._not_covered(member, failure)) is not None:
-            raise self._error(failure, reason)
+            raise error_of(self._recipe.name, failure, self.first_failure, reason)
         log.warning("%s %d failed in %s(): %s", self._recipe.name, failure.index, failure.method, failure.error)
 
-    def _not_covered(self, member: _Member, failure: Failure) -> str | None:
+    def _not_covered(self, member: Member, failure: Failure) -> str | None:
         """Why a failure ends the run; None when the run goes on."""
         settings = self._settings
         if failure.late and settings.late_is_an_error and failure.method != PROBE:
@@ -347,7 +364,8 @@ class ActorGroup:
         if not self._ignore and not self._replace:
             member.lost = True
             return REMEDY if failure.exit_code == EXIT_FAILED else ""
-        in_a_row = sum(each.failures_in_a_row for each in self._members.values() if not each.lost)
+        free = 0 if self._room is None else 1  # the loss of a node may be the loss of many
+        in_a_row = sum(max(each.failures_in_a_row - free, 0) for each in self._members.values() if not each.lost)
         if in_a_row > settings.num_consecutive_worker_failures_tolerance:
             tolerance = settings.num_consecutive_worker_failures_tolerance
             return f"{in_a_row} failures in a row exceed num_consecutive_worker_failures_tolerance={tolerance}."
@@ -358,22 +376,6 @@ class ActorGroup:
             if all(each.lost for each in self._members.values()):
                 return f"ignore_worker_failures=True, but none of the {len(self._members)} is left."
         return None
-
-    def _error(self, failure: Failure, reason: str) -> WorkerError:
-        name = self._recipe.name
-        parts = [f"{name} {failure.index} failed in {failure.method}(): {failure.error}", *filter(None, [reason])]
-        if failure.traceback:
-            parts.append(f"Its traceback:\n{failure.traceback.rstrip()}")
-        first = self.first_failure
-        if first is not None and first is not failure:
-            same = first.error == failure.error
-            what = "the same error" if same else first.error
-            parts.append(f"The first failure was {name} {first.index} in {first.method}(): {what}")
-            if first.traceback and not same:
-                parts.append(first.traceback.rstrip())
-        error = (WorkerTimeoutError if failure.late else WorkerError)("\n".join(parts))
-        error.exit_code = failure.exit_code
-        return error
 
     def stop(self) -> None:
         """End all actors; idle ones may close their environments first."""

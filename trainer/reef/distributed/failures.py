@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ray.exceptions import RayActorError, RayError
 
 from reef.config import AlgorithmConfig
-from reef.errors import EXIT_FAILED
+from reef.errors import EXIT_FAILED, WorkerError, WorkerTimeoutError
 
 START = "start"  # the pseudo method of a failure to come up at all
 PROBE = "ping"  # the method that every actor answers at once when it is alive
@@ -77,3 +77,19 @@ def died(index: int, pid: int, method: str, error: RayError) -> Failure:
         return Failure(index, method, f"{type(error).__name__}: {known}")
     process = f"its process {pid}" if pid else "its process"
     return Failure(index, method, f"{process} died: killed, out of memory, or its node was lost", f"Ray: {known}")
+
+
+def error_of(name: str, failure: Failure, first: Failure, reason: str) -> WorkerError:
+    """The error for a `failure` of the actor `name` that is not covered, and why; with the `first` one of its group."""
+    parts = [f"{name} {failure.index} failed in {failure.method}(): {failure.error}", *filter(None, [reason])]
+    if failure.traceback:
+        parts.append(f"Its traceback:\n{failure.traceback.rstrip()}")
+    if first is not failure:
+        same = first.error == failure.error
+        what = "the same error" if same else first.error
+        parts.append(f"The first failure was {name} {first.index} in {first.method}(): {what}")
+        if first.traceback and not same:
+            parts.append(first.traceback.rstrip())
+    error = (WorkerTimeoutError if failure.late else WorkerError)("\n".join(parts))
+    error.exit_code = failure.exit_code
+    return error

@@ -8,6 +8,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+import ray
+
 from reef.config.loading import load
 from reef.distributed.failures import START, Failure
 from reef.errors import EXIT_WRONG_USE, ReefError
@@ -21,16 +23,16 @@ class Host:
         self._object: Any = None
 
     def start(self, target: str | type, arguments: dict[str, Any], threads: int, environment: dict[str, str]) -> Any:
-        """Make the object from its class (or "package.module:Class") and return the process id, or a `Failure`."""
+        """Make the object from its class (or "package.module:Class"); returns process id and node, or a `Failure`."""
         os.environ.update(environment)
         os.environ["OMP_NUM_THREADS"] = str(threads)
 
-        def make() -> int:
+        def make() -> tuple[int, str]:
             made_of = load(target) if isinstance(target, str) else target
             if "torch" in sys.modules:  # a class without torch does not wait for its import
                 sys.modules["torch"].set_num_threads(threads)
             self._object = made_of(**arguments)
-            return os.getpid()
+            return os.getpid(), ray.get_runtime_context().get_node_id()
 
         return self._caught(START, make)
 

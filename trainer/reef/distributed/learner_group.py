@@ -16,9 +16,10 @@ from gymnasium import spaces
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from reef.config import AlgorithmConfig
-from reef.distributed.actor_group import ActorGroup, Recipe
+from reef.distributed.actor_group import ActorGroup
 from reef.distributed.failures import FaultTolerance
-from reef.distributed.resources import Placement, check_resources, learner_bundle
+from reef.distributed.member import Recipe
+from reef.distributed.resources import check_resources, learner_bundle, reserve
 from reef.distributed.start import start
 from reef.learn.learner import Learner, Stats
 from reef.learn.learner_group import Batches, LocalLearners
@@ -52,7 +53,7 @@ class Member(LocalLearners):
                 config, observation_space, action_space, rank=rank, world_size=world_size, reduce=self._average
             )
         }
-        self.threads = torch.get_num_threads()  # what its process was started with
+        self.threads = torch.get_num_threads  # what its process was started with
         on_gpu = self.learners[DEFAULT_POLICY].device.type == "cuda"
         # NCCL refuses two processes on one GPU; gloo lets them share it
         self._backend = "nccl" if on_gpu and config.num_gpus_per_learner_worker >= 1 else "gloo"
@@ -117,7 +118,8 @@ class RayLearners:
         self._limit_s = config.worker_restore_timeout_s
         self._may_lose = config.recreate_failed_workers or config.ignore_worker_failures
         self._last: State | None = None
-        self._placement = Placement([learner_bundle(config)] * count, config.placement_strategy, self._limit_s)
+        first = 1 + config.evaluation_num_workers + config.num_rollout_workers  # as in `trial_bundles`
+        self._placement = reserve(config, [learner_bundle(config)] * count, first)
         recipe = Recipe(
             name="learner",
             target=Member,

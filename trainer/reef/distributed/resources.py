@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
-from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.placement_group import get_current_placement_group, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import Exists, NodeLabelSchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from reef.config import AlgorithmConfig
+from reef.distributed.member import SLICE_S
 from reef.distributed.node_settings import ELASTIC, POOL_LABEL
 from reef.errors import ResourceError
+from reef.run.signals import end_if_overdue
 
 log = logging.getLogger(__name__)
 Bundle = dict[str, float]  # resource name to amount, of one process
 SAY_AFTER_S = 10.0  # waiting longer than this is worth a line
+ROLLOUT_WORKERS = "num_rollout_workers"
 NOTHING = 0.001  # CPUs of a bundle that asks for nothing: Ray refuses empty ones
 
 
@@ -36,10 +39,10 @@ class Demand:
         return f"{self.count_key} {self.count} x {self.keys[resource]} {self.bundle[resource]:g}"
 
 
-def demands(config: AlgorithmConfig, driver_cpus: float = 0.0) -> list[Demand]:
+def demands(config: AlgorithmConfig, *, with_driver: bool = False) -> list[Demand]:
     """Processes of these settings: rollout workers, evaluation workers, learners.
 
-    The driver is a process outside Ray and counts only where it is placed by Ray too (`driver_cpus`, inside Tune).
+    The driver is a process outside Ray and counts only where Ray places it too: `with_driver`, as a trial of a sweep.
     """
     worker = _bundle(config.num_cpus_per_worker, config.num_gpus_per_worker, config.custom_resources_per_worker)
     worker_keys = {name: f"custom_resources_per_worker[{name!r}]" for name in worker}
@@ -49,9 +52,10 @@ def demands(config: AlgorithmConfig, driver_cpus: float = 0.0) -> list[Demand]:
     if config.in_evaluation:
         found = [Demand(config.num_rollout_workers, "evaluation_num_workers", worker, worker_keys)]
     else:
+        driver = driver_bundle(config) if with_driver else {}
         found = [
-            Demand(1, "driver", _bundle(driver_cpus, 0.0, {}), {"CPU": "num_cpus_for_local_worker"}),
-            Demand(config.num_rollout_workers, "num_rollout_workers", worker, worker_keys),
+            Demand(1, "driver", driver, {"CPU": "num_cpus_for_local_worker", "GPU": "num_gpus"}),
+            Demand(config.num_rollout_workers, ROLLOUT_WORKERS, worker, worker_keys),
             Demand(config.evaluation_num_workers, "evaluation_num_workers", worker, worker_keys),
             Demand(config.num_learner_workers, "num_learner_workers", learner, learner_keys),
         ]
@@ -66,6 +70,19 @@ def worker_bundle(config: AlgorithmConfig) -> Bundle:
 def learner_bundle(config: AlgorithmConfig) -> Bundle:
     """What one learner reserves."""
     return _bundle(config.num_cpus_per_learner_worker, config.num_gpus_per_learner_worker, {})
+
+
+def driver_bundle(config: AlgorithmConfig) -> Bundle:
+    """What the process of a trial reserves for its policy and, unless that is elsewhere, its learner."""
+    return _bundle(config.num_cpus_for_local_worker, 0.0 if config._fake_gpus else config.num_gpus, {})
+
+
+def trial_bundles(config: AlgorithmConfig) -> list[Bundle]:
+    """The room of a trial, one bundle for each process: its own, evaluation workers, rollout workers, learners."""
+    evaluation = [worker_bundle(config.evaluation_settings())] * config.evaluation_num_workers
+    rollouts = [worker_bundle(config)] * config.num_rollout_workers
+    learners = [learner_bundle(config)] * config.num_learner_workers
+    return [bundle or {"CPU": NOTHING} for bundle in [driver_bundle(config), *evaluation, *rollouts, *learners]]
 
 
 def _bundle(cpus: float, gpus: float, custom: Mapping[str, float]) -> Bundle:
@@ -86,6 +103,36 @@ def is_elastic() -> bool:
     return ELASTIC in _cluster()
 
 
+def may_wait_for_room(config: AlgorithmConfig) -> bool:
+    """Whether these settings let rollout workers come one by one, where nodes come and go."""
+    return config.recreate_failed_workers and not config.placement_strategy.startswith("STRICT")
+
+
+def fitting(asked: Iterable[Demand], nodes: Iterable[Mapping[str, float]]) -> dict[str, int]:
+    """How many processes of each demand have room on nodes with these resources, by `count_key`.
+
+    Rollout workers come last: training goes on with fewer of them, and with fewer of nothing else.
+    """
+    free = [dict(node) for node in nodes]
+    counts: dict[str, int] = {}
+    for demand in sorted(asked, key=lambda one: one.count_key == ROLLOUT_WORKERS):
+        placed = 0
+        while placed < demand.count and _take(free, demand.bundle):
+            placed += 1
+        counts[demand.count_key] = placed
+    return counts
+
+
+def _take(free: Iterable[Bundle], bundle: Bundle) -> bool:
+    """Take `bundle` out of the first node that has room for it."""
+    for node in free:
+        if all(node.get(name, 0.0) >= amount - 1e-9 for name, amount in bundle.items()):
+            for name, amount in bundle.items():
+                node[name] -= amount
+            return True
+    return False
+
+
 def missing(asked: Sequence[Demand], available: Mapping[str, float]) -> Iterator[str]:
     """The arithmetic of every resource of which less is there than asked for."""
     for resource in dict.fromkeys(name for demand in asked for name in demand.bundle):
@@ -98,14 +145,14 @@ def missing(asked: Sequence[Demand], available: Mapping[str, float]) -> Iterator
             yield f"{sum_of} = {total:g} {name}, the cluster has {there:g}"
 
 
-def check_resources(config: AlgorithmConfig, *, driver_cpus: float = 0.0, wait_s: float = 0.0) -> None:
+def check_resources(config: AlgorithmConfig, *, with_driver: bool = False, wait_s: float = 0.0) -> None:
     """Compare what the settings ask for with the whole cluster, for up to `wait_s` seconds while nodes join.
 
     Raises ResourceError with the arithmetic of what is missing; an elastic cluster was checked before it was started.
     """
     if is_elastic():
         return
-    asked = demands(config, driver_cpus)
+    asked = demands(config, with_driver=with_driver)
     deadline = time.monotonic() + wait_s
     while problems := list(missing(asked, _cluster())):
         if time.monotonic() >= deadline:
@@ -124,13 +171,23 @@ class ElasticPlacement:
     So training goes on with fewer processes after a node is lost, and the count comes back with the node.
     """
 
-    def __init__(self, bundles: Sequence[Bundle]) -> None:
-        self._bundles = bundles
+    def __init__(self, config: AlgorithmConfig) -> None:
+        """For the rollout workers, or evaluation workers, of these settings."""
+        self._config = config
 
     def options(self, index: int) -> dict[str, Any]:
-        """Ray's options of the actor with this index (from 1)."""
+        """Ray's options of an actor."""
         anywhere = NodeLabelSchedulingStrategy({}, soft={POOL_LABEL: Exists()})  # type: ignore[no-untyped-call]
-        return actor_options(self._bundles[index - 1], anywhere)
+        return actor_options(worker_bundle(self._config), anywhere)
+
+    def room(self, count: int) -> int:
+        """How many of `count` rollout workers have room now beside evaluation workers and learners; at least one."""
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+        nodes.sort(key=lambda resources: ELASTIC in resources)
+        asked = [
+            replace(one, count=count) if one.count_key == ROLLOUT_WORKERS else one for one in demands(self._config)
+        ]
+        return max(fitting(asked, nodes).get(ROLLOUT_WORKERS, count), 1)
 
     def remove(self) -> None:
         """Nothing was reserved."""
@@ -146,16 +203,26 @@ class Placement:
         """`strategy`: PACK, SPREAD, STRICT_PACK or STRICT_SPREAD. Raises ResourceError after `wait_s` seconds."""
         self._bundles = bundles
         self._group = placement_group([bundle or {"CPU": NOTHING} for bundle in bundles], strategy=strategy)
-        if self._group.wait(min(wait_s, SAY_AFTER_S)):
-            return
-        what = f"{len(bundles)} processes of {bundles[0] or 'no resources'} each, placed {strategy}"
-        log.warning("waiting up to %g s for room for %s; free: %s", wait_s, what, _free())
-        if not self._group.wait(max(wait_s - SAY_AFTER_S, 0.0)):
+        try:
+            self._await_room(strategy, wait_s)
+        except BaseException:
             self.remove()
-            raise ResourceError(
-                f"no room within {wait_s:g} s for {what}. Free in the cluster: {_free()}. "
-                "Add nodes, ask for less, or set placement_strategy='PACK'."
-            )
+            raise
+
+    def _await_room(self, strategy: str, wait_s: float) -> None:
+        what = f"{len(self._bundles)} processes of {self._bundles[0] or 'no resources'} each, placed {strategy}"
+        started, said = time.monotonic(), False
+        while not self._group.wait(min(wait_s, SLICE_S)):
+            end_if_overdue()
+            waited = time.monotonic() - started
+            if waited >= wait_s:
+                raise ResourceError(
+                    f"no room within {wait_s:g} s for {what}. Free in the cluster: {_free()}. "
+                    "Add nodes, ask for less, or set placement_strategy='PACK'."
+                )
+            if waited >= SAY_AFTER_S and not said:
+                log.warning("waiting up to %g s for room for %s; free: %s", wait_s, what, _free())
+                said = True
 
     def options(self, index: int) -> dict[str, Any]:
         """Ray's options of the actor with this index (from 1)."""
@@ -165,6 +232,37 @@ class Placement:
         """Give the room back."""
         if ray.is_initialized():
             remove_placement_group(self._group)
+
+
+class TrialPlacement:
+    """The room that a sweep reserved for one of its trials, which is this process: see `trial_bundles`."""
+
+    def __init__(self, bundles: Sequence[Bundle], first: int) -> None:
+        """`first` is the place of these bundles among the trial's."""
+        self._bundles, self._first = bundles, first
+        group = get_current_placement_group()
+        assert group is not None, "this process is a trial"
+        self._group = group
+
+    def options(self, index: int) -> dict[str, Any]:
+        """Ray's options of the actor with this index (from 1)."""
+        place = PlacementGroupSchedulingStrategy(self._group, self._first + index - 1)
+        return actor_options(self._bundles[index - 1], place)
+
+    def remove(self) -> None:
+        """The sweep gives the room back when the trial has ended."""
+
+
+def in_a_trial() -> bool:
+    """Whether this process is a trial of a sweep, with the room of its workers and learners."""
+    return get_current_placement_group() is not None
+
+
+def reserve(config: AlgorithmConfig, bundles: Sequence[Bundle], first: int) -> Placement | TrialPlacement:
+    """Reserve room for these processes; in a trial it is there already, from the place `first` on."""
+    if in_a_trial():
+        return TrialPlacement(bundles, first)
+    return Placement(bundles, config.placement_strategy, config.worker_restore_timeout_s)
 
 
 def actor_options(bundle: Bundle, strategy: Any) -> dict[str, Any]:

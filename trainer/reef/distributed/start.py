@@ -15,6 +15,7 @@ from ray._private import worker as ray_worker
 from reef.distributed.node_settings import NODE_CHECKS as NODE_CHECKS
 from reef.distributed.node_settings import QUIET
 from reef.errors import ConfigError, ResourceError
+from reef.run.signals import sigterm_as_before
 
 log = logging.getLogger(__name__)
 CONNECT_S = 5.0
@@ -70,20 +71,22 @@ def start(
         sizes = {"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": resources}
         if given := [key for key, value in sizes.items() if value is not None]:
             raise ConfigError(f"address={address!r} names a running cluster, whose size {given} cannot set. Drop one.")
-        _join(address, runtime_env, show_output)
+        with sigterm_as_before():
+            _join(address, runtime_env, show_output)
         return RaySession(owned=True, embedded=False)
     # Ray binds its services to 127.0.0.1 where this is False, but reads the variable behind it only when imported
     ray_constants.ENABLE_RAY_CLUSTER = False
-    ray.init(
-        address="local",
-        num_cpus=None if num_cpus is None else math.ceil(num_cpus),
-        num_gpus=None if num_gpus is None else math.ceil(num_gpus),
-        resources=resources,
-        object_store_memory=object_store_memory,
-        include_dashboard=False,
-        log_to_driver=show_output,
-        logging_level=logging.ERROR,
-    )
+    with sigterm_as_before():
+        ray.init(
+            address="local",
+            num_cpus=None if num_cpus is None else math.ceil(num_cpus),
+            num_gpus=None if num_gpus is None else math.ceil(num_gpus),
+            resources=resources,
+            object_store_memory=object_store_memory,
+            include_dashboard=False,
+            log_to_driver=show_output,
+            logging_level=logging.ERROR,
+        )
     return RaySession(owned=True, embedded=True)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
+import math
+from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -11,13 +12,23 @@ import ray
 
 from reef.batch import Sample
 from reef.config import AlgorithmConfig
-from reef.distributed.actor_group import ActorGroup, Recipe
+from reef.distributed.actor_group import ActorGroup
 from reef.distributed.failures import FaultTolerance
-from reef.distributed.resources import ElasticPlacement, Placement, check_resources, is_elastic, worker_bundle
+from reef.distributed.member import Recipe
+from reef.distributed.resources import (
+    ElasticPlacement,
+    check_resources,
+    in_a_trial,
+    is_elastic,
+    may_wait_for_room,
+    reserve,
+    worker_bundle,
+)
 from reef.distributed.start import start
 from reef.math.running import RunningStat
 from reef.rollout.filters import Filter
 from reef.rollout.worker import RolloutWorker
+from reef.run.signals import time_left
 from reef.types import PolicyId, State, Weights
 
 T = TypeVar("T")
@@ -35,19 +46,17 @@ class RayWorkers:
         """Raises ResourceError when the cluster is too small, WorkerError when workers cannot be made."""
         start()
         check_resources(config)
-        self._config, self._count = config, count
+        self._config = config
+        self._node: str = ray.get_runtime_context().get_node_id()
         self._local = RolloutWorker(config, 0, with_env=config.create_env_on_local_worker)
         self._published: tuple[Any, int, int] | None = None  # weights in Ray's store, version, timestep
-        self._arrived: dict[int, deque[Sample]] = {index: deque() for index in range(1, count + 1)}  # sampled ahead
+        self._arrived: defaultdict[int, deque[Sample]] = defaultdict(deque)  # sampled ahead
         self._filters_move = config.synchronize_filters and config.observation_filter != "NoFilter"
         self._limits = replace(FaultTolerance.of(config), late_is_an_error=evaluation)
-        bundles = [worker_bundle(config)] * count
-        elastic = config.recreate_failed_workers and not config.placement_strategy.startswith("STRICT") and is_elastic()
-        self._placement = (
-            ElasticPlacement(bundles)
-            if elastic
-            else Placement(bundles, config.placement_strategy, config.worker_restore_timeout_s)
-        )
+        may_wait = may_wait_for_room(config) and is_elastic() and not in_a_trial()
+        elastic = ElasticPlacement(config) if may_wait else None
+        first = 1 if evaluation else 1 + config.evaluation_num_workers  # as in `trial_bundles`
+        self._placement = elastic or reserve(config, [worker_bundle(config)] * count, first)
         recipe = Recipe(
             name="evaluation worker" if evaluation else "rollout worker",
             target=RolloutWorker,
@@ -64,6 +73,7 @@ class RayWorkers:
                 on_entered=self._bring_up_to_date,
                 wait=config.validate_workers_after_construction,
                 patience_s=ELASTIC_PATIENCE_S if elastic else None,
+                room=elastic.room if elastic and not evaluation else None,
             )
         except BaseException:
             self._placement.remove()
@@ -81,6 +91,21 @@ class RayWorkers:
         return len(self._group.healthy)
 
     @property
+    def num_waiting(self) -> int:
+        """Actors that have no room."""
+        return self._group.num_waiting
+
+    @property
+    def num_lost(self) -> int:
+        """Actors that have room and are not at work."""
+        return max(self._group.size - self.num_waiting - self.num_healthy, 0)
+
+    @property
+    def num_here(self) -> int:
+        """Actors on this process's node."""
+        return self._group.num_on(self._node)
+
+    @property
     def num_restarts(self) -> int:
         """Replacements started so far."""
         return self._group.num_restarts
@@ -89,6 +114,11 @@ class RayWorkers:
     def healthy(self) -> list[int]:
         """The indices that `request` takes."""
         return self._group.healthy
+
+    def grow(self, count: int) -> None:
+        """Have `count` actors, if those are more, as soon as there is room for them; where nodes come and go."""
+        if isinstance(self._placement, ElasticPlacement):
+            self._group.grow(count)
 
     def local_worker(self) -> RolloutWorker:
         """The worker in this process."""
@@ -102,8 +132,16 @@ class RayWorkers:
         """
         if self._config.sample_async and steps is None and not anew:
             return self._sample_ahead()
-        limit = self._limits.sample_timeout_s
-        return list(self._group.call_all("sample", steps, anew, timeout_s=limit).values())
+        samples: dict[int, Sample] = {}
+        while not samples:
+            fragments = {index: (steps or length, anew) for index, length in self._fragment_lengths().items()}
+            samples = self._group.call_some("sample", fragments, timeout_s=self._limits.sample_timeout_s)
+        return list(samples.values())
+
+    def _fragment_lengths(self) -> dict[int, int]:
+        """Steps of the next fragment by the indices of those who are there; waits for somebody."""
+        healthy = self._group.await_healthy()
+        return {index: self._config.fragment_length(rank, len(healthy)) for rank, index in enumerate(healthy, 1)}
 
     def _sample_ahead(self) -> list[Sample]:
         self._begin_fragments()
@@ -111,16 +149,16 @@ class RayWorkers:
             for sample in self.ready():
                 self._arrived[sample.worker_index].append(sample)
             self._begin_fragments()
-        samples = [arrived.popleft() for arrived in self._arrived.values() if arrived]
+        samples = [arrived.popleft() for _, arrived in sorted(self._arrived.items()) if arrived]
         self._begin_fragments()
         return samples
 
     def _begin_fragments(self) -> None:
         """Keep every worker busy; nobody is further ahead of the learner than the setting says."""
-        for index in self._group.await_healthy():
+        for index, steps in self._fragment_lengths().items():
             ahead = self._group.num_in_flight(index) + len(self._arrived[index])
             for _ in range(ahead, self._limits.max_requests_in_flight):
-                self.request(index)
+                self._group.request(index, "sample", steps)
 
     def sample_episodes(self, count: int) -> list[Sample]:
         """Exactly `count` new episodes; what a failed worker owes, the others run."""
@@ -176,10 +214,13 @@ class RayWorkers:
             self._group.send_all("apply", take_filters, self._local.filters)
 
     def state(self) -> State:
-        """The states of all workers; null for one that has failed, as nobody is waited for."""
-        everyone: dict[int, tuple[Any, ...]] = dict.fromkeys(self._group.healthy, ())
-        states = self._group.call_some("state", everyone, timeout_s=self._limits.worker_restore_timeout_s)
-        return {"local": self._local.state(), "remote": [states.get(index + 1) for index in range(self._count)]}
+        """The states of all workers; null for one that has failed, and, when the process is to end, for a late one."""
+        if time_left() < math.inf:
+            states = self._group.ask_briefly("state", time_left() / 2)  # the rest of the time is for writing
+        else:
+            everyone: dict[int, tuple[Any, ...]] = dict.fromkeys(self._group.healthy, ())
+            states = self._group.call_some("state", everyone, timeout_s=self._limits.worker_restore_timeout_s)
+        return {"local": self._local.state(), "remote": [states.get(index + 1) for index in range(self._group.size)]}
 
     def set_state(self, state: State) -> None:
         """The reverse of `state`; workers that it does not know get the filters and begin new episodes."""

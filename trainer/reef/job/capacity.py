@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from reef.api.pods import HEAD_NAME
@@ -33,32 +32,32 @@ def rollout_workers_that_fit(config: AlgorithmConfig, rooms: list[Room]) -> int:
     Raises:
         ResourceError: not even one has, or an evaluation worker or a learner has none.
     """
-    from reef.distributed.resources import demands
+    from reef.distributed.resources import ROLLOUT_WORKERS, demands, fitting
 
-    fitting = 0
-    for demand in sorted(demands(config), key=lambda one: one.count_key == "num_rollout_workers"):
-        placed = 0
-        while placed < demand.count and take(rooms, demand.bundle):
-            placed += 1
-        rollout = demand.count_key == "num_rollout_workers"
-        if placed < (1 if rollout else demand.count):
+    asked = {demand.count_key: demand for demand in demands(config)}
+    counts = fitting(asked.values(), rooms)
+    for key, count in counts.items():
+        demand = asked[key]
+        if count < (1 if key == ROLLOUT_WORKERS else demand.count):
             needs = ", ".join(f"{demand.keys[name]} {amount:g}" for name, amount in demand.bundle.items())
             raise ResourceError(
-                f"{demand.count_key}={demand.count}: the job's pods have room for {placed} of them, as each needs "
-                f"{needs}. Lower {demand.count_key}, let each process reserve less, or give spec.workers more or "
-                "larger pods."
+                f"{key}={demand.count}: the job's pods have room for {count} of them, as each needs {needs}. "
+                f"Lower {key}, let each process reserve less, or give spec.workers more or larger pods."
             )
-        fitting = placed if rollout else fitting
-    if config.num_rollout_workers and not any(d.count_key == "num_rollout_workers" for d in demands(config)):
-        return config.num_rollout_workers  # they reserve nothing
-    return fitting
+    return counts.get(ROLLOUT_WORKERS, config.num_rollout_workers)  # those that reserve nothing always fit
 
 
-def take(rooms: list[Room], bundle: Mapping[str, float]) -> bool:
-    """Take `bundle` out of the first pod that has room for it."""
-    for room in rooms:
-        if all(room.get(name, 0.0) >= amount - 1e-9 for name, amount in bundle.items()):
-            for name, amount in bundle.items():
-                room[name] -= amount
-            return True
-    return False
+def check_trial(config: AlgorithmConfig, rooms: list[Room]) -> None:
+    """Raise ResourceError when the processes of one trial of a sweep do not fit into all pods together."""
+    from reef.distributed.resources import demands, fitting
+
+    asked = {demand.count_key: demand for demand in demands(config, with_driver=True)}
+    for key, count in fitting(asked.values(), rooms).items():
+        demand = asked[key]
+        if count < demand.count:
+            needs = ", ".join(f"{demand.keys[name]} {amount:g}" for name, amount in demand.bundle.items())
+            what = "the process of a trial" if key == "driver" else f"{key}={demand.count} of a trial"
+            raise ResourceError(
+                f"{what}: the job's pods have room for {count}, as each needs {needs}. Let it reserve less, or give "
+                "spec.workers more or larger pods."
+            )

@@ -6,6 +6,11 @@ In every ending a termination message says how it was.
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # the rest takes a second to load, and SIGTERM waits for it
+    import signal
+
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
 import contextlib
 import logging
 import os
@@ -17,7 +22,6 @@ import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from reef.api import RLTrainingJob, load_job
@@ -27,6 +31,7 @@ from reef.job.cluster import Node, RayProcess, number, required
 from reef.job.progress import JobBoard, LastWords
 from reef.job.settings import check_environment, checkpoint_settings, cluster_config_of
 from reef.run.prometheus import MetricsServer
+from reef.run.signals import Terminated, raise_on_sigterm
 
 if TYPE_CHECKING:
     from reef.config import AlgorithmConfig
@@ -35,10 +40,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 START_S = 60.0  # how long Ray's head may take to start
 WATCH_S, KEEP_READY_LOOKS = 0.5, 10
-
-
-class Terminated(BaseException):
-    """SIGTERM outside of the training."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,12 +80,12 @@ class Pod:
 def main() -> int:
     """Run the head and return its exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    take_signals()
     board = JobBoard()
     words = LastWords(Path(os.environ.get("REEF_TERMINATION_LOG", "/dev/termination-log")), board)
-    words.keep_ready()
     with contextlib.ExitStack() as stack:
         try:
+            raise_on_sigterm()
+            words.keep_ready()
             code, message = head(os.environ, board, stack, words)
         except Terminated:
             code, message = EXIT_TERMINATED, "ended by SIGTERM before the first iteration"
@@ -98,7 +99,7 @@ def main() -> int:
         board.tell("done", message, exit_code=code)
         words.say(code, message)
         with contextlib.suppress(Terminated):
-            take_signals()
+            raise_on_sigterm()
             linger(code)
     return code
 
@@ -129,7 +130,7 @@ def take_runtime_env(runtime_env: Mapping[str, Any]) -> None:
 
 
 def checked_config(job: RLTrainingJob, node: Node) -> AlgorithmConfig:
-    """The job's settings, with as many rollout workers as its pods can hold; everything that is wrong is said here."""
+    """The job's settings, checked against its pods; everything that is wrong is said here."""
     if job.spec.tune:
         raise ConfigError("spec.tune: sweeps are not available yet. Remove it, or start one job per combination.")
     if job.spec.checkpoint.storage and job.spec.checkpoint.storage.uri:
@@ -137,13 +138,25 @@ def checked_config(job: RLTrainingJob, node: Node) -> AlgorithmConfig:
             "spec.checkpoint.storage.uri: object stores are not available yet. Name a persistentVolumeClaim."
         )
     config = cluster_config_of(job)
-    fitting = rollout_workers_that_fit(config, pods_of(job.spec, node.cpus, node.gpus))
-    if fitting < config.num_rollout_workers:
-        asked = config.num_rollout_workers
-        log.warning("num_rollout_workers=%d: the job's pods have room for %d, which are used", asked, fitting)
-        config.num_rollout_workers = fitting
+    take_rollout_workers_that_fit(config, job, node)
     check_environment(config)
     return config
+
+
+def take_rollout_workers_that_fit(config: AlgorithmConfig, job: RLTrainingJob, node: Node) -> None:
+    """Say how many of the job's rollout workers have room in its pods; those that cannot wait for it are left out."""
+    from reef.distributed.resources import may_wait_for_room
+
+    asked = config.num_rollout_workers
+    fitting = rollout_workers_that_fit(config, pods_of(job.spec, node.cpus, node.gpus))
+    if fitting == asked:
+        return
+    room = f"num_rollout_workers={asked}: the job's pods have room for {fitting}"
+    if may_wait_for_room(config):
+        log.info("%s, the others start when there are more pods", room)
+    else:
+        log.warning("%s, which are used", room)
+        config.num_rollout_workers = fitting
 
 
 @contextlib.contextmanager
@@ -181,13 +194,7 @@ def joined_cluster(job: RLTrainingJob, pod: Pod, ray: RayProcess) -> Iterator[No
     """Be a driver of the cluster."""
     from reef.distributed.start import start
 
-    try:
-        session = start(f"{pod.node.ip}:{pod.gcs_port}", runtime_env=job.spec.runtime_env or None)
-    except SystemExit as end:  # Ray's own handler of SIGTERM, before ours is back
-        raise Terminated from end
-    finally:
-        take_signals()
-    with session:
+    with start(f"{pod.node.ip}:{pod.gcs_port}", runtime_env=job.spec.runtime_env or None):
         yield
 
 
@@ -222,16 +229,6 @@ def linger(code: int) -> None:
     """Go on answering for a while after the end, for those who look every now and then."""
     if code == EXIT_OK:
         time.sleep(number(os.environ, "REEF_LINGER_SECONDS", 0))
-
-
-def take_signals() -> None:
-    """Let SIGTERM raise `Terminated`; the first process of a container would otherwise not notice it."""
-
-    def terminated(number: int, frame: FrameType | None) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: what is left to do is to end
-        raise Terminated
-
-    signal.signal(signal.SIGTERM, terminated)
 
 
 if __name__ == "__main__":

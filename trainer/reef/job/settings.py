@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from reef.errors import ConfigError
 
 if TYPE_CHECKING:
-    from reef.api import RLTrainingJob
+    from reef.api import JobSpec, RLTrainingJob
     from reef.config import AlgorithmConfig
     from reef.run.experiment import CheckpointSettings
 
@@ -21,17 +21,26 @@ def config_of(job: RLTrainingJob) -> AlgorithmConfig:
         ConfigError: the algorithm is unknown, or settings are unknown, wrong or contradict each other.
     """
     from reef.algorithms.registry import config_class
-    from reef.config.aliases import RENAMED
 
     spec = job.spec
     for key, field in (("env", "name"), ("env_config", "config")):
         if key in spec.config:
             raise ConfigError(f"spec.config.{key}: belongs to spec.environment.{field}. Move it there.")
     config = config_class(spec.algorithm).from_dict(spec.config)
-    spellings = {"num_rollout_workers", *(old for old, new in RENAMED.items() if new == "num_rollout_workers")}
-    if not spellings & spec.config.keys():
+    if pools_decide(spec):
         config.num_rollout_workers = spec.num_rollout_workers
     return config.environment(spec.environment.name, env_config=dict(spec.environment.config)).validate()
+
+
+def pools_decide(spec: JobSpec) -> bool:
+    """Whether there are as many rollout workers as the pools say: the settings name no number.
+
+    Not in a sweep, whose trials share the pools: there each samples in its own process unless the settings say more.
+    """
+    from reef.config.aliases import RENAMED
+
+    spellings = {"num_rollout_workers", *(old for old, new in RENAMED.items() if new == "num_rollout_workers")}
+    return not spec.tune and not spellings & spec.config.keys()
 
 
 def cluster_config_of(job: RLTrainingJob) -> AlgorithmConfig:

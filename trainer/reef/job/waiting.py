@@ -13,6 +13,7 @@ import ray
 from reef.distributed.node_settings import POOL
 from reef.errors import ConfigError
 from reef.job.progress import JobBoard
+from reef.job.settings import pools_decide
 from reef.run.metrics import Result
 from reef.run.reporters.reporter import Run, Summary
 from reef.run.signals import end_if_overdue
@@ -58,16 +59,21 @@ def wait_for_pools(spec: JobSpec, board: JobBoard, patience_s: float) -> None:
 
 
 class PoolGate:
-    """A reporter that holds the training between two iterations while a pool has fewer pods than its `minReplicas`."""
+    """A reporter that holds the training between two iterations while a pool has fewer pods than its `minReplicas`.
+
+    Where the pools decide on the number of rollout workers, it asks for those of pods that came since the start.
+    """
 
     def __init__(self, read_spec: Callable[[], JobSpec], board: JobBoard) -> None:
         """`read_spec` gives the document as it is now: pools may be scaled while the job runs."""
         self._read_spec, self._board = read_spec, board
         self._spec = read_spec()
         self._looked_at = 0.0
+        self._grow: Callable[[int], None] = lambda _: None
 
     def start(self, run: Run) -> None:
         """Training begins."""
+        self._grow = run.grow
         self._board.tell("training")
 
     def report(self, result: Result) -> None:
@@ -83,6 +89,9 @@ class PoolGate:
             except ConfigError as error:  # half-written, or edited into something wrong: the last one counts
                 log.warning("%s", error)
         self._board.tell("training")
+        if pools_decide(self._spec):
+            there = joined()
+            self._grow(sum(there[pool.name] * pool.rollout_workers for pool in self._spec.workers))
         self._looked_at = time.monotonic()
 
     def finish(self, summary: Summary | None) -> None:

@@ -7,6 +7,11 @@ Kubernetes has the kernel do to the whole container: so that the pod's status sh
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # SIGTERM waits until the rest is loaded
+    import signal
+
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
 import http.client
 import logging
 import os
@@ -75,9 +80,9 @@ class Head:
 class Worker:
     """Keeps one node of this pod in the cluster of whatever head there is."""
 
-    def __init__(self, pod: Pod) -> None:
+    def __init__(self, pod: Pod, stopping: threading.Event) -> None:
         self._pod = pod
-        self.stopping = threading.Event()
+        self.stopping = stopping
         self._said, self._said_at = "", 0.0
         self._kills = memory_kills()
 
@@ -192,17 +197,14 @@ def identity_at(ip: str, port: int) -> str | None:
 
 def main() -> int:
     """Run the worker and return its exit code."""
+    stopping = threading.Event()
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signal_number, lambda *_: stopping.set())
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:
-        worker = Worker(Pod.of(os.environ))
+        Worker(Pod.of(os.environ), stopping).run()
     except ReefError as error:
-        log.error("%s", error)
-        return error.exit_code
-    for signal_number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(signal_number, lambda *_: worker.stopping.set())
-    try:
-        worker.run()
-    except OutOfMemoryError as error:
         log.error("%s", error)
         return error.exit_code
     return EXIT_OK

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -53,17 +54,19 @@ class LocalLearners:
         config: AlgorithmConfig,
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
+        busy: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Make the learner in this process."""
+        """Make the learner in this process; `busy()` counts the rollout workers on this machine, which come and go."""
         learner = learner_class(config, observation_space, action_space)
         rows = learner.minibatch_size or config.total_train_batch_size
-        self.threads = learner_threads(config, learner.policy.flat.vector.numel(), rows)
+        parameters = learner.policy.flat.vector.numel()
+        self.threads = lambda: learner_threads(config, parameters, rows, busy())
         torch.set_num_threads(config.torch_threads_per_worker)  # between updates this process samples
         self.learners = {DEFAULT_POLICY: learner}
 
     def update(self, batches: Batches, timestep: int) -> dict[PolicyId, Stats]:
         """Improve each policy on its batch."""
-        with using_threads(self.threads):
+        with using_threads(self.threads()):
             return {policy_id: self.learners[policy_id].update(batch, timestep) for policy_id, batch in batches.items()}
 
     def weights(self) -> Weights:

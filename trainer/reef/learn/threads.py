@@ -14,15 +14,16 @@ from reef.container import cpu_quota
 PRODUCTS_PER_THREAD = 4_000_000  # of a minibatch: with fewer, threads wait for each other longer than they save
 
 
-def learner_threads(config: AlgorithmConfig, parameters: int, rows: int) -> int:
+def learner_threads(config: AlgorithmConfig, parameters: int, rows: int, busy: int = 0) -> int:
     """Threads for updates on minibatches of `rows`: as set, else as many as have work and a CPU of their own.
 
-    Rollout workers may be on this machine, each with a CPU. Threads that share one wait for each other by spinning,
+    `busy` rollout workers on this machine have a CPU each. Threads that share one wait for each other by spinning,
     which costs far more than they save.
     """
     if config.torch_threads_per_learner is not None:
         return config.torch_threads_per_learner
-    return max(min(parameters * rows // PRODUCTS_PER_THREAD, available_cpus(busy=config.num_rollout_workers)), 1)
+    useful = parameters * rows // PRODUCTS_PER_THREAD
+    return 1 if useful <= 1 else min(useful, available_cpus(busy))
 
 
 def available_cpus(busy: int = 0) -> int:
@@ -31,7 +32,7 @@ def available_cpus(busy: int = 0) -> int:
     if (wish := os.environ.get("OMP_NUM_THREADS", "")).isdecimal():
         limits.append(int(wish))
     if (quota := cpu_quota()) is not None:
-        limits.append(int(quota))
+        limits.append(int(quota) - busy)
     return max(min(limits), 1)
 
 

@@ -16,6 +16,9 @@ class Workers(Protocol):
     """One local worker, and any number of remote ones that sample in its place."""
 
     num_healthy: int  # workers that can sample now
+    num_waiting: int  # workers without room, where nodes come and go
+    num_lost: int  # workers that have room and cannot sample now
+    num_here: int  # workers in processes of their own on this machine
     num_restarts: int  # so far
 
     def local_worker(self) -> RolloutWorker:
@@ -51,6 +54,10 @@ class Workers(Protocol):
 
     def synchronize_filters(self) -> None:
         """Merge what the workers' observation filters have seen since the last time, and give all of them the sum."""
+        ...
+
+    def grow(self, count: int) -> None:
+        """Have `count` workers, if those are more, as soon as there is room for them."""
         ...
 
     def state(self) -> State:

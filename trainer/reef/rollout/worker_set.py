@@ -17,7 +17,7 @@ class LocalWorkers:
     """The `Workers` of `num_rollout_workers=0`."""
 
     num_healthy = 1
-    num_restarts = 0
+    num_waiting = num_lost = num_here = num_restarts = 0
 
     def __init__(self, config: AlgorithmConfig) -> None:
         """Make the one worker, with its environments."""
@@ -53,6 +53,9 @@ class LocalWorkers:
 
     def synchronize_filters(self) -> None:
         """Nothing to do: there is one filter."""
+
+    def grow(self, count: int) -> None:
+        """Nothing to do: this process is all the room there is."""
 
     def state(self) -> State:
         """The worker's state, as the local one of a set."""

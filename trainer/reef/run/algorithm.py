@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
+from gymnasium import spaces
 
 from reef.batch import Sample
 from reef.config import AlgorithmConfig
@@ -53,8 +54,13 @@ class Algorithm(ABC):
         self.workers: Workers = make_workers(config)
         local = self.workers.local_worker()
         try:
-            spaces = local.observation_space, local.action_space
-            self.learners: Learners = make_learners(self.learner_class, config, *spaces)
+            self.learners: Learners = make_learners(
+                self.learner_class,
+                config,
+                local.observation_space,
+                local.action_space,
+                busy=lambda: self.workers.num_here,
+            )
         except BaseException:
             self.workers.stop()  # or their processes would stay behind
             raise
@@ -95,6 +101,8 @@ class Algorithm(ABC):
             exploration=self._exploration_info(),
             timers=self.timers,
             num_healthy_workers=self.workers.num_healthy if self.config.num_rollout_workers else 0,
+            num_waiting_workers=self.workers.num_waiting,
+            num_lost_workers=self.workers.num_lost,
             num_worker_restarts=self.workers.num_restarts,
             evaluation=evaluation,
         )
@@ -267,8 +275,15 @@ def make_workers(config: AlgorithmConfig) -> Workers:
     return load("reef.distributed.worker_set:RayWorkers")(config, config.num_rollout_workers)  # type: ignore[no-any-return]
 
 
-def make_learners(learner_class: type[Learner], config: AlgorithmConfig, *spaces: Any) -> Learners:
-    """The learner in this process or, with `num_learner_workers`, several as Ray actors."""
+def make_learners(
+    learner_class: type[Learner],
+    config: AlgorithmConfig,
+    observation_space: spaces.Space[Any],
+    action_space: spaces.Space[Any],
+    busy: Callable[[], int],
+) -> Learners:
+    """The learner in this process, beside `busy()` rollout workers; or several, as Ray actors."""
     if config.num_learner_workers == 0:
-        return LocalLearners(learner_class, config, *spaces)
-    return load("reef.distributed.learner_group:RayLearners")(learner_class, config, *spaces)  # type: ignore[no-any-return]
+        return LocalLearners(learner_class, config, observation_space, action_space, busy)
+    make = load("reef.distributed.learner_group:RayLearners")
+    return make(learner_class, config, observation_space, action_space)  # type: ignore[no-any-return]

@@ -11,8 +11,8 @@ import re
 import secrets
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +22,7 @@ from reef.api.stop import stop_key_problem
 from reef.config import AlgorithmConfig
 from reef.errors import EXIT_OK, CheckpointError, ConfigError, StorageError
 from reef.run.checkpoint import CheckpointStore, find_checkpoint, read_checkpoint, read_metadata
+from reef.run.identity import Claim
 from reef.run.metrics import Result
 from reef.run.reporters.console import Console
 from reef.run.reporters.files import ResultFiles, read_results
@@ -81,7 +82,8 @@ def run_experiment(
     """
     settings = checkpoint or CheckpointSettings()
     check_settings(config, stop, settings, name)
-    folder, start = choose_folder(config, writable_folder(storage_path, name), resume, restore_from)
+    claim = Claim()
+    folder, start = choose_folder(config, writable_folder(storage_path, name), resume, restore_from, claim)
     with ExitStack() as stack:
         board = board or _serve_metrics(stack, metrics_port, metrics_address)
         signals = stack.enter_context(StopSignals(patience_s))
@@ -99,6 +101,7 @@ def run_experiment(
             reporters=[ResultFiles(), TensorBoardEvents(), *([board] if board else []), *shown],
             board=board,
             checkpoint=start if start and start.parent == folder else None,
+            writing=lambda: claim.held(folder),
         )
         return experiment.run()
 
@@ -117,6 +120,7 @@ class Experiment:
     board: Board | None = None
     checkpoint: Path | None = None  # the newest in this folder
     result: Result | None = field(default=None, init=False)
+    writing: Callable[[], AbstractContextManager[None]] = nullcontext  # around all that is written into the folder
     exit_code: int = field(default=EXIT_OK, init=False)
 
     def run(self) -> Summary:
@@ -132,6 +136,7 @@ class Experiment:
             stop=self.stop,
             restored_iteration=algorithm.iteration,
             restored_timesteps=algorithm.counters.get("num_env_steps_sampled", 0),
+            grow=algorithm.workers.grow,
         )
         summary = None
         for reporter in self.reporters:
@@ -163,8 +168,9 @@ class Experiment:
         reason = self._reason()
         identity = {"trial_id": self.folder.name.rpartition("_")[2], "experiment_tag": self.name}
         self.result.update(done=reason is not None, **identity)
-        for reporter in self.reporters:
-            reporter.report(self.result)
+        with self.writing():
+            for reporter in self.reporters:
+                reporter.report(self.result)
         if self._checkpoint_is_due(ending=reason is not None):
             self._save()
         return reason
@@ -201,7 +207,8 @@ class Experiment:
         assert self.result is not None, "an iteration was reported"
         began = time.monotonic()
         metadata, score = self.algorithm.metadata(), lookup(self.result, self.store.score_key)
-        self.checkpoint = self.store.save(self.algorithm.state(), metadata, score)
+        with self.writing():
+            self.checkpoint = self.store.save(self.algorithm.state(), metadata, score)
         if self.board is not None:
             when = read_metadata(self.checkpoint)["time"]
             self.board.saved(self.checkpoint, self.algorithm.iteration, when, time.monotonic() - began)
@@ -256,14 +263,15 @@ def writable_folder(path: str | Path, name: str = "") -> Path:
 
 
 def choose_folder(
-    config: AlgorithmConfig, parent: Path, resume: bool, restore_from: str | None
+    config: AlgorithmConfig, parent: Path, resume: bool, restore_from: str | None, claim: Claim
 ) -> tuple[Path, Path | None]:
-    """The folder of this run and the checkpoint to start from, if any."""
+    """The folder of this run and the checkpoint to start from, if any; one to resume is taken over by `claim`."""
     label = f"{config.algorithm}_{re.sub(r'[^A-Za-z0-9.-]+', '-', environment_name(config))}"
     if resume:
         earlier = [path for path in parent.glob(f"{label}_*") if re.fullmatch(f"{label}_{FOLDER_ID}", path.name)]
         if earlier:
             newest = max(earlier)
+            claim.take(newest)
             store = CheckpointStore(newest)
             store.clean()
             if (checkpoint := store.newest_valid()) is None:

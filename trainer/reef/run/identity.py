@@ -1,5 +1,54 @@
-"""The header by which a run's server tells who it is: another process at the same address has another identity."""
+"""Who a run's process is: to those who ask its server, and to another process that goes on in the same folder."""
 
 from __future__ import annotations
 
-IDENTITY = "Reef-Identity"  # of /healthz
+import os
+import socket
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from reef.errors import ReefError, StorageError
+
+IDENTITY = "Reef-Identity"  # header of /healthz: another process at the same address has another identity
+OWNER = ".owner"  # in a run's folder: who writes there
+
+
+class Claim:
+    """This process's claim to a run's folder: whoever resumes a run takes it over, and a process before it must stop.
+
+    A head on a node that was silent for a while may live on beside its successor.
+    """
+
+    def __init__(self) -> None:
+        self._own = f"process {os.getpid()} on {socket.gethostname()} ({uuid.uuid4().hex})"
+
+    def take(self, folder: Path) -> None:
+        """Say in `folder` that it is this process's from now on."""
+        temporary = folder / f"{OWNER}.{uuid.uuid4().hex}"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(self._own)
+            temporary.replace(folder / OWNER)
+        except OSError as error:
+            raise StorageError(f"cannot write to {folder}: {error}. Free space there or choose another one.") from error
+
+    @contextmanager
+    def held(self, folder: Path) -> Iterator[None]:
+        """Write into `folder` in this block; raises `ReefError`, a fault, when it is another process's by now."""
+        self._check(folder)
+        try:
+            yield
+        except StorageError:
+            self._check(folder)  # whoever took it over has removed what was half written
+            raise
+
+    def _check(self, folder: Path) -> None:
+        try:
+            owner = (folder / OWNER).read_text()
+        except FileNotFoundError:
+            self.take(folder)
+            return
+        if owner != self._own:
+            raise ReefError(f"{folder} was taken over by {owner}, which goes on from here: this process ends.")

@@ -63,6 +63,8 @@ TRAINING_GAUGES = (
     Field("learn_seconds", "timers/learn_time_ms", "Time the newest iteration spent learning, in seconds.", 1e-3),
     Field("last_result_timestamp_seconds", "timestamp", "When the newest iteration ended, in Unix time."),
     Field("workers_healthy", "num_healthy_workers", "Remote rollout workers at work."),
+    Field("workers_waiting", "num_waiting_workers", "Rollout workers that wait for room on more nodes."),
+    Field("workers_lost", "num_lost_workers", "Rollout workers that have room and are missing."),
 )
 EVALUATION_GAUGES = (
     *EPISODE_GAUGES,
@@ -149,7 +151,6 @@ class Board(Collector):
                 value = lookup(result, field.key)
                 yield CounterMetricFamily(f"reef_training_{field.name}", field.help, value=value or 0)
             yield from gauges("reef_training", TRAINING_GAUGES, result)
-            yield from self._workers(result)
             yield from learner_gauges(result)
         yield from self._checkpoint_gauges()
         if self._evaluation is not None:
@@ -158,11 +159,6 @@ class Board(Collector):
                 "reef_evaluation_iteration", "Training iteration of the newest evaluation.", iteration
             )
             yield from gauges("reef_evaluation", EVALUATION_GAUGES, metrics)
-
-    def _workers(self, result: Result) -> Iterator[Metric]:
-        assert self._run is not None, "start() comes before report()"
-        lost = self._run.config.get("num_rollout_workers", 0) - result["num_healthy_workers"]
-        yield GaugeMetricFamily("reef_training_workers_lost", "Rollout workers that are missing.", max(0, lost))
 
     def _checkpoint_gauges(self) -> Iterator[Metric]:
         if self._checkpoint is not None:

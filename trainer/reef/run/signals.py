@@ -7,8 +7,10 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from reef.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_TERMINATED
 
@@ -17,6 +19,59 @@ EXIT_CODES = {signal.SIGTERM: EXIT_TERMINATED, signal.SIGINT: EXIT_INTERRUPTED}
 
 class Overdue(Exception):  # noqa: N818 - no error: the run ends as it was asked to
     """A signal came and the iteration did not end in time: raised where the driver waits for other processes."""
+
+
+class Terminated(BaseException):
+    """SIGTERM while there is nothing to save yet."""
+
+
+def raise_on_sigterm() -> None:
+    """Let SIGTERM raise `Terminated`, also one that was blocked until now: a container's first process would ignore it.
+
+    Outside the main thread, where Python delivers no signals, nothing changes.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _raise_terminated)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+
+@contextmanager
+def sigterm_raises() -> Iterator[None]:
+    """Let SIGTERM raise `Terminated` in this block."""
+    before = signal.getsignal(signal.SIGTERM)
+    raise_on_sigterm()
+    try:
+        yield
+    finally:
+        put_back(before)
+
+
+@contextmanager
+def sigterm_as_before() -> Iterator[None]:
+    """Put back the handler of SIGTERM after a block in which Ray puts its own, which raises SystemExit."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    except SystemExit as end:
+        raise Terminated from end
+    finally:
+        put_back(before)
+
+
+def put_back(handler: Any) -> None:
+    """Let SIGTERM be handled so again; None is a handler that Python does not know."""
+    if handler is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
+
+
+def _raise_terminated(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: what is left to do is to end
+    raise Terminated
+
+
+def time_left() -> float:
+    """Seconds until a process that got a signal must have ended; infinity without a signal, or without a limit."""
+    return max(StopSignals.end - time.monotonic(), 0.0)
 
 
 def end_if_overdue() -> None:
@@ -33,11 +88,12 @@ class StopSignals:
     """Notes SIGTERM and SIGINT while it is entered; a second Ctrl-C raises `KeyboardInterrupt` at once.
 
     With `patience_s`, an iteration that long after the signal is cut off with `Overdue` as soon as it only waits for
-    workers: those may be gone for good, for example when a whole job is deleted. Outside the main thread, where Python
-    delivers no signals, it notes nothing.
+    workers: those may be gone for good, for example when a whole job is deleted. As much time again is left to save.
+    Outside the main thread, where Python delivers no signals, it notes nothing.
     """
 
     deadline: ClassVar[float] = math.inf  # of the process, as signals are: when waiting for others is to end
+    end: ClassVar[float] = math.inf  # when the process is killed
 
     def __init__(self, patience_s: float | None = None) -> None:
         self._patience_s = patience_s
@@ -62,7 +118,7 @@ class StopSignals:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        StopSignals.deadline = math.inf
+        StopSignals.deadline = StopSignals.end = math.inf
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]  # what signal.signal returned
         self._before = {}
@@ -76,3 +132,4 @@ class StopSignals:
             os.write(2, f"{self.received.name}: ending after this iteration, with a checkpoint\n".encode())
             if self._patience_s is not None:
                 StopSignals.deadline = time.monotonic() + self._patience_s
+                StopSignals.end = StopSignals.deadline + self._patience_s

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,6 +22,7 @@ class Run:
     stop: StopConditions
     restored_iteration: int = 0  # results after this one are from a life that is continued, and are done again
     restored_timesteps: int = 0
+    grow: Callable[[int], None] = lambda _: None  # ask for so many rollout workers, if those are more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,7 @@ class Summary:
     exit_code: int
     reason: str  # "episode_reward_mean 451.2 >= 450", "SIGTERM"
     picture: Path | None = None
+    uri: str | None = None  # where the folder is kept, when it is in an object store too
 
 
 class Reporter(Protocol):

@@ -1,0 +1,90 @@
+"""One numbered place of an actor group: the actor that fills it now, and what became of those before."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+
+from reef.run.signals import Overdue, end_if_overdue
+
+SLICE_S = 1.0  # longest wait without a look at whether the run is to end
+NEVER = -math.inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How the actors of a group are made."""
+
+    name: str  # in messages: "rollout worker"
+    target: str | type  # the class, or "package.module:Class", with `ping` and `stop`
+    arguments: Callable[[int, bool], dict[str, Any]]  # of the class, from (index, recreated)
+    options: Callable[[int], dict[str, Any]] = lambda _: {}  # Ray's, from index: resources and placement
+    threads: int = 1  # of torch in each actor
+    environment: dict[str, str] = field(default_factory=dict)  # variables of each process
+
+
+@dataclass(slots=True)
+class Member:
+    """One index of a group; its actor changes when it is replaced."""
+
+    index: int
+    actor: Any = None  # None: failed, perhaps to be replaced, or without room
+    starting: Any = None  # the answer to `start`, while it is not in
+    entered: bool = False  # the owner has prepared it: calls may go to it
+    lost: bool = False  # for good
+    pid: int = 0  # of the last process that came up
+    node: str = ""  # Ray's id of the node where the actor is; unknown before it is up
+    started_at: float = NEVER
+    due: float = 0.0  # when a replacement may start
+    restarts: int = 0
+    failures_in_a_row: int = 0
+    failed_in: str = ""  # the method that has to succeed before the row ends
+    in_flight: dict[Any, str] = field(default_factory=dict)  # method of each request, oldest first
+    busy_since: float = 0.0
+    sent: dict[Any, str] = field(default_factory=dict)  # method of each call whose value nobody waits for
+
+    @property
+    def recreated(self) -> bool:
+        """Whether there was a process before the present one."""
+        return self.restarts > 0 or self.pid > 0
+
+    def take_down(self, delay_s: float) -> None:
+        """End the actor; the next may start `delay_s` seconds after this one did, the first replacement at once."""
+        if self.actor is not None:
+            ray.kill(self.actor, no_restart=True)
+        self.actor = self.starting = None
+        self.entered, self.node = False, ""
+        self.in_flight, self.sent = {}, {}
+        self.due = self.started_at + delay_s if self.restarts else 0.0
+
+    def withdraw(self) -> None:
+        """End an actor that has not come up, as if it had never been started."""
+        self.take_down(0.0)
+        if self.restarts:
+            self.restarts -= 1
+        else:
+            self.started_at = NEVER
+
+
+def first_done(busy: Mapping[Any, Member], timeout_s: float | None) -> list[Any]:
+    """Wait until an answer of somebody `busy` is there; nothing when time runs out.
+
+    Those that keep an ending run waiting are taken down: they would not tell their state in time either.
+    """
+    deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
+    while True:
+        try:
+            end_if_overdue()
+        except Overdue:
+            for member in busy.values():
+                member.take_down(0.0)
+            raise
+        left = max(deadline - time.monotonic(), 0.0)
+        done, _ = ray.wait(list(busy), timeout=min(left, SLICE_S))
+        if done or left <= SLICE_S:
+            return list(done)
