@@ -102,6 +102,7 @@ def test_metrics_come_from_the_newest_result(server: MetricsServer, board: Board
         "reef_training_episode_length_mean": 20.5,
         "reef_training_sample_seconds": 0.25,
         "reef_training_workers_healthy": 1,
+        "reef_training_workers_waiting": 2,
         "reef_training_workers_lost": 1,
         "reef_training_workers_recreated_total": 4,
         "reef_training_loss|default_policy|total": 0.5,
@@ -115,7 +116,6 @@ def test_metrics_come_from_the_newest_result(server: MetricsServer, board: Board
     assert not any("entropy" in name for name in found)
 
 
-        "reef_training_workers_waiting": 2,
 def test_without_an_episode_there_is_no_reward_series(server: MetricsServer, board: Board) -> None:
     board.report({**RESULT, "episode_reward_mean": None})
     assert "reef_training_episode_reward_mean" not in series(server)
