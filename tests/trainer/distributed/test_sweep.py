@@ -1,0 +1,218 @@
+"""Sweeps with real trials on a real Ray: to the end, ended early, failing, cut off and gone on with."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reef.algorithms.ppo import PPOConfig
+from reef.api.tune import Tune
+from reef.distributed.sweep import run_sweep
+from reef.errors import TrainingError
+from reef.run.checkpoint import find_checkpoint, read_metadata
+from reef.run.experiment import CheckpointSettings
+from reef.run.prometheus import Board
+from reef.run.reporters.files import read_results
+from reef.sweep.plan import Plan
+from reef.sweep.progress import SweepSummary
+from reef.sweep.record import FILE
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
+SMALL = {
+    "env": "CartPole-v1",
+    "train_batch_size": 64,
+    "sgd_minibatch_size": 32,
+    "num_sgd_iter": 1,
+    "model": {"fcnet_hiddens": [8]},
+    "seed": 1,
+    "num_cpus_for_local_worker": 1,
+}
+
+
+class Sweep:
+    """Runs of one sweep in one folder."""
+
+    def __init__(self, storage: Path) -> None:
+        self.storage, self.said, self.board = storage, io.StringIO(), Board()
+
+    def run(self, parameters: dict[str, Any], iterations: int = 2, **options: Any) -> SweepSummary:
+        fields = {"parameters": parameters} | options.pop("tune", {})
+        base = PPOConfig.from_dict(SMALL | options.pop("settings", {}))
+        stop = {"training_iteration": iterations}
+        return run_sweep(
+            Plan(Tune.model_validate(fields), base, stop),
+            stop=stop,
+            checkpoint=options.pop("checkpoint", CheckpointSettings()),
+            name="test",
+            storage_path=self.storage,
+            board=self.board,
+            stream=self.said,
+            **options,
+        )
+
+    @property
+    def folder(self) -> Path:
+        (folder,) = (self.storage / "test").iterdir()
+        return folder
+
+    def trials(self) -> list[dict[str, Any]]:
+        trials: list[dict[str, Any]] = json.loads((self.folder / FILE).read_text())["trials"]
+        return trials
+
+    def iterations(self, trial: str) -> list[int]:
+        return [result["training_iteration"] for result in read_results(self.folder / trial)]
+
+
+@pytest.fixture
+def sweep(ray_cluster: Any, tmp_path: Path) -> Sweep:
+    return Sweep(tmp_path)
+
+
+def when(condition: Callable[[], Any], action: Callable[[], None]) -> threading.Thread:
+    def watch() -> None:
+        deadline = time.monotonic() + 60
+        while not condition() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        action()
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    return thread
+
+
+def test_every_trial_trains_in_a_folder_of_its_own_and_the_best_is_told(sweep):
+    summary = sweep.run({"lr": {"grid": [0.01, 1e-9]}}, tune={"numSamples": 2}, iterations=3)
+    assert (summary.exit_code, summary.reason.split(";")[0]) == (0, "4 trials: 4 finished")
+    trials = sweep.trials()
+    assert [trial["state"] for trial in trials] == ["finished"] * 4
+    assert {trial["reason"] for trial in trials} == {"training_iteration 3 >= 3"}
+    for trial in trials:
+        folder = sweep.folder / trial["name"]
+        names = {file.name for file in folder.iterdir()}
+        assert {"params.json", "result.json", "progress.csv", "learning_curve.png"} <= names
+        assert json.loads((folder / "params.json").read_text())["lr"] == trial["parameters"]["lr"]
+        assert sweep.iterations(trial["name"]) == [1, 2, 3]
+        assert trial["checkpoint"] == str(folder / "checkpoint_000003")
+        assert read_metadata(trial["checkpoint"])["config"]["lr"] == trial["parameters"]["lr"]
+    best = max(trials, key=lambda trial: trial["metric"])
+    assert summary.best is not None and summary.best.name == best["name"]
+    progress = sweep.board.progress()
+    assert progress["bestTrial"]["name"] == best["name"]
+    assert progress["bestTrial"]["checkpoint"] == best["checkpoint"] == progress["checkpoint"]["path"]
+    assert progress["trials"] == {"total": 4, "running": 0, "finished": 4, "failed": 0}
+    assert (progress["training"]["iteration"], progress["training"]["timesteps"]) == (12, 12 * 64)
+    assert progress["training"]["rewardMean"] == best["metric"]
+    assert {family.name for family in sweep.board.collect()} >= {"reef_sweep_trials", "reef_sweep_best_metric"}
+    # equal settings and seed give equal results; another repetition has another seed
+    same = Sweep(sweep.storage / "again")
+    same.run({"lr": {"grid": [0.01, 1e-9]}}, tune={"numSamples": 2, "maxConcurrentTrials": 1}, iterations=3)
+    assert [trial["metric"] for trial in same.trials()] == [trial["metric"] for trial in trials]
+    assert trials[1]["metric"] != trials[3]["metric"]
+
+
+def test_trials_have_workers_evaluations_and_learners_inside_their_room(sweep):
+    workers = {
+        "num_rollout_workers": 1,
+        "num_learner_workers": 1,
+        "evaluation_num_workers": 1,
+        "evaluation_interval": 1,
+        "evaluation_duration": 1,
+    }
+    summary = sweep.run(
+        {"lr": {"grid": [0.01, 0.001]}},
+        settings=workers | {"recreate_failed_workers": True},
+        tune={"metric": "evaluation/episode_reward_mean"},
+    )
+    assert summary.exit_code == 0
+    for trial in sweep.trials():  # four CPUs: one trial at a time, of four processes
+        assert (trial["state"], trial["iteration"]) == ("finished", 2)
+        assert [result["num_healthy_workers"] for result in read_results(sweep.folder / trial["name"])] == [1, 1]
+        assert trial["metric"] is not None
+
+
+def test_asha_ends_the_weak_with_a_checkpoint(sweep):
+    """A trial that never learns, as its learning rate is next to 0, is compared after two iterations."""
+    summary = sweep.run(
+        {"lr": {"grid": [0.02, 1e-9]}},
+        iterations=30,
+        settings={"train_batch_size": 512, "sgd_minibatch_size": 64, "num_sgd_iter": 6},
+        tune={"scheduler": {"kind": "asha", "gracePeriod": 8, "reductionFactor": 2}, "maxConcurrentTrials": 1},
+    )
+    strong, weak = sweep.trials()
+    assert (strong["iteration"], weak["iteration"]) == (30, 8)
+    assert weak["state"] == "finished"
+    assert weak["reason"] == "asha: weaker than others at iteration 8"
+    assert weak["checkpoint"].endswith("checkpoint_000008")
+    assert summary.best is not None and summary.best.name == "trial_0001"
+
+
+def test_a_failing_trial_is_recorded_and_the_others_go_on(sweep):
+    summary = sweep.run({"env_config.max_episode_steps": {"grid": [20, "many"]}})
+    good, bad = sweep.trials()
+    assert (good["state"], bad["state"]) == ("finished", "failed")
+    assert "many" in bad["reason"]
+    assert (summary.exit_code, summary.best and summary.best.name) == (0, "trial_0001")
+    assert f"trial_0002 (env_config.max_episode_steps=many) failed: {bad['reason']}" in sweep.said.getvalue()
+    assert sweep.board.progress()["trials"]["failed"] == 1
+
+
+def test_a_sweep_of_which_every_trial_failed_has_failed(sweep):
+    with pytest.raises(TrainingError, match="every trial of the sweep failed: .*many") as failure:
+        sweep.run({"env_config.max_episode_steps": {"grid": ["many", "all"]}})
+    assert failure.value.exit_code == 2
+
+
+def test_a_trial_whose_process_is_killed_goes_on_from_its_checkpoint(sweep):
+    """Once it is started again, then it has failed."""
+    killed: list[int] = []
+
+    def kill() -> None:
+        pid = next(iter(reversed(list(read_results(sweep.folder / "trial_0001")))))["pid"]
+        killed.append(pid)
+        os.kill(pid, signal.SIGKILL)
+
+    thread = when(lambda: list(sweep.storage.glob("test/*/trial_0001/checkpoint_000003")), kill)
+    sweep.run({"lr": {"grid": [0.01]}}, iterations=400, checkpoint=CheckpointSettings(frequency=3), max_failures=1)
+    thread.join()
+    assert killed
+    (trial,) = sweep.trials()
+    assert (trial["state"], trial["iteration"]) == ("finished", 400)
+    assert sweep.iterations("trial_0001") == list(range(1, 401))
+    assert "its process died: killed, out of memory, or its node was lost; it is started again" in sweep.said.getvalue()
+
+
+def test_a_signal_writes_checkpoints_and_the_sweep_goes_on_where_it_was(sweep):
+    """Finished trials are not run again, unfinished ones go on, and who had not begun begins."""
+    ready = lambda: len(sweep.iterations("trial_0002")) >= 3 if list(sweep.storage.glob("test/*/trial_0002")) else False  # noqa: E731
+    thread = when(ready, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    parameters = {"train_batch_size": {"grid": [64, 65, 66]}}
+    one = {"maxConcurrentTrials": 1}
+    first = Sweep(sweep.storage)
+    summary = first.run(parameters, iterations=300, tune=one | {"metric": "training_iteration"})
+    thread.join()
+    assert (summary.exit_code, summary.reason.split(";")[0]) == (143, "SIGTERM")
+    states = [(trial["state"], trial["iteration"]) for trial in sweep.trials()]
+    done, cut, untouched = states
+    assert (done, untouched) == (("finished", 300), ("waiting", 0))
+    assert cut[0] == "waiting" and 3 <= cut[1] < 300
+    checkpoint = find_checkpoint(sweep.folder / "trial_0002")
+    assert read_metadata(checkpoint)["iteration"] == cut[1]
+    before = (sweep.folder / "trial_0001" / "result.json").stat().st_mtime_ns
+    again = Sweep(sweep.storage)
+    summary = again.run(parameters, iterations=300, tune=one, resume=True)
+    assert summary.exit_code == 0
+    assert [(trial["state"], trial["iteration"]) for trial in sweep.trials()] == [("finished", 300)] * 3
+    assert (sweep.folder / "trial_0001" / "result.json").stat().st_mtime_ns == before
+    assert sweep.iterations("trial_0002") == list(range(1, 301))
+    assert f"trial_0002 (train_batch_size=65) begins after iteration {cut[1]}" in again.said.getvalue()
+    third = Sweep(sweep.storage)
+    assert third.run(parameters, iterations=300, resume=True).exit_code == 0, "nothing is left to do"

@@ -1,0 +1,103 @@
+"""A job with spec.tune in pods: trials on the workers' nodes, a head that is lost, what is refused."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reef.api import job_from_document
+from reef.errors import ReefError
+from reef.job.cluster import Node
+from reef.job.head import checked_config, checked_sweep
+from reef.run.reporters.files import read_results
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+GRID = {"parameters": {"lr": {"grid": [0.01, 0.001, 0.0001]}}}
+
+
+def folder(job: Any) -> Path:
+    (found,) = job.folder.glob("storage/team/cart-u1/sweep_PPO_CartPole-v1_*")
+    return Path(found)
+
+
+def nodes(job: Any) -> set[str]:
+    """Where the trials have run."""
+    return {result["node_ip"] for path in folder(job).glob("trial_*") for result in read_results(path)}
+
+
+def test_trials_run_in_all_pods_and_outlive_their_head(job, document):
+    """The head's node holds no trial, as one takes two CPUs: their files come to its folder all the same."""
+    made = document(
+        tune=GRID,
+        config={"num_cpus_for_local_worker": 2},
+        workers=[{"name": "cpu", "replicas": 1, "resources": {"requests": {"cpu": 2}}}],
+        stop={"training_iteration": 120},
+    )
+    worker = job.worker(1, REEF_CPUS="2")
+    head = job.head(made)
+    half = job.wait_for("the second trial", lambda now: now.get("trials", {}).get("finished", 0) >= 1)
+    assert half["state"] == "training"
+    job.wait_for("its checkpoint", lambda now: list(folder(job).glob("trial_0002/checkpoint_*")))
+    head.kill()
+    first = (folder(job) / "trial_0001" / "result.json").stat().st_mtime_ns
+    head = job.head(made)
+    assert head.ends(120) == 0, head.said[-3000:]
+    ending = head.ending()
+    assert ending["reason"] == "Completed"
+    assert ending["trials"] == {"total": 3, "running": 0, "finished": 3, "failed": 0}
+    best = ending["bestTrial"]
+    assert (best["iteration"], best["metric"]) == (120, ending["training"]["rewardMean"])
+    assert Path(best["checkpoint"]).parent == folder(job) / best["name"]
+    assert ending["checkpoint"]["path"] == best["checkpoint"]
+    assert ending["training"]["iteration"] == 3 * 120
+    assert ending["message"].startswith(f"3 trials: 3 finished; best {best['name']}: episode_reward_mean")
+    assert (folder(job) / "trial_0001" / "result.json").stat().st_mtime_ns == first, "a finished trial is not run again"
+    assert "continuing: 1 trials have ended already" in head.said
+    assert nodes(job) == {worker_address(job)}
+    assert worker.process.poll() is None
+
+
+def worker_address(job: Any) -> str:
+    return f"{job.address.rsplit('.', 1)[0]}.2"
+
+
+def test_sigterm_ends_the_trials_with_checkpoints(job, document):
+    head = job.head(document(tune=GRID | {"maxConcurrentTrials": 1}, checkpoint={"frequency": 0}))
+    job.wait_for("results", lambda now: now["training"]["iteration"] >= 3)
+    head.process.send_signal(signal.SIGTERM)
+    assert head.ends() == 143, head.said[-3000:]
+    ending = head.ending()
+    assert (ending["reason"], ending["message"].split(";")[0]) == ("Terminated", "SIGTERM")
+    assert ending["trials"] == {"total": 3, "running": 0, "finished": 0, "failed": 0}
+    trials = json.loads((folder(job) / "trials.json").read_text())["trials"]
+    assert trials[0]["iteration"] >= 3
+    assert trials[0]["checkpoint"].endswith(f"checkpoint_{trials[0]['iteration']:06d}")
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"tune": {"parameters": {"lrr": {"grid": [1]}}}}, "spec.tune.parameters.lrr"),
+        ({"tune": GRID, "config": {"num_cpus_for_local_worker": 2}}, "num_cpus_for_local_worker 2"),
+        ({"tune": {"parameters": {"num_rollout_workers": {"grid": [0, 5]}}}}, "num_rollout_workers=5 of a trial"),
+    ],
+)
+def test_everything_wrong_is_found_before_ray_starts(document, changes, expected):
+    node = Node(ip="127.0.0.1", cpus=1, gpus=0, object_store=None)
+    job = job_from_document(document(**changes))
+    with pytest.raises(ReefError) as caught:
+        checked_sweep(job, checked_config(job, node), node)
+    assert expected in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_without_a_number_in_the_settings_a_trial_has_no_rollout_workers(document):
+    pools = [{"name": "cpu", "replicas": 3}]
+    node = Node(ip="127.0.0.1", cpus=1, gpus=0, object_store=None)
+    alone, swept = (job_from_document(document(workers=pools, **more)) for more in ({}, {"tune": GRID}))
+    assert checked_config(alone, node).num_rollout_workers == 3
+    assert checked_config(swept, node).num_rollout_workers == 0

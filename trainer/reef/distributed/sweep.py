@@ -1,0 +1,321 @@
+"""Sweeps on Ray Tune: it places, starts, repeats and compares the trials; Reef trains in them and keeps the record.
+
+Nothing of Tune's own files is kept or read again: they hold pickles. What a sweep goes on from is `trials.json` and the
+trials' checkpoints.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TextIO
+
+import ray
+from ray import tune
+from ray.tune import Callback, Stopper
+from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from reef.config import AlgorithmConfig
+from reef.distributed.resources import trial_bundles
+from reef.distributed.trial import SCORE, TOLD, TrialProcess
+from reef.errors import EXIT_OK, TrainingError
+from reef.run.experiment import (
+    CheckpointSettings,
+    check_settings,
+    environment_name,
+    folder_label,
+    new_folder,
+    newest_folder,
+    writable_folder,
+)
+from reef.run.identity import Claim
+from reef.run.prometheus import Board
+from reef.run.reporters.files import read_results
+from reef.run.signals import StopSignals
+from reef.run.stopping import StopConditions, lookup
+from reef.sweep.folders import Order, TrialFolders
+from reef.sweep.plan import Plan
+from reef.sweep.progress import SweepProgress, SweepSummary
+from reef.sweep.record import Record, Trial, finite
+
+log = logging.getLogger(__name__)
+ENDLESS = 1_000_000_000  # iterations: asha's rungs go on for as long as spec.stop lets trials run
+SETTLE_S = 1.0  # how long nobody may run before a sweep that is to end does so: trials may just be starting
+TUNE = {  # what of Tune has a variable and no argument
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths of a user's environment mean what they mean elsewhere
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+    "RAY_AIR_NEW_OUTPUT": "0",  # else it draws tables although it is told to be silent
+}
+
+
+def run_sweep(
+    plan: Plan,
+    *,
+    stop: Mapping[str, float],
+    checkpoint: CheckpointSettings,
+    name: str,
+    storage_path: str | Path,
+    resume: bool = False,
+    restore_from: str | None = None,
+    board: Board | None = None,
+    patience_s: float | None = None,
+    max_failures: int = 3,
+    stream: TextIO | None = None,
+) -> SweepSummary:
+    """Run the trials of `plan` in the Ray that this process has joined, each until a stop condition is met.
+
+    The folder is `<storage_path>/<name>/sweep_<algorithm>_<environment>_<id>`, with a folder for each trial. `resume`
+    goes on in the newest such folder: trials that have ended stay as they are, the others go on from their newest
+    checkpoint. SIGTERM and Ctrl-C let every trial end after its iteration, with a checkpoint; `patience_s` later those
+    that have not are given up. A trial whose process or node is lost is started again `max_failures` times.
+
+    Raises:
+        ConfigError, StorageError: as `run_experiment`.
+        TrainingError: every trial failed.
+    """
+    check_settings(plan.base, stop, checkpoint, name)
+    claim = Claim()
+    record = open_record(plan, writable_folder(storage_path, name), resume, claim)
+    configs = {trial.name: plan.config(trial.drawn) for trial in record.trials.values()}
+    progress = SweepProgress(record, claim, stream or sys.stdout, board)
+    with ExitStack() as stack:
+        signals = stack.enter_context(StopSignals(patience_s))
+        keeper_name = f"reef-sweep-{secrets.token_hex(8)}"
+        keeper = start_keeper(keeper_name, record.folder, configs, stop, checkpoint, claim, restore_from)
+        stack.callback(ray.kill, keeper)
+        progress.start(plan.base.algorithm, environment_name(plan.base), StopConditions(stop))
+        if record.in_state("waiting"):
+            run_trials(plan, configs, progress, signals, keeper_name, max_failures)
+        return summarized(progress, signals)
+
+
+def run_trials(
+    plan: Plan,
+    configs: Mapping[str, AlgorithmConfig],
+    progress: SweepProgress,
+    signals: StopSignals,
+    keeper_name: str,
+    max_failures: int,
+) -> None:
+    """Let Tune run those that wait; returns when nobody runs any more."""
+    record, keeper = progress.record, ray.get_actor(keeper_name)
+    trials = [
+        {"name": name, "bundles": trial_bundles(configs[name]), "strategy": configs[name].placement_strategy}
+        for name in (trial.name for trial in record.in_state("waiting"))
+    ]
+    config = {"keeper": keeper_name, "metric": plan.tune.metric, "trial": tune.grid_search(trials)}
+    with quiet_tune() as folder:
+        tune.run(
+            TrialProcess,
+            name=record.folder.name,
+            config=config,
+            scheduler=scheduler_of(plan, record, keeper),
+            stop=Ending(record, signals),
+            callbacks=[Watch(progress, keeper, signals)],
+            max_concurrent_trials=plan.tune.max_concurrent_trials,
+            max_failures=max_failures,
+            trial_name_creator=name_of,
+            trial_dirname_creator=name_of,
+            storage_path=folder,
+            raise_on_failed_trial=False,
+            verbose=0,
+        )
+
+
+def open_record(plan: Plan, parent: Path, resume: bool, claim: Claim) -> Record:
+    """The record of the sweep that is resumed, whose folder is this process's from now on, or of a new one."""
+    label, scheme = f"sweep_{folder_label(plan.base)}", plan.tune
+    if resume:
+        if (folder := newest_folder(parent, label)) is not None:
+            claim.take(folder)
+        record = Record.read(folder, scheme.metric, scheme.mode) if folder else None
+        if record is not None:
+            if plan.base.seed is not None and [trial.drawn for trial in record.trials.values()] != plan.trials:
+                log.warning("%s: the trials are those that were drawn at first, not those of the document", folder)
+            return record
+        log.warning("nothing to resume: there is no %s in %s, so that a new sweep begins", label, parent)
+    trials = [Trial(one.name, one.parameters, one.repetition) for one in plan.trials]
+    return Record(new_folder(parent, label), scheme.metric, scheme.mode, trials)
+
+
+def start_keeper(name: str, *arguments: Any) -> Any:
+    """Start the actor that writes the trials' files: on this node, which has the folder."""
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    return ray.remote(TrialFolders).options(name=name, num_cpus=0, scheduling_strategy=here).remote(*arguments)
+
+
+@contextmanager
+def quiet_tune() -> Iterator[str]:
+    """A folder for what Tune writes, which goes with the block, and no lines of its own but errors."""
+    before = {key: os.environ.get(key) for key in TUNE}
+    os.environ.update(TUNE)
+    logger = logging.getLogger("ray.tune")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)  # what becomes of trials is said already
+    try:
+        with tempfile.TemporaryDirectory(prefix="reef-tune-", ignore_cleanup_errors=True) as folder:
+            yield folder
+    finally:
+        logger.setLevel(level)
+        for key, value in before.items():
+            if value is None:
+                os.environ.pop(key, None)
+            else:
+                os.environ[key] = value
+
+
+def summarized(progress: SweepProgress, signals: StopSignals) -> SweepSummary:
+    """Say how the sweep ended."""
+    record = progress.record
+    unfinished = record.in_state("running", "waiting")
+    for trial in record.in_state("running"):  # not told of in time
+        progress.changed(trial.name, "waiting", "given up")
+    progress.tell()
+    reason, failed = progress.summary(), record.in_state("failed")
+    if unfinished:
+        assert signals.received is not None, "without a signal every trial comes to its end"
+        return SweepSummary(
+            folder=record.folder,
+            exit_code=signals.exit_code,
+            reason=f"{signals.received.name}; {reason}",
+            best=record.best,
+        )
+    if len(failed) == len(record.trials):
+        reasons = dict.fromkeys(trial.reason for trial in failed)
+        raise TrainingError(f"every trial of the sweep failed: {'; '.join(reasons)}")
+    return SweepSummary(folder=record.folder, exit_code=EXIT_OK, reason=reason, best=record.best)
+
+
+def name_of(trial: Any) -> str:
+    """The name of one of Tune's trials in the record."""
+    name: str = trial.config["trial"]["name"]
+    return name
+
+
+def scheduler_of(plan: Plan, record: Record, keeper: Any) -> TrialScheduler:
+    """What decides which trials end early."""
+    if plan.tune.scheduler.kind == "fifo":
+        return FIFOScheduler()  # type: ignore[no-untyped-call]
+    return Asha(plan, record, keeper)
+
+
+class Asha(ASHAScheduler):
+    """Asynchronous successive halving (Li et al. 2020), which lets a trial end in place of ending it.
+
+    So the trial can write its checkpoint. In a resumed sweep it knows what the trials did before.
+    """
+
+    def __init__(self, plan: Plan, record: Record, keeper: Any) -> None:
+        scheme = plan.tune
+        super().__init__(
+            metric=SCORE,
+            mode=scheme.mode,
+            max_t=ENDLESS,
+            grace_period=scheme.scheduler.grace_period,
+            reduction_factor=scheme.scheduler.reduction_factor,
+        )
+        self._record, self._keeper = record, keeper
+        for trial in record.in_state("finished"):
+            stand_in = SimpleNamespace(trial_id=trial.name, config={"trial": {"name": trial.name}})
+            self.on_trial_add(None, stand_in)
+
+    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+        """Take in a trial, with the results that it has already."""
+        super().on_trial_add(tune_controller, trial)
+        for result in read_results(self._record.folder / name_of(trial)):
+            if (score := finite(lookup(result, self._record.metric))) is not None:
+                told = {"training_iteration": result["training_iteration"], SCORE: score}
+                super().on_trial_result(tune_controller, trial, told)
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        """Compare a new result with those of the other trials at the same rung."""
+        if super().on_trial_result(tune_controller, trial, result) == TrialScheduler.STOP:
+            reason = f"asha: weaker than others at iteration {result['training_iteration']}"
+            ray.get(self._keeper.end.remote(name_of(trial), Order(reason, finished=True)))
+        return TrialScheduler.CONTINUE
+
+
+class Ending(Stopper):
+    """Ends a sweep that got a signal: once every trial has ended, or when their time is over."""
+
+    def __init__(self, record: Record, signals: StopSignals) -> None:
+        self._record, self._signals = record, signals
+        self._nobody_since: float | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Tune writes its stopper down; nobody reads it."""
+        return {}
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        """Trials end by themselves."""
+        return False
+
+    def stop_all(self) -> bool:
+        """Whether all that still runs is to be taken down."""
+        if self._signals.received is None:
+            return False
+        now = time.monotonic()
+        if self._record.in_state("running"):
+            self._nobody_since = None
+        elif self._nobody_since is None:
+            self._nobody_since = now
+        settled = self._nobody_since is not None and now - self._nobody_since >= SETTLE_S
+        return settled or now >= StopSignals.deadline
+
+
+class Watch(Callback):
+    """Takes down what Tune and the trials tell, and passes a signal on to the trials."""
+
+    def __init__(self, progress: SweepProgress, keeper: Any, signals: StopSignals) -> None:
+        self._progress, self._keeper, self._signals = progress, keeper, signals
+        self._passed_on = False
+
+    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        """Look for a signal; the file and the board are brought up to date also while nobody has a result."""
+        if self._signals.received is not None and not self._passed_on:
+            self._passed_on = True
+            ray.get(self._keeper.end.remote(None, Order(self._signals.received.name, finished=False)))
+        self._progress.tell_soon()
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """The process of a trial is there."""
+        if self._signals.received is None:
+            self._progress.changed(name_of(trial), "running")
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        """A trial has told what came of a step."""
+        name, told = name_of(trial), result[TOLD]
+        if failure := told.get("failure"):
+            self._progress.changed(name, "failed", failure)
+            return
+        if told["result"] is not None:
+            self._progress.took(name, told["result"])
+        if end := told["end"]:
+            self._progress.changed(name, "finished" if end.finished else "waiting", end.reason)
+
+    def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """A trial was lost and is started again."""
+        name = name_of(trial)
+        self._progress.changed(name, "waiting", f"{self._why(name)}; it is started again")
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """A trial was lost too often."""
+        name = name_of(trial)
+        self._progress.changed(name, "failed", self._why(name))
+
+    def _why(self, name: str) -> str:
+        text: str | None = ray.get(self._keeper.failure.remote(name))
+        return text or "its process died: killed, out of memory, or its node was lost"

@@ -1,0 +1,140 @@
+"""One trial of a sweep, in a process that Ray Tune places and starts: an experiment whose files are elsewhere."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.tune import PlacementGroupFactory, Trainable
+
+from reef.errors import EXIT_WRONG_USE, ReefError
+from reef.run.experiment import Experiment
+from reef.run.metrics import Result
+from reef.run.reporters.reporter import Run, Summary
+from reef.run.signals import StopSignals
+from reef.run.stopping import lookup
+from reef.sweep.folders import Beginning, Order
+from reef.sweep.record import finite
+from reef.types import State
+
+TOLD = "reef"  # the key in Tune's results under which a trial tells of itself
+SCORE = "score"  # the key by which Tune compares; not there while the metric has no value
+
+
+class TrialProcess(Trainable):
+    """Trains as one run does, one iteration a step.
+
+    It ends by itself, also when asked to, so that its checkpoint is written before Tune takes the process down. A
+    trial that is wrong tells so and is done; any other failure is raised, and Tune starts the trial again.
+    """
+
+    @classmethod
+    def default_resource_request(cls, config: dict[str, Any]) -> PlacementGroupFactory:
+        """The room of the trial's processes."""
+        trial = config["trial"]
+        return PlacementGroupFactory(trial["bundles"], strategy=trial["strategy"])
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Find the files' keeper; all else happens in the first step, whose failures can be told."""
+        self._name: str = config["trial"]["name"]
+        self._metric: str = config["metric"]
+        self._files = RemoteFolder(self._name, ray.get_actor(config["keeper"]))
+        self._experiment: Experiment | None = None
+
+    def step(self) -> dict[str, Any]:
+        """Train for an iteration and tell what came of it."""
+        try:
+            return self._step()
+        except Exception as error:
+            cause = getattr(error, "cause", error)  # what the keeper raised, without Ray's wrapping
+            text = str(cause) if isinstance(cause, ReefError) else f"{type(cause).__name__}: {cause}"
+            if isinstance(cause, ReefError) and cause.exit_code == EXIT_WRONG_USE:
+                return {"done": True, TOLD: {"failure": text}}
+            self._files.ask("fail", text)
+            raise
+
+    def _step(self) -> dict[str, Any]:
+        if self._experiment is None:
+            self._experiment = self._begin()
+        experiment = self._experiment
+        if reason := experiment.reason():  # it had reached its end when it was cut off
+            return self._told(experiment, Order(reason, finished=True))
+        if order := self._files.ask("order"):
+            wanted = experiment.settings.at_end or not order.finished
+            if (
+                wanted
+                and experiment.result is not None
+                and experiment.algorithm.iteration > self._files.saved_iteration
+            ):
+                experiment.save()
+            return self._told(experiment, order)
+        reason = experiment.iterate()
+        return self._told(experiment, Order(reason, finished=True) if reason else None)
+
+    def _begin(self) -> Experiment:
+        beginning: Beginning = self._files.ask("begin")
+        algorithm = beginning.config.build()
+        if beginning.state is not None:
+            algorithm.set_state(copy.deepcopy(beginning.state))  # arrays that Ray brought cannot be written to
+            self._files.saved_iteration = algorithm.iteration
+        experiment = Experiment(
+            algorithm=algorithm,
+            name=self._name,
+            folder=beginning.folder,
+            stop=beginning.stop,
+            settings=beginning.settings,
+            store=self._files,
+            signals=StopSignals(),  # the driver's count: it lets the trials end
+            reporters=[self._files],
+            checkpoint=beginning.checkpoint,
+            result=beginning.result,
+        )
+        experiment.start()
+        return experiment
+
+    def _told(self, experiment: Experiment, end: Order | None) -> dict[str, Any]:
+        """What Tune and the driver learn of this step."""
+        if end is not None:
+            self._files.ask("finish", end.reason)
+        result = experiment.result
+        told = {"result": result, "end": end}
+        found = {"done": end is not None, "training_iteration": experiment.algorithm.iteration, TOLD: told}
+        score = finite(lookup(result, self._metric)) if result and end is None else None
+        return found if score is None else found | {SCORE: score}
+
+    def cleanup(self) -> None:
+        """End the workers and environments."""
+        if self._experiment is not None:
+            self._experiment.algorithm.stop()
+
+
+class RemoteFolder:
+    """The folder of one trial, on another node: where its checkpoints go, and its reporter."""
+
+    def __init__(self, name: str, keeper: Any) -> None:
+        """`keeper`: the actor that holds the `TrialFolders`."""
+        self._name, self._keeper = name, keeper
+        self.saved_iteration = 0
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the keeper for this trial, and wait for it."""
+        return ray.get(getattr(self._keeper, method).remote(self._name, *arguments))
+
+    def save(self, state: State, metadata: dict[str, Any], score: float | None = None) -> Path:
+        """Write a checkpoint and return its path there."""
+        path: Path = self.ask("save", state, metadata, score)
+        self.saved_iteration = metadata["iteration"]
+        return path
+
+    def start(self, run: Run) -> None:
+        """The trial begins."""
+        self.ask("start", run.restored_iteration, run.restored_timesteps)
+
+    def report(self, result: Result) -> None:
+        """Write a result."""
+        self.ask("report", result)
+
+    def finish(self, summary: Summary | None) -> None:
+        """Told apart, with the reason."""

@@ -1,0 +1,143 @@
+"""The files of trials, wherever these run: results, curves and checkpoints are written where the sweep's folder is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reef.config import AlgorithmConfig
+from reef.errors import EXIT_OK
+from reef.run.checkpoint import CheckpointStore, find_checkpoint
+from reef.run.experiment import CheckpointSettings, environment_name, last_result, read_state
+from reef.run.identity import Claim
+from reef.run.metrics import Result
+from reef.run.reporters.files import ResultFiles
+from reef.run.reporters.picture import draw_learning_curve
+from reef.run.reporters.reporter import Reporter, Run, Summary
+from reef.run.reporters.tensorboard import TensorBoardEvents
+from reef.run.stopping import StopConditions
+from reef.types import State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """What a trial needs to begin, or to go on."""
+
+    config: AlgorithmConfig
+    stop: StopConditions
+    settings: CheckpointSettings
+    folder: Path
+    state: State | None  # to go on from
+    checkpoint: Path | None  # the one in its folder with this state
+    result: Result | None  # of the iteration that is restored
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """That a trial is to end after its iteration."""
+
+    reason: str
+    finished: bool  # False: it goes on when the sweep does
+
+
+class TrialFolders:
+    """Writes and reads the folder of every trial, and passes on who is to end.
+
+    Trials may be on nodes that do not see the sweep's folder: with Ray, this is an actor on the node that does.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        configs: Mapping[str, AlgorithmConfig],
+        stop: Mapping[str, float],
+        settings: CheckpointSettings,
+        claim: Claim,
+        restore_from: str | None = None,
+    ) -> None:
+        """`configs`: the settings of each trial by its name; `claim`: the driver's, to the sweep's folder."""
+        self._claim = claim
+        self._folder, self._configs, self._settings = folder, dict(configs), settings
+        self._stop, self._restore_from = StopConditions(stop), restore_from
+        self._reporters: dict[str, list[Reporter]] = {}
+        self._orders: dict[str, Order] = {}
+        self._everyone: Order | None = None
+        self._failures: dict[str, str] = {}
+
+    def begin(self, name: str) -> Beginning:
+        """What trial `name` begins with: its newest valid checkpoint, or the one that all begin with."""
+        config, folder = self._configs[name], self._folder / name
+        store = CheckpointStore(folder)
+        store.clean()
+        own = store.newest_valid()
+        start = own or (find_checkpoint(self._restore_from) if self._restore_from else None)
+        state = read_state(start, config.algorithm) if start else None
+        return Beginning(
+            config=config,
+            stop=self._stop,
+            settings=self._settings,
+            folder=folder,
+            state=state,
+            checkpoint=own,
+            result=last_result(folder, state["iteration"]) if own and state else None,
+        )
+
+    def start(self, name: str, iteration: int, timesteps: int) -> None:
+        """A trial begins after this iteration."""
+        config = self._configs[name]
+        run = Run(
+            folder=self._folder / name,
+            algorithm=config.algorithm,
+            environment=environment_name(config),
+            config=config.to_dict(),
+            stop=self._stop,
+            restored_iteration=iteration,
+            restored_timesteps=timesteps,
+        )
+        self._reporters[name] = [ResultFiles(), TensorBoardEvents()]
+        for reporter in self._reporters[name]:
+            reporter.start(run)
+
+    def report(self, name: str, result: Result) -> None:
+        """Write a result of a trial."""
+        with self._claim.held(self._folder):
+            for reporter in self._reporters[name]:
+                reporter.report(result)
+
+    def save(self, name: str, state: State, metadata: dict[str, Any], score: float | None) -> Path:
+        """Write a checkpoint of a trial and return its path."""
+        store = CheckpointStore(self._folder / name, self._settings.keep, self._settings.score_attribute)
+        with self._claim.held(self._folder):
+            return store.save(state, metadata, score)
+
+    def finish(self, name: str, reason: str) -> None:
+        """A trial has ended."""
+        config, folder = self._configs[name], self._folder / name
+        title = f"{name}: {config.algorithm} on {environment_name(config)}"
+        picture = draw_learning_curve(folder, title)
+        summary = Summary(
+            folder=folder, checkpoint=None, result=None, exit_code=EXIT_OK, reason=reason, picture=picture
+        )
+        for reporter in self._reporters.pop(name, []):
+            reporter.finish(summary)
+
+    def end(self, name: str | None, order: Order) -> None:
+        """Let a trial, or everyone, end after the iteration under way."""
+        if name is None:
+            self._everyone = order
+        else:
+            self._orders[name] = order
+
+    def order(self, name: str) -> Order | None:
+        """Whether a trial is to end."""
+        return self._orders.get(name) or self._everyone
+
+    def fail(self, name: str, text: str) -> None:
+        """Keep why a trial failed, for whoever hears of it without the reason."""
+        self._failures[name] = text
+
+    def failure(self, name: str) -> str | None:
+        """Why a trial failed; None when its process could not say so."""
+        return self._failures.pop(name, None)

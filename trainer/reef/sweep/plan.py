@@ -1,0 +1,155 @@
+"""Which trials a sweep has: drawn once from the document, and everything that is wrong with it said at once."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import numpy as np
+
+from reef.api.stop import stop_key_problem
+from reef.api.tune import Parameter, Tune
+from reef.config import AlgorithmConfig
+from reef.config.aliases import RENAMED
+from reef.config.settings import Settings
+from reef.errors import ConfigError
+
+MOST_TRIALS = 1000
+SHOWN_PROBLEMS = 10  # of trials whose settings contradict each other
+WHERE = "spec.tune"
+
+Parameters = dict[str, Any]  # dotted key of a setting to its value in one trial
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """One trial: what is its own."""
+
+    name: str
+    parameters: Parameters
+    repetition: int  # from 0: which of `numSamples`
+
+
+class Plan:
+    """The trials of a sweep over the settings `base`.
+
+    A parameter takes the place of what spec.config says of the same setting. The draws follow from the setting `seed`;
+    repetition k trains with seed + k, so that it is no copy of the others, and trials of one repetition share theirs.
+    """
+
+    def __init__(self, tune: Tune, base: AlgorithmConfig, stop: Mapping[str, float]) -> None:
+        """Raises ConfigError with every problem: key, value and fix."""
+        self.tune, self.base = tune, base
+        problems = [*plan_problems(tune, base, stop)]
+        if not problems:
+            self.trials = draw(tune, base)
+            problems = list(dict.fromkeys(self._contradictions()))[:SHOWN_PROBLEMS]
+        if problems:
+            raise ConfigError("\n".join(problems))
+
+    def config(self, trial: Drawn) -> AlgorithmConfig:
+        """All settings of a trial."""
+        config = self.base.copy()
+        if config.seed is not None:
+            config.seed += trial.repetition
+        for key, value in trial.parameters.items():
+            config.set_path(key, value)
+        return config
+
+    def _contradictions(self) -> Iterator[str]:
+        for trial in self.trials:
+            try:
+                self.config(trial).validate()
+            except ConfigError as error:
+                yield f"{WHERE}.parameters, with {described(trial.parameters)}: {error}"
+
+
+def described(parameters: Mapping[str, Any]) -> str:
+    """Parameters for people: "lr=0.001, gamma=0.9"."""
+    return ", ".join(f"{key}={value}" for key, value in parameters.items())
+
+
+def plan_problems(tune: Tune, base: AlgorithmConfig, stop: Mapping[str, float]) -> Iterator[str]:
+    """Say what is wrong with a sweep, apart from settings that contradict each other."""
+    count = tune.num_samples * math.prod(len(parameter.grid or [0]) for parameter in tune.parameters.values())
+    if count > MOST_TRIALS:
+        yield (
+            f"{WHERE}: the grid and numSamples={tune.num_samples} make {count} trials, at most {MOST_TRIALS} are "
+            "possible. Draw from `choice` in place of a `grid`, or lower numSamples."
+        )
+    if problem := stop_key_problem(tune.metric):
+        yield f"{WHERE}.metric: {tune.metric!r} {problem}"
+    elif tune.metric.startswith("evaluation/") and base.evaluation_interval is None:
+        yield f"{WHERE}.metric: {tune.metric!r} is never there without evaluations. Set config.evaluation_interval."
+    last, grace = stop.get("training_iteration", math.inf), tune.scheduler.grace_period
+    if tune.scheduler.kind == "asha" and grace >= last:
+        yield (
+            f"{WHERE}.scheduler.gracePeriod={grace}: every trial ends by stop.training_iteration={last:g} before asha "
+            "could end it. Give a smaller one."
+        )
+    for key, parameter in tune.parameters.items():
+        yield from (f"{WHERE}.parameters.{problem}" for problem in parameter_problems(key, parameter, base))
+
+
+def parameter_problems(key: str, parameter: Parameter, base: AlgorithmConfig) -> Iterator[str]:
+    """Say which values of a parameter are wrong by themselves, or that there is no such setting."""
+    if key == "env":
+        yield "env: the environment is the job's. Start one job for each."
+        return
+    for value in parameter.grid or parameter.choice or parameter.uniform or parameter.log_uniform or []:
+        config = base.copy()
+        try:
+            config.set_path(key, value)
+        except ConfigError as error:
+            yield str(error)
+            return
+        yield from config.wrong_values()
+
+
+def draw(tune: Tune, base: AlgorithmConfig) -> list[Drawn]:
+    """Every combination of the grids, `numSamples` times, each with draws of its own for the other parameters."""
+    generator = np.random.default_rng(base.seed)
+    grids = {key: parameter.grid for key, parameter in tune.parameters.items() if parameter.grid is not None}
+    whole = {key for key in tune.parameters if is_whole(base, key)}
+    trials: list[Drawn] = []
+    for repetition in range(tune.num_samples):
+        for values in itertools.product(*grids.values()):
+            chosen = dict(zip(grids, values, strict=True))
+            parameters = {
+                key: chosen[key] if key in grids else drawn(parameter, generator, whole=key in whole)
+                for key, parameter in tune.parameters.items()
+            }
+            trials.append(Drawn(f"trial_{len(trials) + 1:04d}", parameters, repetition))
+    return trials
+
+
+def drawn(parameter: Parameter, generator: np.random.Generator, *, whole: bool) -> Any:
+    """One value at random: of six digits, so that people can read and repeat it, or a whole number."""
+    if parameter.choice is not None:
+        return parameter.choice[generator.integers(len(parameter.choice))]
+    if parameter.log_uniform is not None:
+        low, high = parameter.log_uniform
+        value = math.exp(generator.uniform(math.log(low), math.log(high)))
+    else:
+        assert parameter.uniform is not None, "the document's model allows one of four kinds"
+        low, high = parameter.uniform
+        if whole:
+            return int(generator.integers(int(low), int(high), endpoint=True))
+        value = generator.uniform(low, high)
+    return round(value) if whole else float(f"{value:.6g}")
+
+
+def is_whole(base: AlgorithmConfig, key: str) -> bool:
+    """Whether a setting, by its dotted key, takes whole numbers only."""
+    holder: Any = base
+    kind: Any = None
+    for name in key.split("."):
+        item = holder.by_key.get(RENAMED.get(name, name)) if isinstance(holder, Settings) else None
+        if item is None:
+            return False
+        kind, holder = item.type, getattr(holder, item.name)
+    kinds = get_args(kind) or (kind,)
+    return int in kinds and float not in kinds

@@ -1,0 +1,119 @@
+"""Tells how a sweep goes: its file, the board that is served, and lines for the person who watches."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from reef.errors import CheckpointError
+from reef.run.checkpoint import read_metadata
+from reef.run.identity import Claim
+from reef.run.metrics import Result
+from reef.run.reporters.reporter import Run
+from reef.run.stopping import StopConditions
+from reef.sweep.plan import described
+from reef.sweep.record import Record, State, Trial
+
+if TYPE_CHECKING:
+    from reef.run.prometheus import Board
+
+TELL_EVERY_S, SUM_UP_EVERY_S = 1.0, 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepSummary:
+    """How a sweep ended."""
+
+    folder: Path
+    exit_code: int
+    reason: str
+    best: Trial | None
+
+
+class SweepProgress:
+    """Passes on what becomes of the trials; its methods are called in the driver's thread."""
+
+    def __init__(self, record: Record, claim: Claim, stream: TextIO, board: Board | None) -> None:
+        self.record, self._claim, self._stream, self._board = record, claim, stream, board
+        self._told_at, self._summed_up_at = 0.0, time.monotonic()
+        self._checkpoint: str | None = None  # the one that the board knows
+
+    def start(self, algorithm: str, environment: str, stop: StopConditions) -> None:
+        """Say what there is to do."""
+        record = self.record
+        self._say(f"{algorithm} on {environment}, a sweep of {len(record.trials)} trials, results in {record.folder}")
+        if done := len(record.in_state("finished", "failed")):
+            self._say(f"continuing: {done} trials have ended already")
+        if self._board is not None:
+            # workers are the trials' own, which tell of those that are missing
+            run = Run(
+                folder=record.folder,
+                algorithm=algorithm,
+                environment=environment,
+                config={"num_rollout_workers": 0},
+                stop=stop,
+            )
+            self._board.start(run)
+        self.tell()
+
+    def took(self, name: str, result: Result) -> None:
+        """A trial has a new result."""
+        self.record.take(name, result)
+        self.tell_soon()
+
+    def changed(self, name: str, state: State, reason: str = "") -> None:
+        """A trial has begun or ended."""
+        trial = self.record.change(name, state, reason)
+        values = described(trial.parameters)
+        if state == "running":
+            self._say(f"{name} ({values}) begins" + (f" after iteration {trial.iteration}" if trial.iteration else ""))
+        elif state == "failed":
+            self._say(f"{name} ({values}) failed: {reason}")
+        else:
+            ends = "ended" if state == "finished" else "is left unfinished"
+            self._say(f"{name} ({values}) {ends} after iteration {trial.iteration}: {reason}; {self._value(trial)}")
+        self.tell()
+
+    def tell_soon(self) -> None:
+        """Bring file and board up to date when a second has passed; now and then say a line."""
+        now = time.monotonic()
+        if now - self._told_at >= TELL_EVERY_S:
+            self.tell()
+        if now - self._summed_up_at >= SUM_UP_EVERY_S:
+            self._summed_up_at = now
+            self._say(self.summary())
+
+    def tell(self) -> None:
+        """Bring file and board up to date."""
+        self._told_at = time.monotonic()
+        with self._claim.held(self.record.folder):
+            self.record.write()
+        if self._board is None:
+            return
+        self._board.swept(*self.record.status())
+        if (result := self.record.together()) is not None:
+            self._board.report(result)
+        best = self.record.best
+        if best and best.checkpoint and best.checkpoint != self._checkpoint:
+            self._checkpoint = best.checkpoint
+            try:
+                metadata = read_metadata(best.checkpoint)
+                self._board.saved(Path(best.checkpoint), metadata["iteration"], metadata["time"])
+            except (CheckpointError, OSError):  # replaced just now: the next one will be told
+                self._checkpoint = None
+
+    def summary(self) -> str:
+        """How the sweep stands, in one line."""
+        record = self.record
+        counts = {state: len(record.in_state(state)) for state in ("finished", "failed", "running", "waiting")}
+        text = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+        best = record.best
+        return f"{len(record.trials)} trials: {text}" + (f"; best {best.name}: {self._value(best)}" if best else "")
+
+    def _value(self, trial: Trial) -> str:
+        return f"{self.record.metric} {'unknown' if trial.metric is None else format(trial.metric, '.6g')}"
+
+    def _say(self, line: str) -> None:
+        print(line, file=self._stream, flush=True)

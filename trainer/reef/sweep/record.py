@@ -1,0 +1,169 @@
+"""How the trials of a sweep stand: `trials.json` in its folder, from which a sweep that was cut off goes on."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from reef.api.status import TrialsStatus, TrialStatus
+from reef.errors import StorageError
+from reef.run.checkpoint import CheckpointStore
+from reef.run.metrics import Result
+from reef.run.reporters.files import read_results, replace_text, storage_errors
+from reef.run.stopping import lookup
+from reef.sweep.plan import Drawn, Parameters
+
+FILE, FORMAT, VERSION = "trials.json", "reef-sweep", 1
+State = Literal["waiting", "running", "finished", "failed"]
+SUMMED = (  # over the trials; what else a result holds is the best trial's
+    "agent_timesteps_total",
+    "episodes_total",
+    "num_agent_steps_sampled",
+    "num_agent_steps_trained",
+    "num_env_steps_sampled",
+    "num_env_steps_trained",
+    "num_worker_restarts",
+    "time_total_s",
+    "timesteps_total",
+    "training_iteration",
+)
+SUMMED_NOW = (  # over the trials that run
+    "num_env_steps_sampled_throughput_per_sec",
+    "num_healthy_workers",
+    "num_lost_workers",
+    "num_waiting_workers",
+)
+
+
+@dataclass(slots=True)
+class Trial:
+    """One trial and how far it is."""
+
+    name: str
+    parameters: Parameters
+    repetition: int
+    state: State = "waiting"
+    reason: str = ""  # why it ended
+    iteration: int = 0
+    timesteps: int = 0
+    metric: float | None = None  # of the newest iteration
+    checkpoint: str | None = None  # the newest
+
+    @property
+    def drawn(self) -> Drawn:
+        """What the plan said of it."""
+        return Drawn(self.name, self.parameters, self.repetition)
+
+
+class Record:
+    """The trials of a sweep, by name, and the newest result of each."""
+
+    def __init__(self, folder: Path, metric: str, mode: str, trials: Iterable[Trial]) -> None:
+        self.folder, self.metric, self.mode = folder, metric, mode
+        self.trials = {trial.name: trial for trial in trials}
+        self._results: dict[str, Result] = {}
+
+    @classmethod
+    def read(cls, folder: Path, metric: str, mode: str) -> Record | None:
+        """What an earlier life left in `folder`, with trials that ran then waiting again; None where it left nothing.
+
+        Raises StorageError when the file is damaged.
+        """
+        file = folder / FILE
+        if not file.exists():
+            return None
+        known = {field.name for field in fields(Trial)}
+        try:
+            document = json.loads(file.read_text(encoding="utf-8"))
+            if (document["format"], document["version"]) != (FORMAT, VERSION):
+                raise ValueError(f"format {document['format']} {document['version']}")
+            rows = document["trials"]
+            trials = [Trial(**{key: value for key, value in row.items() if key in known}) for row in rows]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StorageError(
+                f"{file} cannot be read: {error}. Move its folder away to begin the sweep anew."
+            ) from error
+        record = cls(folder, metric, mode, trials)
+        for trial in trials:
+            trial.state = "waiting" if trial.state == "running" else trial.state
+            for result in read_results(folder / trial.name):
+                record.take(trial.name, result)
+        return record
+
+    def write(self) -> None:
+        """Replace the file; a kill leaves the old one or the new one."""
+        head = {"format": FORMAT, "version": VERSION, "metric": self.metric, "mode": self.mode}
+        rows = [asdict(trial) for trial in self.trials.values()]
+        with storage_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            replace_text(self.folder / FILE, [json.dumps({**head, "trials": rows}, indent=2) + "\n"])
+
+    def take(self, name: str, result: Result) -> None:
+        """Take in the newest result of a trial."""
+        trial = self.trials[name]
+        self._results[name] = result
+        trial.iteration, trial.timesteps = result["training_iteration"], result["timesteps_total"]
+        trial.metric = finite(lookup(result, self.metric))
+        self._find_checkpoint(trial)
+
+    def _find_checkpoint(self, trial: Trial) -> None:
+        paths = CheckpointStore(self.folder / trial.name).paths()
+        trial.checkpoint = str(paths[-1]) if paths else None
+
+    def change(self, name: str, state: State, reason: str = "") -> Trial:
+        """Note that a trial has begun or ended."""
+        trial = self.trials[name]
+        trial.state, trial.reason = state, reason
+        self._find_checkpoint(trial)
+        return trial
+
+    def in_state(self, *states: State) -> list[Trial]:
+        """The trials that stand so."""
+        return [trial for trial in self.trials.values() if trial.state in states]
+
+    @property
+    def best(self) -> Trial | None:
+        """The trial whose newest result is best, of those that have one and did not fail; the first of equal ones."""
+        sign = 1 if self.mode == "max" else -1
+        known = [trial for trial in self.trials.values() if trial.metric is not None and trial.state != "failed"]
+        return max(known, key=lambda trial: sign * (trial.metric or 0.0), default=None)
+
+    def status(self) -> tuple[TrialStatus | None, TrialsStatus]:
+        """The best trial and the counts in the words of a job's status."""
+        best, counts = self.best, Counter(trial.state for trial in self.trials.values())
+        shown = None
+        if best is not None:
+            shown = TrialStatus(
+                name=best.name,
+                config=best.parameters,
+                metric=best.metric,
+                iteration=best.iteration,
+                checkpoint=best.checkpoint,
+            )
+        found = {state: counts[state] for state in ("running", "finished", "failed")}
+        return shown, TrialsStatus(total=len(self.trials), **found)
+
+    def together(self) -> Result | None:
+        """One result for all trials: steps, iterations and episodes added up, rewards those of the best trial."""
+        if not self._results:
+            return None
+        running = {trial.name for trial in self.in_state("running")}
+        newest = self._results[self.best.name] if self.best else {}
+        rewards = {key: newest.get(f"episode_{key}") for key in ("reward_mean", "reward_min", "reward_max", "len_mean")}
+        result: dict[str, Any] = {f"episode_{key}": value for key, value in rewards.items()}
+        for key in SUMMED:
+            result[key] = sum(one.get(key) or 0 for one in self._results.values())
+        for key in SUMMED_NOW:
+            result[key] = sum(one.get(key) or 0 for name, one in self._results.items() if name in running)
+        result["timestamp"] = max(one["timestamp"] for one in self._results.values())
+        return result | {"info": {"learner": {}}, "done": False}
+
+
+def finite(value: float | None) -> float | None:
+    """`value`, or None for what is no number."""
+    return None if value is None or not math.isfinite(value) else value
