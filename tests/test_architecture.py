@@ -24,6 +24,7 @@ LAYERS = [  # a module imports only from its own row and the rows above
     {"rollout"},
     {"learn"},
     {"run"},
+    {"sweep"},
     {"algorithms"},
     {"distributed"},
     {"job"},

@@ -27,6 +27,7 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 # Commands that take minutes. Their files and options are checked, and the named place runs the same for real.
 LONG = {
     "reef run examples/cartpole-ppo.yaml": "tests/test_quickstart.py",
+    "reef run examples/cartpole-sweep.yaml": "tests/test_quickstart.py",
 }
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")

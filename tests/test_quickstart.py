@@ -49,3 +49,21 @@ def test_an_example_trains_and_ends_with_what_to_do_next(example: str, tmp_path:
     reef(*run, "stop.training_iteration=3", "--resume")
     lines = (folder / "result.json").read_text().splitlines()
     assert [json.loads(line)["training_iteration"] for line in lines] == [1, 2, 3]
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_the_sweep_names_its_best_trial_and_goes_on_where_it_was(tmp_path: Path):
+    small = ("tune.numSamples=1", "tune.scheduler.gracePeriod=1", "stop.training_iteration=2")
+    run = ["run", "examples/cartpole-sweep.yaml", "--storage-path", str(tmp_path), *(f"--set={one}" for one in small)]
+    said = reef(*run)
+
+    (folder,) = (tmp_path / "cartpole-sweep").iterdir()
+    trials = json.loads((folder / "trials.json").read_text())["trials"]
+    assert [trial["state"] for trial in trials] == ["finished", "finished"]
+    best = r"^Best trial      trial_000[12] \(lr=.*, model.fcnet_hiddens=.*\), iteration [12]$"
+    assert re.search(best, said, re.MULTILINE)
+    (command,) = re.findall(r"^ *reef (evaluate .*)$", said, re.MULTILINE)
+    assert "complete episodes: mean reward" in reef(*shlex.split(command))
+
+    assert "continuing: 2 trials have ended already" in reef(*run, "--resume")

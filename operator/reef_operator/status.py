@@ -36,6 +36,7 @@ def next_status(situation: Situation, outcome: Outcome) -> JobStatus:
         evaluation=(report and report.evaluation) or old.evaluation,
         checkpoint=(report and report.checkpoint) or old.checkpoint,
         best_trial=(report and report.best_trial) or old.best_trial,
+        trials=(report and report.trials) or old.trials,
         **_times(situation, outcome),
     )
 

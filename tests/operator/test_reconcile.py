@@ -69,6 +69,20 @@ def test_a_job_runs_when_its_head_trains() -> None:
     assert world.status["runningTime"] == world.status["activeSince"]
 
 
+def test_a_sweep_tells_its_best_trial_and_its_counts() -> None:
+    world = new_world()
+    assert "bestTrial" not in world.status and "trials" not in world.status
+    world.put(head(**ready()))
+    best = {"name": "trial_0002", "config": {"lr": 0.1}, "metric": 21.5, "iteration": 3, "checkpoint": "/c"}
+    world.says("pole-head-a", "training", bestTrial=best, trials={"total": 3, "running": 2, "finished": 1})
+    assert world.status["bestTrial"] == best
+    assert world.status["trials"] == {"total": 3, "running": 2, "finished": 1, "failed": 0}
+    last = best | {"name": "trial_0003", "metric": 30.0}
+    world.put(head(**ended(0, result(bestTrial=last, trials={"total": 3, "finished": 3}))))
+    assert (world.phase, world.status["bestTrial"]) == ("Succeeded", last)
+    assert world.status["trials"] == {"total": 3, "running": 0, "finished": 3, "failed": 0}
+
+
 def test_what_another_pod_said_does_not_count() -> None:
     world = new_world()
     world.put(head(**ready()))

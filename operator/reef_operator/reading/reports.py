@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from reef.api.status import CheckpointStatus, EvaluationStatus, StatusModel, TrainingStatus, TrialStatus
+from reef.api.status import CheckpointStatus, EvaluationStatus, StatusModel, TrainingStatus, TrialsStatus, TrialStatus
 
 MAX_PART = 4096  # characters of one part of a report, as JSON: it is written to the API server
 Part = TypeVar("Part", bound=StatusModel)
@@ -20,11 +20,13 @@ class Report:
     state: str | None = None  # starting, waiting, training, done
     exit_code: int | None = None  # once the head knows it
     message: str = ""
+    storage_problem: str = ""  # what keeps checkpoints from the object store
     workers_recreated: int = 0
     training: TrainingStatus | None = None
     evaluation: EvaluationStatus | None = None
     checkpoint: CheckpointStatus | None = None
     best_trial: TrialStatus | None = None
+    trials: TrialsStatus | None = None
 
 
 def read_report(document: Mapping[str, Any]) -> Report:
@@ -36,11 +38,13 @@ def read_report(document: Mapping[str, Any]) -> Report:
         state=state if isinstance(state, str) else None,
         exit_code=code if isinstance(code, int) else None,
         message=str(document.get("message") or ""),
+        storage_problem=str(document.get("storageProblem") or ""),
         workers_recreated=recreated if isinstance(recreated, int) and recreated > 0 else 0,
         training=_part(TrainingStatus, document.get("training")),
         evaluation=_part(EvaluationStatus, document.get("evaluation")),
         checkpoint=_part(CheckpointStatus, document.get("checkpoint")),
         best_trial=_part(TrialStatus, document.get("bestTrial")),
+        trials=_part(TrialsStatus, document.get("trials")),
     )
 
 

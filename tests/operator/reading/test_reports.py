@@ -18,7 +18,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
-KEYS = ["state", "message", "workersRecreated", "training", "evaluation", "checkpoint", "bestTrial"]
+KEYS = ["state", "message", "workersRecreated", "training", "evaluation", "checkpoint", "bestTrial", "trials"]
 
 
 def test_a_whole_report() -> None:
@@ -30,13 +30,15 @@ def test_a_whole_report() -> None:
             "training": {"iteration": 3, "timesteps": 300, "rewardMean": 21, "somethingNewer": 1},
             "evaluation": {"iteration": 2, "episodes": 5},
             "checkpoint": {"path": "/c", "iteration": 2, "time": "2026-01-01T00:00:00Z"},
-            "bestTrial": {"name": "t1", "config": {"lr": 0.1}, "metric": 9.0},
+            "bestTrial": {"name": "t1", "config": {"lr": 0.1}, "metric": 9.0, "iteration": 4},
+            "trials": {"total": 3, "running": 1, "finished": 1},
         }
     )
     assert report.state == "training" and report.workers_recreated == 2
     assert report.training and report.training.reward_mean == 21
     assert report.evaluation and report.checkpoint and report.best_trial
-    assert report.best_trial.config == {"lr": 0.1}
+    assert (report.best_trial.config, report.best_trial.iteration) == ({"lr": 0.1}, 4)
+    assert report.trials and (report.trials.total, report.trials.failed) == (3, 0)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -52,6 +54,7 @@ def test_numbers_that_the_api_server_does_not_take_are_left_out(value: float) ->
         {"training": [1]},
         {"checkpoint": {"path": "/c"}},
         {"bestTrial": {"name": "t", "config": {"blob": "x" * 5000}}},
+        {"trials": {"total": "three"}},
         {"workersRecreated": -1},
         {"workersRecreated": "2"},
         {"state": 5},

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reef.api import RLTrainingJob, job_from_document, load_job
-from reef.cli.experiment import Options, kubernetes_notice, local_rooms, run_job, take_workers_that_fit
+from reef.cli.experiment import Options, kubernetes_notice, local_rooms, run_job, storage_path_of, take_workers_that_fit
 from reef.cli.main import main
 from reef.errors import ConfigError, ResourceError
 from reef.job.settings import config_of
@@ -41,8 +41,11 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     def run_experiment(config: Any, **arguments: Any) -> SimpleNamespace:
         found.append({"config": config, **arguments})
-        folder = arguments["storage_path"] / "cart"
-        return SimpleNamespace(folder=folder, checkpoint=folder / "ck 1", picture=folder / "curve.png", exit_code=143)
+        place = arguments["storage_path"]
+        uri = f"{place}/cart" if "://" in str(place) else None
+        folder = Path("/copy/cart") if uri else place / "cart"
+        checkpoint, picture = folder / "ck 1", folder / "curve.png"
+        return SimpleNamespace(folder=folder, checkpoint=checkpoint, picture=picture, exit_code=143, uri=uri)
 
     module = ModuleType("reef.run.experiment")
     vars(module).update(run_experiment=run_experiment, CheckpointSettings=SimpleNamespace)
@@ -118,6 +121,36 @@ def test_the_engine_gets_the_whole_job(
     assert "curve.png" in out
 
 
+STORED = {"checkpoint": {"storage": {"uri": "s3://bucket/folder", "secretRef": {"name": "s3"}}}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "given", "used"),
+    [
+        ({}, None, "~/reef_results"),
+        (STORED, None, "s3://bucket/folder"),
+        (STORED, "/results", "/results"),
+        (STORED, "s3://other", "s3://other"),
+        ({"checkpoint": {"storage": {"persistentVolumeClaim": {"claimName": "c"}}}}, None, "~/reef_results"),
+    ],
+)
+def test_results_go_where_the_command_line_says_or_else_the_document(
+    spec: dict[str, Any], given: str | None, used: str
+) -> None:
+    assert storage_path_of(job(**spec), Options(given)) == used
+
+
+def test_what_is_in_an_object_store_is_named_by_its_address(
+    calls: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_job(job(**STORED), Options()) == 143
+    assert calls[0]["storage_path"] == "s3://bucket/folder"
+    out = capsys.readouterr().out
+    assert "reef evaluate 's3://bucket/folder/cart/ck 1' --episodes 10" in out
+    assert "Copy of them    /copy/cart" in out
+    assert "no effect here: checkpoint.storage.secretRef." in out
+
+
 def test_a_local_ray_as_large_as_the_pools_lives_as_long_as_the_training(
     calls: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,7 +194,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"config": {"ignore_worker_failures": True, "recreate_failed_workers": True}}, "exclude each other"),
     ({"restoreFrom": "/no/such/checkpoint"}, "/no/such/checkpoint"),
     ({"checkpoint": {"scoreAttribute": "episode_reward_men"}}, "'episode_reward_mean'"),
-    ({"tune": {"parameters": {"lr": {"grid": [1, 2]}}}}, "not available yet"),
+    ({"tune": {"parameters": {"lrr": {"grid": [1, 2]}}}}, "spec.tune.parameters.lrr: PPO has no such setting"),
+    ({"tune": {"parameters": {"lr": {"grid": ["fast"]}}}}, "spec.tune.parameters.lr='fast'"),
+    ({"tune": {"parameters": {"lr": {"grid": [1]}}, "metric": "reward"}}, "spec.tune.metric"),
 ]
 
 

@@ -20,7 +20,7 @@ def words(text: str) -> list[str]:
 
 NOT_YET = words(
     """
-    keep_per_episode_custom_metrics num_cpus_for_local_worker
+    keep_per_episode_custom_metrics
     model.no_final_linear model.use_lstm model.max_seq_len model.lstm_cell_size model.lstm_use_prev_action
     model.lstm_use_prev_reward model.use_attention model.attention_num_transformer_units model.attention_dim
     model.attention_num_heads model.attention_head_dim model.attention_memory_inference
@@ -70,7 +70,7 @@ WORKING = words(
     ignore_worker_failures recreate_failed_workers restart_failed_sub_environments
     num_consecutive_worker_failures_tolerance max_num_worker_restarts delay_between_worker_restarts_s
     worker_health_probe_timeout_s worker_restore_timeout_s sample_timeout_s
-    num_gpus _fake_gpus num_cpus_per_worker num_gpus_per_worker custom_resources_per_worker
+    num_gpus _fake_gpus num_cpus_per_worker num_gpus_per_worker num_cpus_for_local_worker custom_resources_per_worker
     num_learner_workers num_cpus_per_learner_worker num_gpus_per_learner_worker local_gpu_idx placement_strategy
     extra_python_environs_for_driver extra_python_environs_for_worker
     metrics_num_episodes_for_smoothing min_time_s_per_iteration

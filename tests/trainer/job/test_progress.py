@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reef.api.status import TrainingStatus
+from reef.api.status import TrainingStatus, TrialsStatus, TrialStatus
 from reef.job.progress import CUT, LARGEST, JobBoard, LastWords
 
 
@@ -44,6 +44,18 @@ def test_a_long_message_loses_its_middle_and_the_json_stays_whole(text: str) -> 
     assert message.startswith("first")
     assert message.endswith("last")
     assert CUT in message
+
+
+def test_the_best_trial_is_told_at_the_end_unless_its_parameters_leave_no_room() -> None:
+    board = JobBoard()
+    board.swept(TrialStatus(name="trial_0001", config={"lr": 0.1}, metric=9.0), TrialsStatus(total=2, finished=2))
+    assert board.progress()["bestTrial"]["config"] == {"lr": 0.1}
+    ending = json.loads(board.ending(0, "done"))
+    assert (ending["bestTrial"]["name"], ending["trials"]["finished"]) == ("trial_0001", 2)
+    board.swept(TrialStatus(name="trial_0001", config={"layers": ["x" * 4000]}), TrialsStatus(total=2, finished=2))
+    data = board.ending(1, "y" * 5000)
+    assert len(data) <= LARGEST
+    assert (json.loads(data)["bestTrial"], json.loads(data)["trials"]["total"]) == (None, 2)
 
 
 def test_a_message_that_fits_is_not_cut() -> None:

@@ -162,7 +162,6 @@ def test_store_with_smaller_is_better_and_by_age(tmp_path: Path) -> None:
     for iteration, score in enumerate([3.0, 1.0, 2.0], start=1):
         save(smallest, iteration, score)
         save(newest, iteration, iteration)
-    assert smallest.score_key == "loss"
     assert names(smallest) == [2, 3]
     assert names(newest) == [2, 3]
 

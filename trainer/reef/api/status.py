@@ -80,8 +80,18 @@ class TrialStatus(StatusModel):
     config: dict[str, object] = Field(
         default_factory=dict, description="The settings that varied, with this trial's values."
     )
-    metric: float | None = Field(default=None, description="Its best value of the sweep's metric.")
-    checkpoint: str | None = Field(default=None, description="Its checkpoint.")
+    metric: float | None = Field(default=None, description="The sweep's metric after its newest iteration.")
+    iteration: int = Field(default=0, description="Training iterations that it has done.")
+    checkpoint: str | None = Field(default=None, description="Its newest checkpoint: a path in the volume or a URI.")
+
+
+class TrialsStatus(StatusModel):
+    """The trials of a sweep; those that are in none of the other counts wait."""
+
+    total: int = Field(default=0, description="Trials of the sweep.")
+    running: int = Field(default=0, description="Trials under way.")
+    finished: int = Field(default=0, description="Trials that reached spec.stop or were ended by the scheduler.")
+    failed: int = Field(default=0, description="Trials that failed; why, is in trials.json and the head's log.")
 
 
 class HeadStatus(StatusModel):
@@ -109,6 +119,7 @@ class JobStatus(StatusModel):
     evaluation: EvaluationStatus | None = Field(default=None, description="The newest evaluation.")
     checkpoint: CheckpointStatus | None = Field(default=None, description="The newest valid checkpoint.")
     best_trial: TrialStatus | None = Field(default=None, description="The best trial of a sweep.")
+    trials: TrialsStatus | None = Field(default=None, description="How many trials of a sweep stand how.")
     start_time: str | None = Field(default=None, description="When the operator took the job up (RFC 3339).")
     running_time: str | None = Field(default=None, description="When training began (RFC 3339).")
     active_since: str | None = Field(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from reef.api.fields import DocumentModel, Number, PositiveCount, Text
+from reef.api.stop import stop_key_problem
 
 Interval = Annotated[list[Number], Field(min_length=2, max_length=2)]
 _KINDS = ("grid", "choice", "uniform", "logUniform")
@@ -34,7 +35,9 @@ class Parameter(DocumentModel):
     choice: list[Any] | None = Field(
         default=None, min_length=1, max_length=1000, description="One of these values, at random."
     )
-    uniform: Interval | None = Field(default=None, description="A number between these two, at random.")
+    uniform: Interval | None = Field(
+        default=None, description="A number between these two, at random; a whole one where the setting takes no other."
+    )
     log_uniform: Interval | None = Field(
         default=None, description="A number between these two, at random, evenly over the logarithm; both above 0."
     )
@@ -65,11 +68,20 @@ class Scheduler(DocumentModel):
     )
 
 
+def _known_metric(metric: str) -> str:
+    if problem := stop_key_problem(metric):
+        raise ValueError(f"{metric!r} {problem}")
+    return metric
+
+
 class Tune(DocumentModel):
     """A sweep over settings with Ray Tune inside the job's cluster."""
 
     parameters: dict[str, Parameter] = Field(
-        min_length=1, max_length=64, description="Settings of spec.config that vary, each with the values it takes."
+        min_length=1,
+        max_length=64,
+        description="Settings that vary, by their key in spec.config (dotted inside a group: model.fcnet_hiddens), "
+        "each with the values it takes, which replace those of spec.config.",
     )
     num_samples: PositiveCount = Field(
         default=1, description="Draws of the random parameters; a grid is repeated this often."
@@ -77,6 +89,10 @@ class Tune(DocumentModel):
     max_concurrent_trials: PositiveCount | None = Field(
         default=None, description="Trials that run at the same time; none means as many as the cluster holds."
     )
-    metric: Text = Field(default="episode_reward_mean", description="Result field by which trials are compared.")
+    metric: Annotated[Text, AfterValidator(_known_metric)] = Field(
+        default="episode_reward_mean",
+        description="Result field by which trials are compared: a number, as in spec.stop. The newest iteration "
+        "counts.",
+    )
     mode: Literal["max", "min"] = Field(default="max", description="Whether a large or a small metric is better.")
     scheduler: Scheduler = Field(default_factory=Scheduler, description="Which trials are ended early.")

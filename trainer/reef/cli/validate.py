@@ -13,10 +13,12 @@ from reef.cli.overrides import apply_overrides
 from reef.cli.run import add_override
 from reef.errors import EXIT_OK, EXIT_WRONG_USE, ReefError, ResourceError
 from reef.job.settings import check_environment, config_of
+from reef.job.sweep import check_room, checked_plan
 
 if TYPE_CHECKING:
     from reef.api import RLTrainingJob
     from reef.config import AlgorithmConfig
+    from reef.sweep.plan import Plan
 
 
 def add_parser(
@@ -48,17 +50,21 @@ def _checked(file: str, overrides: Sequence[str]) -> Iterator[str]:
 
     job = job_from_document(apply_overrides(read_yaml(file), overrides), file)
     config = config_of(job)
+    plan = checked_plan(job, config, job.spec.stop) if job.spec.tune else None
     check_environment(config)
-    here, cluster = _with_reef_run(job, config), _on_kubernetes(job, config)
+    here, cluster = _with_reef_run(job, config, plan), _on_kubernetes(job, config, plan)
     stop = ", ".join(f"{key} {value:.12g}" for key, value in job.spec.stop.items())
-    yield f"{file}: valid. {config.algorithm} on {job.spec.environment.name}, until {stop}."
+    what = f", a sweep of {len(plan.trials)} trials" if plan else ""
+    yield f"{file}: valid. {config.algorithm} on {job.spec.environment.name}{what}, until {stop}."
     yield f"  With `reef run`: {here}."
     if notice := kubernetes_notice(job):
         yield f"    {notice}"
     yield f"  On Kubernetes: {cluster}."
 
 
-def _with_reef_run(job: RLTrainingJob, config: AlgorithmConfig) -> str:
+def _with_reef_run(job: RLTrainingJob, config: AlgorithmConfig, plan: Plan | None) -> str:
+    if plan:
+        return "as many trials at a time as this machine has room for"
     if not config.num_rollout_workers:
         return "it samples in its own process"
     from reef.job.capacity import rollout_workers_that_fit
@@ -70,12 +76,15 @@ def _with_reef_run(job: RLTrainingJob, config: AlgorithmConfig) -> str:
     return f"{_workers(rollout_workers_that_fit(config, rooms))} on this machine, taken as one of {size}"
 
 
-def _on_kubernetes(job: RLTrainingJob, config: AlgorithmConfig) -> str:
+def _on_kubernetes(job: RLTrainingJob, config: AlgorithmConfig, plan: Plan | None) -> str:
     from reef.job.capacity import pods_of, rollout_workers_that_fit
 
     pods = pods_of(job.spec, math.ceil(job.spec.head.cpus), job.spec.head.gpus)
     places = "the head" if len(pods) == 1 else f"the head and {len(pods) - 1} pod{'s' * (len(pods) > 2)}"
     try:
+        if plan:
+            check_room(plan, pods)
+            return f"its trials share {places}"
         fitting = rollout_workers_that_fit(config, pods)
     except ResourceError as error:  # with pools, `reef run` refuses it too
         return f"it would be refused: {str(error).rstrip('.')}"

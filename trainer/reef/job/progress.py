@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 LARGEST = 4096  # bytes of a termination message that Kubernetes keeps
 SILENT = "the head ended without a word: it was killed, or Ray's processes beside it ended"
 CUT = " [...] "
+KEPT = ("training", "evaluation", "checkpoint", "workersRecreated", "trials", "bestTrial")
 State = Literal["starting", "waiting", "training", "done"]
 REASONS = {EXIT_OK: "Completed", EXIT_WRONG_USE: "WrongJob", EXIT_TERMINATED: "Terminated"}
 
@@ -57,9 +58,11 @@ class JobBoard(Board):
     def ending(self, exit_code: int, message: str) -> bytes:
         """The termination message: JSON of at most 4096 bytes."""
         progress = self.progress()
-        kept = {key: progress.get(key) for key in ("training", "evaluation", "checkpoint", "workersRecreated")}
+        kept = {key: progress.get(key) for key in KEPT}
+        if len(json.dumps(kept)) > LARGEST // 2:  # lists as parameters: what /progress said of the trial stays
+            kept["bestTrial"] = None
         reason = REASONS.get(exit_code, "Failed")
-        return shortened({"exitCode": exit_code, "reason": reason, "message": message, **kept, "bestTrial": None})
+        return shortened({"exitCode": exit_code, "reason": reason, "message": message, **kept})
 
 
 def shortened(document: dict[str, Any]) -> bytes:

@@ -29,7 +29,7 @@ class ResourceSettings(Group):
         {}, "Further Ray resources that each rollout worker reserves."
     )
     num_cpus_for_local_worker: float = setting(
-        1.0, "CPUs reserved for the algorithm's own process.", minimum=0.0, unit="CPUs", available=False
+        1.0, "CPUs that the algorithm's own process reserves in a trial of a sweep.", minimum=0.0, unit="CPUs"
     )
     num_learner_workers: int = setting(
         0,
