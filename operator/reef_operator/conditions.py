@@ -38,6 +38,7 @@ class Reason(StrEnum):
     VOLUME_CLAIM = "PersistentVolumeClaim"
     OBJECT_STORE = "ObjectStore"
     NOT_DURABLE = "NotDurable"
+    STORE_FAILING = "StoreFailing"
     # objects
     REFUSED = "Refused"
     # pods
@@ -77,6 +78,7 @@ PROBLEMS = frozenset(  # what a person should hear of, as an Event of type Warni
         Reason.INVALID_DOCUMENT,
         Reason.IMMUTABLE_FIELD,
         Reason.NOT_DURABLE,
+        Reason.STORE_FAILING,
         Reason.REFUSED,
         Reason.UNSCHEDULABLE,
         Reason.IMAGE_PULL_FAILED,

@@ -28,6 +28,13 @@ def storage(situation: Situation) -> Finding:
     if stored.persistent_volume_claim:
         claim = stored.persistent_volume_claim.claim_name
         return Finding(ConditionType.STORAGE_DURABLE, True, Reason.VOLUME_CLAIM, f"in PersistentVolumeClaim {claim}")
+    if situation.report and (problem := situation.report.storage_problem):
+        return Finding(
+            ConditionType.STORAGE_DURABLE,
+            False,
+            Reason.STORE_FAILING,
+            f"training goes on, and what it writes is in the head pod alone until the store takes it: {problem}",
+        )
     return Finding(ConditionType.STORAGE_DURABLE, True, Reason.OBJECT_STORE, f"in {stored.uri}")
 
 

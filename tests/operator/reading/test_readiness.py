@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from job_objects import ended, head, job, pool, ready, situation, unschedulable, waiting, worker
+from job_objects import NOW, ended, head, job, pool, ready, situation, unschedulable, waiting, worker
 
 from reef_operator.conditions import Reason
+from reef_operator.model import Progress
 from reef_operator.reading import readiness
 
 DEPLOYED: dict[str, Any] = {"children": {("Deployment", "pole-cpu"): {"metadata": {"name": "pole-cpu"}}}}
@@ -24,6 +25,19 @@ DEPLOYED: dict[str, Any] = {"children": {("Deployment", "pole-cpu"): {"metadata"
 def test_storage(checkpoint: dict[str, Any] | None, holds: bool, part: str) -> None:
     finding = readiness.storage(situation(job(checkpoint=checkpoint)))
     assert finding.holds is holds and part in finding.message
+
+
+def test_a_store_that_takes_nothing_is_not_durable_until_it_does() -> None:
+    stored, running = {"storage": {"uri": "s3://bucket/folder"}}, head(**ready())
+    for report, reason in (
+        ({"storageProblem": "cannot write a: timeout"}, Reason.STORE_FAILING),
+        ({}, Reason.OBJECT_STORE),
+    ):
+        progress = Progress(pod_uid=running["metadata"]["uid"], time=NOW, report=report)
+        finding = readiness.storage(situation(job(checkpoint=stored), running, progress=progress))
+        assert finding.reason is reason
+        assert finding.holds is (not report)
+        assert report.get("storageProblem", "s3://bucket/folder") in finding.message
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_a_live_object_is_read_with_its_metadata_and_status() -> None:
             {"checkpoint": {"storage": {"uri": "s3://a/b", "persistentVolumeClaim": {"claimName": "c"}}}},
             "spec.checkpoint.storage: give exactly one of persistentVolumeClaim and uri",
         ),
-        ({"checkpoint": {"storage": {"uri": "bucket/folder"}}}, "a URI with its scheme"),
+        ({"checkpoint": {"storage": {"uri": "bucket/folder"}}}, "an object store and a folder in it"),
         (
             {"checkpoint": {"storage": {"persistentVolumeClaim": {"claimName": "c"}, "secretRef": {"name": "s"}}}},
             "secretRef belongs to uri",

@@ -151,7 +151,7 @@ def test_a_loss_that_is_not_finite_is_named_and_nothing_is_written(
 @pytest.mark.parametrize(
     ("storage", "expected"),
     [
-        ("s3://bucket/results", "storage path s3://bucket/results: only folders"),
+        ("ftp://bucket/results", "storage 'ftp://bucket/results': expected an object store"),
         ("file", "Not a directory"),
         ("file/below", "Not a directory"),
         ("/proc/results", "/proc/results"),

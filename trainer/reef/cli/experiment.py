@@ -6,18 +6,18 @@ import math
 import shlex
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reef.errors import ConfigError
 from reef.job.settings import check_environment, checkpoint_settings, config_of
 
 if TYPE_CHECKING:
     from reef.api import RLTrainingJob
     from reef.api.pods import PodSettings
     from reef.config import AlgorithmConfig
+    from reef.distributed.start import RaySession
     from reef.job.capacity import Room
 
 DEFAULT_STORAGE_PATH = "~/reef_results"
@@ -41,7 +41,7 @@ _SPEC_FIELDS = (
 class Options:
     """What a person decides for this run and not in the job document."""
 
-    storage_path: str | Path
+    storage_path: str | Path | None = None  # None: what the document says, else DEFAULT_STORAGE_PATH
     resume: bool = False
     metrics_port: int | None = None
     verbosity: int = 0
@@ -53,16 +53,17 @@ class Options:
 
 def run_job(job: RLTrainingJob, options: Options, *, stop: Mapping[str, float] | None = None) -> int:
     """Train a job in this process and return the exit code; `stop` takes the place of the job's own conditions."""
-    if job.spec.tune:
-        raise ConfigError("spec.tune: sweeps are not available yet. Remove it, or start one job per combination.")
     config = config_of(job)
     if options.verbosity:
         config.log_level = _LOG_LEVELS[min(options.verbosity, 2)]
     notice = kubernetes_notice(job)
     if notice:
         print(notice)
+    conditions = dict(job.spec.stop if stop is None else stop)
+    if job.spec.tune:
+        return _sweep(job, config, options, conditions)
     with _ray(job, config, options):
-        return _train(job, config, options, dict(job.spec.stop if stop is None else stop))
+        return _train(job, config, options, conditions)
 
 
 @contextmanager
@@ -73,21 +74,26 @@ def _ray(job: RLTrainingJob, config: AlgorithmConfig, options: Options) -> Itera
         return
     _check_process(config)
     from reef.distributed.resources import check_resources
-    from reef.distributed.start import start
 
     rooms = local_rooms(job) if options.ray_address is None else []
     if rooms and not (options.ray_num_cpus or options.ray_num_gpus):
         take_workers_that_fit(config, rooms)
-    session = start(
+    with _session(options, rooms):
+        check_resources(config)  # now, also for workers that only a later evaluation starts
+        yield
+
+
+def _session(options: Options, rooms: list[Room]) -> RaySession:
+    """Join the cluster that was named, or start a local Ray as large as these pods, or as this machine."""
+    from reef.distributed.start import start
+
+    return start(
         options.ray_address,
         num_cpus=options.ray_num_cpus or _total(rooms, "CPU"),
         num_gpus=options.ray_num_gpus or _total(rooms, "GPU"),
         object_store_memory=options.ray_object_store_memory,
         show_output=options.verbosity > 1,
     )
-    with session:
-        check_resources(config)  # now, also for workers that only a later evaluation starts
-        yield
 
 
 def _check_process(config: AlgorithmConfig) -> None:
@@ -132,22 +138,68 @@ def _train(job: RLTrainingJob, config: AlgorithmConfig, options: Options, stop: 
         stop=stop,
         checkpoint=checkpoint_settings(job),
         name=job.metadata.name,
-        storage_path=options.storage_path,
+        storage_path=storage_path_of(job, options),
         resume=options.resume,
         restore_from=job.spec.restore_from,
         metrics_port=options.metrics_port,
         verbosity=options.verbosity,
     )
-    print(f"\nResults         {result.folder}")
+    print(f"\nResults         {result.uri or result.folder}")
+    if result.uri:
+        print(f"Copy of them    {result.folder}")
     if result.picture:
         print(f"Learning curve  {result.picture}")
-    if result.checkpoint:
-        print(f"Checkpoint      {result.checkpoint}")
-        print(f"\nSee what it learnt:\n  reef evaluate {shlex.quote(str(result.checkpoint))} --episodes 10")
-    else:
-        print("Checkpoint      none was written: checkpoint.atEnd is false and checkpoint.frequency was not reached")
+    _tell_checkpoint(
+        f"{result.uri}/{result.checkpoint.name}" if result.uri and result.checkpoint else result.checkpoint
+    )
     exit_code: int = result.exit_code
     return exit_code
+
+
+def _sweep(job: RLTrainingJob, config: AlgorithmConfig, options: Options, stop: dict[str, float]) -> int:
+    from reef.job.sweep import checked_plan, run_job_sweep
+    from reef.run.experiment import serve_metrics
+    from reef.sweep.plan import described
+
+    plan = checked_plan(job, config, stop)
+    _check_process(config)
+    with ExitStack() as stack:
+        board = serve_metrics(stack, options.metrics_port)
+        stack.enter_context(_session(options, local_rooms(job) if options.ray_address is None else []))
+        from reef.distributed.resources import check_resources
+
+        for trial in plan.trials:
+            check_resources(plan.config(trial), with_driver=True)
+        result = run_job_sweep(
+            job,
+            plan,
+            stop=stop,
+            name=job.metadata.name,
+            storage_path=storage_path_of(job, options),
+            resume=options.resume,
+            board=board,
+        )
+    print(f"\n{result.reason}")
+    print(f"Results         {result.folder}")
+    if (best := result.best) is not None:
+        print(f"Best trial      {best.name} ({described(best.parameters)}), iteration {best.iteration}")
+        _tell_checkpoint(best.checkpoint)
+    exit_code: int = result.exit_code
+    return exit_code
+
+
+def _tell_checkpoint(checkpoint: str | Path | None) -> None:
+    if checkpoint:
+        print(f"Checkpoint      {checkpoint}")
+        print(f"\nSee what it learnt:\n  reef evaluate {shlex.quote(str(checkpoint))} --episodes 10")
+    else:
+        print("Checkpoint      none was written: checkpoint.atEnd is false and checkpoint.frequency was not reached")
+
+
+def storage_path_of(job: RLTrainingJob, options: Options) -> str | Path:
+    """Where results go: what the command line says, else the document's object store, else the usual folder."""
+    storage = job.spec.checkpoint.storage
+    return options.storage_path or (storage and storage.uri) or DEFAULT_STORAGE_PATH
 
 
 def kubernetes_notice(job: RLTrainingJob) -> str:
@@ -162,7 +214,8 @@ def _kubernetes_fields(job: RLTrainingJob) -> Iterator[str]:
         if field in spec.model_fields_set:
             yield _alias(spec, field)
     if spec.checkpoint.storage:
-        yield "checkpoint.storage"
+        ignored = spec.checkpoint.storage.model_fields_set - {"uri"}
+        yield from (f"checkpoint.storage.{_alias(spec.checkpoint.storage, field)}" for field in sorted(ignored))
     pods: list[tuple[str, PodSettings]] = [("head", spec.head)]
     pods += [(f"workers[{index}]", pool) for index, pool in enumerate(spec.workers)]
     for place, pod in pods:

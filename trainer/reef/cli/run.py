@@ -36,9 +36,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--storage-path",
         "--local-dir",
-        default=DEFAULT_STORAGE_PATH,
         metavar="DIR",
-        help="where results go (%(default)s)",
+        help="where results go: a folder, or an object store such as s3://bucket/folder (default: the document's "
+        f"checkpoint.storage.uri, or {DEFAULT_STORAGE_PATH})",
     )
     parser.add_argument("--resume", action="store_true", help="go on from the newest checkpoint of the earlier run")
     parser.add_argument(

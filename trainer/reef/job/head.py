@@ -31,11 +31,15 @@ from reef.job.cluster import Node, RayProcess, number, required
 from reef.job.progress import JobBoard, LastWords
 from reef.job.settings import check_environment, checkpoint_settings, cluster_config_of
 from reef.run.prometheus import MetricsServer
+from reef.run.remote.mirror import checked_folder
+from reef.run.remote.object_store import is_uri
 from reef.run.signals import Terminated, raise_on_sigterm
 
 if TYPE_CHECKING:
     from reef.config import AlgorithmConfig
     from reef.run.reporters.reporter import Summary
+    from reef.sweep.plan import Plan
+    from reef.sweep.progress import SweepSummary
 
 log = logging.getLogger(__name__)
 START_S = 60.0  # how long Ray's head may take to start
@@ -71,10 +75,11 @@ class Pod:
             linger_s=number(environment, "REEF_LINGER_SECONDS", 0),
         )
 
-    @property
-    def results(self) -> tuple[str, str]:
-        """Folder and name for the results; the uid keeps a job that is created again from resuming the old one."""
-        return f"{self.storage.rstrip('/')}/{self.namespace}", f"{self.name}-{self.uid}"
+    def results_of(self, job: RLTrainingJob) -> tuple[str, str]:
+        """Place and name for the results; the uid keeps a job that is created again from resuming the old one."""
+        storage = job.spec.checkpoint.storage
+        place = storage.uri if storage and storage.uri else self.storage
+        return f"{place.rstrip('/')}/{self.namespace}", f"{self.name}-{self.uid}"
 
 
 def main() -> int:
@@ -115,9 +120,13 @@ def head(
     job = load_job(pod.job_file)
     take_runtime_env(job.spec.runtime_env)
     config = checked_config(job, pod.node)
+    plan = checked_sweep(job, config, pod.node)
+    storage_path, name = pod.results_of(job)
+    if is_uri(storage_path):
+        checked_folder(storage_path, name)  # before anything waits for workers
     ray = stack.enter_context(ray_head(pod, words))
     with joined_cluster(job, pod, ray):
-        summary = train(job, config, pod, board)
+        summary = train(job, config, pod, board) if plan is None else sweep(job, plan, pod, board)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # how it ended is decided
     return summary.exit_code, summary.reason
 
@@ -131,16 +140,26 @@ def take_runtime_env(runtime_env: Mapping[str, Any]) -> None:
 
 def checked_config(job: RLTrainingJob, node: Node) -> AlgorithmConfig:
     """The job's settings, checked against its pods; everything that is wrong is said here."""
-    if job.spec.tune:
-        raise ConfigError("spec.tune: sweeps are not available yet. Remove it, or start one job per combination.")
-    if job.spec.checkpoint.storage and job.spec.checkpoint.storage.uri:
+    if job.spec.tune and job.spec.checkpoint.storage and job.spec.checkpoint.storage.uri:
         raise ConfigError(
-            "spec.checkpoint.storage.uri: object stores are not available yet. Name a persistentVolumeClaim."
+            "spec.checkpoint.storage.uri: a sweep is not kept in an object store yet. Name a persistentVolumeClaim."
         )
     config = cluster_config_of(job)
-    take_rollout_workers_that_fit(config, job, node)
+    if not job.spec.tune:
+        take_rollout_workers_that_fit(config, job, node)
     check_environment(config)
     return config
+
+
+def checked_sweep(job: RLTrainingJob, config: AlgorithmConfig, node: Node) -> Plan | None:
+    """The trials of the job, each checked against its pods; None for a job without `spec.tune`."""
+    from reef.job.sweep import check_room, checked_plan
+
+    if job.spec.tune is None:
+        return None
+    plan = checked_plan(job, config, job.spec.stop)
+    check_room(plan, pods_of(job.spec, node.cpus, node.gpus))
+    return plan
 
 
 def take_rollout_workers_that_fit(config: AlgorithmConfig, job: RLTrainingJob, node: Node) -> None:
@@ -207,14 +226,15 @@ def train(job: RLTrainingJob, config: AlgorithmConfig, pod: Pod, board: JobBoard
 
     wait_for_pools(job.spec, board, pod.patience_s)
     board.tell("starting", "starting the rollout workers")
-    storage, name = pod.results
+    storage_path, name = pod.results_of(job)
     try:
         return run_experiment(
             config,
             stop=job.spec.stop,
             checkpoint=checkpoint_settings(job),
             name=name,
-            storage_path=storage,
+            storage_path=storage_path,
+            local_folder=pod.storage,
             resume=True,
             restore_from=job.spec.restore_from,
             board=board,
@@ -223,6 +243,27 @@ def train(job: RLTrainingJob, config: AlgorithmConfig, pod: Pod, board: JobBoard
         )
     except Overdue as overdue:
         raise Terminated from overdue
+
+
+def sweep(job: RLTrainingJob, plan: Plan, pod: Pod, board: JobBoard) -> SweepSummary:
+    """Wait for the pods and run the trials; those that an earlier head ended are not run again."""
+    from reef.job.sweep import run_job_sweep
+    from reef.job.waiting import wait_for_pools
+
+    wait_for_pools(job.spec, board, pod.patience_s)
+    board.tell("training")
+    storage_path, name = pod.results_of(job)
+    return run_job_sweep(
+        job,
+        plan,
+        stop=job.spec.stop,
+        name=name,
+        storage_path=storage_path,
+        resume=True,
+        board=board,
+        patience_s=job.spec.fault_tolerance.termination_grace_period_seconds / 2,
+        stream=sys.stderr,
+    )
 
 
 def linger(code: int) -> None:

@@ -13,13 +13,14 @@ after it: at any moment one of the two is whole, and who reads `<name>` gets tha
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,6 +30,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 import reef
+from reef.config.loading import load
 from reef.errors import CheckpointError, StorageError
 from reef.types import Array, State
 
@@ -129,7 +131,11 @@ def find_checkpoint(path: str | Path) -> Path:
     """Return `path` if it is a checkpoint, or the newest valid one in that folder; raises `CheckpointError`.
 
     Where a save was killed before the new one took the name, `path` still stands for the one that had stepped aside.
+    For a place in an object store, such as s3://bucket/folder, returns a copy that lasts as long as this process.
     """
+    if "://" in str(path):
+        copied: Path = load("reef.run.remote.fetch:copied_checkpoint")(str(path))
+        return copied
     path = Path(path).expanduser()
     if _place(path) != path:
         log.warning("%s is not there, as a save over it was cut off or goes on: taking the one before", path)
@@ -152,7 +158,7 @@ class CheckpointStore:
         self.directory = Path(directory)
         self.keep = keep
         self.smaller_is_better = score_attribute.startswith("min-")
-        self.score_key = score_attribute.removeprefix("min-")  # the result field to pass as `score`
+        self.pinned: Path | None = None  # stays for now, as it is being copied
 
     def save(self, state: State, metadata: dict[str, Any], score: float | None = None) -> Path:
         """Write a checkpoint named after `metadata["iteration"]`, then delete those that need not be kept."""
@@ -166,8 +172,7 @@ class CheckpointStore:
         """All checkpoints, oldest first, valid or not; also where nothing took the name of one that stepped aside."""
         names = {path.name for path in self.directory.glob(f"{PREFIX}*")}
         names |= {_name_of(aside) for aside in self.directory.glob(f".{PREFIX}*.old")}
-        numbered = [name for name in names if name.removeprefix(PREFIX).isdigit()]
-        return [self.directory / name for name in sorted(numbered, key=lambda name: int(name.removeprefix(PREFIX)))]
+        return [self.directory / name for name in sorted(filter(is_checkpoint_name, names), key=iteration_of)]
 
     def newest_valid(self) -> Path | None:
         """The newest checkpoint whose every byte is right; each damaged one that is passed over gives a warning."""
@@ -175,7 +180,7 @@ class CheckpointStore:
 
     def best(self) -> Path | None:
         """The valid checkpoint with the best score, the newer of two equal ones."""
-        return next(_valid(self._by_rank()), None)
+        return next(_valid([self.directory / name for name in self.by_rank(self.scores())]), None)
 
     def clean(self) -> None:
         """Remove what killed saves left behind."""
@@ -185,24 +190,36 @@ class CheckpointStore:
             name = self.directory / _name_of(aside)
             _remove(aside) if name.exists() else aside.rename(name)
 
-    def _by_rank(self) -> list[Path]:
-        """Those with readable metadata, best first."""
-        ranked: list[tuple[float, Path]] = []
-        for path in reversed(self.paths()):
-            try:
-                score = read_metadata(path).get("score")
-            except CheckpointError:
-                continue
-            worst = math.inf if self.smaller_is_better else -math.inf
-            ranked.append((worst if score is None else float(score), path))
-        ranked.sort(key=lambda entry: entry[0], reverse=not self.smaller_is_better)
-        return [path for _, path in ranked]
+    def scores(self) -> dict[str, float | None]:
+        """Names of those with readable metadata, and their scores."""
+        found: dict[str, float | None] = {}
+        for path in self.paths():
+            with contextlib.suppress(CheckpointError):
+                found[path.name] = read_metadata(path).get("score")
+        return found
+
+    def by_rank(self, scores: Mapping[str, float | None]) -> list[str]:
+        """These names, the best first, of equals the newer one."""
+        worst = math.inf if self.smaller_is_better else -math.inf
+        ranks = {name: worst if score is None else float(score) for name, score in scores.items()}
+        newest_first = sorted(ranks, key=iteration_of, reverse=True)
+        return sorted(newest_first, key=ranks.__getitem__, reverse=not self.smaller_is_better)
 
     def _prune(self, newest: Path) -> None:
         if self.keep:
-            for path in self._by_rank()[self.keep :]:
-                if path != newest:
+            for name in self.by_rank(self.scores())[self.keep :]:
+                if (path := self.directory / name) not in (newest, self.pinned):
                     _remove(path)
+
+
+def is_checkpoint_name(name: str) -> bool:
+    """Whether a run's checkpoint may have this name."""
+    return name.startswith(PREFIX) and name.removeprefix(PREFIX).isdigit()
+
+
+def iteration_of(name: str) -> int:
+    """The iteration after which the checkpoint of this name was written."""
+    return int(name.removeprefix(PREFIX))
 
 
 def _valid(paths: Iterator[Path] | list[Path]) -> Iterator[Path]:
@@ -284,9 +301,7 @@ def _read_json(file: Path) -> Any:
     try:
         return json.loads(file.read_bytes())
     except (OSError, ValueError) as error:
-        raise CheckpointError(
-            f"cannot read {file}: {error}. Use another checkpoint, such as the one before."
-        ) from error
+        raise CheckpointError(f"cannot read {file}: {error}. {USE_ANOTHER}") from error
 
 
 def _move_into_place(temporary: Path, path: Path) -> None:

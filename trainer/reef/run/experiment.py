@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from reef.api.stop import stop_key_problem
 from reef.config import AlgorithmConfig
@@ -24,6 +24,9 @@ from reef.errors import EXIT_OK, CheckpointError, ConfigError, StorageError
 from reef.run.checkpoint import CheckpointStore, find_checkpoint, read_checkpoint, read_metadata
 from reef.run.identity import Claim
 from reef.run.metrics import Result
+from reef.run.remote.fetch import fetch_run
+from reef.run.remote.mirror import Mirror, checked_folder
+from reef.run.remote.object_store import RemoteFolder, is_uri
 from reef.run.reporters.console import Console
 from reef.run.reporters.files import ResultFiles, read_results
 from reef.run.reporters.picture import draw_learning_curve
@@ -31,12 +34,14 @@ from reef.run.reporters.reporter import Reporter, Run, Summary
 from reef.run.reporters.tensorboard import TensorBoardEvents
 from reef.run.signals import Overdue, StopSignals
 from reef.run.stopping import StopConditions, lookup, stop_problems
+from reef.types import State
 
 if TYPE_CHECKING:
     from reef.run.algorithm import Algorithm
     from reef.run.prometheus import Board
 
 log = logging.getLogger(__name__)
+DEFAULT_FOLDER = "~/reef_results"
 FOLDER_ID = r"\d{8}-\d{6}-[0-9a-f]{6}"  # UTC time first, so that names sort by age
 
 
@@ -49,6 +54,11 @@ class CheckpointSettings:
     keep: int | None = None  # the best by `score_attribute`, and always the newest; None or 0: all
     score_attribute: str = "training_iteration"  # "min-" in front: the smallest is best
 
+    @property
+    def score_key(self) -> str:
+        """The result field by which checkpoints are ranked."""
+        return self.score_attribute.removeprefix("min-")
+
 
 def run_experiment(
     config: AlgorithmConfig,
@@ -56,7 +66,8 @@ def run_experiment(
     stop: Mapping[str, float],
     checkpoint: CheckpointSettings | None = None,
     name: str = "default",
-    storage_path: str | Path = "~/reef_results",
+    storage_path: str | Path = DEFAULT_FOLDER,
+    local_folder: str | Path = DEFAULT_FOLDER,
     resume: bool = False,
     restore_from: str | None = None,
     metrics_port: int | None = None,
@@ -68,6 +79,7 @@ def run_experiment(
 ) -> Summary:
     """Train until a stop condition is met, in the folder `<storage_path>/<name>/<algorithm>_<environment>_<id>`.
 
+    A storage path in an object store (s3://bucket/folder) gets a copy of what is written below `local_folder`.
     `resume` goes on in the newest such folder from its newest valid checkpoint, or starts where there is none;
     `restore_from` starts a new folder from a checkpoint of another run. SIGTERM and Ctrl-C end the run after the
     iteration under way, with a checkpoint and the exit code 143 or 130; a second Ctrl-C aborts. `reporters` replaces
@@ -76,58 +88,82 @@ def run_experiment(
 
     Raises:
         ConfigError: settings, stop keys or names are wrong; with all problems.
-        StorageError: the storage path cannot be written.
+        StorageError: the storage path cannot be written, or not all is in the object store in the end.
         CheckpointError: the checkpoint to start from is missing, damaged or of another algorithm.
         Overdue: SIGTERM came, and workers that are not there were waited for before the first iteration.
     """
     settings = checkpoint or CheckpointSettings()
     check_settings(config, stop, settings, name)
     claim = Claim()
-    folder, start = choose_folder(config, writable_folder(storage_path, name), resume, restore_from, claim)
+    parent, remote = places_of(storage_path, local_folder, name)
+    folder, start = choose_folder(config, parent, resume, restore_from, claim, remote)
     with ExitStack() as stack:
-        board = board or _serve_metrics(stack, metrics_port, metrics_address)
+        board = board or serve_metrics(stack, metrics_port, metrics_address)
         signals = stack.enter_context(StopSignals(patience_s))
         algorithm = stack.enter_context(config.build())
         if start is not None:
             algorithm.set_state(read_state(start, config.algorithm))
         shown = [Console(lines=verbosity > 0)] if reporters is None else reporters
+        goes_on = start is not None and start.parent == folder
+        store = CheckpointStore(folder, settings.keep, settings.score_attribute)
+        mirror = stack.enter_context(Mirror(remote / folder.name, store, board)) if remote else None
         experiment = Experiment(
             algorithm=algorithm,
             name=name,
             folder=folder,
             stop=StopConditions(stop),
             settings=settings,
+            store=store,
+            mirror=mirror,
             signals=signals,
             reporters=[ResultFiles(), TensorBoardEvents(), *([board] if board else []), *shown],
             board=board,
-            checkpoint=start if start and start.parent == folder else None,
+            checkpoint=start if goes_on else None,
+            result=last_result(folder, algorithm.iteration) if goes_on else None,
             writing=lambda: claim.held(folder),
         )
         return experiment.run()
 
 
+class Checkpoints(Protocol):
+    """Where a run's checkpoints go: a folder here, or that of a sweep on another node."""
+
+    def save(self, state: State, metadata: dict[str, Any], score: float | None = None) -> Path:
+        """Write a checkpoint and return its path."""
+
+
 @dataclass(kw_only=True)
 class Experiment:
-    """A run under way."""
+    """A run under way: `run` to its end, or `start` and one `iterate` after the other."""
 
     algorithm: Algorithm
     name: str
     folder: Path
     stop: StopConditions
     settings: CheckpointSettings
+    store: Checkpoints
     signals: StopSignals
     reporters: list[Reporter]
     board: Board | None = None
+    mirror: Mirror | None = None
     checkpoint: Path | None = None  # the newest in this folder
-    result: Result | None = field(default=None, init=False)
+    result: Result | None = None  # the newest; at first that of the iteration which is restored
     writing: Callable[[], AbstractContextManager[None]] = nullcontext  # around all that is written into the folder
     exit_code: int = field(default=EXIT_OK, init=False)
 
     def run(self) -> Summary:
         """Train to the end and say how it was; reporters are finished also when it fails."""
+        run, summary = self.start(), None
+        try:
+            summary = self._summarize(self._train(), run)
+        finally:
+            for reporter in self.reporters:
+                reporter.finish(summary)
+        return summary
+
+    def start(self) -> Run:
+        """Tell the reporters what is trained."""
         algorithm = self.algorithm
-        self.store = CheckpointStore(self.folder, self.settings.keep, self.settings.score_attribute)
-        self.store.clean()
         run = Run(
             folder=self.folder,
             algorithm=algorithm.config.algorithm,
@@ -138,41 +174,34 @@ class Experiment:
             restored_timesteps=algorithm.counters.get("num_env_steps_sampled", 0),
             grow=algorithm.workers.grow,
         )
-        summary = None
         for reporter in self.reporters:
             reporter.start(run)
-        if self.board is not None and self.checkpoint is not None:
+        if self.board is not None and self.checkpoint is not None and self.mirror is None:
             self.board.saved(self.checkpoint, algorithm.iteration, read_metadata(self.checkpoint)["time"])
-        try:
-            summary = self._summarize(self._train(), run)
-        finally:
-            for reporter in self.reporters:
-                reporter.finish(summary)
-        return summary
+        return run
 
     def _train(self) -> str:
         """Iterate and return the reason of the end."""
-        self.result = self._last_result()
-        reason = self._reason()  # a run that had reached its end is not trained further by resuming it
+        reason = self.reason()  # a run that had reached its end is not trained further by resuming it
         while reason is None:
             try:
-                reason = self._iterate()
+                self.signals.install()  # again, as Ray puts a handler of its own when it starts
+                reason = self.iterate()
             except Overdue:
                 return self._cut_short()
         return reason
 
-    def _iterate(self) -> str | None:
+    def iterate(self) -> str | None:
         """Train, report and save once; returns the reason to end, if there is one."""
-        self.signals.install()  # again, as Ray puts a handler of its own when it starts
         self.result = self.algorithm.train()
-        reason = self._reason()
+        reason = self.reason()
         identity = {"trial_id": self.folder.name.rpartition("_")[2], "experiment_tag": self.name}
         self.result.update(done=reason is not None, **identity)
         with self.writing():
             for reporter in self.reporters:
                 reporter.report(self.result)
         if self._checkpoint_is_due(ending=reason is not None):
-            self._save()
+            self.save()
         return reason
 
     def _cut_short(self) -> str:
@@ -181,10 +210,11 @@ class Experiment:
         self.exit_code = self.signals.exit_code
         saved = read_metadata(self.checkpoint)["iteration"] if self.checkpoint else 0
         if self.result is not None and self.algorithm.iteration > saved:
-            self._save()
+            self.save()
         return self.signals.received.name
 
-    def _reason(self) -> str | None:
+    def reason(self) -> str | None:
+        """Why the run ends with the newest result; None while it goes on."""
         if reached := self.stop.reached(self.result or {}):
             self.exit_code = EXIT_OK
             return reached
@@ -193,23 +223,21 @@ class Experiment:
         self.exit_code = self.signals.exit_code
         return self.signals.received.name
 
-    def _last_result(self) -> Result | None:
-        """The result of the restored iteration, where this folder has it."""
-        results = list(read_results(self.folder, until=self.algorithm.iteration)) if self.checkpoint else []
-        return results[-1] if results else None
-
     def _checkpoint_is_due(self, *, ending: bool) -> bool:
         if ending:
             return self.settings.at_end or self.signals.received is not None
         return bool(self.settings.frequency) and self.algorithm.iteration % self.settings.frequency == 0
 
-    def _save(self) -> None:
+    def save(self) -> None:
+        """Write a checkpoint of the iteration that was reported last."""
         assert self.result is not None, "an iteration was reported"
         began = time.monotonic()
-        metadata, score = self.algorithm.metadata(), lookup(self.result, self.store.score_key)
+        metadata, score = self.algorithm.metadata(), lookup(self.result, self.settings.score_key)
         with self.writing():
             self.checkpoint = self.store.save(self.algorithm.state(), metadata, score)
-        if self.board is not None:
+        if self.mirror is not None:
+            self.mirror.changed()  # which tells the board when it is in the store
+        elif self.board is not None:
             when = read_metadata(self.checkpoint)["time"]
             self.board.saved(self.checkpoint, self.algorithm.iteration, when, time.monotonic() - began)
 
@@ -221,6 +249,7 @@ class Experiment:
             exit_code=self.exit_code,
             reason=reason,
             picture=draw_learning_curve(self.folder, f"{run.algorithm} on {run.environment}"),
+            uri=self.mirror.uri if self.mirror else None,
         )
 
 
@@ -233,7 +262,7 @@ def check_settings(
         config.validate()
     except ConfigError as error:
         problems.insert(0, str(error))
-    score = checkpoint.score_attribute.removeprefix("min-")
+    score = checkpoint.score_key
     if problem := stop_key_problem(score):
         problems.append(f"checkpoint: score attribute {score!r} {problem}")
     problems += [
@@ -247,10 +276,17 @@ def check_settings(
         raise ConfigError("\n".join(problems))
 
 
+def places_of(storage_path: str | Path, local_folder: str | Path, name: str) -> tuple[Path, RemoteFolder | None]:
+    """Where runs of this name are written, and where in an object store they are copied to, if they are."""
+    if not is_uri(storage_path):
+        return writable_folder(storage_path, name), None
+    return writable_folder(local_folder, name), checked_folder(str(storage_path), name)
+
+
 def writable_folder(path: str | Path, name: str = "") -> Path:
     """The absolute `path`/`name`, which need not exist; raises `StorageError` when nothing can be written there."""
-    if "://" in str(path):
-        raise StorageError(f"storage path {path}: only folders of this machine are available yet. Give one of them.")
+    if is_uri(path):
+        raise StorageError(f"storage path {path}: a sweep is not kept in an object store yet. Give a folder.")
     folder = Path(path).expanduser().absolute() / name
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
     try:
@@ -263,14 +299,19 @@ def writable_folder(path: str | Path, name: str = "") -> Path:
 
 
 def choose_folder(
-    config: AlgorithmConfig, parent: Path, resume: bool, restore_from: str | None, claim: Claim
+    config: AlgorithmConfig,
+    parent: Path,
+    resume: bool,
+    restore_from: str | None,
+    claim: Claim,
+    remote: RemoteFolder | None,
 ) -> tuple[Path, Path | None]:
     """The folder of this run and the checkpoint to start from, if any; one to resume is taken over by `claim`."""
-    label = f"{config.algorithm}_{re.sub(r'[^A-Za-z0-9.-]+', '-', environment_name(config))}"
+    label = folder_label(config)
+    if resume and remote:
+        fetch_run(remote, parent, f"{label}_{FOLDER_ID}")
     if resume:
-        earlier = [path for path in parent.glob(f"{label}_*") if re.fullmatch(f"{label}_{FOLDER_ID}", path.name)]
-        if earlier:
-            newest = max(earlier)
+        if (newest := newest_folder(parent, label)) is not None:
             claim.take(newest)
             store = CheckpointStore(newest)
             store.clean()
@@ -278,8 +319,23 @@ def choose_folder(
                 log.warning("no valid checkpoint in %s: its run begins anew", newest)
             return newest, checkpoint or _given(restore_from)
         log.warning("nothing to resume: there is no %s in %s, so that a new run begins", label, parent)
-    folder_id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
-    return parent / f"{label}_{folder_id}", _given(restore_from)
+    return new_folder(parent, label), _given(restore_from)
+
+
+def folder_label(config: AlgorithmConfig) -> str:
+    """How the names of folders begin: algorithm and environment."""
+    return f"{config.algorithm}_{re.sub(r'[^A-Za-z0-9.-]+', '-', environment_name(config))}"
+
+
+def new_folder(parent: Path, label: str) -> Path:
+    """A path that nobody has, named after now."""
+    return parent / f"{label}_{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+
+
+def newest_folder(parent: Path, label: str) -> Path | None:
+    """The folder in `parent` that was made last under this label, if there is one."""
+    earlier = [path for path in parent.glob(f"{label}_*") if re.fullmatch(f"{label}_{FOLDER_ID}", path.name)]
+    return max(earlier, default=None)
 
 
 def _given(restore_from: str | None) -> Path | None:
@@ -297,12 +353,19 @@ def read_state(path: Path, algorithm: str) -> dict[str, Any]:
     return state
 
 
+def last_result(folder: Path, iteration: int) -> Result | None:
+    """The newest result in a folder up to this iteration, if there is one."""
+    results = list(read_results(folder, until=iteration))
+    return results[-1] if results else None
+
+
 def environment_name(config: AlgorithmConfig) -> str:
     """The environment's name for people."""
     return config.env if isinstance(config.env, str) else getattr(config.env, "__name__", str(config.env))
 
 
-def _serve_metrics(stack: ExitStack, port: int | None, address: str) -> Board | None:
+def serve_metrics(stack: ExitStack, port: int | None, address: str = "127.0.0.1") -> Board | None:
+    """A board that is served until `stack` is closed, or None without a port."""
     if port is None:
         return None
     from reef.run.prometheus import Board, MetricsServer  # start-up pays for it only where it is used

@@ -22,7 +22,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from reef.api.status import CheckpointStatus, EvaluationStatus, TrainingStatus
+from reef.api.status import CheckpointStatus, EvaluationStatus, TrainingStatus, TrialsStatus, TrialStatus
 from reef.errors import ResourceError
 from reef.run.identity import IDENTITY
 from reef.run.metrics import Result
@@ -91,7 +91,9 @@ class Board(Collector):
         self._result: Result | None = None
         self._evaluation: tuple[int, Result] | None = None  # iteration, metrics
         self._checkpoint: tuple[CheckpointStatus, float | None, int] | None = None  # what, seconds, bytes
+        self.storage_problem: str | None = None  # what keeps checkpoints from the object store; None: there is none
         self._ended: Summary | None = None
+        self._sweep: tuple[TrialStatus | None, TrialsStatus] | None = None
 
     def start(self, run: Run) -> None:
         """Take in what is trained."""
@@ -103,13 +105,19 @@ class Board(Collector):
             self._evaluation = (result["training_iteration"], evaluation)
         self._result = result
 
-    def saved(self, path: Path, iteration: int, time: str, seconds: float | None = None) -> None:
+    def saved(
+        self, path: Path, iteration: int, time: str, seconds: float | None = None, uri: str | None = None
+    ) -> None:
         """Take in the newest checkpoint: where, of which iteration, when (RFC 3339), and what it took to write.
 
-        `seconds` is None for one that an earlier process wrote.
+        `seconds` is None for one that an earlier process wrote; `uri` is where it is kept, when `path` is a copy.
         """
         size = sum(file.stat().st_size for file in path.iterdir())
-        self._checkpoint = (CheckpointStatus(path=str(path), iteration=iteration, time=time), seconds, size)
+        self._checkpoint = (CheckpointStatus(path=uri or str(path), iteration=iteration, time=time), seconds, size)
+
+    def swept(self, best: TrialStatus | None, trials: TrialsStatus) -> None:
+        """Take in how a sweep stands."""
+        self._sweep = best, trials
 
     @property
     def result(self) -> Result | None:
@@ -137,8 +145,14 @@ class Board(Collector):
             parts["evaluation"] = EvaluationStatus(iteration=iteration, episodes=episodes, **rewards(metrics))
         if self._checkpoint is not None:
             parts["checkpoint"] = self._checkpoint[0]
+        if self._sweep is not None:
+            best, parts["trials"] = self._sweep
+            if best is not None:
+                parts["bestTrial"] = best
         status = {name: part.model_dump(mode="json", by_alias=True) for name, part in parts.items()}
-        return status | {"stopped": self._ended.reason if self._ended else None}
+        stopped = self._ended.reason if self._ended else None
+        failing = {"storageProblem": self.storage_problem} if self.storage_problem else {}
+        return status | failing | {"stopped": stopped}
 
     def collect(self) -> Iterator[Metric]:
         """Every series, from the newest result."""
@@ -152,6 +166,8 @@ class Board(Collector):
                 yield CounterMetricFamily(f"reef_training_{field.name}", field.help, value=value or 0)
             yield from gauges("reef_training", TRAINING_GAUGES, result)
             yield from learner_gauges(result)
+        if self._sweep is not None:
+            yield from trial_gauges(*self._sweep)
         yield from self._checkpoint_gauges()
         if self._evaluation is not None:
             iteration, metrics = self._evaluation
@@ -161,6 +177,9 @@ class Board(Collector):
             yield from gauges("reef_evaluation", EVALUATION_GAUGES, metrics)
 
     def _checkpoint_gauges(self) -> Iterator[Metric]:
+        if self.storage_problem is not None:
+            text = "Whether what was written last cannot be uploaded to the object store."
+            yield GaugeMetricFamily("reef_training_storage_failing", text, bool(self.storage_problem))
         if self._checkpoint is not None:
             status, seconds, size = self._checkpoint
             prefix = "reef_training_checkpoint"
@@ -187,6 +206,17 @@ def gauges(prefix: str, fields: tuple[Field, ...], result: Result) -> Iterator[M
         value = lookup(result, field.key)
         if value is not None:
             yield GaugeMetricFamily(f"{prefix}_{field.name}", field.help, value=value * field.scale)
+
+
+def trial_gauges(best: TrialStatus | None, trials: TrialsStatus) -> Iterator[Metric]:
+    """How the trials of a sweep stand."""
+    counts = {state: getattr(trials, state) for state in ("running", "finished", "failed")}
+    family = GaugeMetricFamily("reef_sweep_trials", "Trials of the sweep, by state.", labels=["state"])
+    for state, count in {**counts, "waiting": trials.total - sum(counts.values())}.items():
+        family.add_metric([state], count)
+    yield family
+    if best is not None and best.metric is not None:
+        yield GaugeMetricFamily("reef_sweep_best_metric", "The sweep's metric of its best trial.", best.metric)
 
 
 def learner_gauges(result: Result) -> Iterator[Metric]:
