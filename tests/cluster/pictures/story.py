@@ -74,7 +74,8 @@ def happen(reef: Installation, cluster: OwnCluster, seconds: float) -> None:
         cluster.kubectl("delete", "pod", head, "-n", NAMESPACE, "--grace-period=0", "--force")
         reef.wait(OTHER, lambda now: now["attempts"] == 2, namespace=NAMESPACE, timeout_s=LIMIT_S)
     with stage("A worker's container ends"):
-        cluster.kubectl("exec", "-n", NAMESPACE, name_of_worker(reef), "--", "python", "-c", END_OF_CONTAINER)
+        with contextlib.suppress(ClusterError):  # it may take this very process with it
+            cluster.kubectl("exec", "-n", NAMESPACE, name_of_worker(reef), "--", "python", "-c", END_OF_CONTAINER)
         wait_until("the container to be started again", lambda: restarted(reef), timeout_s=LIMIT_S)
     time.sleep(seconds / 8)
     with stage("The API server is away"):
