@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 import aiohttp.web
@@ -114,7 +115,12 @@ class Operator:
         )
         self.canary = (options.canary_namespace, f"{options.name}-canary")
         self.watches = [watch for namespace in options.scopes for watch in self._watches(namespace)]
-        poller = Poller(self.stores.pods.all, self.queue.add, interval_s=options.poll_seconds)
+        poller = Poller(
+            self.stores.pods.all,
+            self.queue.add,
+            partial(self.queue.add, urgent=False),
+            interval_s=options.poll_seconds,
+        )
         self.controller = Controller(
             client,
             self.stores,

@@ -34,7 +34,8 @@ class Poller:
 
     Args:
         pods: the pods to look through for heads.
-        changed: told the job whose head reports something else than before.
+        changed: told the job whose head does something else than before.
+        progressed: told the job whose head does the same, and is further.
         interval_s: pause between two questions to a head.
         timeout_s: limit for one answer.
         concurrency: heads that are asked at a time.
@@ -46,6 +47,7 @@ class Poller:
         self,
         pods: Callable[[], Iterable[Object]],
         changed: Callable[[Key], None],
+        progressed: Callable[[Key], None],
         *,
         interval_s: float = 5.0,
         timeout_s: float = 3.0,
@@ -55,6 +57,7 @@ class Poller:
     ) -> None:
         self._pods = pods
         self._changed = changed
+        self._progressed = progressed
         self._interval_s = interval_s
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
         self._free = asyncio.Semaphore(concurrency)
@@ -100,8 +103,10 @@ class Poller:
         before = self._reports.get(key)
         self._reports[key] = Progress(pod_uid=uid, time=datetime.now(UTC), report=report)
         self._due[uid] = self._clock() + self._pause(report)
-        if before is None or before.pod_uid != uid or telling(before.report) != telling(report):
+        if before is None or before.pod_uid != uid or before.report.get("state") != report.get("state"):
             self._changed(key)
+        elif telling(before.report) != telling(report):
+            self._progressed(key)
 
     def _pause(self, report: Mapping[str, Any]) -> float:
         """Seconds until a head is asked again."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable
 
 from reef_operator.runtime.limits import Backoff
@@ -17,7 +16,8 @@ logger = logging.getLogger(__name__)
 class WorkQueue:
     """Keys that want to be looked at, in the order in which they came.
 
-    A key that is added while it waits is not added again; one that is added while it is worked on comes again.
+    A key that is added while it waits is not added again; one that is added while it is worked on comes again. What is
+    not urgent waits until nothing else does: however much there is to say of progress, a lost pod is seen at once.
 
     Args:
         backoff: delays after failures of one key in a row.
@@ -26,20 +26,25 @@ class WorkQueue:
     def __init__(self, backoff: Backoff | None = None) -> None:
         self._backoff = backoff or Backoff(first=0.2, limit=15.0)
         self._loop = asyncio.get_running_loop()
-        self._waiting: deque[Key] = deque()
+        self._lanes: tuple[dict[Key, None], dict[Key, None]] = ({}, {})  # those that are urgent, and the others
         self._since: dict[Key, float] = {}  # when a waiting or marked key was first added
         self._working: set[Key] = set()
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._failures: dict[Key, int] = {}
         self._ready = asyncio.Semaphore(0)
 
-    def add(self, key: Key) -> None:
+    def add(self, key: Key, *, urgent: bool = True) -> None:
         """Let the key be worked on soon."""
+        first, second = self._lanes
         if key in self._since:
+            if urgent and key in second:
+                del second[key]
+                first[key] = None
             return
         self._since[key] = self._loop.time()
+        (first if urgent else second)[key] = None
         if key not in self._working:
-            self._put(key)
+            self._ready.release()
 
     def add_after(self, key: Key, delay_s: float) -> None:
         """Let the key be worked on after so many seconds; of several such wishes the earliest counts."""
@@ -72,8 +77,8 @@ class WorkQueue:
     async def get(self) -> Key:
         """The next key; it counts as worked on until `done`."""
         await self._ready.acquire()
-        key = self._waiting.popleft()
-        del self._since[key]
+        lane, key = next((lane, key) for lane in self._lanes for key in lane if key not in self._working)
+        del lane[key], self._since[key]
         self._working.add(key)
         return key
 
@@ -81,7 +86,7 @@ class WorkQueue:
         """The key is not worked on any more."""
         self._working.discard(key)
         if key in self._since:
-            self._put(key)
+            self._ready.release()
 
     def depth(self) -> int:
         """Number of keys that wait."""
@@ -111,10 +116,6 @@ class WorkQueue:
     def _elapsed(self, key: Key) -> None:
         del self._timers[key]
         self.add(key)
-
-    def _put(self, key: Key) -> None:
-        self._waiting.append(key)
-        self._ready.release()
 
 
 def log_fields(key: Key) -> dict[str, str]:

@@ -80,7 +80,7 @@ class Upkeep:
                     ghosts.discard(key_of(job))
                     self._listed(job)
                     self._stores.jobs.put(trim_whole(job))
-                    self._queue.add(key_of(job))
+                    self._queue.add(key_of(job), urgent=False)
             for key in ghosts:
                 if await self._client.get("RLTrainingJob", *key) is None:  # one may be younger than the list
                     self._stores.jobs.remove(key)

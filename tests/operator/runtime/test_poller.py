@@ -34,7 +34,7 @@ def test_reports_are_kept_and_changes_told_once(rig):
         rig.server.on("GET", "/progress", {"state": "waiting", "iteration": 1, "time": "t1"})
         rig.server.on("GET", "/progress", {"state": "waiting", "iteration": 1, "time": "t2"})  # only its time
         rig.server.on("GET", "/progress", {"state": "waiting", "iteration": 2, "time": "t3"})
-        poller = Poller(lambda: [head()], told.append, port=rig.server.port, interval_s=0)
+        poller = Poller(lambda: [head()], told.append, told.append, port=rig.server.port, interval_s=0)
         assert poller.get(KEY) is None
         await rounds(poller)
         assert told == [KEY]
@@ -50,11 +50,27 @@ def test_reports_are_kept_and_changes_told_once(rig):
     rig(test)
 
 
+def test_what_a_head_does_is_told_apart_from_how_far_it_is(rig):
+    async def test(rig) -> None:
+        changed, progressed = [], []
+        for state, done in (("waiting", 0), ("training", 0), ("training", 1), ("training", 1), ("done", 1)):
+            rig.server.on("GET", "/progress", {"state": state, "iteration": done})
+        poller = Poller(lambda: [head()], changed.append, progressed.append, port=rig.server.port, interval_s=0)
+        seen = []
+        for _ in range(5):
+            await rounds(poller)
+            seen.append((len(changed), len(progressed)))
+            await asyncio.sleep(0.05)  # one that trains is asked again after a fortieth of a second
+        assert seen == [(1, 0), (2, 0), (2, 1), (2, 1), (3, 1)]
+
+    rig(test)
+
+
 def test_another_pod_is_told_and_a_gone_one_forgotten(rig):
     async def test(rig) -> None:
         told, pods = [], [head("u1")]
         rig.server.on("GET", "/progress", {"state": "starting"})
-        poller = Poller(lambda: pods, told.append, port=rig.server.port, interval_s=0)
+        poller = Poller(lambda: pods, told.append, told.append, port=rig.server.port, interval_s=0)
         await rounds(poller)
         pods[:] = [head("u2")]
         await rounds(poller)
@@ -70,7 +86,7 @@ def test_another_pod_is_told_and_a_gone_one_forgotten(rig):
 def test_only_running_heads_are_asked(rig):
     async def test(rig) -> None:
         pods = [head(phase="Pending"), head(component="worker"), head(address=""), head(job="")]
-        await rounds(Poller(lambda: pods, lambda key: None, port=rig.server.port, interval_s=0))
+        await rounds(Poller(lambda: pods, lambda key: None, lambda key: None, port=rig.server.port, interval_s=0))
         assert rig.server.requests == []
 
     rig(test)
@@ -93,7 +109,7 @@ def test_what_is_no_report_is_passed_over_and_the_last_one_stays(rig):
         rig.server.on("GET", "/progress", {"iteration": 1}, huge, text, deep, elsewhere, ["list"])
         rig.server.on("GET", "/progress", {"message": "broken"}, status=500)
         told = []
-        poller = Poller(lambda: [head()], told.append, port=rig.server.port, interval_s=0)
+        poller = Poller(lambda: [head()], told.append, told.append, port=rig.server.port, interval_s=0)
         await rounds(poller, 7)
         assert len(rig.server.asked("GET", "/progress")) == 7
         assert rig.server.asked("GET", "/secrets") == []
@@ -109,7 +125,7 @@ def test_not_a_number_becomes_null(rig):
             return web.Response(text='{"loss": NaN, "reward": -Infinity}')
 
         rig.server.on("GET", "/progress", nan)
-        poller = Poller(lambda: [head()], lambda key: None, port=rig.server.port, interval_s=0)
+        poller = Poller(lambda: [head()], lambda key: None, lambda key: None, port=rig.server.port, interval_s=0)
         await rounds(poller)
         assert poller.get(KEY).report == {"loss": None, "reward": None}
 
@@ -129,7 +145,7 @@ def test_a_silent_head_delays_the_others_no_longer_than_the_limit(rig):
         rig.server.on("GET", "/progress", answer)
         told = []
         pods = [head(str(n), job=f"j{n}") for n in range(20)]
-        poller = Poller(lambda: pods, told.append, port=rig.server.port, interval_s=0, concurrency=4)
+        poller = Poller(lambda: pods, told.append, told.append, port=rig.server.port, interval_s=0, concurrency=4)
         start = time.monotonic()
         await rounds(poller)
         assert len(told) == 19
@@ -144,7 +160,9 @@ def test_a_head_that_trains_is_asked_less_often_where_many_do(rig):
         state = {"state": "training"}
         rig.server.on("GET", "/progress", lambda *_: answered(state))
         pods = [head(str(n), job=f"j{n}") for n in range(int(TRAINING_PER_S * 8))]
-        poller = Poller(lambda: pods, lambda key: None, port=rig.server.port, interval_s=5, clock=lambda: now[0])
+        poller = Poller(
+            lambda: pods, lambda key: None, lambda key: None, port=rig.server.port, interval_s=5, clock=lambda: now[0]
+        )
 
         async def asked_at(moment: float) -> int:
             now[0] = moment
@@ -174,7 +192,7 @@ def test_a_silent_head_is_not_asked_twice_at_a_time_and_a_new_one_at_once(rig):
 
         rig.server.on("GET", "/progress", silent)
         pods = [head("u1")]
-        poller = Poller(lambda: pods, lambda key: None, port=rig.server.port, interval_s=0)
+        poller = Poller(lambda: pods, lambda key: None, lambda key: None, port=rig.server.port, interval_s=0)
         async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as group:
             for _ in range(3):
                 group.create_task(poller.round(session))

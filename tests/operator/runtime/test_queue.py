@@ -37,6 +37,27 @@ def test_keys_come_in_order_and_once():
     run(test)
 
 
+def test_what_is_not_urgent_waits_for_what_is():
+    async def test() -> None:
+        queue = quick()
+        queue.add(A, urgent=False)
+        queue.add(B, urgent=False)
+        queue.add(C)
+        queue.add(B)  # it has become urgent
+        queue.add(C, urgent=False)  # it stays so
+        assert queue.depth() == 3
+        assert [await queue.get() for _ in range(3)] == [C, B, A]
+        queue.add(A, urgent=False)
+        queue.add(A)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(queue.get(), 0.05)
+        queue.done(A)
+        assert await queue.get() == A
+        assert queue.depth() == 0
+
+    run(test)
+
+
 def test_a_key_that_is_added_while_it_is_worked_on_comes_again_afterwards_and_not_before():
     async def test() -> None:
         queue = quick()
