@@ -7,6 +7,7 @@ import json
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +35,18 @@ def main() -> int:
     raw = args.out / "results.json"
     results = json.loads(raw.read_text()) if raw.exists() else {"parts": {}}
     begin, begun = machine.moment(), time.monotonic()
+    arguments = {"jobs": args.jobs, "workers": args.workers, "rounds": args.rounds}
     try:
-        run = measured(args.jobs, args.workers, args.rounds, args.steady)
+        for run in measured(args.jobs, args.workers, args.rounds, args.steady):
+            case = {"peer": "reef", "args": arguments, "runs": [run | {"wall_s": time.monotonic() - begun}]}
+            quick = args.jobs < 300 or len(run["rounds"]) < 10
+            results["machine"] = machine.describe()
+            results["parts"]["scale"] = {**begin, "quick": quick, "cases": {"reef": case}}
+            raw.write_text(json.dumps(results, indent=1) + "\n")
+            (args.out / "RESULTS.md").write_text(report(results))
     except ClusterError as problem:
         print(problem, file=sys.stderr)
         return 1
-    results["machine"] = machine.describe()
-    arguments = {"jobs": args.jobs, "workers": args.workers, "rounds": args.rounds}
-    case = {"peer": "reef", "args": arguments, "runs": [run | {"wall_s": time.monotonic() - begun}]}
-    quick = args.jobs < 300 or args.rounds < 10
-    results["parts"]["scale"] = {**begin, "quick": quick, "cases": {"reef": case}}
-    raw.write_text(json.dumps(results, indent=1) + "\n")
-    (args.out / "RESULTS.md").write_text(report(results))
     print(f"==> {args.out / 'RESULTS.md'}")
     return 0
 
@@ -61,8 +62,8 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def measured(jobs: int, workers: int, rounds: int, steady_s: float) -> dict[str, Any]:
-    """Run everything on the test cluster."""
+def measured(jobs: int, workers: int, rounds: int, steady_s: float) -> Iterator[dict[str, Any]]:
+    """Run everything on the test cluster; yield the results after every round."""
     with (
         used_cluster(name_of_cluster()) as cluster,
         operator(cluster) as process,
@@ -72,7 +73,7 @@ def measured(jobs: int, workers: int, rounds: int, steady_s: float) -> dict[str,
         Watcher(cluster.api, namespace) as watcher,
     ):
         load = Load(cluster, namespace, nodes, watcher, process, jobs=jobs, workers=workers)
-        return measure(load, rounds, steady_s)
+        yield from measure(load, rounds, steady_s)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -145,8 +146,9 @@ class Load:
     def delete(self) -> float:
         """Delete all jobs and wait until nothing of them is left; the seconds that it took."""
         begun = time.monotonic()
-        path = f"{JOBS.format(self._namespace)}?propagationPolicy=Background"
-        self._api.request("DELETE", path, timeout_s=120)
+        path, options = JOBS.format(self._namespace), {"propagationPolicy": "Background"}
+        with ThreadPoolExecutor(AT_ONCE) as pool_of_writers:
+            list(pool_of_writers.map(lambda name: self._api.request("DELETE", f"{path}/{name}", options), self.names))
         self._await("everything to be gone", lambda: not self.watcher.count())
         return time.monotonic() - begun
 
@@ -186,8 +188,8 @@ def per_job(requests: Counter[str], jobs: int) -> dict[str, float]:
     return {verb: count / jobs for verb, count in sorted(requests.items())}
 
 
-def measure(load: Load, rounds: int, steady_s: float) -> dict[str, Any]:
-    """All measurements, as they stand in results.json."""
+def measure(load: Load, rounds: int, steady_s: float) -> Iterator[dict[str, Any]]:
+    """After every round yield all measurements so far, as they stand in results.json."""
     operator = load.operator
     result: dict[str, Any] = {"jobs": len(load.names), "memory_before_mb": operator.memory_mb(), "rounds": []}
     seen: list[Change] = []
@@ -205,10 +207,11 @@ def measure(load: Load, rounds: int, steady_s: float) -> dict[str, Any]:
             "status_lag_s": summary(known(lags)) | {"missing": lags.count(None)},
             "peak_mb": operator.peak_mb(),
             "rest_mb": operator.memory_mb(),
+            "load": os.getloadavg()[0],
         }
         say(f"round {number}: peak {made['peak_mb']:.0f} MB, then {made['rest_mb']:.0f} MB")
         result["rounds"].append(made)
-    return result
+        yield result
 
 
 def _once(load: Load, steady_s: float, seen: list[Change]) -> Iterator[tuple[str, Any]]:

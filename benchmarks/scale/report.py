@@ -56,13 +56,13 @@ def scale(numbers: Numbers) -> Iterator[str]:
 
 def _rounds(rounds: list[dict[str, Any]]) -> Iterator[str]:
     titles = ("all objects made, s", "jobs/s", "all run, s", "all gone, s", "status late, p99 s", "operator's CPU, s")
-    yield from table("round", *titles, "memory: peak, MB", "after it, MB")
+    yield from table("round", *titles, "memory: peak, MB", "after it, MB", "load")
     for number, each in enumerate(rounds, start=1):
         keys = ("complete_s", "jobs_per_s", "running_s", "deleted_s")
         values = [f"{each[key]:.1f}" for key in keys]
         late = f"{_p99(each['status_lag_s']):.2f}"
         memory = [f"{each[key]:.0f}" for key in ("peak_mb", "rest_mb")]
-        yield row(str(number), *values, late, f"{each['operator_cpu_s']:.1f}", *memory)
+        yield row(str(number), *values, late, f"{each['operator_cpu_s']:.1f}", *memory, f"{each['load']:.1f}")
     yield ""
 
 

@@ -88,7 +88,7 @@ def test_an_object_made_again_has_the_same_name():
 
 def results(**changes: Any) -> dict[str, Any]:
     late = {"count": 9, "p50": 0.1, "p99": 0.5, "max": 1.0, "missing": 0}
-    each = {key: 10.0 for key in ("complete_s", "running_s", "deleted_s", "operator_cpu_s")}
+    each = {key: 10.0 for key in ("complete_s", "running_s", "deleted_s", "operator_cpu_s", "load")}
     each |= {"jobs_per_s": 8.0, "peak_mb": 120.0, "rest_mb": 100.0, "status_lag_s": late, "requests": {"create": 9.0}}
     run = {
         "jobs": 300,

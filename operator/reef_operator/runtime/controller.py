@@ -12,7 +12,19 @@ from datetime import UTC, datetime
 from typing import Any
 
 from reef_operator import names
-from reef_operator.model import Action, Child, Create, Delete, Object, Observed, Plan, Progress, Server, Settings
+from reef_operator.model import (
+    Action,
+    Child,
+    ChildKind,
+    Create,
+    Delete,
+    Object,
+    Observed,
+    Plan,
+    Progress,
+    Server,
+    Settings,
+)
 from reef_operator.runtime.client import ApiError, Client
 from reef_operator.runtime.events import EventRecorder
 from reef_operator.runtime.metrics import Metrics
@@ -30,6 +42,7 @@ from reef_operator.runtime.watch import (
 Decide = Callable[[Observed], Plan]
 
 ENDED = {"Succeeded", "Failed", "Invalid"}
+FEW_PODS = 10
 DECISIVE = {"Suspended", "Succeeded", "Failed"}  # phases that promise something about the cluster
 
 logger = logging.getLogger(__name__)
@@ -118,7 +131,7 @@ class Controller:
         await self._load(job, memory)
         plan = self._decide(self._observed(job, memory, self._children(job, memory), self._stores.pods.of_job(key)))
         if is_decisive(plan, job):  # caches may be late: look again at the cluster itself
-            fresh = await self._fresh(job, memory)
+            fresh = await self._fresh(job, memory, whole=(plan.status or {}).get("phase") == "Suspended")
             if fresh is None:
                 return
             job, observed = fresh
@@ -178,22 +191,46 @@ class Controller:
         memory.unwatched = found
         memory.read_again = time.monotonic() + self._reread_s * random.uniform(0.5, 1.0)  # noqa: S311 (spread)
 
-    async def _fresh(self, job: Object, memory: Memory) -> tuple[Object, Observed] | None:
-        """The job, its children and pods from the API server instead of the caches; None when the job is gone."""
+    async def _fresh(self, job: Object, memory: Memory, *, whole: bool) -> tuple[Object, Observed] | None:
+        """The job, its children and pods from the API server instead of the caches; None when the job is gone.
+
+        Args:
+            job: as it is known.
+            memory: of the job.
+            whole: it counts whether there is a pod that the caches do not know yet.
+        """
         namespace, name = key_of(job)
         now = await self._client.get("RLTrainingJob", namespace, name)
         if now is None or now["metadata"]["uid"] != job["metadata"]["uid"] or now["metadata"].get("deletionTimestamp"):
             return None
-        selector = names.selector(names.labels(name))
+        owned = await self._owned_now(job, memory, whole=whole)
         children = dict(memory.unwatched)
-        for kind in self._stores.owned:
-            for found in await self._client.list(kind, namespace, selector):
-                if is_owned_by(found, now["metadata"]["uid"]):
-                    children[kind, found["metadata"]["name"]] = trim_owner_of_pods(found)
-        pods = [trim_pod(pod) for pod in await self._client.list("Pod", namespace, selector)]
+        for kind, found in owned:
+            if is_owned_by(found, now["metadata"]["uid"]):
+                children[kind, found["metadata"]["name"]] = trim_owner_of_pods(found)
+        pods = [trim_pod(pod) for pod in await self._pods_now(key_of(job), whole=whole)]
         job = trim_whole(now)
         self._stores.jobs.put(job)
         return job, self._observed(job, memory, children, pods)
+
+    async def _owned_now(self, job: Object, memory: Memory, *, whole: bool) -> list[tuple[ChildKind, Object]]:
+        """The watched children; by their names, as for a list the API server reads those of all jobs."""
+        namespace, name = key_of(job)
+        if whole:
+            selector = names.selector(names.labels(name))
+            kinds = self._stores.owned
+            return [(kind, found) for kind in kinds for found in await self._client.list(kind, namespace, selector)]
+        known = self._children(job, memory).keys() - memory.unwatched.keys()  # what we have made is known at once
+        found = [(kind, await self._client.get(kind, namespace, child)) for kind, child in sorted(known)]
+        return [(kind, child) for kind, child in found if child is not None]
+
+    async def _pods_now(self, job: Key, *, whole: bool) -> list[Object]:
+        """The pods; by their names too, where they are few."""
+        known = [key_of(pod)[1] for pod in self._stores.pods.of_job(job)]
+        if whole or len(known) > FEW_PODS:
+            return await self._client.list("Pod", job[0], names.selector(names.labels(job[1])))
+        found = [await self._client.get("Pod", job[0], name) for name in known]
+        return [pod for pod in found if pod is not None]
 
     async def _apply_all(self, job: Object, memory: Memory, plan: Plan) -> ApiError | None:
         """Do the actions in their order; return the first failure.

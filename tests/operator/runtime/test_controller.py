@@ -9,7 +9,7 @@ import pytest
 
 from reef_operator.model import Create, Delete, Event, Observed, Patch, Plan, Server, Settings
 from reef_operator.runtime.client import ApiError
-from reef_operator.runtime.controller import Controller, compact, merge_patch
+from reef_operator.runtime.controller import FEW_PODS, Controller, compact, merge_patch
 from reef_operator.runtime.events import EventRecorder
 from reef_operator.runtime.metrics import Metrics
 from reef_operator.runtime.queue import WorkQueue
@@ -19,6 +19,7 @@ KEY = ("ns", "j")
 CONFIG_MAPS = "/api/v1/namespaces/ns/configmaps"
 EVENTS = "/api/v1/namespaces/ns/events"
 HEADS = "/apis/batch/v1/namespaces/ns/jobs"
+PODS = "/api/v1/namespaces/ns/pods"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/ns/deployments"
 STATUS = "/apis/reef.dev/v1/namespaces/ns/rltrainingjobs/j/status"
 JOB = "/apis/reef.dev/v1/namespaces/ns/rltrainingjobs/j"
@@ -277,24 +278,51 @@ def test_our_own_object_of_before_is_taken_up(rig):
     rig(test)
 
 
-@pytest.mark.parametrize(
-    "plan",
-    [Plan(actions=(Delete("Job", "j-head", "u1"),)), Plan(status={"phase": "Suspended"})],
-    ids=["delete", "phase"],
-)
-def test_before_something_final_the_cluster_itself_is_looked_at(rig, plan):
+def pod_of_job(name: str, phase: str = "Running"):
+    metadata = {"namespace": "ns", "name": name, "uid": name, "labels": {"reef.dev/job": "j"}}
+    return {"metadata": metadata, "status": {"phase": phase}}
+
+
+def test_before_it_is_said_that_nothing_is_left_the_cluster_itself_is_listed(rig):
     async def test(rig) -> None:
-        pod = {"metadata": {"namespace": "ns", "name": "p", "uid": "up"}, "status": {}}
         rig.server.on("GET", JOB, job(8, phase="Running"))
         rig.server.on("GET", HEADS, {"items": [child("Job", "j-head")]})
         rig.server.on("GET", DEPLOYMENTS, {"items": []})
-        rig.server.on("GET", "/api/v1/namespaces/ns/pods", {"items": [pod]})
-        bench = Bench(rig, plan, Plan())
+        rig.server.on("GET", PODS, {"items": [pod_of_job("p")]})
+        bench = Bench(rig, Plan(status={"phase": "Suspended"}), Plan())
         await bench.handle()
         assert (len(bench.observed[0].pods), len(bench.observed[1].pods)) == (0, 1)
         assert ("Job", "j-head") in bench.observed[1].children
         assert bench.observed[1].job["metadata"]["resourceVersion"] == "8"
         assert [each for each in done(rig) if each[0] != "GET"] == []  # the second plan counts
+
+    rig(test)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [Plan(actions=(Delete("Deployment", "j-cpu", "u1"),)), Plan(status={"phase": "Succeeded"})],
+    ids=["delete", "phase"],
+)
+@pytest.mark.parametrize("pods", [2, FEW_PODS + 1])
+def test_before_something_final_what_is_known_is_looked_at_itself(rig, plan, pods):
+    async def test(rig) -> None:
+        bench = Bench(rig, plan, Plan())
+        for name in ("j-head", "j-cpu"):
+            kind = "Job" if name == "j-head" else "Deployment"
+            bench.stores.owned[kind].put(child(kind, name))
+        for number in range(pods):
+            bench.stores.pods.put(pod_of_job(f"p{number}"))
+            rig.server.on("GET", f"{PODS}/p{number}", pod_of_job(f"p{number}", "Failed"))
+        rig.server.on("GET", PODS, {"items": [pod_of_job(f"p{number}", "Failed") for number in range(pods)]})
+        rig.server.on("GET", JOB, job(8, phase="Running"))
+        rig.server.on("GET", f"{HEADS}/j-head", child("Job", "j-head"))  # the Deployment has gone
+        await bench.handle()
+        assert set(bench.observed[0].children) - set(bench.observed[1].children) == {("Deployment", "j-cpu")}
+        assert {pod["status"]["phase"] for pod in bench.observed[0].pods} == {"Running"}
+        assert [pod["status"]["phase"] for pod in bench.observed[1].pods] == ["Failed"] * pods
+        assert len([path for _, path in done(rig) if path == PODS]) == (pods > FEW_PODS), "a list reads those of all"
+        assert [each for each in done(rig) if each[0] != "GET"] == []
 
     rig(test)
 
