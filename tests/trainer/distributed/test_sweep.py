@@ -181,12 +181,12 @@ def test_a_trial_whose_process_is_killed_goes_on_from_its_checkpoint(sweep):
         os.kill(pid, signal.SIGKILL)
 
     thread = when(lambda: list(sweep.storage.glob("test/*/trial_0001/checkpoint_000003")), kill)
-    sweep.run({"lr": {"grid": [0.01]}}, iterations=400, checkpoint=CheckpointSettings(frequency=3), max_failures=1)
+    sweep.run({"lr": {"grid": [0.01]}}, iterations=150, checkpoint=CheckpointSettings(frequency=3), max_failures=1)
     thread.join()
     assert killed
     (trial,) = sweep.trials()
-    assert (trial["state"], trial["iteration"]) == ("finished", 400)
-    assert sweep.iterations("trial_0001") == list(range(1, 401))
+    assert (trial["state"], trial["iteration"]) == ("finished", 150)
+    assert sweep.iterations("trial_0001") == list(range(1, 151))
     assert "its process died: killed, out of memory, or its node was lost; it is started again" in sweep.said.getvalue()
 
 
@@ -197,22 +197,22 @@ def test_a_signal_writes_checkpoints_and_the_sweep_goes_on_where_it_was(sweep):
     parameters = {"train_batch_size": {"grid": [64, 65, 66]}}
     one = {"maxConcurrentTrials": 1}
     first = Sweep(sweep.storage)
-    summary = first.run(parameters, iterations=300, tune=one | {"metric": "training_iteration"})
+    summary = first.run(parameters, iterations=60, tune=one | {"metric": "training_iteration"})
     thread.join()
     assert (summary.exit_code, summary.reason.split(";")[0]) == (143, "SIGTERM")
     states = [(trial["state"], trial["iteration"]) for trial in sweep.trials()]
     done, cut, untouched = states
-    assert (done, untouched) == (("finished", 300), ("waiting", 0))
-    assert cut[0] == "waiting" and 3 <= cut[1] < 300
+    assert (done, untouched) == (("finished", 60), ("waiting", 0))
+    assert cut[0] == "waiting" and 3 <= cut[1] < 60
     checkpoint = find_checkpoint(sweep.folder / "trial_0002")
     assert read_metadata(checkpoint)["iteration"] == cut[1]
     before = (sweep.folder / "trial_0001" / "result.json").stat().st_mtime_ns
     again = Sweep(sweep.storage)
-    summary = again.run(parameters, iterations=300, tune=one, resume=True)
+    summary = again.run(parameters, iterations=60, tune=one, resume=True)
     assert summary.exit_code == 0
-    assert [(trial["state"], trial["iteration"]) for trial in sweep.trials()] == [("finished", 300)] * 3
+    assert [(trial["state"], trial["iteration"]) for trial in sweep.trials()] == [("finished", 60)] * 3
     assert (sweep.folder / "trial_0001" / "result.json").stat().st_mtime_ns == before
-    assert sweep.iterations("trial_0002") == list(range(1, 301))
+    assert sweep.iterations("trial_0002") == list(range(1, 61))
     assert f"trial_0002 (train_batch_size=65) begins after iteration {cut[1]}" in again.said.getvalue()
     third = Sweep(sweep.storage)
-    assert third.run(parameters, iterations=300, resume=True).exit_code == 0, "nothing is left to do"
+    assert third.run(parameters, iterations=60, resume=True).exit_code == 0, "nothing is left to do"

@@ -35,11 +35,11 @@ def test_trials_run_in_all_pods_and_outlive_their_head(job, document):
         tune=GRID,
         config={"num_cpus_for_local_worker": 2},
         workers=[{"name": "cpu", "replicas": 1, "resources": {"requests": {"cpu": 2}}}],
-        stop={"training_iteration": 120},
+        stop={"training_iteration": 60},
     )
     worker = job.worker(1, REEF_CPUS="2")
     head = job.head(made)
-    half = job.wait_for("the second trial", lambda now: now.get("trials", {}).get("finished", 0) >= 1)
+    half = job.wait_for("the second trial", lambda now: now.get("trials", {}).get("finished", 0) >= 1, 150)
     assert half["state"] == "training"
     job.wait_for("its checkpoint", lambda now: list(folder(job).glob("trial_0002/checkpoint_*")))
     head.kill()
@@ -50,10 +50,10 @@ def test_trials_run_in_all_pods_and_outlive_their_head(job, document):
     assert ending["reason"] == "Completed"
     assert ending["trials"] == {"total": 3, "running": 0, "finished": 3, "failed": 0}
     best = ending["bestTrial"]
-    assert (best["iteration"], best["metric"]) == (120, ending["training"]["rewardMean"])
+    assert (best["iteration"], best["metric"]) == (60, ending["training"]["rewardMean"])
     assert Path(best["checkpoint"]).parent == folder(job) / best["name"]
     assert ending["checkpoint"]["path"] == best["checkpoint"]
-    assert ending["training"]["iteration"] == 3 * 120
+    assert ending["training"]["iteration"] == 3 * 60
     assert ending["message"].startswith(f"3 trials: 3 finished; best {best['name']}: episode_reward_mean")
     assert (folder(job) / "trial_0001" / "result.json").stat().st_mtime_ns == first, "a finished trial is not run again"
     assert "continuing: 1 trials have ended already" in head.said
@@ -67,7 +67,7 @@ def worker_address(job: Any) -> str:
 
 def test_sigterm_ends_the_trials_with_checkpoints(job, document):
     head = job.head(document(tune=GRID | {"maxConcurrentTrials": 1}, checkpoint={"frequency": 0}))
-    job.wait_for("results", lambda now: now["training"]["iteration"] >= 3)
+    job.wait_for("results", lambda now: now["training"]["iteration"] >= 3, 150)
     head.process.send_signal(signal.SIGTERM)
     assert head.ends() == 143, head.said[-3000:]
     ending = head.ending()

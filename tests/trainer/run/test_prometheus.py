@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from reef.api.status import TrialsStatus, TrialStatus
 from reef.errors import ResourceError
 from reef.run.prometheus import Board, MetricsServer
 from reef.run.reporters.reporter import Run, Summary
@@ -33,9 +34,9 @@ RESULT: dict[str, Any] = {
     "timestamp": 1700000000,
     "timers": {"sample_time_ms": 250.0, "learn_time_ms": 700.0},
     "num_healthy_workers": 1,
-    "num_worker_restarts": 4,
     "num_waiting_workers": 2,
     "num_lost_workers": 1,
+    "num_worker_restarts": 4,
     "info": {
         "learner": {
             "default_policy": {
@@ -89,6 +90,18 @@ def test_before_the_first_result(server: MetricsServer) -> None:
     progress = json.loads(get(server, "/progress")[1])
     assert progress["training"]["rewardMean"] is None
     assert "evaluation" not in progress
+
+
+def test_a_sweep_is_told_in_metrics_and_progress(server: MetricsServer, board: Board) -> None:
+    board.swept(None, TrialsStatus(total=4, running=2, failed=1))
+    found = series(server)
+    states = {state: found[f"reef_sweep_trials|{state}"] for state in ("running", "finished", "failed", "waiting")}
+    assert states == {"running": 2, "finished": 0, "failed": 1, "waiting": 1}
+    assert "reef_sweep_best_metric" not in found
+    board.swept(TrialStatus(name="trial_0001", metric=20.5), TrialsStatus(total=4, running=2, failed=1))
+    assert series(server)["reef_sweep_best_metric"] == 20.5
+    progress = json.loads(get(server, "/progress")[1])
+    assert (progress["bestTrial"]["name"], progress["trials"]["total"]) == ("trial_0001", 4)
 
 
 def test_metrics_come_from_the_newest_result(server: MetricsServer, board: Board) -> None:

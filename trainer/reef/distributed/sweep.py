@@ -54,6 +54,7 @@ TUNE = {  # what of Tune has a variable and no argument
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths of a user's environment mean what they mean elsewhere
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # before an episode ended there is no score
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
     "RAY_AIR_NEW_OUTPUT": "0",  # else it draws tables although it is told to be silent
 }
@@ -298,13 +299,13 @@ class Watch(Callback):
     ) -> None:
         """A trial has told what came of a step."""
         name, told = name_of(trial), result[TOLD]
-        if failure := told.get("failure"):
-            self._progress.changed(name, "failed", failure)
+        if told.failure is not None:
+            self._progress.changed(name, "failed", told.failure)
             return
-        if told["result"] is not None:
-            self._progress.took(name, told["result"])
-        if end := told["end"]:
-            self._progress.changed(name, "finished" if end.finished else "waiting", end.reason)
+        if told.result is not None:
+            self._progress.took(name, told.result)
+        if told.end is not None:
+            self._progress.changed(name, "finished" if told.end.finished else "waiting", told.end.reason)
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """A trial was lost and is started again."""

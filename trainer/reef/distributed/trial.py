@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,15 @@ from reef.types import State
 
 TOLD = "reef"  # the key in Tune's results under which a trial tells of itself
 SCORE = "score"  # the key by which Tune compares; not there while the metric has no value
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a trial tells of one step; no mapping, which Tune would take apart."""
+
+    result: Result | None = None  # the newest
+    end: Order | None = None
+    failure: str | None = None
 
 
 class TrialProcess(Trainable):
@@ -51,7 +61,7 @@ class TrialProcess(Trainable):
             cause = getattr(error, "cause", error)  # what the keeper raised, without Ray's wrapping
             text = str(cause) if isinstance(cause, ReefError) else f"{type(cause).__name__}: {cause}"
             if isinstance(cause, ReefError) and cause.exit_code == EXIT_WRONG_USE:
-                return {"done": True, TOLD: {"failure": text}}
+                return {"done": True, TOLD: Told(failure=text)}
             self._files.ask("fail", text)
             raise
 
@@ -99,7 +109,7 @@ class TrialProcess(Trainable):
         if end is not None:
             self._files.ask("finish", end.reason)
         result = experiment.result
-        told = {"result": result, "end": end}
+        told = Told(result, end)
         found = {"done": end is not None, "training_iteration": experiment.algorithm.iteration, TOLD: told}
         score = finite(lookup(result, self._metric)) if result and end is None else None
         return found if score is None else found | {SCORE: score}
