@@ -1,12 +1,16 @@
 """The arithmetic of resources, and where processes are placed."""
 
+import os
+import signal
 from typing import Any
 
 import pytest
 
 from reef.algorithms.ppo import PPOConfig
+from reef.distributed import resources
 from reef.distributed.resources import Placement, check_resources, demands, missing, worker_bundle
 from reef.errors import ResourceError
+from reef.run.signals import Overdue, StopSignals
 
 
 def config(**settings: Any) -> PPOConfig:
@@ -76,6 +80,19 @@ def test_room_is_reserved_or_the_wait_ends_with_what_was_waited_for(ray_cluster,
     assert (options["num_cpus"], options["num_gpus"], options["resources"]) == (0.5, 0, {})
     assert options["scheduling_strategy"].placement_group_bundle_index == 1
     placement.remove()
+
+
+@pytest.mark.ray
+def test_a_wait_for_room_says_how_many_have_some_and_ends_when_the_process_is_to_end(ray_cluster, monkeypatch, caplog):
+    monkeypatch.setattr(resources, "SAY_AFTER_S", 0.0)
+    with pytest.raises(
+        ResourceError, match=r"2 processes of {'CPU': 3\.0} each, placed PACK, of whom 1 would have some"
+    ):
+        Placement([{"CPU": 3.0}] * 2, "PACK", wait_s=1.5)
+    assert "waiting up to 1.5 s for room for 2 processes" in caplog.text
+    with StopSignals(patience_s=0.5), pytest.raises(Overdue):
+        os.kill(os.getpid(), signal.SIGTERM)
+        Placement([{"CPU": 3.0}] * 2, "PACK", wait_s=60.0)
 
 
 @pytest.mark.ray

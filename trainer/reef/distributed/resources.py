@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import ray
+from ray._private.state import available_resources_per_node
 from ray.util.placement_group import get_current_placement_group, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import Exists, NodeLabelSchedulingStrategy, PlacementGroupSchedulingStrategy
 
@@ -217,12 +218,19 @@ class Placement:
             waited = time.monotonic() - started
             if waited >= wait_s:
                 raise ResourceError(
-                    f"no room within {wait_s:g} s for {what}. Free in the cluster: {_free()}. "
+                    f"no room within {wait_s:g} s for {what}{self._have_room()}. Free in the cluster: {_free()}. "
                     "Add nodes, ask for less, or set placement_strategy='PACK'."
                 )
             if waited >= SAY_AFTER_S and not said:
-                log.warning("waiting up to %g s for room for %s; free: %s", wait_s, what, _free())
+                log.warning("waiting up to %g s for room for %s%s; free: %s", wait_s, what, self._have_room(), _free())
                 said = True
+
+    def _have_room(self) -> str:
+        """How many of the processes would have room now, where that are not all."""
+        count = len(self._bundles)
+        nodes = available_resources_per_node().values()
+        placed = fitting([Demand(count, "", self._bundles[0], {})], nodes)[""]
+        return f", of which {placed} would have some" if placed < count else ""
 
     def options(self, index: int) -> dict[str, Any]:
         """Ray's options of the actor with this index (from 1)."""
