@@ -86,7 +86,7 @@ def test_room_is_reserved_or_the_wait_ends_with_what_was_waited_for(ray_cluster,
 def test_a_wait_for_room_says_how_many_have_some_and_ends_when_the_process_is_to_end(ray_cluster, monkeypatch, caplog):
     monkeypatch.setattr(resources, "SAY_AFTER_S", 0.0)
     with pytest.raises(
-        ResourceError, match=r"2 processes of {'CPU': 3\.0} each, placed PACK, of whom 1 would have some"
+        ResourceError, match=r"2 processes of {'CPU': 3\.0} each, placed PACK, of which 1 would have some"
     ):
         Placement([{"CPU": 3.0}] * 2, "PACK", wait_s=1.5)
     assert "waiting up to 1.5 s for room for 2 processes" in caplog.text
