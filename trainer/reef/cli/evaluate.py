@@ -44,7 +44,7 @@ def add_parser(
         parents=[verbosity],
         help="run the policy of a checkpoint and report its rewards",
     )
-    parser.add_argument("checkpoint", nargs="?", help="folder of a checkpoint; without it, an untrained policy")
+    parser.add_argument("checkpoint", nargs="?", help="checkpoint (a folder or a URI); without it, an untrained policy")
     parser.add_argument("--algo", "--run", "-a", "-r", metavar="NAME", help="algorithm, where no checkpoint names it")
     parser.add_argument("--env", "-e", metavar="ID", help="another environment than the checkpoint's")
     parser.add_argument("--config", "-c", type=json_mapping, default={}, metavar="JSON", help="settings to change")
