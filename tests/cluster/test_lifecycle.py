@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -81,24 +82,37 @@ def test_suspended_resumed_and_deleted(
 
 
 def test_a_pool_is_scaled_while_training_goes_on(reef: Installation, cluster: Cluster, namespace: str) -> None:
-    """Up by `kubectl scale`, down by an edit; no new attempt, and the head stays."""
+    """Up by `kubectl scale`, down by an edit; rollout workers follow, no new attempt, and the head stays."""
     job = small_job("elastic", workers=[pool()], **LONG)
     cluster.apply(job, namespace=namespace)
     reef.wait("elastic", lambda now: iteration(now) > 0, namespace=namespace)
     (head,) = reef.pods("elastic", namespace, "head")
+    at_work = partial(rollout_workers, cluster, namespace, head["metadata"]["name"])
+    wait_until("one rollout worker", lambda: at_work() == (1, 0), timeout_s=60)
 
     cluster.kubectl("scale", "rltrainingjob", "elastic", "-n", namespace, "--replicas=3")
     wide = reef.wait("elastic", lambda now: ready(now) == (3, 3), namespace=namespace)
     selector = wide["workers"]["selector"]
     assert len(cluster.get("pods", namespace=namespace, selector=selector)["items"]) == 3, "what an autoscaler counts"
 
+    wait_until("the rollout workers of all pods", lambda: at_work() == (3, 0), timeout_s=120)
+
     patch(cluster, namespace, "elastic", replicas=1)
     narrow = reef.wait("elastic", lambda now: ready(now) == (1, 1), namespace=namespace)
     after = reef.wait("elastic", lambda now: iteration(now) > iteration(narrow) + 5, namespace=namespace)
     assert (after["phase"], after["attempts"]) == ("Running", 1)
     assert [pod["metadata"]["uid"] for pod in reef.pods("elastic", namespace, "head")] == [head["metadata"]["uid"]]
+    wait_until("one rollout worker again, and none that is missing", lambda: at_work() == (1, 0), timeout_s=60)
     messages = [message for reason, message in reef.events("elastic", namespace) if reason == "Scaled"]
     assert {"workers: 1 -> 3", "workers: 3 -> 1"} <= set(messages)
+
+
+def rollout_workers(cluster: Cluster, namespace: str, head: str) -> tuple[int, int]:
+    """Rollout workers at work, and those that are missing although they have room: what Prometheus would read."""
+    read = "import os, urllib.request as u; print(u.urlopen(f'http://{os.environ[\"POD_IP\"]}:8080/metrics').read().decode())"
+    answer = cluster.kubectl("exec", "-n", namespace, head, "--", "python", "-c", read)
+    numbers = dict(line.split() for line in answer.splitlines() if line.startswith("reef_training_workers_"))
+    return int(float(numbers["reef_training_workers_healthy"])), int(float(numbers["reef_training_workers_lost"]))
 
 
 def ready(status: dict[str, Any]) -> tuple[int, int]:

@@ -94,6 +94,22 @@ def test_fewer_pods_train_too_and_a_new_head_goes_on_with_the_same_workers(job, 
     assert saved == ending["checkpoint"]["iteration"] == ending["training"]["iteration"] > before
 
 
+def test_rollout_workers_follow_pods_that_are_scaled(job, document):
+    head = job.head(document(workers=[{"name": "cpu"}]), REEF_CPUS="0")
+    job.worker(1)
+    job.wait_for("training with one pod", lambda progress: progress["workersHealthy"] == 1)
+    second = job.worker(2)  # the document may not say so yet: the pod itself counts
+    job.wait_for("both at work", lambda progress: progress["workersHealthy"] == 2)
+    second.process.send_signal(signal.SIGTERM)
+    assert second.ends() == 0
+    before = job.wait_for("one left", lambda progress: progress["workersHealthy"] == 1)["training"]["iteration"]
+    job.wait_until("nobody to be missing", lambda: "reef_training_workers_lost 0.0" in job.get("/metrics"))
+    after = job.wait_for("training on", lambda progress: progress["training"]["iteration"] > before + 5)
+    assert after["workersRecreated"] == 0
+    assert "reef_training_workers_waiting 1.0" in job.get("/metrics")
+    assert "rollout workers: 1 of 2 have room" in head.said
+
+
 OWN_ENVIRONMENT = """
 import os
 import gymnasium as gym
