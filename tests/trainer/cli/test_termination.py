@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from s3_server import S3
 
 from reef.run.checkpoint import find_checkpoint, read_checkpoint
 
@@ -64,3 +65,32 @@ def test_a_signal_ends_the_run_with_a_checkpoint_and_its_code(sent: signal.Signa
     (folder,) = storage.glob("endless/*")
     _, metadata = read_checkpoint(find_checkpoint(folder))
     assert metadata["iteration"] >= 1
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_a_signal_ends_a_run_in_an_object_store_once_its_checkpoint_is_there(
+    away: bool, s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    job = tmp_path / "job.yaml"
+    job.write_text(JOB)
+    command = [sys.executable, "-m", "reef", "run", str(job), "--storage-path", "s3://bucket/runs"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        deadline = time.monotonic() + 90
+        while not list((tmp_path / "home").glob("reef_results/endless/*/result.json")):
+            assert time.monotonic() < deadline, "waited for the first result"
+            assert process.poll() is None, process.stdout.read()
+            time.sleep(0.05)
+        if away:
+            s3.bucket.rename(s3.folder / "renamed")
+        process.terminate()
+        output, _ = process.communicate(timeout=90)
+    if away:  # a checkpoint was written here, but that is not where it belongs
+        assert process.returncode == 1, output
+        assert "what was written last is not in s3://bucket/runs/endless/PPO_CartPole-v1_" in output
+        assert "NoSuchBucket" in output
+    else:
+        assert process.returncode == 143, output
+        assert read_checkpoint(find_checkpoint(next((s3.bucket / "runs/endless").glob("PPO_*"))))
+    assert s3.environment["AWS_SECRET_ACCESS_KEY"] not in output
