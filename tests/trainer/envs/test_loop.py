@@ -160,6 +160,16 @@ def test_an_environment_that_never_resets_is_given_up(counter, settings, caplog)
     assert env.restarts == 5
 
 
+def test_an_environment_whose_every_step_raises_is_given_up(counter, settings):
+    env = make_vector_env(settings(counter, {"fail_at": (1, 1)}, restart_failed_sub_environments=True), 0, 2)
+    env.reset()
+    with pytest.raises(EnvironmentError, match=r"raised in step\(\) at column 1") as caught:
+        for _ in range(10):
+            env.step(ONES)
+    assert env.restarts == 5
+    assert "made anew 5 times" in str(caught.value) and "simulator crashed" in str(caught.value)
+
+
 def test_state_goes_on_with_the_episodes_in_progress(settings):
     actions = np.random.default_rng(1).uniform(-1.0, 1.0, (60, 2, 1)).astype(np.float32)
     config = settings("Pendulum-v1", horizon=25)

@@ -107,6 +107,13 @@ def test_a_loss_that_is_not_finite_is_named_and_not_trained_on() -> None:
     assert np.array_equal(before, one.weights())
 
 
+def test_a_batch_of_failed_steps_alone_is_refused() -> None:
+    one, batch = learner(config()), rollout()
+    batch.live[:] = False
+    with pytest.raises(TrainingError, match="no step that worked"):
+        one.update(batch, 0)
+
+
 def test_a_missing_gpu_is_named() -> None:
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 Env = gym.Env[Any, Any]
 
 REPLAY_LIMIT = 100_000  # steps of an episode whose actions are kept for `state`
-RESTART_ATTEMPTS = 5  # environments made in a row before a failing reset counts as a failure of the job
+RESTART_ATTEMPTS = 5  # environments made in a row, without one step that worked, before the job counts as failed
 
 
 class LoopVectorEnv(VectorEnv):
@@ -49,6 +49,7 @@ class LoopVectorEnv(VectorEnv):
         self._horizon = config.horizon or sys.maxsize
         self._soft_horizon = config.soft_horizon
         self._no_done_at_end = config.no_done_at_end
+        self._failures = [0] * num_envs  # since the last step that worked
         self._lengths = [0] * num_envs  # steps of the episode in progress
         self._history: deque[Array] = deque(maxlen=REPLAY_LIMIT)  # actions [B, *act] of the latest steps
         self._steps = 0  # since the last reset of all columns
@@ -82,6 +83,7 @@ class LoopVectorEnv(VectorEnv):
                 final_obs[column] = self._obs[column].copy()  # the last one before the failure
                 self._recreate(column)
                 continue
+            self._failures[column] = 0
             cut = self._lengths[column] >= self._horizon
             if not (terminated or truncated or cut):
                 continue
@@ -196,17 +198,22 @@ class LoopVectorEnv(VectorEnv):
             self._history.popleft()
 
     def _fail(self, column: int, call: str, error: Exception) -> None:
-        """Raise EnvironmentError for the failure of one environment, or log it where it may be recreated."""
+        """Raise EnvironmentError for the failure of one environment, or log it where it may be recreated (again)."""
+        self._failures[column] += 1
         step = self._lengths[column]
         where = f"at column {column} of worker {self._worker_index}, step {step} of its episode"
         if not self._restart:
             fix = "Correct the environment, or set restart_failed_sub_environments=True to replace it when it fails."
             raise failure(self.name, call, where, error, fix) from error
+        if self._failures[column] > RESTART_ATTEMPTS:
+            fix = f"It was made anew {RESTART_ATTEMPTS} times and no step of it worked. Correct the environment."
+            raise failure(self.name, call, where, error, fix) from error
         logger.warning("%s. It is made anew; its episode is dropped.", describe(self.name, call, where, error))
 
     def _recreate(self, column: int) -> None:
         """Replace the environment of a column and start an episode in it; siblings are not touched."""
-        for attempt in range(1, RESTART_ATTEMPTS + 1):
+        begun = False
+        while not begun:  # `_fail` ends it
             with suppress(Exception):
                 self.envs[column].close()
             self.restarts += 1
@@ -215,11 +222,9 @@ class LoopVectorEnv(VectorEnv):
                 obs, _ = self.envs[column].reset(seed=self._seeds.next(column))
                 self._write(column, obs)
             except Exception as error:
-                if attempt == RESTART_ATTEMPTS:
-                    self._restart = False
                 self._fail(column, "reset", error)
             else:
-                break
+                begun = True
         self._begun(column)
 
     def _kill(self, failed: list[int]) -> Array:

@@ -119,6 +119,8 @@ class Learner(ABC):
         Rows are gathered once per pass, so that minibatches are slices.
         """
         rows = len(next(iter(columns.values())))
+        if not rows:
+            raise TrainingError("the train batch holds no step that worked: every environment raised in each of them.")
         size = min(self.minibatch_size or rows, rows)
         for _ in range(self.passes):
             order = torch.randperm(rows, generator=self.generator).to(self.device)

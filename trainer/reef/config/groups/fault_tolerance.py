@@ -17,7 +17,9 @@ class FaultToleranceSettings(Group):
     ignore_worker_failures: bool = setting(False, "Go on without failed workers as long as one is left.")
     recreate_failed_workers: bool = setting(False, "Start a failed worker again, with the same index.")
     restart_failed_sub_environments: bool = setting(
-        False, "Make only a failed environment again; the other environments of the worker keep their episodes."
+        False,
+        "Make only a failed environment again, up to 5 times without a step that works; the other environments of the "
+        "worker keep their episodes.",
     )
     num_consecutive_worker_failures_tolerance: int = setting(
         100, "Failures in a row, over all workers, after which the run ends.", minimum=0, unit="failures"
