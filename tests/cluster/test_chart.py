@@ -15,7 +15,7 @@ from kube.progress import wait_until
 
 pytestmark = pytest.mark.timeout(600)
 DEFINITION = "rltrainingjobs.reef.dev"
-OF_RELEASE = "deployments,services,serviceaccounts,roles,rolebindings,pods,configmaps"
+OF_RELEASE = "deployments,services,serviceaccounts,roles,rolebindings,pods,configmaps,leases"
 
 
 def test_the_chart_is_linted_and_rendered() -> None:
