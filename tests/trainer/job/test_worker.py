@@ -46,9 +46,9 @@ def ray() -> Iterator[RayProcess]:
 def worker_of(head: Head, folder: Path, host: str = "localhost") -> Worker:
     node = Node(ip="127.0.0.1", cpus=1, gpus=0, object_store=None)
     gcs_port = head.gcs.getsockname()[1]
-    return Worker(
-        Pod(node=node, pool="a", host=host, gcs_port=gcs_port, http_port=head.http.port, joined_file=folder / "joined")
-    )
+    ports = {"gcs_port": gcs_port, "http_port": head.http.port}
+    pod = Pod(node=node, pool="a", host=host, joined_file=folder / "joined", **ports)
+    return Worker(pod, threading.Event())
 
 
 def test_a_head_is_found_when_it_answers_on_both_ports(head: Head, tmp_path: Path) -> None:
