@@ -107,6 +107,12 @@ class AlgorithmConfig(
         takes_one_more = left_over > 0 and worker_index * self.num_envs_per_worker <= left_over
         return max(length + takes_one_more, 1)
 
+    @property
+    def enough_steps(self) -> int:
+        """Environment steps with which a train batch is full: "auto" may leave out a step of some environments."""
+        spare = self.num_envs_per_worker - 1 if self.rollout_fragment_length == "auto" else 0
+        return max(self.total_train_batch_size - spare, 1)
+
     def batch_size_problems(self) -> Iterator[str]:
         """Say where whole fragments miss the train batch by over 10 %; for algorithms that train on all they sample."""
         length, total = self.rollout_fragment_length, self.total_train_batch_size

@@ -20,7 +20,7 @@ def on_policy(algorithm: Algorithm) -> dict[PolicyId, Stats]:
         rollouts: dict[PolicyId, list[Rollout]] = {}
         steps = 0
         progress = 0  # towards the batch; dead steps count here, or a few of them would cost one more round
-        while progress < algorithm.config.total_train_batch_size:
+        while progress < algorithm.config.enough_steps:
             for sample in algorithm.sample():
                 steps += sample.env_steps
                 progress += sample.progress
