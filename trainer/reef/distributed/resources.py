@@ -228,7 +228,7 @@ class Placement:
     def _have_room(self) -> str:
         """How many of the processes would have room now, where that are not all."""
         count = len(self._bundles)
-        nodes = available_resources_per_node().values()
+        nodes = available_resources_per_node().values()  # type: ignore[no-untyped-call]
         placed = fitting([Demand(count, "", self._bundles[0], {})], nodes)[""]
         return f", of which {placed} would have some" if placed < count else ""
 

@@ -60,7 +60,7 @@ class LocalLearners:
         learner = learner_class(config, observation_space, action_space)
         rows = learner.minibatch_size or config.total_train_batch_size
         parameters = learner.policy.flat.vector.numel()
-        self.threads = lambda: learner_threads(config, parameters, rows, busy())
+        self.threads: Callable[[], int] = lambda: learner_threads(config, parameters, rows, busy())
         torch.set_num_threads(config.torch_threads_per_worker)  # between updates this process samples
         self.learners = {DEFAULT_POLICY: learner}
 
