@@ -109,7 +109,7 @@ def test_a_loss_that_is_not_finite_is_named_and_not_trained_on() -> None:
 
 def test_a_batch_of_failed_steps_alone_is_refused() -> None:
     one, batch = learner(config()), rollout()
-    batch.live[:] = False
+    batch.mask[:] = False
     with pytest.raises(TrainingError, match="no step that worked"):
         one.update(batch, 0)
 

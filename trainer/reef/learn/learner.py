@@ -104,6 +104,8 @@ class Learner(ABC):
         """Improve the policy; `timestep` (environment steps so far) drives the schedules."""
         if not isinstance(batch, Rollout):
             raise TypeError(f"{type(self).__name__} learns from a Rollout, not from {type(batch).__name__}")
+        if not batch.mask.any():
+            raise TrainingError("the train batch holds no step that worked: every environment raised in each of them.")
         self.begin(timestep)
         columns = self.prepare(batch)
         stats = [self.step(minibatch) for minibatch in self.minibatches(columns)]
@@ -119,8 +121,6 @@ class Learner(ABC):
         Rows are gathered once per pass, so that minibatches are slices.
         """
         rows = len(next(iter(columns.values())))
-        if not rows:
-            raise TrainingError("the train batch holds no step that worked: every environment raised in each of them.")
         size = min(self.minibatch_size or rows, rows)
         for _ in range(self.passes):
             order = torch.randperm(rows, generator=self.generator).to(self.device)
