@@ -37,9 +37,15 @@ class ResourceError(ReefError, RuntimeError):
 
 
 class StorageError(ReefError):
-    """A result or checkpoint folder cannot be written or read."""
+    """A result or checkpoint folder cannot be used, as it turns out before the run."""
 
     exit_code = EXIT_WRONG_USE
+
+
+class WriteError(StorageError):
+    """The disk refuses what a run under way writes, for example because it is full: a retry may find it well again."""
+
+    exit_code = EXIT_FAILED
 
 
 class StoreUnavailableError(StorageError):

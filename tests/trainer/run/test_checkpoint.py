@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reef.errors import CheckpointError, StorageError
+from reef.errors import EXIT_FAILED, CheckpointError, StorageError
 from reef.run import checkpoint as checkpoint_module
 from reef.run.algorithm import Algorithm
 from reef.run.checkpoint import (
@@ -251,10 +251,11 @@ def test_full_disk_is_a_storage_error_and_leaves_nothing(tmp_path: Path) -> None
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, before[1]))
     try:
-        with pytest.raises(StorageError, match=r"cannot write the checkpoint .*c: .*too large"):
+        with pytest.raises(StorageError, match=r"cannot write the checkpoint .*c: .*too large") as caught:
             write_checkpoint(tmp_path / "c", {"x": np.zeros(2**20)})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert caught.value.exit_code == EXIT_FAILED, "another attempt may go on"
     assert not list(tmp_path.iterdir())
 
 

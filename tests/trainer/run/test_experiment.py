@@ -14,7 +14,7 @@ import pytest
 
 from reef.batch import Episode, Sample
 from reef.config import AlgorithmConfig
-from reef.errors import CheckpointError, ConfigError, EnvironmentError, ResourceError, StorageError
+from reef.errors import EXIT_FAILED, CheckpointError, ConfigError, EnvironmentError, ResourceError, StorageError
 from reef.run.checkpoint import CheckpointStore, read_checkpoint
 from reef.run.experiment import CheckpointSettings, run_experiment
 from reef.run.metrics import IterationMetrics
@@ -228,6 +228,18 @@ def test_wrong_use_writes_nothing(tmp_path: Path, options: dict[str, Any], error
         run(options.pop("storage_path", tmp_path), options.pop("config", None), **options)
     assert text in str(raised.value)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_disk_that_is_full_in_the_midst_of_a_run_is_a_fault(tmp_path: Path, hook: Callable[..., None]) -> None:
+    def fill() -> None:
+        (results,) = tmp_path.glob("*/*/result.json")
+        results.unlink()
+        results.symlink_to("/dev/full")
+
+    hook(at(2, fill))
+    with pytest.raises(StorageError, match="No space left on device") as caught:
+        run(tmp_path)
+    assert caught.value.exit_code == EXIT_FAILED, "another attempt goes on"
 
 
 def test_all_wrong_settings_are_named_together(tmp_path: Path) -> None:

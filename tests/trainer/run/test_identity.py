@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -47,6 +48,17 @@ def test_a_write_that_fails_as_the_folder_is_taken_over_is_no_wrong_job(tmp_path
     with pytest.raises(ReefError, match="taken over"), first.held(tmp_path):
         Claim().take(tmp_path)
         raise StorageError("what was half written is gone")
+
+
+@pytest.mark.parametrize("fault", ["folder", "owner"])
+def test_a_folder_that_is_lost_is_a_fault(tmp_path: Path, fault: str) -> None:
+    claim, folder = Claim(), tmp_path / "run"
+    claim.take(folder)
+    shutil.rmtree(folder)
+    folder.touch() if fault == "folder" else (folder / OWNER).mkdir(parents=True)
+    with pytest.raises(StorageError, match=str(folder)) as caught, claim.held(folder):
+        raise AssertionError("not to be reached")
+    assert caught.value.exit_code == EXIT_FAILED, "another attempt may go on"
 
 
 @pytest.mark.timeout(240)

@@ -31,7 +31,7 @@ from safetensors.numpy import load_file, save_file
 
 import reef
 from reef.config.loading import load
-from reef.errors import CheckpointError, StorageError
+from reef.errors import CheckpointError, StorageError, WriteError
 from reef.types import Array, State
 
 FORMAT = "reef-checkpoint"
@@ -53,7 +53,7 @@ def write_checkpoint(
 ) -> None:
     """Write `state` to the directory `path`, replacing a checkpoint that is there.
 
-    Raises `CheckpointError` for a value that a checkpoint cannot hold and `StorageError` when the disk refuses; in
+    Raises `CheckpointError` for a value that a checkpoint cannot hold and `WriteError` when the disk refuses; in
     both cases `path` is as it was.
     """
     path = Path(path).absolute()
@@ -77,7 +77,7 @@ def write_checkpoint(
             _flush(temporary / name)
         _move_into_place(temporary, path)
     except (OSError, SafetensorError) as error:
-        raise StorageError(
+        raise WriteError(
             f"cannot write the checkpoint {path}: {error}. Free space there or choose another folder (--storage-path)."
         ) from error
     finally:

@@ -83,30 +83,28 @@ def run_experiment(
     `resume` goes on in the newest such folder from its newest valid checkpoint, or starts where there is none;
     `restore_from` starts a new folder from a checkpoint of another run. SIGTERM and Ctrl-C end the run after the
     iteration under way, with a checkpoint and the exit code 143 or 130; a second Ctrl-C aborts. `reporters` replaces
-    the console, for tests and notebooks. `board` is one that the caller serves, in place of `metrics_port`. With
-    `patience_s`, an iteration that long after SIGTERM is given up when it waits for workers, which may be gone.
+    the console. `board` is one that the caller serves, in place of `metrics_port`. With `patience_s`, an iteration
+    that long after SIGTERM is given up when it waits for workers, which may be gone.
 
     Raises:
         ConfigError: settings, stop keys or names are wrong; with all problems.
         StorageError: the storage path cannot be written, or not all is in the object store in the end.
+        WriteError: the disk refused in the midst of the run; a fault, so that a retry goes on.
         CheckpointError: the checkpoint to start from is missing, damaged or of another algorithm.
         Overdue: SIGTERM came, and workers that are not there were waited for before the first iteration.
     """
     settings = checkpoint or CheckpointSettings()
     check_settings(config, stop, settings, name)
-    claim = Claim()
     parent, remote = places_of(storage_path, local_folder, name)
-    folder, start = choose_folder(config, parent, resume, restore_from, claim, remote)
+    folder, start = choose_folder(config, parent, resume, restore_from, claim := Claim(), remote)
     with ExitStack() as stack:
         board = board or serve_metrics(stack, metrics_port, metrics_address)
         signals = stack.enter_context(StopSignals(patience_s))
         algorithm = stack.enter_context(config.build())
         if start is not None:
             algorithm.set_state(read_state(start, config.algorithm))
-        shown = [Console(lines=verbosity > 0)] if reporters is None else reporters
         goes_on = start is not None and start.parent == folder
         store = CheckpointStore(folder, settings.keep, settings.score_attribute)
-        mirror = stack.enter_context(Mirror(remote / folder.name, store, board)) if remote else None
         experiment = Experiment(
             algorithm=algorithm,
             name=name,
@@ -114,9 +112,9 @@ def run_experiment(
             stop=StopConditions(stop),
             settings=settings,
             store=store,
-            mirror=mirror,
+            mirror=stack.enter_context(Mirror(remote / folder.name, store, board)) if remote else None,
             signals=signals,
-            reporters=[ResultFiles(), TensorBoardEvents(), *([board] if board else []), *shown],
+            reporters=reporters_of(board, [Console(lines=verbosity > 0)] if reporters is None else reporters),
             board=board,
             checkpoint=start if goes_on else None,
             result=last_result(folder, algorithm.iteration) if goes_on else None,
@@ -251,6 +249,11 @@ class Experiment:
             picture=draw_learning_curve(self.folder, f"{run.algorithm} on {run.environment}"),
             uri=self.mirror.uri if self.mirror else None,
         )
+
+
+def reporters_of(board: Board | None, shown: Sequence[Reporter]) -> list[Reporter]:
+    """Who is told of a run: its files, the board if there is one, and those who show it."""
+    return [ResultFiles(), TensorBoardEvents(), *([board] if board else []), *shown]
 
 
 def check_settings(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from reef.errors import ReefError, StorageError
+from reef.errors import ReefError, StorageError, WriteError
 
 IDENTITY = "Reef-Identity"  # header of /healthz: another process at the same address has another identity
 OWNER = ".owner"  # in a run's folder: who writes there
@@ -32,7 +32,7 @@ class Claim:
             temporary.write_text(self._own)
             temporary.replace(folder / OWNER)
         except OSError as error:
-            raise StorageError(f"cannot write to {folder}: {error}. Free space there or choose another one.") from error
+            raise WriteError(f"cannot write to {folder}: {error}. Free space there or choose another one.") from error
 
     @contextmanager
     def held(self, folder: Path) -> Iterator[None]:
@@ -50,5 +50,7 @@ class Claim:
         except FileNotFoundError:
             self.take(folder)
             return
+        except OSError as error:
+            raise WriteError(f"cannot read {folder / OWNER}: {error}. Check the disk.") from error
         if owner != self._own:
             raise ReefError(f"{folder} was taken over by {owner}, which goes on from here: this process ends.")

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from reef.errors import StorageError
+from reef.errors import WriteError
 from reef.run.metrics import Result, json_safe
 from reef.run.reporters.reporter import Run, Summary, flatten
 
@@ -30,7 +30,7 @@ class ResultFiles:
         self._run = run
 
     def report(self, result: Result) -> None:
-        """Append a line to both files; raises `StorageError` when the disk refuses."""
+        """Append a line to both files; raises `WriteError` when the disk refuses."""
         assert self._run is not None, "start() comes first"
         with storage_errors(self._run.folder):
             if not self._begun:
@@ -90,7 +90,7 @@ def storage_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StorageError(
+        raise WriteError(
             f"cannot write results to {folder}: {error}. Free space there or choose another folder (--storage-path)."
         ) from error
 
