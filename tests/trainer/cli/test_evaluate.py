@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import sys
 import weakref
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,6 +12,8 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
 from imageio_ffmpeg import read_frames
 
 from reef.algorithms.registry import config_class
@@ -161,7 +164,7 @@ def test_progress_that_cannot_be_written_is_said_at_once(
     flags = ["--out", str(tmp_path / "x"), "--track-progress", *watching()]
     assert main(["evaluate", checkpoint, *flags]) == 2
     assert "__progress_x cannot be written" in capsys.readouterr().err
-    assert SEEN == []
+    assert not (tmp_path / "x").exists()
 
 
 def test_use_shelve_is_accepted_with_one_notice(
@@ -181,6 +184,52 @@ def test_an_untrained_policy_needs_algorithm_and_environment(capsys: pytest.Capt
     assert summary(capsys, "--algo", "PPO", "--env", "x:Counting", "--episodes", "1")["steps"] == 3
     assert main(["evaluate", "--algo", "PPO"]) == 2
     assert "--algo and --env" in capsys.readouterr().err
+
+
+class OldCounting(Counting):
+    """Of the old Gym API."""
+
+    def reset(self) -> np.ndarray:  # type: ignore[override]
+        return super().reset()[0]
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, dict[str, Any]]:  # type: ignore[override]
+        obs, reward, terminated, _, info = super().step(action)
+        return obs, reward, terminated, info
+
+
+class CountingColumns(gym.vector.VectorEnv[Any, Any, Any]):
+    """The same for many columns."""
+
+    metadata: ClassVar[dict[str, Any]] = {"autoreset_mode": AutoresetMode.SAME_STEP}
+
+    def __init__(self, num_envs: int, render_mode: str | None = None) -> None:
+        self.num_envs = num_envs
+        self.single_observation_space, self.single_action_space = Counting.observation_space, Counting.action_space
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+
+    def reset(self, **_: Any) -> tuple[np.ndarray, dict[str, Any]]:  # type: ignore[override]
+        self.steps = 0
+        return np.zeros((self.num_envs, 2), np.float32), {}
+
+    def step(self, actions: np.ndarray) -> tuple[Any, ...]:  # type: ignore[override]
+        self.steps = self.steps % 3 + 1
+        ended, never = np.full(self.num_envs, self.steps == 3), np.zeros(self.num_envs, np.bool_)
+        obs = np.zeros((self.num_envs, 2), np.float32)
+        return obs, np.ones(self.num_envs), ended, never, {"final_obs": obs + 1} if self.steps == 3 else {}
+
+
+@pytest.mark.parametrize("env", ["old_environments:OldCounting", "VectorCounting-v0"])
+def test_what_can_be_trained_can_be_evaluated(env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "old_environments", sys.modules[__name__])
+    spec = gym.envs.registration.EnvSpec("VectorCounting-v0", vector_entry_point=CountingColumns)
+    monkeypatch.setitem(gym.registry, "VectorCounting-v0", spec)
+    out = tmp_path / "out"
+    flags = ["--env", env, "--episodes", "2", "--out", str(out)]
+    assert main(["evaluate", "--algo", "PPO", "--config", '{"model": {"fcnet_hiddens": [4]}}', *flags]) == 0
+    episodes = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [(episode["reward"], episode["length"], episode["complete"]) for episode in episodes] == [(3.0, 3, True)] * 2
+    assert episodes[0]["steps"][-1]["next_obs"] == ([1.0, 1.0] if "Vector" in env else [0.0, 0.0])
 
 
 @pytest.mark.parametrize(
@@ -213,6 +262,14 @@ def test_a_missing_checkpoint_is_named_and_nothing_is_written(
     assert main(["evaluate", str(missing), "--json"]) == 2
     assert str(missing) in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("wrong", [["checkpoint_000009"], ["--algo", "PPO", "--env", "CartPol-v1"]])
+def test_an_older_file_is_kept_until_there_is_something_to_play(wrong: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.write_text("older")
+    assert main(["evaluate", *wrong, "--out", str(out)]) == 2
+    assert out.read_text() == "older"
 
 
 def test_every_episode_becomes_a_video(checkpoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

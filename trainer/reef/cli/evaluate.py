@@ -90,13 +90,13 @@ def _command(args: argparse.Namespace) -> int:
             "--use-shelve has no effect: --out holds JSON lines and takes each episode as it ends.", stacklevel=1
         )
     with ExitStack() as stack:
-        out = stack.enter_context(_opened(args.out)) if args.out else None
-        if args.track_progress:
-            _write_progress(args.out, 0, 0)  # before any work: here it turns out whether it can be written
         algorithm = stack.enter_context(_algorithm(args))
         settings = algorithm.config.evaluation_settings()
         env = _environment(settings, args)
         stack.callback(env.close)
+        if args.track_progress:
+            _write_progress(args.out, 0, 0)  # before any episode: here it turns out whether it can be written
+        out = stack.enter_context(_opened(args.out)) if args.out else None  # an older file stays until all else works
         finished: list[Episode] = []
         complete = steps = 0
         for episode in _episodes(algorithm, env, settings, args):

@@ -101,3 +101,37 @@ class AdaptedVector(VectorEnv):
         else:
             for column, value in enumerate(iterate(self._env.observation_space, obs)):
                 self._obs[column] = layout.flatten(value)
+
+
+class FirstColumn(gym.Env[Any, Any]):
+    """One environment out of a vectorised one of a single column, for an id that is registered in no other form."""
+
+    def __init__(self, env: gym.vector.VectorEnv[Any, Any, Any]) -> None:
+        self._env = env
+        self.observation_space, self.action_space = env.single_observation_space, env.single_action_space
+        self.metadata, self.render_mode = env.metadata, env.render_mode
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        obs, infos = self._env.reset(seed=seed, options=options)
+        return self._first(obs), infos
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Step the column; where it resets within the step, the observation is still that of the old episode."""
+        space = self.action_space
+        actions = concatenate(space, [action], create_empty_array(space, 1))
+        obs, rewards, terminated, truncated, infos = self._env.step(actions)
+        first = infos["final_obs"][0] if "final_obs" in infos else self._first(obs)
+        return first, float(rewards[0]), bool(terminated[0]), bool(truncated[0]), infos
+
+    def render(self) -> Any:
+        """What the column draws."""
+        frames = self._env.render()
+        return frames[0] if frames else None
+
+    def close(self) -> None:
+        """Close the vectorised environment."""
+        self._env.close()
+
+    def _first(self, obs: Any) -> Any:
+        return next(iter(iterate(self._env.observation_space, obs)))

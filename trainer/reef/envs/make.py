@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 
 from reef.config.loading import load
-from reef.envs.adapted import AdaptedVector
+from reef.envs.adapted import AdaptedVector, FirstColumn
 from reef.envs.check import check_env, check_methods
 from reef.envs.failures import own_traceback
 from reef.envs.loop import Env, LoopVectorEnv
@@ -83,40 +83,45 @@ class _Factory:
             num_workers=config.num_rollout_workers,
             recreated_worker=self._recreated_worker,
         )
+        if self._old_api is not None:
+            env = _created(config, context)
+            return OldApiEnv(env) if self._old_api else env
         env = make_env(config, context)
-        first = self._old_api is None
-        if self._old_api is None:
-            check_methods(env, name)
-            self._old_api = self._speaks_old_api(env, name)
-        if self._old_api:
-            env = OldApiEnv(env)
-        if first and not config.disable_env_checking:
+        self._old_api = isinstance(env, OldApiEnv)
+        if not config.disable_env_checking:
             check_env(env, name)
         return env
 
-    def _speaks_old_api(self, env: Env, name: str) -> bool:
-        config = self._config
-        try_out = not config.disable_env_checking and registered(config.env) is None
-        if not speaks_old_api(env, try_out=try_out):
-            return False
-        if not config.auto_wrap_old_gym_envs:
-            raise EnvironmentError(f"environment {name!r} is of the old Gym API. {STEPS_TO_NEW_API}")
-        if self._worker_index == 0:
-            text = f"environment {name!r} is of the old Gym API and wrapped; auto_wrap_old_gym_envs=False refuses it."
-            warnings.warn(text, stacklevel=2)
-        return True
-
 
 def make_env(config: AlgorithmConfig, context: EnvContext, *, render_mode: str | None = None) -> Env:
-    """Make one environment of `config.env`; `render_mode` goes to registered environments only."""
+    """Make one environment of `config.env`, wrapped where it is of the old API, as the workers have it.
+
+    `render_mode` goes to registered environments only.
+    """
+    env, name = _created(config, context, render_mode), env_name(config.env)
+    check_methods(env, name)
+    try_out = not config.disable_env_checking and registered(config.env) is None
+    if not speaks_old_api(env, try_out=try_out):
+        return env
+    if not config.auto_wrap_old_gym_envs:
+        raise EnvironmentError(f"environment {name!r} is of the old Gym API. {STEPS_TO_NEW_API}")
+    if context.worker_index == 0:
+        text = f"environment {name!r} is of the old Gym API and wrapped; auto_wrap_old_gym_envs=False refuses it."
+        warnings.warn(text, stacklevel=2)
+    return OldApiEnv(env)
+
+
+def _created(config: AlgorithmConfig, context: EnvContext, render_mode: str | None = None) -> Env:
     creator = _creator(config.env)
     name = env_name(config.env)
     try:
         if isinstance(creator, str):
-            kwargs: dict[str, Any] = {"disable_env_checker": True, **context}
+            kwargs: dict[str, Any] = {**context}
             if render_mode is not None:
                 kwargs["render_mode"] = render_mode
-            return gym.make(creator, **kwargs)
+            if gym.registry[creator].entry_point is None:
+                return FirstColumn(gym.make_vec(creator, 1, "vector_entry_point", **kwargs))
+            return gym.make(creator, **{"disable_env_checker": True, **kwargs})
         return _call(creator, context)
     except gym.error.DependencyNotInstalled as error:
         raise EnvironmentError(f"environment {name!r} needs a package that is not installed: {error}") from error

@@ -21,6 +21,8 @@ class OldApiEnv(gym.Env[Any, Any]):
         self._env = env
         self.observation_space = env.observation_space
         self.action_space = env.action_space
+        self.metadata = getattr(env, "metadata", {})
+        self.render_mode = getattr(env, "render_mode", None)
         self._seedable = reset_takes_seed(env)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -41,6 +43,10 @@ class OldApiEnv(gym.Env[Any, Any]):
         obs, reward, done, info = result
         truncated = bool(done and info.get("TimeLimit.truncated", False))
         return obs, reward, bool(done) and not truncated, truncated, info
+
+    def render(self) -> Any:
+        """What the environment draws."""
+        return self._env.render()
 
     def close(self) -> None:
         """Close the environment, if it can be closed."""
