@@ -146,25 +146,36 @@ class LeaderElection:
     async def acquire(self) -> None:
         """Wait until this operator leads."""
         told = False
-        while not await self._attempt():
-            if not told:
-                logger.info("another operator leads; waiting for the Lease %s/%s", self._namespace, self._name)
-                told = True
+        while True:
+            try:
+                if await self._attempt():
+                    break
+                if not told:
+                    logger.info("another operator leads; waiting for the Lease %s/%s", self._namespace, self._name)
+                    told = True
+            except ApiError as error:
+                logger.warning("lease: %s", error)
             await asyncio.sleep(RETRY_S)
         logger.info("this operator leads: %s", self._identity)
 
     async def hold(self) -> None:
-        """Renew until it fails for longer than another would wait; then return: this operator must end at once."""
+        """Renew until another leads, or renewing fails for nearly as long as another would wait; then return.
+
+        This operator must end at once then.
+        """
         renewed = time.monotonic()
         while time.monotonic() - renewed < RENEW_WITHIN_S:
             await asyncio.sleep(RETRY_S)
+            asked = time.monotonic()
             try:
-                async with asyncio.timeout(max(0.1, renewed + RENEW_WITHIN_S - time.monotonic())):
+                async with asyncio.timeout(max(0.1, renewed + RENEW_WITHIN_S - asked)):
                     if not await self._attempt():
                         break
-                    renewed = time.monotonic()
+                    renewed = asked
             except TimeoutError:
                 break
+            except ApiError as error:  # another cannot take it yet
+                logger.warning("lease: %s", error)
         logger.error("the Lease %s/%s is lost", self._namespace, self._name)
 
     async def release(self) -> None:
@@ -177,24 +188,22 @@ class LeaderElection:
             logger.debug("lease not released: %s", error)
 
     async def _attempt(self) -> bool:
-        """Take or renew the lease; False when another holds it or the API server did not do it."""
-        try:
-            found = await self._client.get("Lease", self._namespace, self._name)
-            if found is None:
-                spec = self._spec() | {"acquireTime": micro_time(), "leaseTransitions": 0}
-                return await self._client.create("Lease", self._namespace, lease(self._name, spec)) is not None
-            spec = found.get("spec") or {}
-            if spec.get("holderIdentity") == self._identity:
-                return await self._write(found, self._spec())
+        """Take or renew the lease; False when another holds it.
+
+        Raises:
+            ApiError: the API server did not do it, or the Lease changed meanwhile.
+        """
+        found = await self._client.get("Lease", self._namespace, self._name)
+        if found is None:
+            spec = self._spec() | {"acquireTime": micro_time(), "leaseTransitions": 0}
+            return await self._client.create("Lease", self._namespace, lease(self._name, spec)) is not None
+        spec, own = found.get("spec") or {}, self._spec()
+        if spec.get("holderIdentity") != self._identity:
             if not self._expired(found, spec):
                 return False
-            transitions = (spec.get("leaseTransitions") or 0) + 1
-            return await self._write(
-                found, self._spec() | {"acquireTime": micro_time(), "leaseTransitions": transitions}
-            )
-        except ApiError as error:
-            logger.warning("lease: %s", error)
-            return False
+            own |= {"acquireTime": micro_time(), "leaseTransitions": (spec.get("leaseTransitions") or 0) + 1}
+        await self._write(found, own)
+        return True
 
     def _expired(self, found: Object, spec: Mapping[str, Any]) -> bool:
         """Whether the holder has not renewed for the lease's time, measured with our own clock."""
@@ -205,15 +214,9 @@ class LeaderElection:
             self._last = (version, time.monotonic())
         return time.monotonic() - self._last[1] > (spec.get("leaseDurationSeconds") or LEASE_S)
 
-    async def _write(self, found: Object, spec: Mapping[str, Any]) -> bool:
+    async def _write(self, found: Object, spec: Mapping[str, Any]) -> None:
         body = {"metadata": {"resourceVersion": found["metadata"]["resourceVersion"]}, "spec": spec}
-        try:
-            await self._client.patch("Lease", self._namespace, self._name, body)
-        except ApiError as error:
-            if error.status == 409:  # another was faster
-                return False
-            raise
-        return True
+        await self._client.patch("Lease", self._namespace, self._name, body)
 
     def _spec(self) -> dict[str, Any]:
         return {"holderIdentity": self._identity, "leaseDurationSeconds": int(LEASE_S), "renewTime": micro_time()}

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
+import pytest
+
+from reef_operator.runtime import leases
+from reef_operator.runtime.client import ApiError
 from reef_operator.runtime.leases import Canary, LeaderElection, WatchProof
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
@@ -107,13 +113,14 @@ def test_a_held_lease_is_not_taken_until_it_has_not_changed_for_its_time(rig):
     async def test(rig) -> None:
         election = LeaderElection(rig.client, "ns", "l", "me")
         rig.server.on("GET", f"{LEASES}/l", lease("other", 3, seconds=0))
-        rig.server.on("PATCH", f"{LEASES}/l", {"reason": "Conflict"}, status=409)
+        rig.server.on("PATCH", f"{LEASES}/l", {"reason": "Conflict", "message": "Conflict"}, status=409)
         rig.server.on("PATCH", f"{LEASES}/l", lease("me", 5))
         election._last = ("3", 10.0**12)  # just seen
         assert not await election._attempt()
         assert rig.server.asked("PATCH") == []
         election._last = ("3", 0.0)
-        assert not await election._attempt()  # another was faster
+        with pytest.raises(ApiError, match="Conflict"):  # another was faster
+            await election._attempt()
         assert await election._attempt()
 
     rig(test)
@@ -124,6 +131,24 @@ def test_holding_ends_when_another_has_the_lease(rig):
         rig.server.on("GET", f"{LEASES}/l", lease("other", 3))
         await LeaderElection(rig.client, "ns", "l", "me").hold()
         assert rig.server.asked("PATCH") == []
+
+    rig(test)
+
+
+def test_holding_outlasts_an_api_server_in_trouble_but_not_for_as_long_as_another_waits(rig, monkeypatch):
+    monkeypatch.setattr(leases, "RETRY_S", 0.05)
+    monkeypatch.setattr(leases, "RENEW_WITHIN_S", 2.0)
+
+    async def test(rig) -> None:
+        trouble = {"reason": "Forbidden", "message": "the authorizer does not answer"}
+        rig.server.on("GET", f"{LEASES}/l", trouble, trouble, status=403)
+        rig.server.on("GET", f"{LEASES}/l", lease("me", 3))
+        rig.server.on("PATCH", f"{LEASES}/l", lease("me", 4))
+        rig.server.on("PATCH", f"{LEASES}/l", trouble, status=403)
+        start = time.monotonic()
+        await LeaderElection(rig.client, "ns", "l", "me").hold()
+        assert len(rig.server.asked("PATCH")) > 2, "it was renewed after two faults, and then tried further"
+        assert time.monotonic() - start >= 2
 
     rig(test)
 
