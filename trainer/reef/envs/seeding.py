@@ -8,10 +8,13 @@ import numpy as np
 
 from reef.types import State
 
+EVALUATION = 3  # keeps its episodes apart from those of training, as 1 and 2 do other generators of a run
 
-def column_seeds(seed: int | None, worker_index: int, num_envs: int) -> list[int]:
+
+def column_seeds(seed: int | None, worker_index: int, num_envs: int, *, in_evaluation: bool = False) -> list[int]:
     """Return one root seed per column from the run's seed and the worker's index; from entropy when `seed` is None."""
-    source = np.random.SeedSequence(None if seed is None else [seed, worker_index])
+    kind = [EVALUATION] if in_evaluation else []
+    source = np.random.SeedSequence(None if seed is None else [seed, worker_index, *kind])
     return [int(child.generate_state(1)[0]) for child in source.spawn(num_envs)]
 
 

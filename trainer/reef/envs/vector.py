@@ -62,7 +62,9 @@ class VectorEnv(ABC):
             self.action_layout, normalize=config.normalize_actions, clip=config.clip_actions
         )
         self.reward_transform = RewardTransform(config.clip_rewards, atari=atari)
-        self._seeds = EpisodeSeeds(column_seeds(config.seed, worker_index, num_envs))
+        self._seeds = EpisodeSeeds(
+            column_seeds(config.seed, worker_index, num_envs, in_evaluation=config.in_evaluation)
+        )
         self._obs = np.zeros((num_envs, *self.observation_layout.shape), self.observation_layout.dtype)
         self._rewards = np.zeros(num_envs, np.float32)
         self._terminated = np.zeros(num_envs, np.bool_)

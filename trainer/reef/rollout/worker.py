@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import time
@@ -15,6 +16,7 @@ from reef.batch import Episode, Sample
 from reef.config import AlgorithmConfig
 from reef.envs import VectorEnv, make_vector_env
 from reef.envs.vector import StepResult, check_finite
+from reef.errors import WorkerTimeoutError
 from reef.nn.policies import make_policy
 from reef.rollout.episodes import EpisodeTracker
 from reef.rollout.exploration import make_exploration
@@ -56,6 +58,9 @@ class RolloutWorker:
         self.update_filter = not config.in_evaluation
         self.exploration = make_exploration(config, self.policy.action_layout, worker_index)
         self.generator = torch.Generator().manual_seed(_seed(config.seed, worker_index))
+        # Evaluation in the driver's process has nobody else to end it; a worker of its own is ended by the driver.
+        self.time_limit_s = config.sample_timeout_s if config.in_evaluation and worker_index == 0 else math.inf
+        self._deadline = math.inf  # of the sample in progress
         self.timestep = 0  # environment steps of the whole run, as of the last weights
         self.policy_version = 0
         self.fragment_length = config.fragment_length(worker_index)
@@ -93,10 +98,11 @@ class RolloutWorker:
         return self._sample(self.fragment_length, lambda fragment: self._whole_episodes(fragment, quota=quota))
 
     def _sample(self, room: int, collect: Callable[[Fragment], tuple[int, list[Episode]]]) -> Sample:
-        """Fill a fragment; EnvironmentError when observations or rewards are not finite."""
+        """Fill a fragment; EnvironmentError where values are not finite, WorkerTimeoutError after `time_limit_s`."""
         if self.env is None:
             raise RuntimeError(f"worker {self.worker_index} has no environment to sample from")
         started = time.perf_counter()
+        self._deadline = started + self.time_limit_s
         fragment = Fragment(self.policy, room, self.env.num_envs)
         with torch.inference_mode():
             steps, episodes = collect(fragment)
@@ -166,6 +172,8 @@ class RolloutWorker:
     def _step(self, fragment: Fragment, t: int) -> list[Episode]:
         """Act, step every column once, write step `t`; returns the episodes that ended."""
         assert self.env is not None
+        if time.perf_counter() > self._deadline:
+            raise WorkerTimeoutError(f"after {self.time_limit_s:g} s there were {t} steps of each environment")
         distribution = self.policy.distribution(torch.from_numpy(fragment.obs[t]))
         actions = self.exploration.get_exploration_action(
             distribution, self.timestep, self.config.explore, self.generator

@@ -33,6 +33,7 @@ class Evaluation:
     def __init__(self, config: AlgorithmConfig) -> None:
         """`config`: that of training; what evaluation changes is in `evaluation_config`."""
         self.config = config
+        self.settings = config.evaluation_settings().freeze()
         self.latest: dict[str, Any] | None = None
         self._workers: Workers | None = None
         self._stored: State | None = None
@@ -41,14 +42,14 @@ class Evaluation:
     def workers(self) -> Workers:
         """The evaluation workers."""
         if self._workers is None:
-            settings = self.config.evaluation_settings().freeze()
             if self.config.evaluation_num_workers == 0:
-                self._workers = LocalWorkers(settings)
+                self._workers = LocalWorkers(self.settings)
             else:
                 count = self.config.evaluation_num_workers
-                self._workers = load("reef.distributed.worker_set:RayWorkers")(settings, count, evaluation=True)
+                self._workers = load("reef.distributed.worker_set:RayWorkers")(self.settings, count, evaluation=True)
             if self._stored is not None:
                 self._workers.set_state(self._stored)
+                self._stored = None  # workers in their place would go back to it
         return self._workers
 
     def is_due(self, iteration: int) -> bool:
@@ -86,7 +87,8 @@ class Evaluation:
         return workers.sample_episodes(int(self.config.evaluation_duration))
 
     def _steps(self, workers: Workers) -> list[Sample]:
-        columns = workers.num_healthy * self.config.num_envs_per_worker
+        count = workers.num_healthy or self.config.evaluation_num_workers  # none yet: `sample` waits for them
+        columns = count * self.settings.num_envs_per_worker
         return workers.sample(math.ceil(int(self.config.evaluation_duration) / columns), anew=True)
 
     def state(self) -> State:
@@ -96,9 +98,11 @@ class Evaluation:
 
     def set_state(self, state: State) -> None:
         """The reverse of `state`."""
-        self.latest, self._stored = state["latest"], state["workers"]
-        if self._workers is not None and self._stored is not None:
-            self._workers.set_state(self._stored)
+        self.latest, self._stored = state["latest"], None
+        if self._workers is None:
+            self._stored = state["workers"]  # for those that the next evaluation makes
+        elif state["workers"] is not None:
+            self._workers.set_state(state["workers"])
 
     def stop(self) -> None:
         """End the workers."""

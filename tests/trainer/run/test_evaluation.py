@@ -1,0 +1,92 @@
+"""Evaluation in the algorithm's process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from reef.algorithms.ppo import PPOConfig
+from reef.rollout.worker_set import LocalWorkers
+from reef.run.evaluation import Evaluation
+
+
+def config(**evaluation: Any) -> PPOConfig:
+    return (
+        PPOConfig()
+        .environment("CartPole-v1")
+        .rollouts(num_envs_per_worker=2)
+        .training(train_batch_size=64, sgd_minibatch_size=64, num_sgd_iter=1, model={"fcnet_hiddens": [8]})
+        .evaluation(**evaluation)
+        .debugging(seed=0)
+    )
+
+
+def test_steps_are_shared_by_the_environments_of_evaluation() -> None:
+    settings = config(
+        evaluation_duration=200, evaluation_duration_unit="timesteps", evaluation_config={"num_envs_per_worker": 20}
+    )
+    with settings.build() as algorithm:
+        assert algorithm.evaluate()["evaluation"]["timesteps_this_iter"] == 200
+
+
+class NotThereYet(LocalWorkers):
+    """Workers of which none was ready when they were counted."""
+
+    num_healthy = 0
+
+
+def test_steps_are_shared_by_workers_that_are_still_to_come() -> None:
+    settings = config(evaluation_duration=40, evaluation_duration_unit="timesteps", evaluation_num_workers=1)
+    evaluation = Evaluation(settings.freeze())
+    samples = evaluation._steps(NotThereYet(evaluation.settings))
+    assert sum(sample.env_steps for sample in samples) == 40
+
+
+class Endless(gym.Env[Any, int]):
+    """One step ends an episode, unless none of them ever ends."""
+
+    observation_space = gym.spaces.Box(0, 1, (1,))
+    action_space = gym.spaces.Discrete(2)
+    goes_on = False
+
+    def __init__(self, env_config: Any) -> None:
+        pass
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: int) -> Any:
+        return np.zeros(1, np.float32), 1.0, not self.goes_on, False, {}
+
+
+@pytest.mark.timeout(60)
+def test_episodes_that_never_end_cost_one_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = config(evaluation_duration=4, evaluation_sample_timeout_s=2.0).environment(Endless)
+    with settings.build() as algorithm:
+        first = algorithm.evaluate()["evaluation"]
+        path = algorithm.save(tmp_path / "here")
+    with settings.build() as algorithm:
+        algorithm.restore(path)
+        monkeypatch.setattr(Endless, "goes_on", True)
+        assert algorithm.evaluate()["evaluation"] == first, "the last metrics are reported"
+        assert "evaluation took longer than evaluation_sample_timeout_s=2" in caplog.text
+        monkeypatch.setattr(Endless, "goes_on", False)
+        assert algorithm.evaluate()["evaluation"]["episodes_this_iter"] == 4
+        (worker,) = algorithm.evaluation.workers.foreach_worker(lambda worker: worker)
+        episodes = worker.state()["env"]["seeds"]["episodes"]
+        assert max(episodes) <= 3, "new workers begin with episodes of their own"
+
+
+def test_evaluation_starts_elsewhere_than_training() -> None:
+    with config().build() as algorithm:
+        trained, evaluated = (
+            workers.local_worker().state()["env"]["seeds"]["roots"]
+            for workers in (algorithm.workers, algorithm.evaluation.workers)
+        )
+    assert len({*trained, *evaluated}) == 4
