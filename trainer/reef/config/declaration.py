@@ -68,13 +68,14 @@ class Setting:
                 yield f"{self.key}: {error}"
                 return
             numbers = [level for _, level in value]
-        for number in numbers:
+        for index, number in enumerate(numbers):
             if self.minimum is not None and number < self.minimum:
                 yield f"{self.key}={value!r}: must be at least {self._with_unit(self.minimum)}."
             if self.maximum is not None and number > self.maximum:
                 yield f"{self.key}={value!r}: must be at most {self._with_unit(self.maximum)}."
-            if self.above is not None and number <= self.above:
-                yield f"{self.key}={value!r}: must be larger than {self._with_unit(self.above)}."
+            if self.above is not None and number <= self.above and not (index and number == self.above):
+                wanted = "at least" if index else "larger than"  # a schedule may fall to the limit
+                yield f"{self.key}={value!r}: must be {wanted} {self._with_unit(self.above)}."
 
     def _with_unit(self, limit: float) -> str:
         return f"{limit:g} {self.unit}" if self.unit else f"{limit:g}"
@@ -95,10 +96,10 @@ def setting(
 ) -> Any:
     """Declare a setting: its default, its meaning and what it may be.
 
-    Limits hold for the number itself, and for every value of a schedule. `available=False` declares a setting that
-    does not work yet: any other value than the default is refused. A text says that it never will, and what to use
-    instead. `key` is its name in dictionaries where a method of the class has that name; `convert` builds the value
-    from its plain form.
+    Limits hold for the number itself, and for every value of a schedule, which may fall to what a number must be above.
+    `available=False` declares a setting that does not work yet: any other value than the default is refused. A text
+    says that it never will, and what to use instead. `key` is its name in dictionaries where a method of the class has
+    that name; `convert` builds the value from its plain form.
     """
     options = None if choices is None else tuple(choices)
     return Setting(default, doc, options, minimum, maximum, above, available, unit, key, convert)

@@ -34,10 +34,17 @@ def fit(value: Any, hint: Any) -> Any:
     if origin is dict or hint is dict:
         _require(isinstance(value, Mapping), value)
         key_hint, item_hint = arguments or (Any, Any)
-        return {fit(key, key_hint): fit(item, item_hint) for key, item in value.items()}
+        return {fit(key, key_hint): _fit_item(key, item, item_hint) for key, item in value.items()}
     if origin is not None or hint is Callable:
         return _require(callable(value), value)
     return _fit_plain(value, hint)
+
+
+def _fit_item(key: Any, item: Any, hint: Any) -> Any:
+    try:
+        return fit(item, hint)
+    except MisfitError as error:
+        raise MisfitError(f"for {key!r} {type_text(hint)}") from error
 
 
 def _fit_union(value: Any, hints: Sequence[Any]) -> Any:

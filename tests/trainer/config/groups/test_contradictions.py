@@ -24,7 +24,22 @@ CASES = {
         ["evaluation_config.lr='fast': expected number", "evaluation_config.model.use_lstm=True: not available yet"],
     ),
     "optimizer": ({"optimizer": {"epsilon": 1e-5}}, ["optimizer.epsilon: expected one of betas, eps"]),
+    "value of an argument": (
+        {"optimizer": {"betas": [0.9, 0.99], "eps": "x"}},
+        ["'eps': 'x'}: expected mapping, and for 'eps' true or false or number or list of number."],
+    ),
     "divided GPUs": ({"num_gpus_per_worker": 1.5}, ["num_gpus_per_worker=1.5: above 1 only whole GPUs"]),
+    "GPUs of one learner": (
+        {"num_gpus": 4},
+        ["num_gpus=4: one learner uses one GPU. Set num_learner_workers=4, num_gpus_per_learner_worker=1, num_gpus=0."],
+    ),
+    "GPUs of each learner": (
+        {"num_learner_workers": 2, "num_gpus_per_learner_worker": 2},
+        [
+            "num_gpus_per_learner_worker=2: one learner uses one GPU. Set num_learner_workers=4, "
+            "num_gpus_per_learner_worker=1."
+        ],
+    ),
     "two places for the learner": (
         {"num_gpus": 1, "num_learner_workers": 2},
         ["num_gpus=1, num_learner_workers=2", "Set num_gpus_per_learner_worker instead"],
@@ -33,7 +48,8 @@ CASES = {
     "size of rewards": ({"clip_rewards": 0}, ["clip_rewards=0.0: must be larger than 0"]),
     "soft horizon alone": ({"soft_horizon": True}, ["soft_horizon=True: needs horizon"]),
     "schedule": ({"lr": [[5, 0.1]]}, ["lr: schedule [[5.0, 0.1]]: the first timestep must be 0, not 5"]),
-    "value in a schedule": ({"lr": [[0, 0.1], [9, 0]]}, ["lr=[[0.0, 0.1], [9.0, 0.0]]: must be larger than 0"]),
+    "first value of a schedule": ({"lr": [[0, 0], [9, 1]]}, ["lr=[[0.0, 0.0], [9.0, 1.0]]: must be larger than 0"]),
+    "value in a schedule": ({"lr": [[0, 1], [9, -1]]}, ["lr=[[0.0, 1.0], [9.0, -1.0]]: must be at least 0"]),
     "search": ({"lr": {"grid_search": [1, 2]}}, ["lr={'grid_search': [1, 2]}: expected number or points"]),
     "TensorFlow": ({"framework": "tf2"}, ["framework='tf2': expected 'torch'"]),
     "TensorFlow's session": (
@@ -63,11 +79,13 @@ def test_is_refused_in_one_message(settings, texts):
         {"clip_rewards": [-1, 1]},
         {"clip_rewards": 2},
         {"num_gpus": 0.2},
-        {"num_gpus": 2},
+        {"num_learner_workers": 2, "num_gpus_per_learner_worker": 0.5},
+        {"num_gpus_per_worker": 2},
         {"optimizer": {"eps": "1e-5", "betas": (0.9, 0.99)}},
         {"evaluation_interval": 0},
         {"evaluation_config": {"explore": True, "env_config": {"level": 3}}},
         {"lr": [[0, "1e-4"], [1e6, 1e-5]]},
+        {"lr": [[0, 1e-3], [1000, 0.0]]},
         {"ignore_worker_failures": True, "restart_failed_sub_environments": True},
     ],
     ids=repr,

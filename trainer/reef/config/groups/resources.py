@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
@@ -16,7 +17,7 @@ class ResourceSettings(Group):
 
     num_gpus: float = setting(
         0.0,
-        "GPUs of the learner in the algorithm's process; 0 uses the CPU even where there are GPUs.",
+        "GPU of the learner in the algorithm's process, 1 or a fraction; 0 uses the CPU even where there are GPUs.",
         minimum=0.0,
         unit="GPUs",
     )
@@ -37,7 +38,9 @@ class ResourceSettings(Group):
         minimum=0,
     )
     num_cpus_per_learner_worker: float = setting(1.0, "CPUs that each learner reserves.", minimum=0.0, unit="CPUs")
-    num_gpus_per_learner_worker: float = setting(0.0, "GPUs that each learner reserves.", minimum=0.0, unit="GPUs")
+    num_gpus_per_learner_worker: float = setting(
+        0.0, "The GPU that each learner reserves, 1 or a fraction.", minimum=0.0, unit="GPUs"
+    )
     local_gpu_idx: int = setting(0, "Which of the visible GPUs the learner in the algorithm's process uses.", minimum=0)
     placement_strategy: str = setting(
         "PACK",
@@ -50,12 +53,17 @@ class ResourceSettings(Group):
         return self.set_group("resources", settings)
 
     def problems(self) -> Iterator[str]:
-        """More than one GPU cannot be divided, and only one place can hold the learner."""
+        """A learner computes on one GPU, more than one GPU cannot be divided, and only one place holds the learner."""
         yield from super().problems()
-        for key in ("num_gpus", "num_gpus_per_worker", "num_gpus_per_learner_worker"):
-            count = getattr(self, key)
-            if count > 1 and not count.is_integer():
-                yield f"{key}={count}: above 1 only whole GPUs can be had. Give a whole number, or a fraction below 1."
+        for key, learners in (("num_gpus", 1), ("num_gpus_per_learner_worker", max(self.num_learner_workers, 1))):
+            if (count := getattr(self, key)) > 1:
+                fix = f"num_learner_workers={math.ceil(count) * learners}, num_gpus_per_learner_worker=1"
+                yield f"{key}={count:g}: one learner uses one GPU. Set {fix}{', num_gpus=0' * (key == 'num_gpus')}."
+        if (count := self.num_gpus_per_worker) > 1 and not count.is_integer():
+            yield (
+                f"num_gpus_per_worker={count}: above 1 only whole GPUs can be had. Give a whole number, or a fraction "
+                "below 1."
+            )
         if self.num_gpus and self.num_learner_workers:
             yield (
                 f"num_gpus={self.num_gpus:g}, num_learner_workers={self.num_learner_workers}: num_gpus is for a "
