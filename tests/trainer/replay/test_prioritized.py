@@ -5,6 +5,7 @@ import pytest
 
 from reef.batch import Transitions
 from reef.errors import ConfigError
+from reef.replay.buffer import ReplayBuffer
 from reef.replay.prioritized import PrioritizedReplay, SumTree
 
 
@@ -69,6 +70,16 @@ def test_restored_priorities_belong_to_the_same_transitions(capacity: int) -> No
     if capacity == 6:
         again = replay.sample(3000, np.random.default_rng(0))
         np.testing.assert_array_equal(batch.actions, again.actions)
+
+
+def test_what_was_stored_without_priorities_begins_with_equal_ones(caplog: pytest.LogCaptureFixture) -> None:
+    uniform, restored = ReplayBuffer(6), PrioritizedReplay(4, alpha=1.0)
+    uniform.add(numbered(0, 9))
+    restored.set_state(uniform.state())
+    assert "prioritized_replay=True" in caplog.text
+    batch = restored.sample(4, np.random.default_rng(0))
+    assert sorted(batch.actions) == [5, 6, 7, 8]
+    assert (batch.extras["weights"] == 1).all()
 
 
 @pytest.mark.parametrize("wrong", [{"alpha": 1.5}, {"beta": -0.1}, {"eps": 0.0}])

@@ -10,6 +10,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
 from reef.algorithms.ppo import PPO, PPOConfig
 from reef.errors import CheckpointError, ConfigError, EnvironmentError
+from reef.rollout.worker_set import LocalWorkers
 from reef.types import DEFAULT_POLICY
 
 
@@ -148,6 +149,47 @@ def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
         path = one.save(tmp_path / "here")
         with pytest.raises(CheckpointError, match=r"does not fit: its network has \d+ weights.*model settings"):
             two.restore(path)
+
+
+@pytest.mark.parametrize(("before", "after"), [("NoFilter", "MeanStdFilter"), ("MeanStdFilter", "NoFilter")])
+def test_a_checkpoint_of_other_observations_is_refused(tmp_path: Path, before: str, after: str) -> None:
+    filtered, other = (config().rollouts(observation_filter=name) for name in (before, after))
+    with filtered.build() as one, other.build() as two:
+        path = one.save(tmp_path / "here")
+        weights, version = two.learners.weights()[DEFAULT_POLICY], two.policy_version
+        with pytest.raises(CheckpointError, match=f"Set observation_filter='{before}'"):
+            two.restore(path)
+        assert two.policy_version == version
+        assert np.array_equal(two.learners.weights()[DEFAULT_POLICY], weights), "nothing has changed"
+
+
+def test_amsgrad_may_be_switched_on_in_a_restore(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with config().build() as one, config().training(optimizer={"amsgrad": True}).build() as two:
+        one.train()
+        two.restore(one.save(tmp_path / "here"))
+        assert "optimizer.amsgrad=True" in caplog.text
+        assert two.train()["training_iteration"] == 2
+
+
+def test_what_cannot_be_restored_or_published_leaves_nobody_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with config().build() as algorithm:
+        path = algorithm.save(tmp_path / "here")
+    stopped: list[object] = []
+    monkeypatch.setattr(LocalWorkers, "stop", lambda workers: stopped.append(workers))
+    monkeypatch.setattr(LocalWorkers, "set_state", broken)
+    with pytest.raises(RuntimeError, match="it broke"):
+        PPO.from_checkpoint(path)
+    assert len(stopped) == 1
+    monkeypatch.setattr(LocalWorkers, "set_weights", broken)
+    with pytest.raises(RuntimeError, match="it broke"):
+        config().build()
+    assert len(stopped) == 2
+
+
+def broken(*args: object) -> None:
+    raise RuntimeError("it broke")
 
 
 def test_a_restore_under_another_horizon_begins_new_episodes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

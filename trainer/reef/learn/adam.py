@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,6 +11,8 @@ from torch import Tensor
 
 from reef.nn.flat import FlatParameters
 from reef.types import State
+
+log = logging.getLogger(__name__)
 
 
 class Adam:
@@ -64,6 +67,10 @@ class Adam:
         return {name: value.cpu().numpy().copy() for name, value in self._moments().items()}
 
     def set_state(self, state: State) -> None:
-        """The reverse of `state`."""
+        """The reverse of `state`; with amsgrad newly switched on, the largest moments count from here."""
         for name, value in self._moments().items():
-            value.copy_(torch.from_numpy(np.array(state[name])))
+            if name in state:
+                value.copy_(torch.from_numpy(np.array(state[name])))
+            else:
+                log.warning("optimizer.amsgrad=True: the checkpoint was written without it, so it begins anew")
+                value.zero_()

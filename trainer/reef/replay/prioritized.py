@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 
 from reef.batch import Transitions
@@ -9,6 +11,7 @@ from reef.errors import ConfigError
 from reef.replay.buffer import ReplayBuffer
 from reef.types import Array, State
 
+log = logging.getLogger(__name__)
 FANOUT = 16  # children per node: few levels, each one small numpy operation; measured fastest from 50k to 1M leaves
 
 
@@ -96,8 +99,18 @@ class PrioritizedReplay(ReplayBuffer):
         return super().state() | {"priorities": self._tree[slice(len(self))].copy(), "largest": self._largest}
 
     def set_state(self, state: State) -> None:
-        """Take back what `state` returned; a smaller buffer keeps the newest transitions."""
+        """Take back what `state` returned; a smaller buffer keeps the newest transitions.
+
+        What was stored without priorities gets that of new transitions.
+        """
         super().set_state(state)
-        self._tree = SumTree(self.capacity)
-        self._tree[np.arange(len(self))] = state["priorities"][self._kept(state)]
-        self._largest = state["largest"]
+        self._tree, self._largest = SumTree(self.capacity), state.get("largest", 1.0)
+        priorities: Array | float = self._largest
+        if "priorities" in state:
+            priorities = state["priorities"][self._kept(state)]
+        else:
+            log.warning(
+                "replay_buffer_config.prioritized_replay=True: the checkpoint was written without it, so its "
+                "transitions begin with equal priorities"
+            )
+        self._tree[np.arange(len(self))] = priorities

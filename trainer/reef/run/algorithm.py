@@ -6,7 +6,7 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -51,9 +51,10 @@ class Algorithm(ABC):
         self.timers: dict[str, float] = {}
         self.metrics = IterationMetrics(config)
         self.evaluation = Evaluation(config)
-        self.workers: Workers = make_workers(config)
-        local = self.workers.local_worker()
-        try:
+        with ExitStack() as on_failure:  # or their processes would stay behind
+            self.workers: Workers = make_workers(config)
+            on_failure.callback(self.workers.stop)
+            local = self.workers.local_worker()
             self.learners: Learners = make_learners(
                 self.learner_class,
                 config,
@@ -61,11 +62,10 @@ class Algorithm(ABC):
                 local.action_space,
                 busy=lambda: self.workers.num_here,
             )
-        except BaseException:
-            self.workers.stop()  # or their processes would stay behind
-            raise
-        self.policy_version = 0
-        self.publish_weights()
+            on_failure.callback(self.learners.stop)
+            self.policy_version = 0
+            self.publish_weights()
+            on_failure.pop_all()
 
     @property
     def timestep(self) -> int:
@@ -217,7 +217,10 @@ class Algorithm(ABC):
         state, metadata = read_checkpoint(find_checkpoint(path))
         algorithm_class = load("reef.algorithms.registry:algorithm_class")(metadata["algorithm"])
         algorithm: Algorithm = algorithm_class.config_class.from_dict(metadata["config"]).build()
-        algorithm.set_state(state)
+        with ExitStack() as on_failure:
+            on_failure.callback(algorithm.stop)
+            algorithm.set_state(state)
+            on_failure.pop_all()
         return algorithm
 
     def metadata(self) -> dict[str, Any]:
@@ -237,14 +240,8 @@ class Algorithm(ABC):
         }
 
     def set_state(self, state: State) -> None:
-        """The reverse of `state`; CheckpointError when it is of another network, before anything has changed."""
-        for policy_id, stored in state["learners"].items():  # here and not in the learners, who may be processes
-            there, here = len(stored["weights"]), self.get_policy(policy_id).flat.vector.numel()
-            if there != here:
-                raise CheckpointError(
-                    f"the checkpoint does not fit: its network has {there} weights, this one has {here}. "
-                    "Give one of the same environment spaces and model settings."
-                )
+        """The reverse of `state`; CheckpointError where the network or its inputs differ, before any change."""
+        self._refuse_another(state)
         self.iteration, self.policy_version = state["iteration"], state["policy_version"] - 1
         self.counters = dict(state["counters"])
         self.metrics.set_state(state["metrics"], iteration=self.iteration)
@@ -252,6 +249,25 @@ class Algorithm(ABC):
         self.evaluation.set_state(state["evaluation"])
         self.publish_weights()
         self.workers.set_state(state["workers"])
+
+    def _refuse_another(self, state: State) -> None:
+        """Compare here and not in the learners, who may be processes."""
+        for policy_id, stored in state["learners"].items():
+            there, here = len(stored["weights"]), self.get_policy(policy_id).flat.vector.numel()
+            if there != here:
+                raise CheckpointError(
+                    f"the checkpoint does not fit: its network has {there} weights, this one has {here}. "
+                    "Give one of the same environment spaces and model settings."
+                )
+        for policy_id, stored in state["workers"]["local"]["filters"].items():
+            own = self.workers.local_worker().filters[policy_id]
+            if bool(stored) != bool(own.state()):
+                before = "MeanStdFilter" if stored else "NoFilter"
+                raise CheckpointError(
+                    f"the checkpoint does not fit: its network learned with observation_filter={before!r}, and "
+                    f"observation_filter={self.config.observation_filter!r} would show it other observations. "
+                    f"Set observation_filter={before!r}, or train anew."
+                )
 
     def stop(self) -> None:
         """End all processes and close all environments."""
