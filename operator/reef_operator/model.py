@@ -24,6 +24,11 @@ class Server:
         """Whether a batch Job can tell evictions and wrong jobs from faults (1.26)."""
         return (self.major, self.minor) >= (1, 26)
 
+    @property
+    def counts_removed_pods(self) -> bool:
+        """Whether a batch Job counts failed pods that are removed: by finalizers, for certain since 1.26."""
+        return (self.major, self.minor) >= (1, 26)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -38,11 +43,11 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """What a head last said of itself at /progress."""
+    """What a head last said of itself at /progress, or that it is asked and has said nothing yet."""
 
     pod_uid: str
-    time: datetime
-    report: Mapping[str, Any]  # the JSON document
+    time: datetime  # of the report; without one: when the head was first asked
+    report: Mapping[str, Any] | None  # the JSON document
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from reef.api import JobStatus
 from reef.api.status import Phase
+from reef_operator import names
 from reef_operator.conditions import ConditionType, Reason, find, moment
 from reef_operator.model import Object
 from reef_operator.reading import pods, readiness
@@ -85,11 +86,26 @@ def _failure(situation: Situation) -> Outcome | None:
         code = pods.exit_code(ended)
         if code in situation.spec.fault_tolerance.no_retry_exit_codes:
             return Outcome("Failed", Reason.JOB_WRONG, f"{_words_of(ended)} (exit code {code} is not retried)")
+    if given_up is None and _has_used_up_attempts(situation):
+        given_up = "BackoffLimitExceeded"
     if given_up is None:
         return None
     reason = _BATCH_REASONS.get(given_up, Reason.BACKOFF_LIMIT_EXCEEDED)
     tries = max(situation.old.attempts, len(situation.heads))
     return Outcome("Failed", reason, f"given up after {tries} attempts: {_last_words(situation)}")
+
+
+def _has_used_up_attempts(situation: Situation) -> bool:
+    """Whether the head whose side cars are about to be stopped was the last one.
+
+    Servers that only count failed pods which are still there do not know of those that were removed for that.
+    """
+    head, job = situation.head, situation.head_job
+    if situation.observed.server.counts_removed_pods or head is None or job is None or not pods.is_outlived(head):
+        return False
+    before = (job["metadata"].get("annotations") or {}).get(names.ATTEMPTS_ANNOTATION, "")
+    attempts = situation.old.attempts - (int(before) if before.isdecimal() else 0)
+    return attempts > situation.spec.fault_tolerance.backoff_limit
 
 
 def _last_ended(situation: Situation) -> Object | None:
@@ -159,12 +175,14 @@ def _waiting_deadline(situation: Situation) -> Outcome | None:
 
 
 def is_training(situation: Situation) -> bool:
-    """Whether the head trains; once it did, it does until the pod is another one."""
-    head, old = situation.live_head, situation.old
+    """Whether the head trains; once it did, it does until the pod is another one, also while it pauses."""
+    head, old, report = situation.live_head, situation.old, situation.report
     if head is None:
         return False
     if situation.state == "training" or situation.is_lingering:
         return True
+    if report and report.state in ("starting", "waiting") and report.training is None:
+        return False  # it has not begun: where it counted as training, that was by its silence alone
     if old.phase == "Running" and old.head and old.head.uid == pods.uid(head):
         return True
     due = silent_head_due(situation)
@@ -172,27 +190,37 @@ def is_training(situation: Situation) -> bool:
 
 
 def silent_head_due(situation: Situation) -> datetime | None:
-    """When a ready head that has not reported counts as training: the operator may be cut off from it."""
-    head = situation.live_head
-    since = pods.ready_since(head) if head and situation.report is None else None
-    return since + timedelta(seconds=SILENT_HEAD_S) if since else None
+    """When a ready head that is asked in vain counts as training: the operator may be cut off from it.
+
+    An operator that was started again has asked nobody yet: for it the silence begins anew.
+    """
+    head, asked = situation.live_head, situation.asked_in_vain_since
+    ready = pods.ready_since(head) if head else None
+    return max(ready, asked) + timedelta(seconds=SILENT_HEAD_S) if ready and asked else None
 
 
 def _alive(situation: Situation) -> Outcome:
     if is_training(situation):
         return Outcome("Running", Reason.RUNNING, _crew(situation))
-    if situation.old.phase in ("Running", "Retrying") or _has_failed_before(situation):
+    if _is_again(situation) or _has_failed_before(situation):
         return Outcome("Retrying", Reason.RETRYING, f"from the newest checkpoint: {_why_again(situation)}")
     if situation.live_head and pods.is_scheduled(situation.live_head):
         return Outcome("Provisioning", Reason.PROVISIONING, _why_not(situation))
     return Outcome("Pending", Reason.PENDING, _why_not(situation))
 
 
+def _is_again(situation: Situation) -> bool:
+    """Whether a head trained before this one; not where this one only seemed to."""
+    old, head = situation.old, situation.live_head
+    seemed = head is not None and old.head is not None and old.head.uid == pods.uid(head)
+    return old.phase == "Retrying" or (old.phase == "Running" and not seemed)
+
+
 def _has_failed_before(situation: Situation) -> bool:
     """Whether a head of the present batch Job failed; pods of one that is being removed were stopped on purpose."""
     if situation.head_job is None or pods.is_going(situation.head_job):
         return False
-    return any(pods.has_ended(pod) for pod in situation.heads)
+    return any(pods.has_ended(pod) or pods.exit_code(pod) is not None for pod in situation.heads)
 
 
 def _crew(situation: Situation) -> str:

@@ -92,6 +92,9 @@ def _head(situation: Situation) -> Iterator[Action]:
         if not situation.live_heads:  # two heads would write to one folder of checkpoints
             yield Create(head_job(situation.blueprint))
     elif not pods.is_going(job):
+        for head in situation.heads:
+            if pods.is_outlived(head) and not pods.is_going(head):  # the batch Job waits for the whole pod to end
+                yield Delete("Pod", pods.name(head), pods.uid(head))
         limit = situation.spec.fault_tolerance.backoff_limit
         if job["spec"].get("backoffLimit") != limit:
             yield Patch("Job", names.head(situation.name), {"spec": {"backoffLimit": limit}})

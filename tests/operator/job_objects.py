@@ -111,6 +111,13 @@ def ended(code: int, message: str | Json = "", *, reason: str = "Error", finishe
     return {"phase": "Succeeded" if code == 0 else "Failed", "containerStatuses": [state]}
 
 
+def outlived(code: int, message: str | Json = "") -> Json:
+    """Status of a pod whose training has ended beside a side car that goes on."""
+    status = ready() | {"containerStatuses": ended(code, message)["containerStatuses"]}
+    status["containerStatuses"].append({"name": "logs", "state": {"running": {}}})
+    return status
+
+
 def result(message: str = "", **fields: Any) -> Json:
     training = {"iteration": 7, "timesteps": 7000, "episodes": 70, "rewardMean": 450.0}
     return {"exitCode": 0, "message": message, "training": training, "workersRecreated": 0} | fields
@@ -134,8 +141,10 @@ class World:
     children: dict[tuple[str, str], Json] = field(default_factory=dict)
     pods: dict[str, Json] = field(default_factory=dict)
     report: tuple[str, Json] | None = None  # uid of a head and what it says
+    asked_since: datetime | None = NOW  # when heads that say nothing were first asked; None: not yet
     now: datetime = NOW
     refused: dict[tuple[str, str], str] = field(default_factory=dict)
+    server: Server = field(default_factory=Server)
     settings: Settings = field(default_factory=Settings)
     made: int = 0
     told: list[str] = field(default_factory=list)  # reasons of Events
@@ -159,7 +168,9 @@ class World:
         if shuffle:
             shuffle.shuffle(pods)
             shuffle.shuffle(children)
-        progress = Progress(pod_uid=self.report[0], time=self.now, report=self.report[1]) if self.report else None
+        progress = self._asked_in_vain() if self.report is None else None
+        if self.report is not None:
+            progress = Progress(pod_uid=self.report[0], time=self.now, report=self.report[1])
         return copy.deepcopy(
             Observed(
                 job=self.job,
@@ -169,9 +180,15 @@ class World:
                 now=self.now,
                 fresh_token=TOKEN,
                 refused=self.refused,
+                server=self.server,
                 settings=self.settings,
             )
         )
+
+    def _asked_in_vain(self) -> Progress | None:
+        heads = Situation(observed(self.job, *self.pods.values())).heads
+        uid = heads[-1]["metadata"]["uid"] if heads else ""
+        return Progress(pod_uid=uid, time=self.asked_since, report=None) if self.asked_since else None
 
     def step(self) -> Plan:
         """One look, carried out."""
@@ -236,6 +253,9 @@ class World:
             self.children[key] = body
         elif isinstance(action, Patch):
             merge(self.children[action.kind, action.name], dict(action.body))
+        elif action.kind == "Pod":
+            assert self.pods[action.name]["metadata"]["uid"] == action.uid
+            self.pods[action.name]["metadata"]["deletionTimestamp"] = at(0)
         elif action.kind == "RLTrainingJob":
             assert action.uid == UID
             self.job, self.children = {}, {}

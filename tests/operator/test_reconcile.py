@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from job_objects import (
     ended,
     head,
     job,
+    outlived,
     pool,
     ready,
     result,
@@ -25,7 +27,7 @@ from job_objects import (
 )
 
 from reef_operator.conditions import ConditionType, Reason
-from reef_operator.model import Create
+from reef_operator.model import Create, Server
 from reef_operator.reconcile import reconcile
 
 HEAD_OBJECTS = [
@@ -98,11 +100,70 @@ def test_a_head_that_cannot_be_asked_counts_as_training_after_a_minute() -> None
     assert world.phase == "Running"
 
 
+def test_an_operator_that_starts_again_gives_a_head_a_minute_to_answer() -> None:
+    world = new_world()
+    world.put(head(**ready()))
+    world.says("pole-head-a", "waiting", message="0 of 2 workers have joined")
+    world.now += timedelta(hours=1)
+    world.report = world.asked_since = None
+    assert world.settle().requeue_after_s is None and world.phase == "Provisioning"
+    world.asked_since = world.now
+    assert world.settle().requeue_after_s == 60 and world.phase == "Provisioning"
+    world.after(60)
+    assert world.phase == "Running"
+
+
+@pytest.mark.parametrize("state", ["starting", "waiting"])
+def test_a_head_that_says_it_has_not_begun_does_not_run_by_its_silence(state: str) -> None:
+    world = new_world()
+    world.put(head(**ready()))
+    world.after(60)
+    assert world.phase == "Running"
+    world.says("pole-head-a", state)
+    assert world.phase == "Provisioning" and "activeSince" not in world.status
+    world.says("pole-head-a", "training", training={"iteration": 1, "timesteps": 100})
+    world.says("pole-head-a", "waiting", training={"iteration": 1, "timesteps": 100})
+    assert world.phase == "Running", "it pauses"
+
+
 def test_running_stays_while_the_operator_has_forgotten_what_the_head_said() -> None:
     world = running_world()
     world.report = None
     world.settle()
     assert world.phase == "Running" and world.status["training"]["timesteps"] == 100
+
+
+def test_a_head_whose_side_car_goes_on_is_removed_and_retried_as_often_as_any() -> None:
+    world = running_world(faultTolerance={"backoffLimit": 1})
+    world.put(head(**outlived(1, result("no space left on device", exitCode=1))))
+    assert world.phase == "Retrying" and "deletionTimestamp" in world.pods["pole-head-a"]["metadata"]
+    assert world.status["attempts"] == 1
+    world.lose("pole-head-a")
+    world.now += timedelta(minutes=1)
+    world.put(head("pole-head-b", created=60, **ready(60)))
+    world.says("pole-head-b", "training")
+    assert (world.phase, world.status["attempts"]) == ("Running", 2)
+    world.put(head("pole-head-b", created=60, **outlived(1, result("no space left on device", exitCode=1))))
+    assert world.phase == "Failed", "an old API server has forgotten the first one"
+    assert "given up after 2 attempts: no space left on device" in world.status["message"]
+
+
+def test_a_newer_server_itself_counts_heads_that_are_removed() -> None:
+    world = running_world(faultTolerance={"backoffLimit": 0})
+    world.server = Server(minor=26)
+    world.put(head(**outlived(1)))
+    assert world.phase == "Retrying" and "deletionTimestamp" in world.pods["pole-head-a"]["metadata"]
+    world.batch("Failed", "BackoffLimitExceeded")
+    assert world.phase == "Failed"
+
+
+def test_a_suspension_costs_a_head_with_a_side_car_no_attempt() -> None:
+    world = running_world(faultTolerance={"backoffLimit": 1})
+    world.edit(suspend=True)
+    world.lose("pole-head-a", "pole-cpu-1", "pole-cpu-2")
+    world.edit(suspend=False)
+    world.put(head("pole-head-b", created=60, **outlived(1)))
+    assert (world.phase, world.status["attempts"]) == ("Retrying", 2)
 
 
 def test_a_job_succeeds_and_is_cleaned_up_in_stages() -> None:

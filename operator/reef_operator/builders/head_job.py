@@ -22,7 +22,11 @@ def head_job(blueprint: Blueprint) -> dict[str, Any]:
     if blueprint.server.pod_failure_policy:
         spec["podFailurePolicy"] = {"rules": _failure_rules(blueprint)}
     job = blueprint.built("batch/v1", "Job", names.head(blueprint.name), spec=spec)
-    job["metadata"]["annotations"] = {names.HEAD_ANNOTATION: head_hash(blueprint)}
+    attempts = (blueprint.owner.get("status") or {}).get("attempts") or 0
+    job["metadata"]["annotations"] = {
+        names.HEAD_ANNOTATION: head_hash(blueprint),
+        names.ATTEMPTS_ANNOTATION: str(attempts),
+    }
     return job
 
 

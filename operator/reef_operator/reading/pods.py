@@ -71,6 +71,13 @@ def has_ended(pod: Object) -> bool:
     return _status(pod).get("phase") in ("Succeeded", "Failed")
 
 
+def is_outlived(pod: Object) -> bool:
+    """Whether side cars keep a pod alive whose container `reef` has ended."""
+    others = (one for one in _status(pod).get("containerStatuses") or [] if one.get("name") != names.CONTAINER)
+    running = any((one.get("state") or {}).get("terminated") is None for one in others)
+    return exit_code(pod) is not None and running and not has_ended(pod)
+
+
 def is_ready(pod: Object) -> bool:
     """Whether the pod does its work: ready, and not being deleted."""
     return ready_since(pod) is not None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 
 from reef.api import JobSpec, JobStatus
 from reef_operator import names
 from reef_operator.builders.parts import Blueprint
-from reef_operator.model import Object, Observed
+from reef_operator.model import Object, Observed, Progress
 from reef_operator.reading import pods
 from reef_operator.reading.document import Resolved, resolve
 from reef_operator.reading.reports import Report, read_report
@@ -116,8 +117,19 @@ class Situation:
             return None
         if (result := pods.result(self.head)) is not None:
             return read_report(result)
+        progress = self._progress_of_head
+        return read_report(progress.report) if progress and progress.report is not None else None
+
+    @property
+    def asked_in_vain_since(self) -> datetime | None:
+        """When the current head was first asked; None once it has answered, and before it was asked."""
+        progress = self._progress_of_head
+        return progress.time if progress and progress.report is None else None
+
+    @property
+    def _progress_of_head(self) -> Progress | None:
         progress = self.observed.progress
-        return read_report(progress.report) if progress and progress.pod_uid == pods.uid(self.head) else None
+        return progress if progress and self.head and progress.pod_uid == pods.uid(self.head) else None
 
     @property
     def state(self) -> str | None:
@@ -131,4 +143,4 @@ class Situation:
 
 
 def _is_alive(pod: Object) -> bool:
-    return not pods.has_ended(pod) and not pods.is_going(pod)
+    return pods.exit_code(pod) is None and not pods.has_ended(pod) and not pods.is_going(pod)

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class Poller:
-    """The last report of every running head.
+    """The last report of every running head, or since when it is asked in vain.
 
     Each head has its own clock, so that the load is even. A head that does not train yet is asked every `interval_s`;
     those that train are asked less often when they are many, as each of their answers is written to a status.
@@ -67,7 +67,7 @@ class Poller:
         self._due: dict[str, float] = {}  # by uid of the pod: when to ask it next; never while it is being asked
 
     def get(self, key: Key) -> Progress | None:
-        """What the head of a job said last; None when it has no running head, or one that never answered."""
+        """What the head of a job said last, or since when it is asked in vain; None when it has no running head."""
         return self._reports.get(key)
 
     async def run(self) -> None:
@@ -81,7 +81,8 @@ class Poller:
 
     async def round(self, session: aiohttp.ClientSession) -> None:
         """Ask every running head whose time has come."""
-        heads = {job_of_label(pod): pod for pod in self._pods() if is_running_head(pod)}
+        running = sorted((pod for pod in self._pods() if is_running_head(pod)), key=seniority)
+        heads = {job_of_label(pod): pod for pod in running}  # of two of a job the newest that stays
         for gone in self._reports.keys() - heads.keys():
             del self._reports[gone]
         uids = {pod["metadata"]["uid"] for pod in heads.values()}
@@ -92,20 +93,28 @@ class Poller:
         await asyncio.gather(*(self._ask(session, key, pod) for key, pod in ready.items()))
 
     async def _ask(self, session: aiohttp.ClientSession, key: Key, pod: Object) -> None:
-        uid = pod["metadata"]["uid"]
+        uid, asked = pod["metadata"]["uid"], datetime.now(UTC)
+        report = None
         try:
             async with self._free:
                 report = await read_report(session, url_of(pod, self._port))
         except (ValueError, *NETWORK_ERRORS) as error:
             logger.debug("no progress: %s", error or type(error).__name__, extra={"namespace": key[0], "job": key[1]})
-            self._due[uid] = self._clock() + self._interval_s
+        if uid not in self._due:  # another pod is the head by now
             return
         before = self._reports.get(key)
+        if report is None:
+            self._due[uid] = self._clock() + self._interval_s
+            if before is None or before.pod_uid != uid:
+                self._reports[key] = Progress(pod_uid=uid, time=asked, report=None)
+                self._changed(key)
+            return
         self._reports[key] = Progress(pod_uid=uid, time=datetime.now(UTC), report=report)
         self._due[uid] = self._clock() + self._pause(report)
-        if before is None or before.pod_uid != uid or before.report.get("state") != report.get("state"):
+        known = before.report if before and before.pod_uid == uid else None
+        if known is None or known.get("state") != report.get("state"):
             self._changed(key)
-        elif telling(before.report) != telling(report):
+        elif telling(known) != telling(report):
             self._progressed(key)
 
     def _pause(self, report: Mapping[str, Any]) -> float:
@@ -148,6 +157,12 @@ async def read_report(session: aiohttp.ClientSession, url: str) -> dict[str, Any
 def telling(report: Mapping[str, Any]) -> dict[str, Any]:
     """A report without its time, which always changes."""
     return {key: value for key, value in report.items() if key != "time"}
+
+
+def seniority(pod: Object) -> tuple[bool, str]:
+    """What pods are ordered by, so that the one in charge is last: those that end, then by age."""
+    metadata = pod["metadata"]
+    return not metadata.get("deletionTimestamp"), metadata.get("creationTimestamp") or ""
 
 
 def is_running_head(pod: Object) -> bool:

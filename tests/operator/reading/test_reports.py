@@ -74,6 +74,6 @@ def test_what_a_head_really_says_is_understood() -> None:
     board = JobBoard()
     board.tell("waiting", "1 of 2 workers")
     report = read_report(board.progress())
-    assert (report.state, report.message) == ("waiting", "1 of 2 workers")
+    assert (report.state, report.message, report.training) == ("waiting", "1 of 2 workers", None)
     ending = read_report(json.loads(board.ending(2, "spec.config.lr: is no number")))
     assert (ending.exit_code, ending.message) == (2, "spec.config.lr: is no number")

@@ -7,6 +7,7 @@ import json
 import time
 
 import aiohttp
+import pytest
 from aiohttp import web
 
 from reef_operator.runtime.poller import LARGEST_REPORT, TRAINING_PER_S, Poller
@@ -83,6 +84,39 @@ def test_another_pod_is_told_and_a_gone_one_forgotten(rig):
     rig(test)
 
 
+def test_a_head_that_is_asked_in_vain_is_told_once_with_the_time_of_the_first_question(rig):
+    async def test(rig) -> None:
+        told = []
+        rig.server.on("GET", "/progress", {}, status=503)
+        poller = Poller(lambda: [head()], told.append, told.append, port=rig.server.port, interval_s=0)
+        await rounds(poller)
+        first = poller.get(KEY)
+        assert (first.pod_uid, first.report, told) == ("u1", None, [KEY])
+        await rounds(poller)
+        assert poller.get(KEY) == first and told == [KEY]
+        rig.server.on("GET", "/progress", {"state": "waiting"})
+        await rounds(poller, 2)
+        assert poller.get(KEY).report == {"state": "waiting"} and told == [KEY, KEY]
+
+    rig(test)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_two_heads_the_newest_that_stays_is_asked(rig, order):
+    async def test(rig) -> None:
+        old, new, going = head("old"), head("new"), head("going")
+        for pod, hour in ((old, 1), (new, 2), (going, 3)):
+            pod["metadata"]["creationTimestamp"] = f"2026-01-01T{hour:02}:00:00Z"
+        going["metadata"]["deletionTimestamp"] = "2026-01-01T04:00:00Z"
+        rig.server.on("GET", "/progress", {"state": "training"})
+        pods = [old, new, going][::order]
+        poller = Poller(lambda: pods, lambda key: None, lambda key: None, port=rig.server.port, interval_s=0)
+        await rounds(poller)
+        assert poller.get(KEY).pod_uid == "new"
+
+    rig(test)
+
+
 def test_only_running_heads_are_asked(rig):
     async def test(rig) -> None:
         pods = [head(phase="Pending"), head(component="worker"), head(address=""), head(job="")]
@@ -148,7 +182,8 @@ def test_a_silent_head_delays_the_others_no_longer_than_the_limit(rig):
         poller = Poller(lambda: pods, told.append, told.append, port=rig.server.port, interval_s=0, concurrency=4)
         start = time.monotonic()
         await rounds(poller)
-        assert len(told) == 19
+        assert sum(poller.get(("ns", f"j{n}")).report is not None for n in range(20)) == 19
+        assert len(told) == 20
         assert time.monotonic() - start < 30
 
     rig(test)
