@@ -23,7 +23,7 @@ def test_pods_come_together_train_to_the_end_and_leave_a_message(job, document):
     head = job.head(document(workers=pools, stop={"training_iteration": 6}), REEF_LINGER_SECONDS="60")
     starting = job.wait_for("the first answer", lambda progress: True)
     assert starting["state"] in ("starting", "waiting")
-    assert starting["training"]["iteration"] == 0
+    assert "training" not in starting
     waiting = job.wait_for("one pod", lambda progress: "1 of 2 pods" in progress["message"])
     assert (waiting["state"], waiting["message"]) == (
         "waiting",
@@ -164,7 +164,7 @@ def test_the_runtime_environment_is_everywhere_and_when_ray_ends_so_does_the_hea
         config={"num_rollout_workers": 1},
     )
     head = job.head(asked)
-    job.wait_for("training", lambda progress: progress["training"]["rewardMax"] == 5.0)
+    job.wait_for("training", lambda progress: progress.get("training", {}).get("rewardMax") == 5.0)
     (server,) = [
         pid
         for pid in map(int, filter(str.isdigit, os.listdir("/proc")))
@@ -212,7 +212,10 @@ def test_a_new_head_goes_on_from_the_object_store(job, document, s3):
     head.kill()
 
     head = job.head(asked, REEF_STORAGE_PATH=str(job.folder / "second"))  # on another node: an empty volume
-    after = job.wait_for("training again", lambda progress: progress["training"]["iteration"] > before["iteration"] + 1)
+    after = job.wait_for(
+        "training again",
+        lambda progress: "training" in progress and progress["training"]["iteration"] > before["iteration"] + 1,
+    )
     assert "continuing after iteration" in head.said
     assert after["checkpoint"]["iteration"] >= before["iteration"]
     head.process.send_signal(signal.SIGTERM)

@@ -7,18 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from reef.api.status import TrainingStatus, TrialsStatus, TrialStatus
+from reef.api.status import TrialsStatus, TrialStatus
 from reef.job.progress import CUT, LARGEST, JobBoard, LastWords
 
 
-def test_before_training_everything_is_there_already() -> None:
+def test_before_training_everything_is_there_but_the_training_itself() -> None:
     board = JobBoard()
     board.tell("waiting", "waiting for workers")
     progress = board.progress()
     assert (progress["state"], progress["message"]) == ("waiting", "waiting for workers")
     assert (progress["workersHealthy"], progress["workersRecreated"]) == (0, 0)
     assert progress["time"].endswith("Z")
-    assert TrainingStatus.model_validate(progress["training"]).iteration == 0
+    assert "training" not in progress, "the job's status keeps what an earlier head said of it"
+    assert json.loads(board.ending(1, "no workers"))["training"] is None
 
 
 def test_a_head_that_is_done_says_with_which_code_it_will_end() -> None:

@@ -67,7 +67,7 @@ def worker_address(job: Any) -> str:
 
 def test_sigterm_ends_the_trials_with_checkpoints(job, document):
     head = job.head(document(tune=GRID | {"maxConcurrentTrials": 1}, checkpoint={"frequency": 0}))
-    job.wait_for("results", lambda now: now["training"]["iteration"] >= 3, 150)
+    job.wait_for("results", lambda now: "training" in now and now["training"]["iteration"] >= 3, 150)
     head.process.send_signal(signal.SIGTERM)
     assert head.ends() == 143, head.said[-3000:]
     ending = head.ending()

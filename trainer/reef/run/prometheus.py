@@ -129,16 +129,13 @@ class Board(Collector):
         self._ended = summary
 
     def progress(self) -> dict[str, Any]:
-        """The parts of a job's status that the run knows, in the words of the job document."""
-        result, run = self._result or {}, self._run
-        training = TrainingStatus(
-            iteration=result.get("training_iteration", run.restored_iteration if run else 0),
-            timesteps=result.get("timesteps_total", run.restored_timesteps if run else 0),
-            episodes=result.get("episodes_total", 0),
-            steps_per_second=result.get("num_env_steps_sampled_throughput_per_sec"),
-            **rewards(result),
-        )
-        parts: dict[str, Any] = {"training": training}
+        """The parts of a job's status that the run knows, in the words of the job document.
+
+        Without a run there is no `training`: what an earlier life said of it is still the newest.
+        """
+        parts: dict[str, Any] = {}
+        if self._run is not None or self._result is not None:
+            parts["training"] = self._training()
         if self._evaluation is not None:
             iteration, metrics = self._evaluation
             episodes = metrics.get("episodes_this_iter", 0)
@@ -153,6 +150,16 @@ class Board(Collector):
         stopped = self._ended.reason if self._ended else None
         failing = {"storageProblem": self.storage_problem} if self.storage_problem else {}
         return status | failing | {"stopped": stopped}
+
+    def _training(self) -> TrainingStatus:
+        result, run = self._result or {}, self._run
+        return TrainingStatus(
+            iteration=result.get("training_iteration", run.restored_iteration if run else 0),
+            timesteps=result.get("timesteps_total", run.restored_timesteps if run else 0),
+            episodes=result.get("episodes_total", 0),
+            steps_per_second=result.get("num_env_steps_sampled_throughput_per_sec"),
+            **rewards(result),
+        )
 
     def collect(self) -> Iterator[Metric]:
         """Every series, from the newest result."""
