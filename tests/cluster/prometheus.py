@@ -22,7 +22,6 @@ from kube.cluster import Cluster
 from kube.progress import ClusterError, run, wait_until
 
 DASHBOARDS = {path.stem: json.loads(path.read_text()) for path in sorted((CHART / "dashboards").glob("*.json"))}
-PROGRAM_MISSING = "prometheus is not there; on Debian: apt-get install prometheus"
 
 
 class Prometheus:
@@ -91,6 +90,18 @@ def configuration(folder: Path, cluster: Cluster, pods_url: str, interval: str, 
     return path
 
 
+def installed() -> str:
+    """The program.
+
+    Raises:
+        ClusterError: it is not there.
+    """
+    program = shutil.which("prometheus")
+    if program is None:
+        raise ClusterError("prometheus is not there; on Debian: apt-get install prometheus")
+    return program
+
+
 @contextlib.contextmanager
 def scraping(cluster: Cluster, folder: Path, *, interval: str, rules: str = "groups: []\n") -> Iterator[Prometheus]:
     """A Prometheus that is stopped in the end; on this machine, which reaches pods by address.
@@ -104,9 +115,7 @@ def scraping(cluster: Cluster, folder: Path, *, interval: str, rules: str = "gro
     Raises:
         ClusterError: it is not installed.
     """
-    program = shutil.which("prometheus")
-    if program is None:
-        raise ClusterError(PROGRAM_MISSING)
+    program = installed()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"

@@ -12,7 +12,7 @@ import yaml
 from installation import CHART, Installation, pool, small_job
 from kube.cluster import Cluster, OwnCluster
 from kube.progress import ClusterError, run, wait_until
-from prometheus import DASHBOARDS, PROGRAM_MISSING, Prometheus, filled, scraping
+from prometheus import DASHBOARDS, Prometheus, filled, installed, scraping
 
 pytestmark = pytest.mark.timeout(600)
 NOTHING_TO_SHOW = {  # while all is well, and without DCGM's exporter
@@ -25,9 +25,13 @@ NOTHING_TO_SHOW = {  # while all is well, and without DCGM's exporter
     "operator: Refused or failed requests A",
 }
 SLEEPERS = """
-import os, pathlib, signal
+import contextlib, os, pathlib, signal
+def name(folder):
+    with contextlib.suppress(OSError):  # it may have ended meanwhile
+        return (folder / "cmdline").read_bytes()
+    return b""
 for folder in pathlib.Path("/proc").glob("[0-9]*"):
-    if (folder / "cmdline").read_bytes().startswith(b"ray::Host"):
+    if name(folder).startswith(b"ray::Host"):
         os.kill(int(folder.name), signal.SIGSTOP)
         break
 else:
@@ -61,8 +65,10 @@ def panels(namespace: str, job_name: str) -> dict[str, str]:
 @pytest.fixture
 def prometheus(cluster: Cluster, tmp_path: Path) -> Iterator[Prometheus]:
     """A Prometheus with the documented configuration and the chart's alerts."""
-    if shutil.which("prometheus") is None:
-        pytest.skip(PROGRAM_MISSING)
+    try:
+        installed()
+    except ClusterError as missing:
+        pytest.skip(str(missing))
     with scraping(cluster, tmp_path, interval="1s", rules=hurried_rules()) as found:
         yield found
 
@@ -85,16 +91,16 @@ def test_dashboards_show_a_job_and_alerts_fire(
 
     def found() -> bool:
         seen = {(each["labels"]["instance"], each["health"]) for each in prometheus.targets()}
-        return seen == {(address, "up") for address in addresses}
+        return {(address, "up") for address in addresses} <= seen  # heads of tests before may still be going
 
-    wait_until("both targets, and no others, to be scraped", found, timeout_s=30)
+    wait_until("both targets to be scraped", found, timeout_s=60)
     asked = panels(namespace, "shown")
 
     def empty() -> set[str]:
         return {place for place, expression in asked.items() if not prometheus.query(expression)}
 
     with contextlib.suppress(ClusterError):
-        wait_until("every panel to show something", lambda: empty() <= NOTHING_TO_SHOW, timeout_s=40)
+        wait_until("every panel to show something", lambda: empty() <= NOTHING_TO_SHOW, timeout_s=90)
     assert empty() - NOTHING_TO_SHOW == set()
     for rule in prometheus.ask("/api/v1/rules")["data"]["groups"]:
         assert {each["health"] for each in rule["rules"]} == {"ok"}, rule
@@ -111,17 +117,17 @@ def test_dashboards_show_a_job_and_alerts_fire(
         {"alertname": "ReefJobStuckPending", "namespace": namespace, "job_name": "lonely"},
         {"alertname": "ReefJobNoProgress", **labels},
     ):
-        wait_until(f"{alert} to fire", lambda: prometheus.firing(**alert), timeout_s=40)  # noqa: B023
+        wait_until(f"{alert} to fire", lambda: prometheus.firing(**alert), timeout_s=90)  # noqa: B023
 
     assert not prometheus.firing(alertname="ReefOperatorDown")
     scale = ("scale", "deployment", reef.deployment, "-n", reef.namespace)
     try:
         own_cluster.kubectl(*scale, "--replicas=0")
-        wait_until("ReefOperatorDown to fire", lambda: prometheus.firing(alertname="ReefOperatorDown"), timeout_s=60)
+        wait_until("ReefOperatorDown to fire", lambda: prometheus.firing(alertname="ReefOperatorDown"), timeout_s=120)
     finally:
         own_cluster.kubectl(*scale, "--replicas=1")
         reef.await_operator()
-    wait_until("ReefOperatorDown to end", lambda: not prometheus.firing(alertname="ReefOperatorDown"), timeout_s=40)
+    wait_until("ReefOperatorDown to end", lambda: not prometheus.firing(alertname="ReefOperatorDown"), timeout_s=90)
 
 
 def test_the_rules_are_right(tmp_path: Path) -> None:
