@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "reef"
 EXAMPLES = ROOT / "examples"
 SYSTEM = "reef-system"
-DEADLINE_S = 120
+DEADLINE_S = 240
 Job = dict[str, Any]
 
 

@@ -9,6 +9,10 @@ from installation import Installation, pool, small_job
 from kube.cluster import OwnCluster
 
 pytestmark = pytest.mark.timeout(600)
+NOT_LONG = [  # pods of a lost node go after 10 s, not after five minutes
+    {"key": f"node.kubernetes.io/{taint}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 10}
+    for taint in ("not-ready", "unreachable")
+]
 
 
 def iteration(status: dict[str, Any]) -> int:
@@ -26,7 +30,8 @@ def test_a_job_outlives_its_node(reef: Installation, own_cluster: OwnCluster, vo
     """
     job = small_job(
         "stranded",
-        workers=[pool()],
+        head={"tolerations": NOT_LONG},
+        workers=[pool(tolerations=NOT_LONG)],
         stop={"training_iteration": 1_000_000},
         checkpoint={"frequency": 10, "storage": {"persistentVolumeClaim": {"claimName": volume}}},
         faultTolerance={"terminationGracePeriodSeconds": 10},
@@ -39,11 +44,11 @@ def test_a_job_outlives_its_node(reef: Installation, own_cluster: OwnCluster, vo
         return str(conditions(status)["HeadReady"]["reason"])
 
     with own_cluster.hollow_nodes(1):
-        own_cluster.stop_kubelet()
         try:
-            silent = reef.wait("stranded", lambda now: reason(now) == "NodeLost", namespace=namespace, timeout_s=30)
+            own_cluster.stop_kubelet()
+            silent = reef.wait("stranded", lambda now: reason(now) == "NodeLost", namespace=namespace, timeout_s=60)
             assert "does not answer" in conditions(silent)["HeadReady"]["message"]
-            lost = reef.wait("stranded", lambda now: reason(now) == "Unschedulable", namespace=namespace, timeout_s=90)
+            lost = reef.wait("stranded", lambda now: reason(now) == "Unschedulable", namespace=namespace, timeout_s=150)
             assert "node" in conditions(lost)["HeadReady"]["message"]
             assert lost["phase"] == "Retrying"
         finally:
@@ -53,7 +58,7 @@ def test_a_job_outlives_its_node(reef: Installation, own_cluster: OwnCluster, vo
         "stranded",
         lambda now: now["phase"] == "Running" and now["workers"]["ready"] == 1 and now["attempts"] == 2,
         namespace=namespace,
-        timeout_s=150,
+        timeout_s=240,
     )
     after = reef.wait("stranded", lambda now: iteration(now) > iteration(again), namespace=namespace)
     assert iteration(after) >= before["checkpoint"]["iteration"]

@@ -24,6 +24,10 @@ from kube.pki import NODE
 from kube.progress import ClusterError, cache_folder, locked, run, say, stage, wait_until
 
 GPU = "nvidia.com/gpu"
+PLACES = {
+    "deployment": "/apis/apps/v1",
+    "rltrainingjob": "/apis/reef.dev/v1",
+}  # of kinds that are waited for; else core
 Manifest = str | Path | dict[str, Any] | Sequence[dict[str, Any]]
 
 
@@ -80,10 +84,11 @@ class Cluster:
             ClusterError: it did not within the limit; with the object's status and its last events.
         """
         last: dict[str, Any] = {}
+        path = f"{PLACES.get(kind, '/api/v1')}/namespaces/{namespace}/{kind}s/{name}"
 
         def now() -> bool:
             nonlocal last
-            last = self.get(kind, name, namespace=namespace)
+            last = self.api.request("GET", path)  # a kubectl for every look would take a good part of a CPU
             return holds(last)
 
         try:

@@ -66,16 +66,13 @@ class ControlPlane:
             # Scale tests come from one user; the tests measure the operator, not this limit.
             "max-requests-inflight": 2000,
             "max-mutating-requests-inflight": 1000,
-            # Pods of a lost node go after 10 s, not after five minutes.
-            "default-not-ready-toleration-seconds": 10,
-            "default-unreachable-toleration-seconds": 10,
         }
         self._start("kube-apiserver", self._binaries.apiserver, arguments)
         log = self._machine.log("kube-apiserver")
         wait_until("the API server to be ready", self.ready, timeout_s=90, poll_s=0.2, log=log)
 
     def start_controllers(self) -> None:
-        """Controller-manager (a node that is silent for 10 s is NotReady, its pods go 10 s later) and scheduler."""
+        """Controller-manager (a node that is silent for 20 s is NotReady) and scheduler."""
         pki = self._pki
         manager = {
             "kubeconfig": pki / "controller-manager.kubeconfig",
@@ -84,8 +81,7 @@ class ControlPlane:
             "use-service-account-credentials": "true",
             "leader-elect": "false",
             "node-monitor-period": "2s",
-            "node-monitor-grace-period": "10s",
-            "pod-eviction-timeout": "10s",
+            "node-monitor-grace-period": "20s",
             "kube-api-qps": 200,
             "kube-api-burst": 400,
         }
