@@ -105,7 +105,7 @@ def run_experiment(
             algorithm.set_state(read_state(start, config.algorithm))
         goes_on = start is not None and start.parent == folder
         store = CheckpointStore(folder, settings.keep, settings.score_attribute)
-        experiment = Experiment(
+        return Experiment(
             algorithm=algorithm,
             name=name,
             folder=folder,
@@ -119,8 +119,7 @@ def run_experiment(
             checkpoint=start if goes_on else None,
             result=last_result(folder, algorithm.iteration) if goes_on else None,
             writing=lambda: claim.held(folder),
-        )
-        return experiment.run()
+        ).run()
 
 
 class Checkpoints(Protocol):
