@@ -62,7 +62,8 @@ class Observed:
     # 64 hexadecimal digits, drawn for this observation: the Ray token of a job that has no Secret yet. Never logged.
     fresh_token: str = field(repr=False)
     # What the API server answered to the last Create or Patch of an object that it refused (quota, admission, a wrong
-    # template, a name that someone else's object holds), until one is accepted: shown to the job's owner.
+    # template, a name that someone else's object holds), until one is accepted or it is wanted no more: shown to the
+    # job's owner.
     refused: Mapping[Child, str] = field(default_factory=dict)
     server: Server = Server()
     settings: Settings = Settings()

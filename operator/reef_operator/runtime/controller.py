@@ -139,15 +139,15 @@ class Controller:
         await self._carry_out(job, memory, plan)
 
     async def _carry_out(self, job: Object, memory: Memory, plan: Plan) -> None:
-        key, refused_before = key_of(job), dict(memory.refused)
+        key, refused_before = key_of(job), set(memory.refused)
         failure = await self._apply_all(job, memory, plan)
         if plan.status is None or await self._write_status(job, plan.status):
             for event in plan.events:
                 await self._recorder.record(job, event)
         if plan.requeue_after_s is not None:
             self._queue.add_after(key, plan.requeue_after_s)
-        if memory.refused != refused_before:  # what was refused is part of what the next look sees
-            self._queue.add(key)
+        if memory.refused.keys() != refused_before:  # what was refused is part of what the next look sees
+            self._queue.add(key)  # words that merely vary are seen with the next try, after its pause
         if failure is not None:
             raise failure
 
@@ -250,6 +250,8 @@ class Controller:
                     break
                 if not isinstance(action, Delete) and not isinstance(error, LeftoverError):
                     memory.refused[action.kind, action.name] = error.message  # type: ignore[index]
+        wanted = {(action.kind, action.name) for action in plan.actions if not isinstance(action, Delete)}
+        memory.refused = {child: why for child, why in memory.refused.items() if child in wanted}
         return failure
 
     async def _apply(self, job: Object, memory: Memory, action: Action) -> None:

@@ -237,6 +237,37 @@ def test_after_a_refusal_nothing_more_is_made_but_things_are_removed_and_the_sta
     rig(test)
 
 
+def test_a_refusal_is_looked_at_again_at_once_when_it_is_new_not_when_its_words_are(rig):
+    async def test(rig) -> None:
+        for used in (1, 2):
+            rig.server.on("POST", HEADS, {"reason": "Forbidden", "message": f"quota: {used} used"}, status=403)
+        bench = Bench(rig, Plan(actions=(Create(child("Job", "j-head")),)))
+        with pytest.raises(ApiError):
+            await bench.handle()
+        assert await bench.queue.get() == KEY
+        bench.queue.done(KEY)
+        with pytest.raises(ApiError, match="2 used"):
+            await bench.handle()
+        assert bench.queue.depth() == 0
+
+    rig(test)
+
+
+def test_a_refusal_of_what_is_not_wanted_any_more_is_forgotten(rig):
+    async def test(rig) -> None:
+        rig.server.on("POST", DEPLOYMENTS, {"reason": "Forbidden", "message": "exceeded quota"}, status=403)
+        bench = Bench(rig, Plan(actions=(Create(child("Deployment", "j-cpu")),)), Plan())
+        with pytest.raises(ApiError):
+            await bench.handle()
+        await bench.handle()
+        assert bench.observed[-1].refused == {("Deployment", "j-cpu"): "exceeded quota"}
+        assert bench.queue.depth() == 1
+        await bench.handle()
+        assert bench.observed[-1].refused == {}
+
+    rig(test)
+
+
 def test_an_object_of_someone_else_is_left_alone_and_told(rig):
     async def test(rig) -> None:
         rig.server.on("POST", CONFIG_MAPS, {"reason": "AlreadyExists"}, status=409)
