@@ -75,6 +75,21 @@ def test_a_custom_model_that_makes_no_module_is_refused(kind: type[AlgorithmConf
         make_policy(kind().training(model={"custom_model": path}), OBS, ACTIONS)
 
 
+class Normalised(Tiny):
+    def __init__(self, *arguments: Any, persistent: bool) -> None:
+        super().__init__(*arguments)
+        self.body.register_buffer("scale", torch.ones(4), persistent=persistent)
+
+
+@pytest.mark.parametrize("kind", [PPOConfig, DQNConfig])
+def test_a_custom_module_keeps_nothing_that_changes_outside_its_parameters(kind: type[AlgorithmConfig]) -> None:
+    model = {"custom_model": Normalised, "custom_model_config": {"persistent": True}}
+    with pytest.raises(ConfigError, match=r"Normalised.*: the buffers body.scale .* persistent=False"):
+        make_policy(kind().training(model=model), OBS, ACTIONS)
+    model["custom_model_config"] = {"persistent": False}
+    make_policy(kind().training(model=model), OBS, ACTIONS)
+
+
 def test_weights_go_out_and_in_by_name() -> None:
     one, two = (make_policy(PPOConfig(), OBS, ACTIONS) for _ in range(2))
     two.set_weights(one.get_weights())

@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
 
 from reef.algorithms.ppo import PPOConfig
 from reef.batch import Sample
@@ -197,3 +198,23 @@ def test_fragments_are_counted_as_long_as_episodes_go_on() -> None:
     assert series(one.sample(anew=True)) == [0, 0]
     whole = worker(mode="complete_episodes")
     assert [series(whole.sample()) for _ in range(2)] == [[0, 0], [0, 0]]
+
+
+class Forgetful(nn.Module):
+    """Half of what it says is dropped while it learns."""
+
+    def __init__(self, observation_space: Any, action_space: Any, num_outputs: int) -> None:
+        super().__init__()
+        self.head = nn.Linear(observation_space.shape[0], num_outputs + 1)
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        out = self.dropout(self.head(obs))
+        return out[:, :-1], out[:, -1]
+
+
+def test_nothing_is_dropped_in_acting() -> None:
+    settings = PPOConfig().environment("CartPole-v1").training(model={"custom_model": Forgetful})
+    policy = RolloutWorker(settings.freeze()).policy
+    obs = np.ones((64, 4), np.float32)
+    assert (np.ptp(policy.compute_actions(obs)[1]["action_dist_inputs"], axis=0) < 1e-6).all()

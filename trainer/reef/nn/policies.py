@@ -155,7 +155,7 @@ class CustomActorCritic(Policy):
 
 
 def custom_module(config: AlgorithmConfig, observation_space: Space, action_space: Space, outputs: int) -> nn.Module:
-    """What `model.custom_model` makes; ConfigError when it raises or makes something else."""
+    """What `model.custom_model` makes; ConfigError when it raises or makes anything else."""
     custom, settings = config.model.custom_model, config.model.custom_model_config
     make = load(custom, what="model.custom_model") if isinstance(custom, str) else custom
     assert make is not None, "asked for only when there is one"
@@ -168,6 +168,14 @@ def custom_module(config: AlgorithmConfig, observation_space: Space, action_spac
         ) from error
     if not isinstance(module, nn.Module):
         raise ConfigError(f"model.custom_model={custom!r} must make a torch.nn.Module")
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    if buffers := sorted(module.state_dict().keys() - parameters.keys()):
+        raise ConfigError(
+            f"model.custom_model={custom!r}: the buffers {', '.join(buffers)} would neither reach the workers nor "
+            "checkpoints, which hold parameters. Make them parameters (LayerNorm in place of BatchNorm, the setting "
+            "observation_filter='MeanStdFilter' in place of own statistics), or, if they are constants, register them "
+            "with persistent=False."
+        )
     return module
 
 

@@ -47,6 +47,7 @@ class RolloutWorker:
         self.observation_space, self.action_space = env.observation_space, env.action_space
         self.policy = make_policy(config, self.observation_space, self.action_space)
         self.policy.finish()
+        self.policy.eval()  # layers such as Dropout disturb learning alone
         if config.torch_compile_worker:
             self.policy.compile_acting(
                 backend=config.torch_compile_worker_dynamo_backend, mode=config.torch_compile_worker_dynamo_mode
