@@ -118,12 +118,11 @@ def problem(pod: Object) -> Problem | None:
     reason = str(status.get("reason") or "")
     if reason in _LOST or reason in ("Evicted", "Preempting", "Terminated"):
         return Problem(_LOST.get(reason, Reason.EVICTED), _sentence(reason, status.get("message")))
+    if _is_silent(pod):  # also once it is evicted for that: it cannot go
+        return Problem(Reason.NODE_LOST, _of_lost_node(pod))
     disruption = _condition(pod, "DisruptionTarget")
     if disruption.get("status") == "True":
         return Problem(Reason.EVICTED, _sentence(disruption.get("reason"), disruption.get("message")))
-    if _is_silent(pod):
-        node = pod["spec"].get("nodeName")
-        return Problem(Reason.NODE_LOST, f"its node {node} does not answer: the pod may still run there")
     scheduled = _condition(pod, "PodScheduled")
     if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable":
         return Problem(Reason.UNSCHEDULABLE, _sentence("Unschedulable", scheduled.get("message")))
@@ -135,6 +134,15 @@ def _is_silent(pod: Object) -> bool:
     all_ready = _condition(pod, "ContainersReady").get("status") == "True"
     gated = pod.get("spec", {}).get("readinessGates")
     return all_ready and not gated and _condition(pod, "Ready").get("status") == "False" and not has_ended(pod)
+
+
+def _of_lost_node(pod: Object) -> str:
+    node, namespace = pod["spec"].get("nodeName"), pod["metadata"].get("namespace")
+    place = f" -n {namespace}" if namespace else ""
+    return (
+        f"its node {node} does not answer: the pod may still run there. If the node is off, tell Kubernetes: "
+        f"kubectl delete pod {name(pod)}{place} --force --grace-period=0"
+    )
 
 
 def _container_problem(pod: Object, container: Mapping[str, Any]) -> Problem | None:

@@ -18,9 +18,11 @@ def condition(kind: str, status: str, reason: str = "", message: str = "") -> di
     return {"conditions": [{"type": kind, "status": status, "reason": reason, "message": message}]}
 
 
-def silent() -> dict[str, Any]:
+def silent(evicted: bool = False) -> dict[str, Any]:
     """The node's controller takes readiness away; the kubelet would have taken that of the containers too."""
-    return {"conditions": [{"type": "ContainersReady", "status": "True"}, {"type": "Ready", "status": "False"}]}
+    target = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
+    conditions = [{"type": "ContainersReady", "status": "True"}, {"type": "Ready", "status": "False"}]
+    return {"conditions": conditions + [target] * evicted}
 
 
 def initialising(**state: Any) -> dict[str, Any]:
@@ -60,6 +62,7 @@ def initialising(**state: Any) -> dict[str, Any]:
         ({"phase": "Failed", "reason": "Preempting", "message": "for pod y"}, Reason.EVICTED, "Preempting: for pod y"),
         ({"phase": "Failed", "reason": "NodeShutdown"}, Reason.NODE_LOST, "NodeShutdown"),
         ({"phase": "Running", **silent()}, Reason.NODE_LOST, "node-1 does not answer"),
+        ({"phase": "Running", **silent(evicted=True)}, Reason.NODE_LOST, "delete pod pole-head-a --force"),
         ({"phase": "Running", "reason": "NodeLost", "message": "n1 gone"}, Reason.NODE_LOST, "NodeLost: n1 gone"),
         (
             condition("DisruptionTarget", "True", "PreemptionByScheduler", "by a more important pod"),
