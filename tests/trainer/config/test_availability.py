@@ -104,8 +104,7 @@ def test_at_their_defaults_all_are_fine():
 def test_every_working_setting_is_read_somewhere():
     files = [path for path in SOURCES.rglob("*.py") if path.parent.name != "groups"]
     nodes = [node for path in files for node in ast.walk(ast.parse(path.read_text()))]
-    read = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-    read |= {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    read = {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)}
     attributes = {item.key: item.name for item in AlgorithmConfig.declared.values()}
     unread = {name for name in WORKING if attributes.get(name, name.removeprefix("model.")) not in read}
     assert unread == UNREAD

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import gymnasium as gym
@@ -158,6 +159,13 @@ def test_of_whole_episodes_nothing_counts_where_the_environment_broke() -> None:
     assert sum(episode.length for episode in sample.episodes) == sample.env_steps == len(rollout) >= 8
     valid = rollout.obs[rollout.mask][:, 0].tolist()
     assert valid == [0, 1, 2] * (len(valid) // 3), "whole episodes only"
+
+
+def test_the_level_of_the_log_is_the_one_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="reef"):  # which puts it back in the end
+        for asked, level in (("ERROR", logging.ERROR), ("INFO", logging.INFO), (None, logging.INFO)):
+            RolloutWorker(PPOConfig().environment("CartPole-v1").debugging(log_level=asked))
+            assert logging.getLogger("reef.rollout").getEffectiveLevel() == level
 
 
 def test_a_policy_without_environments_does_not_sample() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import traceback
@@ -24,6 +25,7 @@ class Host:
 
     def start(self, target: str | type, arguments: dict[str, Any], threads: int, environment: dict[str, str]) -> Any:
         """Make the object from its class (or "package.module:Class"); returns process id and node, or a `Failure`."""
+        logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")  # to stderr, which Ray keeps and may show
         os.environ.update(environment)
         os.environ["OMP_NUM_THREADS"] = str(threads)
 

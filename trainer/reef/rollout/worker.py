@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import socket
@@ -40,6 +41,8 @@ class RolloutWorker:
         """Raises EnvironmentError or ConfigError when the environment or the network cannot be made."""
         if recreated:  # with the run's seed it would play the episodes of the worker it replaces once more
             config = config.copy().debugging(seed=None).freeze()
+        if config.log_level is not None:  # every process has a worker
+            logging.getLogger("reef").setLevel(config.log_level)
         self.config = config
         self.worker_index = worker_index
         self.env: VectorEnv | None = None

@@ -63,8 +63,11 @@ class DebuggingSettings(Group):
 
     logger_creator: str | Callable[..., Any] | None = setting(None, "A logger of your own.", available=False)
     logger_config: dict[str, Any] | None = setting(None, "Arguments of the logger.", available=False)
-    log_level: str = setting(
-        "WARN", "How much workers and driver write to the log.", choices=("DEBUG", "INFO", "WARN", "ERROR")
+    log_level: str | None = setting(
+        None,
+        "How much Reef writes to the log, in the algorithm's process and in its workers; null leaves it to -v and to "
+        "Python's logging.",
+        choices=(None, "DEBUG", "INFO", "WARN", "ERROR"),
     )
     log_sys_usage: bool = setting(True, "Report use of CPU, memory and GPU in every result.")
     fake_sampler: bool = setting(
