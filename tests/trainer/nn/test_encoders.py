@@ -57,6 +57,11 @@ def test_bytes_are_scaled() -> None:
     assert encoder(torch.full((1, 8, 8, 1), 255, dtype=torch.uint8)).item() == pytest.approx(64.0, rel=1e-5)
 
 
+def test_layers_after_convolutions_have_their_activation() -> None:
+    encoder = Encoder(Layout.of(spaces.Box(0, 1, (16, 16, 3))), ModelConfig(conv_activation="tanh"))
+    assert encoder(torch.rand(5, 16, 16, 3)).min() < 0, "which a ReLU never is"
+
+
 def test_filters_that_shrink_an_image_to_nothing_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"conv_filters=\[\[8, 9, 1\]\]"):
         ImageEncoder(spaces.Box(0, 1, (8, 8, 1)), [[8, 9, 1]], "relu")

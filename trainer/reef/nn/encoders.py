@@ -142,7 +142,8 @@ class Encoder(nn.Module):
     """`branches` separate ways from an observation to features, for example one for the actor and one for the critic.
 
     Vectors go through `model.fcnet_hiddens`; with an image in the observation the features of its convolutions go
-    through `model.post_fcnet_hiddens` (256 when empty). Convolutions are not shared between branches.
+    through `model.post_fcnet_hiddens` (256 when empty), with `model.conv_activation` too. Convolutions are not shared
+    between branches.
     """
 
     def __init__(self, layout: Layout, model: ModelConfig, branches: int = 1) -> None:
@@ -153,7 +154,7 @@ class Encoder(nn.Module):
         separate = branches if first.has_image else 1
         self.features = nn.ModuleList([first, *(Features(layout, model) for _ in range(separate - 1))])
         if first.has_image:
-            hiddens, activation = model.post_fcnet_hiddens or [256], model.post_fcnet_activation
+            hiddens, activation = model.post_fcnet_hiddens or [256], model.conv_activation
         else:
             hiddens, activation = [*model.fcnet_hiddens, *model.post_fcnet_hiddens], model.fcnet_activation
         self.mlp = StackedMLP(first.out_features, hiddens, activation, branches)
