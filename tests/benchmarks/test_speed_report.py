@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 from benchmarks.speed.numbers import Numbers
 from benchmarks.speed.report import report
 from benchmarks.speed.targets import targets
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
 def rates(**median: float) -> dict[str, object]:
@@ -66,3 +71,8 @@ def test_a_seed_that_never_reaches_the_reward_is_a_miss():
 
     found = results({"reef": runs(1.0, False), "sb3": runs(10.0, True)}, "reward")
     assert verdict(found, "CartPole-v1 to mean reward 450") is False
+
+
+def test_the_report_is_that_of_the_numbers_beside_it():
+    results = json.loads((FOLDER / "results.json").read_text())
+    assert (FOLDER / "RESULTS.md").read_text() == report(results), "run `python -m benchmarks.speed --report`"
