@@ -11,7 +11,7 @@ TEST_ARGS ?=
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help setup run test tiny lint type fmt docs schema bench bench-scale learn cluster cluster-down test-cluster check clean
+.PHONY: help setup run test tiny lint type fmt docs schema bench bench-scale learn cluster cluster-down test-cluster pictures check clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,9 +22,11 @@ run: $(VENV)/.trainer ## install Reef into .venv and train examples/cartpole-ppo
 	@echo "==> Training: reef run examples/cartpole-ppo.yaml $(RUN_ARGS)"
 	@$(VENV)/bin/reef run examples/cartpole-ppo.yaml $(RUN_ARGS)
 
-test: lint type ## install Reef and the tools into .venv, then pass lint, types and all tests but those of test-cluster
+test: lint type ## install Reef and the tools into .venv, then pass lint, types, all tests, and test-cluster where that can be
 	@echo "==> Tests"
-	@$(RUN) pytest -q -x --timeout=300 -m "not cluster" $(TEST_ARGS)
+	@$(RUN) pytest -q -x --timeout=300 --ignore=tests/cluster $(TEST_ARGS)
+	@echo "==> Tests on a Kubernetes: the one of KUBECONFIG, else one of their own where this machine can run one (Linux, root)"
+	@$(RUN) pytest -q -x --durations=20 tests/cluster
 
 tiny: $(VENV)/.dev ## the tests that need neither Ray nor much time
 	@$(RUN) pytest -q -x -m "not ray and not slow and not learn and not cluster" $(TEST_ARGS)
@@ -65,6 +67,9 @@ cluster-down: $(VENV)/.dev ## remove it
 
 test-cluster: $(VENV)/.dev ## the tests that need a Kubernetes: that of 'make cluster', of KUBECONFIG, or one of their own
 	@REEF_REQUIRE_CLUSTER=1 $(RUN) pytest -q -x tests/cluster $(TEST_ARGS)
+
+pictures: $(VENV)/.dev ## run jobs on a test cluster of its own, and draw the dashboards as docs/monitoring.md shows them
+	@PYTHONPATH=tests/cluster $(RUN) pictures
 
 check: test ## what continuous integration runs
 

@@ -31,6 +31,7 @@ RUNTIME_PACKAGES = {
     "/usr/bin/openssl": "openssl",
     "/usr/bin/buildah": "buildah",
     "/usr/sbin/debootstrap": "debootstrap",
+    "/usr/bin/prometheus": "prometheus",
     "/usr/bin/gcc": "gcc",
     f"/usr/lib/{os.uname().machine}-linux-gnu/libc.a": "libc6-dev",
 }
