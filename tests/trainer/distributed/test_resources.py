@@ -1,6 +1,7 @@
 """The arithmetic of resources, and where processes are placed."""
 
 import os
+import re
 import signal
 from typing import Any
 
@@ -72,8 +73,12 @@ def test_a_cluster_that_is_too_small_is_refused_with_what_to_change(ray_cluster)
 def test_room_is_reserved_or_the_wait_ends_with_what_was_waited_for(ray_cluster, strategy):
     bundles = [worker_bundle(config(num_cpus_per_worker=0.5))] * 2
     if strategy == "STRICT_SPREAD":  # two nodes are needed, there is one
-        with pytest.raises(ResourceError, match=r"no room within 0\.5 s for 2 processes of {'CPU': 0\.5} each"):
+        with pytest.raises(
+            ResourceError, match=r"no room within 0\.5 s for 2 processes of {'CPU': 0\.5} each"
+        ) as caught:
             Placement(bundles, strategy, wait_s=0.5)
+        free = r"Free in the cluster: CPU 4, memory \d+\.\d GiB, object_store_memory 0\.\d GiB\. Add nodes"
+        assert re.search(free, str(caught.value))
         return
     placement = Placement(bundles, strategy, wait_s=10.0)
     options = placement.options(2)

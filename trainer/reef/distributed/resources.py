@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 Bundle = dict[str, float]  # resource name to amount, of one process
 SAY_AFTER_S = 10.0  # waiting longer than this is worth a line
 ROLLOUT_WORKERS = "num_rollout_workers"
+IN_BYTES = ("memory", "object_store_memory")
 NOTHING = 0.001  # CPUs of a bundle that asks for nothing: Ray refuses empty ones
 
 
@@ -94,9 +95,14 @@ def _cluster() -> dict[str, float]:
     return dict(ray.cluster_resources())  # type: ignore[no-untyped-call]
 
 
-def _free() -> dict[str, float]:
+def _free() -> str:
+    """What is free in the cluster, as a person would write it."""
     free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
-    return {name: amount for name, amount in free.items() if not name.startswith("node:")}
+    return ", ".join(_shown(name, free[name]) for name in sorted(free) if not name.startswith("node:"))
+
+
+def _shown(name: str, amount: float) -> str:
+    return f"{name} {amount / 2**30:.1f} GiB" if name in IN_BYTES else f"{name} {amount:g}"
 
 
 def is_elastic() -> bool:
