@@ -20,6 +20,7 @@ from reef_operator import names
 from reef_operator.model import Settings
 from reef_operator.options import Options, parse
 from reef_operator.runtime.client import RESOURCES
+from reef_operator.runtime.watch import unwatched_children
 
 ROOT = Path(__file__).parents[2]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
@@ -60,14 +61,14 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 CLUSTER_SCOPED = {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "Namespace"}
 RIGHTS = {
-    "rltrainingjobs": "get list watch patch delete",
+    "rltrainingjobs": "get list watch delete",
     "rltrainingjobs/status": "patch",
     "pods": "get list watch delete",
     "jobs": "get list watch create patch delete",
     "deployments": "get list watch create patch delete",
-    "services": "get create patch delete",
+    "services": "get create delete",
     "configmaps": "get create patch delete",
-    "networkpolicies": "get create patch delete",
+    "networkpolicies": "get create delete",
     "secrets": "get create delete",
     "events": "create patch",
     "leases": "list watch",  # the canary alone
@@ -156,6 +157,21 @@ def test_its_own_namespace_is_the_default_of_the_namespaced_way(render: Render):
 def test_rights_cover_exactly_the_kinds_that_the_operator_asks_for():
     asked = {plural for _, plural in RESOURCES.values()}
     assert {resource.partition("/")[0] for resource in RIGHTS} == asked
+
+
+def test_every_right_to_write_is_used_and_every_use_has_its_right():
+    sources = "".join(path.read_text() for path in sorted((ROOT / "operator").rglob("*.py")))
+    beside = {kind for kind, _ in unwatched_children("j")}  # orphans are removed too
+    asked = {
+        "create": re.findall(r'(?:\.built\(\s*"[^"]+",|client\.create\()\s*"(\w+)"', sources),
+        "patch": re.findall(r'(?:\bPatch|client\.patch)\(\s*"(\w+)"', sources),
+        "delete": [*re.findall(r'\bDelete\(\s*"(\w+)"', sources), *beside],
+    }
+    assert re.findall(r'patch\(\s*"RLTrainingJob"[^)]*', sources)[0].endswith('subresource="status"')
+    for verb, found in asked.items():
+        allowed = {resource.partition("/")[0] for resource, verbs in RIGHTS.items() if verb in verbs.split()}
+        assert {RESOURCES[kind][1] for kind in found} - {"leases"} == allowed, verb
+    assert "patch" not in RIGHTS["rltrainingjobs"].split()
 
 
 def test_people_get_the_rights_that_their_role_implies(render: Render):

@@ -1,16 +1,17 @@
 {{/*
 What the operator may do in the namespaces that it watches, verb by verb. A test compares this with what it asks for.
-Secrets: it makes one per job (Ray's token), looks for it by its name, and removes it when its job is gone. It can
-neither list nor watch nor change them, so it never learns the name of a Secret that it did not make.
+Secrets: it makes one per job (Ray's token), looks for it by its name, and removes it when its job is gone. Rights
+cannot be limited to names that end in -ray-token: whoever holds its account can read and remove every Secret whose name
+is known, which documents of jobs tell of some. It can neither list nor watch nor change them.
 */}}
 {{- define "reef.rules" -}}
 - apiGroups: [reef.dev] # delete: of finished jobs, after ttlSecondsAfterFinished
   resources: [rltrainingjobs]
-  verbs: [get, list, watch, patch, delete]
+  verbs: [get, list, watch, delete]
 - apiGroups: [reef.dev]
   resources: [rltrainingjobs/status]
   verbs: [patch]
-- apiGroups: [""] # delete: a head or worker that is to be replaced
+- apiGroups: [""] # delete: a head whose training has failed and whose side cars go on
   resources: [pods]
   verbs: [get, list, watch, delete]
 - apiGroups: [batch] # the head
@@ -19,12 +20,15 @@ neither list nor watch nor change them, so it never learns the name of a Secret 
 - apiGroups: [apps] # the node pools
   resources: [deployments]
   verbs: [get, list, watch, create, patch, delete]
-- apiGroups: [""] # the head's address; the resolved document
-  resources: [services, configmaps]
+- apiGroups: [""] # the resolved document
+  resources: [configmaps]
   verbs: [get, create, patch, delete]
+- apiGroups: [""] # the head's address
+  resources: [services]
+  verbs: [get, create, delete]
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
-  verbs: [get, create, patch, delete]
+  verbs: [get, create, delete]
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get, create, delete]
