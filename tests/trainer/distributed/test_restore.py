@@ -7,6 +7,7 @@ import pytest
 
 from reef.algorithms.registry import config_class
 from reef.config import AlgorithmConfig
+from reef.rollout.worker import RolloutWorker
 from reef.types import DEFAULT_POLICY
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.timeout(180)]
@@ -29,6 +30,10 @@ def config(name: str, workers: int, learners: int = 0) -> AlgorithmConfig:
     )
 
 
+def observations_seen(worker: RolloutWorker) -> float:
+    return float(worker.filters[DEFAULT_POLICY].state()["stat"]["count"])
+
+
 @pytest.mark.parametrize("name", SMALL)
 def test_the_number_of_workers_and_learners_may_change(name: str, ray_cluster, tmp_path: Path) -> None:
     with config(name, workers=2).build() as remote, config(name, workers=0, learners=2).build() as local:
@@ -40,7 +45,7 @@ def test_the_number_of_workers_and_learners_may_change(name: str, ray_cluster, t
         assert local.train()["timesteps_total"] > steps
         remote.restore(local.save(tmp_path / "from-none"))
         assert np.array_equal(remote.learners.weights()[DEFAULT_POLICY], local.learners.weights()[DEFAULT_POLICY])
-        seen = [worker.filters[DEFAULT_POLICY].state()["stat"]["count"] for worker in (local.workers.local_worker(),)]
-        assert remote.workers.foreach_worker(lambda worker: worker.filters[DEFAULT_POLICY].state()["stat"]["count"])
-        assert seen[0] > 0
+        seen = observations_seen(local.workers.local_worker())
+        assert seen > 0
+        assert remote.workers.foreach_worker(observations_seen) == [seen] * 3, "the filters of all go on from there"
         assert remote.train()["training_iteration"] == 3
