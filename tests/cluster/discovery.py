@@ -15,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from kube.api import Api
+from kube.progress import ClusterError
 
 
 def targets_of(pod: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -41,13 +42,18 @@ def pods_over_http(api: Api) -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            found = api.request("GET", "/api/v1/pods")["items"]
-            body = json.dumps([target for pod in found for target in targets_of(pod)]).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            try:
+                found = api.request("GET", "/api/v1/pods")["items"]
+            except (ClusterError, OSError) as away:  # Prometheus stays with the targets that it has
+                status, body = 503, str(away).encode()
+            else:
+                status, body = 200, json.dumps([target for pod in found for target in targets_of(pod)]).encode()
+            with contextlib.suppress(BrokenPipeError):  # it did not wait for the answer
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:
             """Nothing: it is asked every second."""

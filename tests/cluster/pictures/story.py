@@ -23,15 +23,13 @@ END_OF_CONTAINER = "import os, signal; os.kill(1, signal.SIGTERM)"
 def jobs() -> list[Job]:
     """Two that train until the end of the story, and one each that ends, waits, is held and is wrong."""
     shown = example(SHOWN, head=LITTLE, workers=[pool("cpu", 2)], stop=FOREVER)
-    shown["spec"]["config"] |= {
-        "evaluation_interval": 5,
-        "evaluation_duration": 3,
-        "delay_between_worker_restarts_s": 1,
-    }
+    slowly = {"lr": 0.0003, "kl_coeff": 0.2, "entropy_coeff": 0.01}  # it learns for minutes, and has all statistics
+    evaluated = {"evaluation_interval": 5, "evaluation_duration": 3}
+    shown["spec"]["config"] |= {**slowly, **evaluated, "delay_between_worker_restarts_s": 1}
     shown["spec"]["checkpoint"] = {"frequency": 5, "keep": 3}
     return [
         shown,
-        example(OTHER, head=LITTLE, stop=FOREVER, checkpoint={"frequency": 20, "keep": 3}),
+        example(OTHER, head=LITTLE, stop=FOREVER, checkpoint={"frequency": 1, "keep": 3}),
         small_job("first-try"),
         small_job("needs-large-node", head={**LITTLE, "nodeSelector": {"size": "large"}}),
         small_job("next-week", suspend=True),
