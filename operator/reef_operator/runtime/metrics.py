@@ -27,6 +27,7 @@ JOB_GAUGES = {  # name after reef_job_, place in the status, what it is
     "attempts": ("attempts", "", "Heads that were started."),
     "start_timestamp_seconds": ("startTime", "", "When the operator took the job up."),
     "running_timestamp_seconds": ("runningTime", "", "When training began."),
+    "active_timestamp_seconds": ("activeSince", "", "Since when it has trained without a suspension."),
     "completion_timestamp_seconds": ("completionTime", "", "When the job ended."),
     "checkpoint_timestamp_seconds": ("checkpoint", "time", "When the newest checkpoint was written."),
     "checkpoint_iteration": ("checkpoint", "iteration", "Training iteration of the newest checkpoint."),
