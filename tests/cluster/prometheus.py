@@ -30,6 +30,11 @@ class Prometheus:
     def __init__(self, address: str) -> None:
         self.address = address
 
+    def ready(self) -> bool:
+        """True, or an OSError as long as it cannot answer; it listens before that."""
+        with urllib.request.urlopen(f"http://{self.address}/-/ready", timeout=10):
+            return True
+
     def ask(self, path: str, **form: str) -> Any:
         """What it answers, also when that is a refusal."""
         data = urllib.parse.urlencode(form).encode() if form else None
@@ -126,7 +131,7 @@ def scraping(cluster: Cluster, folder: Path, *, interval: str, rules: str = "gro
         with log.open("w") as out:
             process = subprocess.Popen([program, *options, f"--web.listen-address={address}"], stdout=out, stderr=out)
         try:
-            wait_until("Prometheus", lambda: bool(found.query("vector(1)")), timeout_s=30, log=log)
+            wait_until("Prometheus", found.ready, timeout_s=60, log=log)
             yield found
         finally:
             process.terminate()
