@@ -17,7 +17,7 @@ from pathlib import Path
 from installation import ROOT, Installation
 from kube.cluster import used_cluster
 from kube.progress import ClusterError, cache_folder, say
-from prometheus import DASHBOARDS, Prometheus, filled, installed, scraping
+from prometheus import DASHBOARDS, Prometheus, filled, scraping
 
 from pictures import story
 from pictures.answers import Answers
@@ -70,7 +70,6 @@ def parser() -> argparse.ArgumentParser:
 
 def played(seconds: float) -> Path:
     """Let everything happen, and keep what Prometheus has seen of it: the file's path."""
-    installed()  # before anything is started
     kept = cache_folder() / "pictures.json"
     name = os.environ.get("REEF_CLUSTER") or "pictures"
     with (
