@@ -107,11 +107,13 @@ def _workers(situation: Situation, outcome: Outcome, head: HeadStatus | None) ->
         return WorkersStatus(recreated=recreated)
     pools = situation.spec.pool_replicas
     labels = {names.JOB_LABEL: situation.name, names.COMPONENT_LABEL: names.WORKER}
-    if pools:  # what `kubectl scale` and autoscalers change is the first pool
-        labels[names.POOL_LABEL] = next(iter(pools))
+    first = next(iter(pools), None)  # what `kubectl scale` and autoscalers change
+    if first is not None:
+        labels[names.POOL_LABEL] = first
     return WorkersStatus(
         desired=0 if outcome.phase in _STOPPED else sum(pools.values()),
         ready=len(readiness.ready_workers(situation)),
+        scaled=len(readiness.ready_workers(situation, first)) if first is not None else 0,
         recreated=recreated,
         selector=names.selector(labels),
     )

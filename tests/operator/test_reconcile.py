@@ -166,6 +166,14 @@ def test_a_suspension_costs_a_head_with_a_side_car_no_attempt() -> None:
     assert (world.phase, world.status["attempts"]) == ("Retrying", 2)
 
 
+def test_autoscalers_count_the_first_pool_alone() -> None:
+    world = running_world(workers=[pool(), pool("other", replicas=1)])
+    world.put(worker("pole-other-1", "other", **ready()))
+    workers = world.status["workers"]
+    assert (workers["ready"], workers["scaled"], workers["desired"]) == (3, 2, 3)
+    assert workers["selector"].endswith("reef.dev/pool=cpu")
+
+
 def test_a_job_succeeds_and_is_cleaned_up_in_stages() -> None:
     world = running_world(cleanup={"workerDelaySeconds": 10, "headDelaySeconds": 20}, ttlSecondsAfterFinished=100)
     plan = world.put(head(**ended(0, result("reward reached"))))

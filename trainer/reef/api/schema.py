@@ -51,7 +51,7 @@ def custom_resource_definition(settings: Mapping[str, Schema]) -> Schema:
     ]
     scale = {
         "specReplicasPath": ".spec.replicas",
-        "statusReplicasPath": ".status.workers.ready",
+        "statusReplicasPath": ".status.workers.scaled",
         "labelSelectorPath": ".status.workers.selector",
     }
     version = {

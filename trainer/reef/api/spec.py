@@ -158,7 +158,9 @@ class JobSpec(DocumentModel):
         default=False, description="Whether the job holds still: a checkpoint is written and all pods are removed."
     )
     active_deadline_seconds: PositiveSeconds | None = Field(
-        default=None, description="Seconds after which an unfinished job fails; none means no limit."
+        default=None,
+        description="Seconds of training after which an unfinished job fails: from when it first runs, retries included, "
+        "suspensions not; none means no limit.",
     )
     pre_running_deadline_seconds: PositiveSeconds | None = Field(
         default=None,
