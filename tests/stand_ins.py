@@ -59,7 +59,7 @@ def helm(arguments: list[str]) -> None:
         if name != "uninstall":
             command.add_argument("chart", type=Path)
             command.add_argument("--set", action="append", default=[])
-            for flag in ("--create-namespace", "--reuse-values", "--install"):
+            for flag in ("--create-namespace", "--reset-then-reuse-values", "--install"):
                 command.add_argument(flag, action="store_true")
     given = parser.parse_args(arguments)
     if "chart" not in given:

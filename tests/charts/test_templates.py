@@ -237,6 +237,14 @@ def options(objects: list[dict[str, Any]], arguments: tuple[str, ...] = ()) -> O
     return parse(container.get("args", []), variables)
 
 
+def test_a_digest_goes_before_a_tag(render: Render):
+    operator, trainer = (f"sha256:{digit * 64}" for digit in "12")
+    objects = render(image={"tag": "7", "digest": operator}, trainerImage={"repository": "r/t", "digest": trainer})
+    (container,) = one(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == f"reef-operator@{operator}"
+    assert options(objects).settings.trainer_image == f"r/t@{trainer}"
+
+
 def test_the_operator_understands_its_settings(render: Render):
     image = {"repository": "r/t", "tag": "7", "pullPolicy": "Never"}
     few = options(render(**NAMESPACED, trainerImage=image))

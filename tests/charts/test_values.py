@@ -15,6 +15,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"imagee": {}}, "imagee"),
     ({"image": {"tagg": "1"}}, "tagg"),
     ({"image": {"tag": 1}}, "/image/tag"),
+    ({"trainerImage": {"digest": "latest"}}, "/trainerImage/digest"),
     ({"image": {"pullPolicy": "Sometimes"}}, "/image/pullPolicy"),
     ({"trainerImage": {"repository": ""}}, "/trainerImage/repository"),
     ({"crds": {"installed": True}}, "installed"),

@@ -47,7 +47,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{/* An image: of `.` (an image of the values) and the chart's version. Argument: list image chart. */}}
 {{- define "reef.image" -}}
 {{- $image := index . 0 -}}
-{{ $image.repository }}:{{ default (index . 1).AppVersion $image.tag }}
+{{ $image.repository }}{{ with $image.digest }}@{{ . }}{{ else }}:{{ default (index $ 1).AppVersion $image.tag }}{{ end }}
 {{- end }}
 
 {{/* The namespaces that are watched, as a JSON list; empty: all of them. */}}

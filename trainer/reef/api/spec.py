@@ -159,8 +159,8 @@ class JobSpec(DocumentModel):
     )
     active_deadline_seconds: PositiveSeconds | None = Field(
         default=None,
-        description="Seconds of training after which an unfinished job fails: from when it first runs, retries included, "
-        "suspensions not; none means no limit.",
+        description="Seconds of training after which an unfinished job fails: from when it first runs, retries "
+        "included, suspensions not; none means no limit.",
     )
     pre_running_deadline_seconds: PositiveSeconds | None = Field(
         default=None,

@@ -36,7 +36,8 @@ class WorkersStatus(StatusModel):
     desired: int = Field(default=0, description="Worker pods that the document asks for.")
     ready: int = Field(default=0, description="Worker pods that have joined.")
     scaled: int = Field(
-        default=0, description="Those of the first pool, which `kubectl scale` and autoscalers change, that have joined."
+        default=0,
+        description="Those of the first pool, which `kubectl scale` and autoscalers change, that have joined.",
     )
     recreated: int = Field(default=0, description="Rollout workers that were replaced, for example with their pod.")
     selector: str = Field(default="", description="Label selector of the first pool's pods, for autoscalers.")
