@@ -208,7 +208,7 @@ def test_the_learner_knows_which_workers_share_its_machine(ray_cluster):
 
 def test_workers_come_and_go_with_nodes(ray_cluster, caplog):
     """In a cluster whose head says that nodes come and go; batches stay as large as they are to be."""
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, "reef")  # by its name: the command line has set that one
     nodes = [ray_cluster.add_node(num_cpus=0, resources={ELASTIC: 1})]
 
     def come() -> None:
