@@ -118,8 +118,8 @@ class FirstColumn(gym.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Step the column; where it resets within the step, the observation is still that of the old episode."""
-        space = self.action_space
-        actions = concatenate(space, [action], create_empty_array(space, 1))
+        batch: Any = create_empty_array(self.action_space, 1)
+        actions = concatenate(self.action_space, [action], batch)
         obs, rewards, terminated, truncated, infos = self._env.step(actions)
         first = infos["final_obs"][0] if "final_obs" in infos else self._first(obs)
         return first, float(rewards[0]), bool(terminated[0]), bool(truncated[0]), infos
