@@ -174,6 +174,7 @@ class Operator:
             changed=self.queue.add,
             proof=self.proof,
             canary=self.canary,
+            silences=self._watch_ages,
             ended=end,
         )
         try:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import kopf
 
-from reef_operator.runtime.client import Client
+from reef_operator.runtime.client import ApiError, Client
 from reef_operator.runtime.credentials import Login
 from reef_operator.runtime.leases import WatchProof
 from reef_operator.runtime.limits import Backoff
@@ -15,6 +16,8 @@ from reef_operator.runtime.queue import Key
 from reef_operator.runtime.watch import Store, key_of, trim_whole
 
 JOBS = ("reef.dev", "v1", "rltrainingjobs")
+SILENCE_S = 360.0  # the API server ends every watch within five minutes, and the next one begins with a word
+ANSWER_S = 4.0  # less than the kubelet waits for a probe
 LEASES = ("coordination.k8s.io", "v1", "leases")
 
 
@@ -53,6 +56,7 @@ def registry(
     changed: Callable[[Key], None],
     proof: WatchProof,
     canary: Key,
+    silences: Callable[[], Mapping[str, float]],
     ended: Callable[[], Awaitable[None]],
 ) -> kopf.OperatorRegistry:
     """Kopf's handlers.
@@ -64,6 +68,7 @@ def registry(
         changed: told the key of every job that came, changed or went.
         proof: told what the watches deliver.
         canary: namespace and name of the Lease that is changed again and again.
+        silences: for how many seconds each other watch has heard nothing, by kind.
         ended: called when Kopf has been told to end; what still runs afterwards Kopf waits for.
     """
     made = kopf.OperatorRegistry()
@@ -94,9 +99,22 @@ def registry(
 
     @kopf.on.probe(registry=made, id="watch")
     async def probe(**_: Any) -> str:
-        fault = await proof.fault(client)
+        fault = await proof.fault(client) or await silence(client, canary, silences())
         if fault:
             raise kopf.PermanentError(fault)  # any other exception would hang the request for a minute
         return "alive"
 
     return made
+
+
+async def silence(client: Client, canary: Key, silences: Mapping[str, float]) -> str:
+    """Say which watch has been silent for longer than the API server is, which answers; empty when all is well."""
+    kind, seconds = max(silences.items(), key=lambda each: each[1], default=("", 0.0))
+    if seconds <= SILENCE_S:
+        return ""
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            await client.get("Lease", *canary)
+    except (ApiError, TimeoutError):
+        return ""
+    return f"the watch of {kind} has heard nothing for {seconds:.0f} s"

@@ -9,10 +9,12 @@ import socket
 import aiohttp
 import kopf
 import pytest
+from aiohttp import web
 
+from reef_operator import watching
 from reef_operator.runtime.leases import WatchProof
 from reef_operator.runtime.watch import Store, key_of
-from reef_operator.watching import kopf_settings, registry
+from reef_operator.watching import kopf_settings, registry, silence
 
 JOBS, LEASES = "/apis/reef.dev/v1/rltrainingjobs", "/apis/coordination.k8s.io/v1/leases"
 JOB = "/apis/reef.dev/v1/namespaces/ns/rltrainingjobs/j"
@@ -59,6 +61,7 @@ class Running:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self.ended = asyncio.Event()
+        self.silences = {"Pod": 30.0}
         self._rig = rig
 
     @contextlib.asynccontextmanager
@@ -76,6 +79,7 @@ class Running:
             changed=self.changed.append,
             proof=self.proof,
             canary=("ns", "reef-canary"),
+            silences=lambda: self.silences,
             ended=ended,
         )
         stop = asyncio.Event()
@@ -194,6 +198,53 @@ def test_the_probe_is_well_while_watches_deliver(rig, watch_stream, eventually):
             await asyncio.sleep(0.5)  # longer than its patience
             await eventually(lambda: running.proof.overdue() == [])
             assert await running.health() == 200
+            hold.set()
+
+    rig(test)
+
+
+@pytest.mark.parametrize(("seconds", "server", "health"), [(350.0, 200, 200), (370.0, 503, 200), (370.0, 200, 500)])
+def test_the_probe_fails_when_another_watch_is_silent_and_the_api_server_is_not(rig, seconds, server, health):
+    async def test(rig) -> None:
+        rig.server.on("GET", "/apis/coordination.k8s.io/v1/namespaces/ns/leases/reef-canary", {}, status=server)
+        fault = await silence(rig.client, ("ns", "reef-canary"), {"Job": 10.0, "Pod": seconds})
+        assert ("Pod" in fault) is (health == 500)
+
+    rig(test)
+
+
+def test_the_probe_does_not_wait_for_an_api_server_that_hangs(rig, monkeypatch):
+    monkeypatch.setattr(watching, "ANSWER_S", 0.2)
+
+    async def test(rig) -> None:
+        hold = asyncio.Event()
+
+        async def hangs(*_):
+            await hold.wait()
+            return web.json_response({})
+
+        rig.server.on("GET", "/apis/coordination.k8s.io/v1/namespaces/ns/leases/reef-canary", hangs)
+        async with asyncio.timeout(10):
+            assert await silence(rig.client, ("ns", "reef-canary"), {"Pod": 400.0}) == ""
+        hold.set()
+
+    rig(test)
+
+
+def test_the_liveness_endpoint_asks_for_the_other_watches_too(rig, watch_stream, eventually):
+    async def test(rig) -> None:
+        discovery(rig.server)
+        hold = asyncio.Event()
+        rig.server.on("GET", JOBS, listed(found(9)), watch_stream(hold=hold))
+        rig.server.on("GET", LEASES, listed(), watch_stream(hold=hold))
+        running = Running(rig)
+        async with running.kopf():
+            await eventually(lambda: running.changed == [("ns", "j")])
+            assert await running.health() == 200
+            running.silences["Pod"] = 400.0
+            async with asyncio.timeout(15):  # Kopf remembers an answer for a while
+                while await running.health() != 500:
+                    await asyncio.sleep(0.5)
             hold.set()
 
     rig(test)
