@@ -12,7 +12,7 @@ from installation import ROOT
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from pictures.answers import Answers, Series, merged
 from pictures.canvas import DPI, Canvas, cut, width_of
-from pictures.drawing import HEAD, MARGIN, ROW, SMALL, WIDTH, box_of, colour_of, drawn, flowed, grid
+from pictures.drawing import HEAD, MARGIN, NAMED, ROW, SMALL, WIDTH, box_of, colour_of, drawn, flowed, grid
 from pictures.units import SCALES, scale_of, ticks_written, written
 from PIL import Image
 from prometheus import DASHBOARDS
@@ -206,6 +206,11 @@ def test_the_file_is_small_and_has_the_size_of_the_grid(tmp_path: Path) -> None:
     assert (tmp_path / "fleet.png").stat().st_size < LARGEST_PICTURE
     with Image.open(tmp_path / "fleet.png") as picture:
         assert picture.size == (WIDTH, HEAD + 44 * ROW + MARGIN)
+        kept = {color for _, color in picture.convert("RGB").getcolors(1000)}
+    for name in NAMED.values():
+        wanted = [int(name[place : place + 2], 16) for place in (1, 3, 5)]
+        away = min(max(abs(a - b) for a, b in zip(wanted, color, strict=True)) for color in kept)
+        assert away < 16, f"{name} is not among the colours of the file"
     assert DPI == 100
 
 

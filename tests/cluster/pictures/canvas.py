@@ -17,7 +17,7 @@ from PIL import Image
 
 DPI = 100
 INK, FAINT, PAPER, CARD, EDGE = "#1f2329", "#6b7280", "#eef0f3", "#ffffff", "#d5d9df"
-COLOURS = 128  # of the finished picture: text and thin lines need no more
+COLOURS = 256  # of the finished picture: text and thin lines need no more
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Canvas:
         sheet = FigureCanvasAgg(self.figure)
         sheet.draw()
         image = Image.frombuffer("RGBA", sheet.get_width_height(), bytes(sheet.buffer_rgba())).convert("RGB")
-        image.quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+        image.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 def points(pixels: float) -> float:
