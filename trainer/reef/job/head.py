@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from reef.sweep.progress import SweepSummary
 
 log = logging.getLogger(__name__)
-START_S = 60.0  # how long Ray's head may take to start
+START_S = 120.0  # how long Ray's head may take to start
 WATCH_S, KEEP_READY_LOOKS = 0.5, 10
 
 
