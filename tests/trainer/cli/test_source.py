@@ -165,7 +165,7 @@ def test_python_without_stop_goes_on_until_ctrl_c_or_what_set_says(
         ("x = 1\n1 / 0", "divides", "divides.py, line 2: ZeroDivisionError"),
         ("", "json", "'json' cannot be the name of a module"),
         ("", "safetensors", "'safetensors' cannot be the name of a module"),
-        ("", "pip", "'pip' cannot be the name of a module"),  # installed, and imported by nobody
+        ("", "pandas", "'pandas' cannot be the name of a module"),  # installed, and imported by nobody
         ("", "no-name", "'no-name' cannot be the name of a module"),
     ],
 )

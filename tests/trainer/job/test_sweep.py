@@ -13,7 +13,6 @@ from reef.api import job_from_document
 from reef.errors import ReefError
 from reef.job.cluster import Node
 from reef.job.head import checked_config, checked_sweep
-from reef.run.reporters.files import read_results
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
 GRID = {"parameters": {"lr": {"grid": [0.01, 0.001, 0.0001]}}}
@@ -22,11 +21,6 @@ GRID = {"parameters": {"lr": {"grid": [0.01, 0.001, 0.0001]}}}
 def folder(job: Any) -> Path:
     (found,) = job.folder.glob("storage/team/cart-u1/sweep_PPO_CartPole-v1_*")
     return Path(found)
-
-
-def nodes(job: Any) -> set[str]:
-    """Where the trials have run."""
-    return {result["node_ip"] for path in folder(job).glob("trial_*") for result in read_results(path)}
 
 
 def test_trials_run_in_all_pods_and_outlive_their_head(job, document):
@@ -57,12 +51,7 @@ def test_trials_run_in_all_pods_and_outlive_their_head(job, document):
     assert ending["message"].startswith(f"3 trials: 3 finished; best {best['name']}: episode_reward_mean")
     assert (folder(job) / "trial_0001" / "result.json").stat().st_mtime_ns == first, "a finished trial is not run again"
     assert "continuing: 1 trials have ended already" in head.said
-    assert nodes(job) == {worker_address(job)}
     assert worker.process.poll() is None
-
-
-def worker_address(job: Any) -> str:
-    return f"{job.address.rsplit('.', 1)[0]}.2"
 
 
 def test_sigterm_ends_the_trials_with_checkpoints(job, document):
