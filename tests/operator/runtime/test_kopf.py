@@ -37,6 +37,15 @@ RESOURCES = [  # the last two Kopf wants to know of, and does not watch
 ]
 
 
+def silent_watches(server, watch_stream) -> asyncio.Event:
+    """One job is listed; then its watch and that of the Lease say nothing until the event is set, which ends them."""
+    discovery(server)
+    hold = asyncio.Event()
+    server.on("GET", JOBS, listed(found(9)), watch_stream(hold=hold))
+    server.on("GET", LEASES, listed(), watch_stream(hold=hold))
+    return hold
+
+
 def discovery(server) -> None:
     groups = []
     for group, plural, kind in RESOURCES:
@@ -168,10 +177,7 @@ def test_an_error_that_kopf_does_not_survive_ends_the_operator(rig, watch_stream
 
 def test_the_probe_fails_when_a_watch_is_deaf(rig, watch_stream, eventually):
     async def test(rig) -> None:
-        discovery(rig.server)
-        hold = asyncio.Event()
-        rig.server.on("GET", JOBS, listed(found(9)), watch_stream(hold=hold))
-        rig.server.on("GET", LEASES, listed(), watch_stream(hold=hold))
+        hold = silent_watches(rig.server, watch_stream)
         rig.server.on("GET", JOB, found(20))
         running = Running(rig, patience_s=0.2)
         async with running.kopf():
@@ -233,10 +239,7 @@ def test_the_probe_does_not_wait_for_an_api_server_that_hangs(rig, monkeypatch):
 
 def test_the_liveness_endpoint_asks_for_the_other_watches_too(rig, watch_stream, eventually):
     async def test(rig) -> None:
-        discovery(rig.server)
-        hold = asyncio.Event()
-        rig.server.on("GET", JOBS, listed(found(9)), watch_stream(hold=hold))
-        rig.server.on("GET", LEASES, listed(), watch_stream(hold=hold))
+        hold = silent_watches(rig.server, watch_stream)
         running = Running(rig)
         async with running.kopf():
             await eventually(lambda: running.changed == [("ns", "j")])

@@ -15,23 +15,12 @@ from reef.errors import StorageError
 from reef.run.checkpoint import CheckpointStore
 from reef.run.metrics import Result
 from reef.run.reporters.files import read_results, replace_text, storage_errors
-from reef.run.stopping import lookup
+from reef.run.stopping import GROWING_FIELDS, lookup
 from reef.sweep.plan import Drawn, Parameters
 
 FILE, FORMAT, VERSION = "trials.json", "reef-sweep", 1
 State = Literal["waiting", "running", "finished", "failed"]
-SUMMED = (  # over the trials; what else a result holds is the best trial's
-    "agent_timesteps_total",
-    "episodes_total",
-    "num_agent_steps_sampled",
-    "num_agent_steps_trained",
-    "num_env_steps_sampled",
-    "num_env_steps_trained",
-    "num_worker_restarts",
-    "time_total_s",
-    "timesteps_total",
-    "training_iteration",
-)
+SUMMED = (*sorted(GROWING_FIELDS), "num_worker_restarts")  # over the trials; the rest is the best trial's
 SUMMED_NOW = (  # over the trials that run
     "num_env_steps_sampled_throughput_per_sec",
     "num_healthy_workers",
