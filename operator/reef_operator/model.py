@@ -134,3 +134,4 @@ class Plan:
     status: Object | None = None
     events: tuple[Event, ...] = ()  # of the change of status: sent once it is written
     requeue_after_s: float | None = None
+    certain: bool = False  # rests on what cannot change any more: right even where caches are late

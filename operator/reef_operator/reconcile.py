@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from reef.api import JobStatus, NodePool
 from reef_operator import names
@@ -31,12 +31,20 @@ def reconcile(observed: Observed) -> Plan:
     situation = Situation(observed)
     outcome = judge(situation)
     status = next_status(situation, outcome)
+    actions = tuple(_actions(situation, status))
     return Plan(
-        actions=tuple(_actions(situation, status)),
+        actions=actions,
         status=changed(situation, status),
         events=tuple(transitions(situation.old, status, outcome)),
         requeue_after_s=_requeue_after_s(situation, status),
+        certain=_is_certain(situation, status, actions),
     )
+
+
+def _is_certain(situation: Situation, status: JobStatus, actions: Sequence[Action]) -> bool:
+    """Whether the head's pod has ended well, which it cannot take back, and no more than its workers is removed."""
+    ended_well = status.phase == "Succeeded" and situation.head is not None and pods.exit_code(situation.head) == 0
+    return ended_well and all(action.kind == "Deployment" for action in actions)
 
 
 def _actions(situation: Situation, status: JobStatus) -> Iterator[Action]:

@@ -192,6 +192,17 @@ def test_a_job_succeeds_and_is_cleaned_up_in_stages() -> None:
     assert world.job == {}
 
 
+def test_a_head_that_ended_well_needs_no_second_look_before_its_workers_go() -> None:
+    world = running_world()
+    world.pods["pole-head-a"] = head(**ended(0, result()))
+    plan = world.step()
+    assert plan.certain and [action.kind for action in plan.actions] == ["Deployment"]
+    world.settle()
+    world.now += timedelta(seconds=300)
+    plan = world.step()
+    assert not plan.certain and [action.kind for action in plan.actions] == ["Job"]
+
+
 def test_by_default_workers_go_at_once_and_the_heads_log_can_be_read_for_five_minutes() -> None:
     world = running_world()
     plan = world.put(head(**ended(0, result())))

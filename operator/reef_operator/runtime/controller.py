@@ -333,7 +333,9 @@ class LeftoverError(ApiError):
 
 
 def is_decisive(plan: Plan, job: Object) -> bool:
-    """Whether a plan removes something, or says something for good."""
+    """Whether a plan removes something, or says something for good, and may be wrong."""
+    if plan.certain:
+        return False
     before, after = (job.get("status") or {}).get("phase"), (plan.status or {}).get("phase")
     return any(isinstance(action, Delete) for action in plan.actions) or (after in DECISIVE and after != before)
 

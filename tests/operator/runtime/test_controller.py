@@ -358,6 +358,18 @@ def test_before_something_final_what_is_known_is_looked_at_itself(rig, plan, pod
     rig(test)
 
 
+def test_what_is_certain_is_done_without_another_look(rig):
+    async def test(rig) -> None:
+        delete = Delete("Deployment", "j-cpu", "u1")
+        rig.server.on("DELETE", f"{DEPLOYMENTS}/j-cpu", {})
+        rig.server.on("PATCH", STATUS, job(8, phase="Succeeded"))
+        await Bench(rig, Plan(actions=(delete,), status={"phase": "Succeeded"}, certain=True)).handle()
+        assert done(rig)[-2:] == [("DELETE", f"{DEPLOYMENTS}/j-cpu"), ("PATCH", STATUS)]
+        assert ("GET", JOB) not in done(rig)
+
+    rig(test)
+
+
 def test_foreign_children_and_pods_of_an_earlier_job_are_not_seen(rig):
     async def test(rig) -> None:
         bench = Bench(rig, Plan())

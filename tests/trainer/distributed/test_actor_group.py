@@ -277,7 +277,7 @@ def test_who_has_no_room_waits_for_it_and_who_has_none_any_more_makes_room(make)
     assert (group.healthy, group.num_waiting) == ([1], 1)
     room[0] = 3
     until_healthy(group, 2)
-    group.grow(3)
+    group.resize(3)
     until_healthy(group, 3)
     assert (group.size, group.num_waiting) == (3, 0)
     process = group.pid(3)
@@ -289,6 +289,19 @@ def test_who_has_no_room_waits_for_it_and_who_has_none_any_more_makes_room(make)
     until_healthy(group, 3)
     assert group.call_all("where", timeout_s=30.0)[3] == (3, True)
     assert group.num_restarts == 1 and group.first_failure is None
+
+
+def test_a_group_follows_the_wanted_number_both_ways(make):
+    group = make(3, recreate_failed_workers=True, room=lambda count: 3)
+    until_healthy(group, 3)
+    living = group.pid(1)
+    group.resize(1)
+    assert (group.size, group.num_waiting) == (1, 0)
+    until(lambda: group.call_all("sample", timeout_s=30.0).keys() == {1})
+    group.resize(2)
+    until_healthy(group, 2)
+    assert (group.size, group.num_waiting, group.pid(1)) == (2, 0, living)
+    assert group.first_failure is None
 
 
 def test_of_those_that_are_too_many_the_dead_go_before_the_living(make):

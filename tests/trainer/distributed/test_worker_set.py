@@ -250,7 +250,7 @@ def test_workers_come_and_go_with_nodes(ray_cluster, caplog):
         assert sum(steps(made).values()) == 64
         assert counts(made) == (2, 1, 0)
         assert made.num_restarts <= tried + 1
-        made.grow(4)
+        made.resize(4)
         made.sample()
         assert counts(made) == (2, 2, 0)
         assert "rollout workers: 1 of 3 have room, the others start when nodes come" in caplog.text

@@ -100,24 +100,29 @@ def test_training_pauses_while_a_pool_is_too_small(spec: JobSpec, cluster: Any) 
     gate.report({"done": True})  # the end is not held up
 
 
-def test_pods_that_come_bring_their_rollout_workers_unless_the_settings_name_a_number(
-    cluster: Any, document: Any
-) -> None:
+def test_rollout_workers_follow_the_pools_unless_the_settings_name_a_number(cluster: Any, document: Any) -> None:
     pools = [*POOLS, {"name": "c", "replicas": 2, "rolloutWorkers": 3}]
-    for config, expected in (({}, [2 + 1 + 3, 4 + 1 + 6]), ({"num_rollout_workers": 5}, [])):
-        asked = job_from_document(document(workers=pools, config=config)).spec
-        gate, grown = PoolGate(lambda spec=asked: spec, Record()), []  # type: ignore[misc]
+    steps = [  # pods that the document wants of pool a, pods that are there, rollout workers of all pools
+        (3, {"a": 2, "b": 1, "c": 1}, 3 + 1 + 6),  # some are late
+        (3, {"a": 4, "b": 1, "c": 2}, 4 + 1 + 6),  # one is there before the document says so
+        (2, {"a": 4, "b": 1, "c": 2}, 4 + 1 + 6),  # two are to go
+        (2, {"a": 2, "b": 1, "c": 2}, 2 + 1 + 6),  # and have gone
+    ]
+    for config, expected in (({}, [count for *_, count in steps]), ({"num_rollout_workers": 5}, [])):
+        specs = [job_from_document(document(workers=pools, replicas=one, config=config)).spec for one, *_ in steps]
+        gate, sizes = PoolGate(lambda specs=specs: specs[0], Record()), []  # type: ignore[misc]
         gate.start(Run(folder=Path("/r"), algorithm="PPO", environment="E", config={}, stop=StopConditions({}),
-                       grow=grown.append))  # fmt: skip
-        for there in ({"a": 2, "b": 1, "c": 1}, {"a": 4, "b": 1, "c": 2}):
+                       resize=sizes.append))  # fmt: skip
+        for _, there, _ in steps:
             cluster(there)
             gate.report({"done": False})
-        assert grown == expected
+            specs.pop(0)
+        assert sizes == expected
 
 
 def test_a_pool_that_is_scaled_down_holds_nothing_up(spec: JobSpec, cluster: Any, document: Any) -> None:
     smaller = job_from_document(document(workers=POOLS, replicas=1)).spec
-    answers: list[Any] = [spec, ConfigError("half-written"), smaller]
+    answers: list[Any] = [spec, spec, ConfigError("half-written"), smaller]
 
     def read() -> JobSpec:
         answer = answers.pop(0)

@@ -57,11 +57,12 @@ class ActorGroup:
         self._on_entered, self._together = on_entered, together
         self._ignore = settings.ignore_worker_failures and not together
         self._replace = settings.recreate_failed_workers or (settings.ignore_worker_failures and together)
-        self._members = {index: Member(index) for index in range(1, count + 1)}
+        self._members: dict[int, Member] = {}
         self.first_failure: Failure | None = None
         self._in_doubt = wait  # whether idle actors are asked for a sign of life before the next call
         self._room, self._slots = room, math.inf
         self._looked_at, self._crowded = NEVER, False
+        self.resize(count)
         try:
             self._look_for_room()
             self._start_those_due()
@@ -91,24 +92,26 @@ class ActorGroup:
 
     @property
     def size(self) -> int:
-        """Actors that are wanted: the highest index."""
-        return len(self._members)
+        """Actors that are wanted."""
+        return self._size
 
     @property
     def num_waiting(self) -> int:
         """Actors that wait for room."""
-        return max(sum(not member.lost for member in self._members.values()) - int(min(self._slots, self.size)), 0)
+        not_lost = sum(not member.lost for member in self._members.values())
+        return max(min(not_lost, self.size) - int(min(self._slots, self.size)), 0)
 
     @property
     def num_restarts(self) -> int:
         """Replacements started so far, over all actors."""
         return sum(member.restarts for member in self._members.values())
 
-    def grow(self, count: int) -> None:
-        """Want `count` actors, if those are more; they start when there is room."""
-        for index in range(self.size + 1, count + 1):
+    def resize(self, count: int) -> None:
+        """Want `count` actors: more start when they have room; where nodes come and go, those too many are let go."""
+        for index in range(len(self._members) + 1, count + 1):
             self._members[index] = Member(index)
-            self._looked_at = NEVER
+        self._size = count
+        self._looked_at = NEVER
 
     def pid(self, index: int) -> int:
         """The process id of an actor that is up, 0 of one that is not."""
@@ -268,7 +271,7 @@ class ActorGroup:
         if self._room is None or time.monotonic() < self._looked_at + ROOM_S:
             return
         before = self.num_waiting
-        self._slots = self._room(self.size)
+        self._slots = min(self._room(self.size), self.size)
         up = [member for member in self._members.values() if member.actor is not None]
         too_many = len(up) - self._slots
         for member in sorted(up, key=lambda one: (one.entered, -one.index)):
@@ -276,7 +279,9 @@ class ActorGroup:
                 member.withdraw()
                 too_many -= 1
             elif too_many > 0 and self._crowded:
-                log.info("%s %d makes room for processes that training waits for", self._recipe.name, member.index)
+                log.info(
+                    "%s %d is let go, as %d are wanted and have room", self._recipe.name, member.index, self._slots
+                )
                 member.take_down(0.0)
                 too_many -= 1
         # some may be gone with their nodes, as yet unnoticed: they are asked, and only at the next look the living go

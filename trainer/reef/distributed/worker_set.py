@@ -115,10 +115,10 @@ class RayWorkers:
         """The indices that `request` takes."""
         return self._group.healthy
 
-    def grow(self, count: int) -> None:
-        """Have `count` actors, if those are more, as soon as there is room for them; where nodes come and go."""
+    def resize(self, count: int) -> None:
+        """Have `count` actors, as soon as there is room for more of them; only where nodes come and go."""
         if isinstance(self._placement, ElasticPlacement):
-            self._group.grow(count)
+            self._group.resize(count)
 
     def local_worker(self) -> RolloutWorker:
         """The worker in this process."""
@@ -220,7 +220,10 @@ class RayWorkers:
         else:
             everyone: dict[int, tuple[Any, ...]] = dict.fromkeys(self._group.healthy, ())
             states = self._group.call_some("state", everyone, timeout_s=self._limits.worker_restore_timeout_s)
-        return {"local": self._local.state(), "remote": [states.get(index + 1) for index in range(self._group.size)]}
+        return {
+            "local": self._local.state(),
+            "remote": [states.get(index + 1) for index in range(max([self._group.size, *states]))],
+        }
 
     def set_state(self, state: State) -> None:
         """The reverse of `state`; workers that it does not know get the filters and begin new episodes."""

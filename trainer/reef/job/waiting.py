@@ -61,7 +61,7 @@ def wait_for_pools(spec: JobSpec, board: JobBoard, patience_s: float) -> None:
 class PoolGate:
     """A reporter that holds the training between two iterations while a pool has fewer pods than its `minReplicas`.
 
-    Where the pools decide on the number of rollout workers, it asks for those of pods that came since the start.
+    Where the pools decide on the number of rollout workers, it asks for those of the pods that are there or wanted.
     """
 
     def __init__(self, read_spec: Callable[[], JobSpec], board: JobBoard) -> None:
@@ -69,30 +69,35 @@ class PoolGate:
         self._read_spec, self._board = read_spec, board
         self._spec = read_spec()
         self._looked_at = 0.0
-        self._grow: Callable[[int], None] = lambda _: None
+        self._resize: Callable[[int], None] = lambda _: None
 
     def start(self, run: Run) -> None:
         """Training begins."""
-        self._grow = run.grow
+        self._resize = run.resize
         self._board.tell("training")
 
     def report(self, result: Result) -> None:
         """Hold while pods are missing, unless this was the last iteration."""
         if result["done"] or time.monotonic() - self._looked_at < LOOK_RARELY_S:
             return
+        self._read_again()
         while missing := list(lacking(self._spec, joined(), all_of_them=False)):
             end_if_overdue()
             self._board.tell("waiting", "training pauses, " + "; ".join(missing))
             time.sleep(LOOK_AGAIN_S)
-            try:
-                self._spec = self._read_spec()
-            except ConfigError as error:  # half-written, or edited into something wrong: the last one counts
-                log.warning("%s", error)
+            self._read_again()
         self._board.tell("training")
         if pools_decide(self._spec):
-            there = joined()
-            self._grow(sum(there[pool.name] * pool.rollout_workers for pool in self._spec.workers))
+            there, wanted = joined(), self._spec.pool_replicas  # pods come before the document says so
+            pods = {name: max(there[name], wanted[name]) for name in wanted}
+            self._resize(sum(pods[pool.name] * pool.rollout_workers for pool in self._spec.workers))
         self._looked_at = time.monotonic()
+
+    def _read_again(self) -> None:
+        try:
+            self._spec = self._read_spec()
+        except ConfigError as error:  # half-written, or edited into something wrong: the last one counts
+            log.warning("%s", error)
 
     def finish(self, summary: Summary | None) -> None:
         """Training has ended."""

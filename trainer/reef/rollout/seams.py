@@ -56,8 +56,8 @@ class Workers(Protocol):
         """Merge what the workers' observation filters have seen since the last time, and give all of them the sum."""
         ...
 
-    def grow(self, count: int) -> None:
-        """Have `count` workers, if those are more, as soon as there is room for them."""
+    def resize(self, count: int) -> None:
+        """Have `count` workers where nodes come and go, as soon as there is room for more of them."""
         ...
 
     def state(self) -> State:

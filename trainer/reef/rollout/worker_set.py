@@ -54,7 +54,7 @@ class LocalWorkers:
     def synchronize_filters(self) -> None:
         """Nothing to do: there is one filter."""
 
-    def grow(self, count: int) -> None:
+    def resize(self, count: int) -> None:
         """Nothing to do: this process is all the room there is."""
 
     def state(self) -> State:

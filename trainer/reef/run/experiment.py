@@ -169,7 +169,7 @@ class Experiment:
             stop=self.stop,
             restored_iteration=algorithm.iteration,
             restored_timesteps=algorithm.counters.get("num_env_steps_sampled", 0),
-            grow=algorithm.workers.grow,
+            resize=algorithm.workers.resize,
         )
         for reporter in self.reporters:
             reporter.start(run)
