@@ -148,6 +148,14 @@ def test_evaluation_explores_when_asked_to():
         ExampleConfig.overrides(explor=True)
 
 
+@pytest.mark.parametrize("changed", [{"observation_filter": "MeanStdFilter"}, {"model": {"fcnet_hiddens": [3]}}])
+def test_what_the_policy_was_trained_with_cannot_differ_in_evaluation(changed):
+    (key,) = changed
+    with pytest.raises(ConfigError, match=rf"evaluation_config\.{key}=.*Remove {key} from evaluation_config"):
+        ExampleConfig().evaluation(evaluation_config=changed).validate()
+    ExampleConfig().evaluation(evaluation_config={key: getattr(ExampleConfig(), key)}).validate()
+
+
 def test_build_checks_and_freezes_a_copy():
     config = ExampleConfig()
     built = config.build(env="CartPole-v1").config

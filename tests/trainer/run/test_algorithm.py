@@ -186,6 +186,12 @@ def test_what_cannot_be_restored_or_published_leaves_nobody_behind(
     with pytest.raises(RuntimeError, match="it broke"):
         config().build()
     assert len(stopped) == 2
+    monkeypatch.undo()
+    monkeypatch.setattr(LocalWorkers, "stop", lambda workers: stopped.append(workers))
+    monkeypatch.setattr(PPO, "setup", broken)
+    with pytest.raises(RuntimeError, match="it broke"):
+        config().build()
+    assert len(stopped) == 3
 
 
 def broken(*args: object) -> None:

@@ -73,6 +73,7 @@ class DQNLearner(Learner):
         super().__init__(*args, **kwargs)
         self.target = QPolicy(self.config, self.policy.observation_layout.space, self.policy.action_layout.space)
         self.target.finish(self.device)
+        self.target.eval()
         self.target.flat.vector.copy_(self.policy.flat.vector)
         self.target_updated_at = 0  # environment steps
 
@@ -161,9 +162,9 @@ class DQN(Algorithm):
     learner_class = DQNLearner
     config: DQNConfig
 
-    def __init__(self, config: DQNConfig) -> None:
-        super().__init__(config)
-        self.memory = ReplayMemory(config)
+    def setup(self) -> None:
+        """Make room for what is remembered."""
+        self.memory = ReplayMemory(self.config)
 
     def training_step(self) -> dict[PolicyId, Stats]:
         """One round of the replay flow."""

@@ -65,7 +65,11 @@ class Algorithm(ABC):
             on_failure.callback(self.learners.stop)
             self.policy_version = 0
             self.publish_weights()
+            self.setup()
             on_failure.pop_all()
+
+    def setup(self) -> None:  # noqa: B027 (most need nothing)
+        """Make what a subclass needs beside workers and learners; when it raises, those are stopped."""
 
     @property
     def timestep(self) -> int:

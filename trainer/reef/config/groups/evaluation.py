@@ -10,6 +10,8 @@ from reef.config.groups.group import Group
 from reef.config.settings import Settings
 from reef.errors import ConfigError
 
+AS_TRAINED = ("model", "observation_filter")  # without which the trained weights mean nothing
+
 
 class EvaluationSettings(Group):
     """When, how long and with which changed settings the policy is evaluated."""
@@ -79,3 +81,10 @@ class EvaluationSettings(Group):
             value = getattr(changed, item.name)
             found = value.wrong_values() if isinstance(value, Settings) else item.problems(value)
             yield from (f"evaluation_config.{problem}" for problem in found)
+        for key in AS_TRAINED:
+            trained, evaluated = getattr(self, key), getattr(changed, key)
+            if evaluated != trained:
+                yield (
+                    f"evaluation_config.{key}={evaluated!r}: training has {key}={trained!r}, and what is evaluated is "
+                    f"the policy that was trained so. Remove {key} from evaluation_config."
+                )

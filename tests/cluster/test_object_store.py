@@ -1,0 +1,62 @@
+"""A job whose checkpoints are in an object store: an S3 server on this machine, which pods reach over the network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from installation import Installation, pool, small_job
+from kube.cluster import OwnCluster
+from s3_server import S3
+
+pytestmark = pytest.mark.timeout(900)
+URI = "s3://bucket/reef"
+
+
+@pytest.fixture
+def store(own_cluster: OwnCluster, namespace: str, tmp_path: Path) -> Iterator[S3]:
+    """The server, and a Secret `store` with its credentials in the test's namespace."""
+    server = S3(tmp_path / "s3", own_cluster.machine.network.host)
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "store"}, "stringData": server.environment}
+    own_cluster.apply([secret], namespace=namespace)
+    yield server
+    server.stop()
+
+
+def checkpoint(uri: str = URI) -> dict[str, Any]:
+    return {"frequency": 10, "keep": 2, "storage": {"uri": uri, "secretRef": {"name": "store"}}}
+
+
+def test_a_killed_head_is_replaced_and_goes_on_from_the_store(
+    reef: Installation, own_cluster: OwnCluster, namespace: str, store: S3
+) -> None:
+    job = small_job("stored", workers=[pool("cpu", 1)], checkpoint=checkpoint(), stop={"training_iteration": 100_000})
+    own_cluster.apply(job, namespace=namespace)
+    before = reef.wait("stored", lambda now: bool(now.get("checkpoint")), namespace=namespace, timeout_s=240)
+    assert before["checkpoint"]["path"].startswith(f"{URI}/{namespace}/stored-")
+    conditions = {each["type"]: each for each in before["conditions"]}
+    assert conditions["StorageDurable"]["reason"] == "ObjectStore"
+    head = reef.pods("stored", namespace, "head")[0]["metadata"]["name"]
+    own_cluster.kubectl("delete", "pod", head, "-n", namespace, "--grace-period=0", "--force")
+    after = reef.wait(
+        "stored",
+        lambda now: now["attempts"] == 2 and now["checkpoint"]["iteration"] > before["checkpoint"]["iteration"],
+        namespace=namespace,
+        timeout_s=240,
+    )
+    assert after["checkpoint"]["path"].rpartition("/")[0] == before["checkpoint"]["path"].rpartition("/")[0]
+    log = own_cluster.kubectl("logs", "-n", namespace, reef.pods("stored", namespace, "head")[-1]["metadata"]["name"])
+    assert "continuing after iteration" in log, log
+    assert store.environment["AWS_SECRET_ACCESS_KEY"] not in log
+
+
+def test_a_bucket_that_is_not_there_fails_the_job_and_says_so(
+    reef: Installation, own_cluster: OwnCluster, namespace: str, store: S3
+) -> None:
+    own_cluster.apply(small_job("lost", checkpoint=checkpoint("s3://nobucket/reef")), namespace=namespace)
+    status = reef.wait_for_phase("lost", "Failed", "Succeeded", namespace=namespace, timeout_s=240)
+    assert (status["phase"], status["attempts"]) == ("Failed", 1)
+    assert "NoSuchBucket" in status["message"]
+    assert "spec.checkpoint.storage.uri" in status["message"]
