@@ -87,7 +87,7 @@ class Categorical(Distribution):
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """Draw by the Gumbel-max trick: one noise tensor and an argmax, cheaper than `torch.multinomial`."""
         noise = torch.empty_like(self.inputs).exponential_(generator=generator)
-        return (self.inputs - noise.log_()).argmax(dim=-1)
+        return noise.log_().sub_(self.inputs).argmin(dim=-1)
 
     def deterministic(self) -> Tensor:
         """The likeliest action."""

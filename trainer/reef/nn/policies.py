@@ -16,7 +16,6 @@ from reef.errors import ConfigError
 from reef.nn.distributions import Distribution, DistributionMaker
 from reef.nn.encoders import Encoder
 from reef.nn.flat import FlatParameters
-from reef.nn.stacked import StackedLinear
 from reef.spaces import Layout, Space
 from reef.types import Array
 
@@ -40,7 +39,7 @@ class Policy(nn.Module):
         self.device = torch.device(device)
         self.flat = FlatParameters(self.parameters())
         for module in self.modules():
-            if isinstance(module, StackedLinear):
+            if isinstance(module, Encoder):
                 module.settle()
 
     def compile_acting(self, **options: Any) -> None:
@@ -107,10 +106,18 @@ class ActorCritic(Policy):
         self.pi = _linear(self.encoder.out_features, outputs, gain=0.01)
         self.vf = _linear(self.encoder.out_features, 1, gain=1.0)
 
+    def finish(self, device: torch.device | str = "cpu") -> None:
+        """As every policy; and remember the parameters of the actor's last layer, as the encoder does those of its."""
+        super().finish(device)
+        self.last = (self.pi.bias.detach(), self.pi.weight.detach().t())
+
     def dist_inputs(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N, D], by the actor alone: acting needs no critic."""
         features = self.encoder.single(0, obs)
-        return self._with_log_std(F.linear(features, self.pi.weight, self.pi.bias))
+        if torch.is_grad_enabled():
+            return self._with_log_std(F.linear(features, self.pi.weight, self.pi.bias))
+        bias, weight = self.last
+        return self._with_log_std(torch.addmm(bias, features, weight))
 
     def values(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N] state values, by the critic alone."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -64,21 +64,12 @@ class StackedLinear(nn.Module):
         self.weight = nn.Parameter(weight)  # [count, in, out]
         self.bias = nn.Parameter(torch.zeros(count, 1, out_features))
 
-        self.slices: list[tuple[Tensor, Tensor]] = []
-
-    def settle(self) -> None:
-        """Remember the slices of single layers; call it when the parameters stay where they are in memory."""
-        self.slices = list(zip(self.bias.detach().unbind(), self.weight.detach().unbind(), strict=True))
-
     def forward(self, x: Tensor) -> Tensor:
         """[count, N, in] -> [count, N, out]."""
         return torch.baddbmm(self.bias, x, self.weight)
 
     def single(self, index: int, x: Tensor) -> Tensor:
         """Only layer `index`: [N, in] -> [N, out]."""
-        if self.slices and not torch.is_grad_enabled():  # acting: slicing would cost as much as the product
-            bias, weight = self.slices[index]
-            return torch.addmm(bias, x, weight)
         return torch.addmm(self.bias[index], x, self.weight[index])
 
 
@@ -114,3 +105,18 @@ class StackedMLP(nn.Module):
         for layer in self.chain:
             x = self.activation(layer.single(index, x))
         return x
+
+    def acting(self, index: int) -> Callable[[Tensor], Tensor]:
+        """`single` without gradients, as a function that has looked up the parameters, which stay where they are.
+
+        To look them up costs, for a few observations, as much as to multiply by them.
+        """
+        layers = [(layer.bias.detach()[index], layer.weight.detach()[index]) for layer in self.chain]
+        activate = self.activation.in_place or self.activation.function
+
+        def act(x: Tensor) -> Tensor:
+            for bias, weight in layers:
+                x = activate(torch.addmm(bias, x, weight))
+            return x
+
+        return act
