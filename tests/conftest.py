@@ -22,11 +22,17 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist gives out what belongs together
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that start a Ray share one process, and so one Ray: several at once would be too many for few cores."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With `-n`, tests that start a Ray share one process: several at once would be too many for few cores.
+
+    As they take longest, they come first.
+    """
+    if not hasattr(config, "workerinput"):
+        return
     for item in items:
         if item.get_closest_marker("ray"):
             item.add_marker(pytest.mark.xdist_group("ray"))
+    items.sort(key=lambda item: item.get_closest_marker("ray") is None)
 
 
 @pytest.fixture(scope="session", autouse=True)
