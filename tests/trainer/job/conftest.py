@@ -31,7 +31,7 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def wait_until(what: str, condition: Callable[[], Any], limit_s: float = 60.0) -> Any:
+def wait_until(what: str, condition: Callable[[], Any], limit_s: float = 120.0) -> Any:
     deadline = time.monotonic() + limit_s
     while not (value := condition()):
         assert time.monotonic() < deadline, f"waited {limit_s:g} s for {what}"
@@ -55,7 +55,7 @@ class Pod:
                 os.kill(pid, signal.SIGKILL)
         self.process.wait(10)
 
-    def ends(self, limit_s: float = 60.0) -> int:
+    def ends(self, limit_s: float = 120.0) -> int:
         return self.process.wait(limit_s)
 
     @property
@@ -160,7 +160,7 @@ class Job:
     def progress(self) -> dict[str, Any]:
         return json.loads(self.get("/progress") or "{}")
 
-    def wait_for(self, what: str, condition: Callable[[dict[str, Any]], Any], limit_s: float = 60.0) -> dict[str, Any]:
+    def wait_for(self, what: str, condition: Callable[[dict[str, Any]], Any], limit_s: float = 120.0) -> dict[str, Any]:
         def holds() -> dict[str, Any] | None:
             progress = self.progress()
             return progress if progress and condition(progress) else None

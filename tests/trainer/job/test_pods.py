@@ -14,7 +14,7 @@ from reef.job.cluster import Node
 from reef.job.head import checked_config
 from reef.run.checkpoint import find_checkpoint, read_metadata
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(480)]
 
 
 def test_pods_come_together_train_to_the_end_and_leave_a_message(job, document):

@@ -14,7 +14,7 @@ from reef.errors import ReefError
 from reef.job.cluster import Node
 from reef.job.head import checked_config, checked_sweep
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(480)]
 GRID = {"parameters": {"lr": {"grid": [0.01, 0.001, 0.0001]}}}
 
 
