@@ -57,6 +57,6 @@ def test_a_bucket_that_is_not_there_fails_the_job_and_says_so(
 ) -> None:
     own_cluster.apply(small_job("lost", checkpoint=checkpoint("s3://nobucket/reef")), namespace=namespace)
     status = reef.wait_for_phase("lost", "Failed", "Succeeded", namespace=namespace, timeout_s=240)
-    assert (status["phase"], status["attempts"]) == ("Failed", 1)
+    assert status["phase"] == "Failed" and status["attempts"] <= 2  # servers before 1.26 start the next head at once
     assert "NoSuchBucket" in status["message"]
     assert "spec.checkpoint.storage.uri" in status["message"]
