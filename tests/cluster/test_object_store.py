@@ -19,10 +19,12 @@ URI = "s3://bucket/reef"
 def store(own_cluster: OwnCluster, namespace: str, tmp_path: Path) -> Iterator[S3]:
     """The server, and a Secret `store` with its credentials in the test's namespace."""
     server = S3(tmp_path / "s3", own_cluster.machine.network.host)
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "store"}, "stringData": server.environment}
-    own_cluster.apply([secret], namespace=namespace)
-    yield server
-    server.stop()
+    try:
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "store"}, "stringData": server.environment}
+        own_cluster.apply([secret], namespace=namespace)
+        yield server
+    finally:
+        server.stop()
 
 
 def checkpoint(uri: str = URI) -> dict[str, Any]:
@@ -40,12 +42,14 @@ def test_a_killed_head_is_replaced_and_goes_on_from_the_store(
     assert conditions["StorageDurable"]["reason"] == "ObjectStore"
     head = reef.pods("stored", namespace, "head")[0]["metadata"]["name"]
     own_cluster.kubectl("delete", "pod", head, "-n", namespace, "--grace-period=0", "--force")
-    after = reef.wait(
+    again = reef.wait(
         "stored",
-        lambda now: now["attempts"] == 2 and now["checkpoint"]["iteration"] > before["checkpoint"]["iteration"],
+        lambda now: (now["attempts"], now["phase"]) == (2, "Running"),
         namespace=namespace,
         timeout_s=240,
     )
+    known = again["checkpoint"]["iteration"]
+    after = reef.wait("stored", lambda now: now["checkpoint"]["iteration"] > known, namespace=namespace)
     assert after["checkpoint"]["path"].rpartition("/")[0] == before["checkpoint"]["path"].rpartition("/")[0]
     log = own_cluster.kubectl("logs", "-n", namespace, reef.pods("stored", namespace, "head")[-1]["metadata"]["name"])
     assert "continuing after iteration" in log, log

@@ -105,7 +105,7 @@ def test_by_default_a_killed_process_ends_the_run_within_seconds(make):
     started = time.monotonic()
     with pytest.raises(WorkerError, match=r"fake worker 1 failed in sample\(\): its process \d+ died"):
         group.call_all("sample", timeout_s=30.0)
-    assert time.monotonic() - started < 5.0
+    assert time.monotonic() - started < 15.0
 
 
 def test_an_object_that_cannot_be_made_is_named_with_its_traceback(make):
@@ -159,7 +159,7 @@ def test_a_hanging_worker_is_cut_off_and_its_process_ends(make):
     hanging = group.pid(2)
     started = time.monotonic()
     assert group.call_all("sample", (), (2,), timeout_s=0.5) == {1: 1}
-    assert 0.4 < time.monotonic() - started < 5.0
+    assert 0.4 < time.monotonic() - started < 15.0
     assert "no answer within 0.5 s (sample_timeout_s)" in group.first_failure.error
     until_dead(hanging)
 
@@ -260,7 +260,7 @@ def test_restarts_of_one_actor_keep_their_distance(make):
     while group.num_restarts < 2:
         group.heal()
         time.sleep(0.02)
-    assert 2.8 < time.monotonic() - restarted < 5.0
+    assert 2.8 < time.monotonic() - restarted < 15.0
 
 
 def test_a_replacement_that_cannot_come_up_in_time_counts_as_a_failure(make):
@@ -288,7 +288,7 @@ def test_who_has_no_room_waits_for_it_and_who_has_none_any_more_makes_room(make)
     room[0] = 3
     until_healthy(group, 3)
     assert group.call_all("where", timeout_s=30.0)[3] == (3, True)
-    assert group.num_restarts == 1 and group.first_failure is None
+    assert group.num_restarts == 0 and group.first_failure is None
 
 
 def test_a_group_follows_the_wanted_number_both_ways(make):
@@ -301,7 +301,10 @@ def test_a_group_follows_the_wanted_number_both_ways(make):
     group.resize(2)
     until_healthy(group, 2)
     assert (group.size, group.num_waiting, group.pid(1)) == (2, 0, living)
-    assert group.first_failure is None
+    assert group.num_restarts == 0 and group.first_failure is None
+    looked_at = group._looked_at
+    group.resize(2)
+    assert group._looked_at == looked_at, "who is asked for what there is looks no sooner"
 
 
 def test_of_those_that_are_too_many_the_dead_go_before_the_living(make):

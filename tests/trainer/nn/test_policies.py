@@ -108,6 +108,6 @@ def test_a_copy_acts_with_its_own_weights() -> None:
     with torch.inference_mode():
         before = policy.dist_inputs(obs)
         twin.flat.load(np.zeros_like(twin.flat.numpy()))
-        assert (twin.dist_inputs(obs) == 0).all()
+        assert (twin.dist_inputs(obs) == 0).all() and (twin.encoder.single(0, obs) == 0).all()
         assert policy.dist_inputs(obs).equal(before)
     torch.testing.assert_close(policy.dist_inputs(obs), before)

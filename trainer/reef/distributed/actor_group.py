@@ -62,6 +62,7 @@ class ActorGroup:
         self._in_doubt = wait  # whether idle actors are asked for a sign of life before the next call
         self._room, self._slots = room, math.inf
         self._looked_at, self._crowded = NEVER, False
+        self._size = 0
         self.resize(count)
         try:
             self._look_for_room()
@@ -110,8 +111,8 @@ class ActorGroup:
         """Want `count` actors: more start when they have room; where nodes come and go, those too many are let go."""
         for index in range(len(self._members) + 1, count + 1):
             self._members[index] = Member(index)
-        self._size = count
-        self._looked_at = NEVER
+        if count != self._size:
+            self._size, self._looked_at = count, NEVER
 
     def pid(self, index: int) -> int:
         """The process id of an actor that is up, 0 of one that is not."""
@@ -282,7 +283,7 @@ class ActorGroup:
                 log.info(
                     "%s %d is let go, as %d are wanted and have room", self._recipe.name, member.index, self._slots
                 )
-                member.take_down(0.0)
+                member.let_go()
                 too_many -= 1
         # some may be gone with their nodes, as yet unnoticed: they are asked, and only at the next look the living go
         self._crowded = too_many > 0

@@ -62,6 +62,11 @@ class Member:
         self.in_flight, self.sent = {}, {}
         self.due = self.started_at + delay_s if self.restarts else 0.0
 
+    def let_go(self) -> None:
+        """End an actor that did no wrong: the next one is no restart."""
+        self.take_down(0.0)
+        self.started_at = NEVER
+
     def withdraw(self) -> None:
         """End an actor that has not come up, as if it had never been started."""
         self.take_down(0.0)

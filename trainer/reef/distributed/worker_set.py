@@ -116,9 +116,9 @@ class RayWorkers:
         return self._group.healthy
 
     def resize(self, count: int) -> None:
-        """Have `count` actors, as soon as there is room for more of them; only where nodes come and go."""
+        """Where nodes come and go have `count` actors, at least one: more when they have room, others are let go."""
         if isinstance(self._placement, ElasticPlacement):
-            self._group.resize(count)
+            self._group.resize(max(count, 1))
 
     def local_worker(self) -> RolloutWorker:
         """The worker in this process."""

@@ -68,6 +68,7 @@ class PoolGate:
         """`read_spec` gives the document as it is now: pools may be scaled while the job runs."""
         self._read_spec, self._board = read_spec, board
         self._spec = read_spec()
+        self._wrong = ""  # what was last said of the document
         self._looked_at = 0.0
         self._resize: Callable[[int], None] = lambda _: None
 
@@ -97,7 +98,9 @@ class PoolGate:
         try:
             self._spec = self._read_spec()
         except ConfigError as error:  # half-written, or edited into something wrong: the last one counts
-            log.warning("%s", error)
+            if str(error) != self._wrong:
+                log.warning("%s", error)
+            self._wrong = str(error)
 
     def finish(self, summary: Summary | None) -> None:
         """Training has ended."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -160,11 +160,6 @@ class Encoder(nn.Module):
         self.mlp = StackedMLP(first.out_features, hiddens, activation, branches)
         self.out_features = self.mlp.out_features
         self.plain = first.plain and layout.dtype == np.float32
-        self.acting: list[Callable[[Tensor], Tensor]] = []  # the perceptrons of the branches, once they are settled
-
-    def settle(self) -> None:
-        """Make acting fast; call it when the parameters stay where they are in memory."""
-        self.acting = [self.mlp.acting(branch) for branch in range(self.branches)]
 
     def forward(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [branches, N, out_features]."""
@@ -179,6 +174,4 @@ class Encoder(nn.Module):
         """Only one branch: [N, *obs] -> [N, out_features]."""
         if not self.plain:  # else it would cost two calls of modules, which count when a few observations are acted on
             obs = self.features[min(branch, len(self.features) - 1)](obs)
-        if self.acting and not torch.is_grad_enabled():
-            return self.acting[branch](obs)
         return self.mlp.single(branch, obs)

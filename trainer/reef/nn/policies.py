@@ -16,6 +16,7 @@ from reef.errors import ConfigError
 from reef.nn.distributions import Distribution, DistributionMaker
 from reef.nn.encoders import Encoder
 from reef.nn.flat import FlatParameters
+from reef.nn.stacked import StackedMLP
 from reef.spaces import Layout, Space
 from reef.types import Array
 
@@ -39,7 +40,7 @@ class Policy(nn.Module):
         self.device = torch.device(device)
         self.flat = FlatParameters(self.parameters())
         for module in self.modules():
-            if isinstance(module, Encoder):
+            if isinstance(module, StackedMLP):
                 module.settle()
 
     def compile_acting(self, **options: Any) -> None:
@@ -105,18 +106,21 @@ class ActorCritic(Policy):
             self.log_std = nn.Parameter(torch.zeros(outputs))
         self.pi = _linear(self.encoder.out_features, outputs, gain=0.01)
         self.vf = _linear(self.encoder.out_features, 1, gain=1.0)
+        self.acting_head: tuple[Tensor, Tensor] | None = (
+            None  # bias and transposed weight of `pi`, once they are settled
+        )
 
     def finish(self, device: torch.device | str = "cpu") -> None:
-        """As every policy; and remember the parameters of the actor's last layer, as the encoder does those of its."""
+        """As every policy; and keep the actor's last layer at hand for acting."""
         super().finish(device)
-        self.last = (self.pi.bias.detach(), self.pi.weight.detach().t())
+        self.acting_head = (self.pi.bias.detach(), self.pi.weight.detach().t())
 
     def dist_inputs(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N, D], by the actor alone: acting needs no critic."""
         features = self.encoder.single(0, obs)
-        if torch.is_grad_enabled():
+        if self.acting_head is None or torch.is_grad_enabled():
             return self._with_log_std(F.linear(features, self.pi.weight, self.pi.bias))
-        bias, weight = self.last
+        bias, weight = self.acting_head
         return self._with_log_std(torch.addmm(bias, features, weight))
 
     def values(self, obs: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -89,6 +89,17 @@ class StackedMLP(nn.Module):
         self.chain = [StackedLinear(i, o, count) for i, o in itertools.pairwise(sizes)]
         self.layers = nn.ModuleList(self.chain)  # registers them; slower to walk than the plain list
         self.out_features = sizes[-1]
+        self.settled: list[list[tuple[Tensor, Tensor]]] = []  # bias and weight of each layer, by perceptron
+
+    def settle(self) -> None:
+        """Look up the parameters for acting, once; call it when they stay where they are in memory.
+
+        To look them up costs, for a few observations, as much as to multiply by them.
+        """
+        self.settled = [
+            [(layer.bias.detach()[index], layer.weight.detach()[index]) for layer in self.chain]
+            for index in range(self.count)
+        ]
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, in] or [count, N, in] -> [count, N, out]."""
@@ -102,21 +113,11 @@ class StackedMLP(nn.Module):
 
     def single(self, index: int, x: Tensor) -> Tensor:
         """Only perceptron `index`: [N, in] -> [N, out]."""
+        if self.settled and not torch.is_grad_enabled():
+            activate = self.activation.in_place or self.activation.function
+            for bias, weight in self.settled[index]:
+                x = activate(torch.addmm(bias, x, weight))
+            return x
         for layer in self.chain:
             x = self.activation(layer.single(index, x))
         return x
-
-    def acting(self, index: int) -> Callable[[Tensor], Tensor]:
-        """`single` without gradients, as a function that has looked up the parameters, which stay where they are.
-
-        To look them up costs, for a few observations, as much as to multiply by them.
-        """
-        layers = [(layer.bias.detach()[index], layer.weight.detach()[index]) for layer in self.chain]
-        activate = self.activation.in_place or self.activation.function
-
-        def act(x: Tensor) -> Tensor:
-            for bias, weight in layers:
-                x = activate(torch.addmm(bias, x, weight))
-            return x
-
-        return act

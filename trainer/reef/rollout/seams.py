@@ -57,7 +57,7 @@ class Workers(Protocol):
         ...
 
     def resize(self, count: int) -> None:
-        """Have `count` workers where nodes come and go, as soon as there is room for more of them."""
+        """Where nodes come and go have `count` workers, at least one: more when they have room, others are let go."""
         ...
 
     def state(self) -> State:

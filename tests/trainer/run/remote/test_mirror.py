@@ -98,7 +98,7 @@ def test_training_does_not_wait_for_uploads_and_a_checkpoint_under_way_stays(s3:
         for iteration in range(2, 7):
             save(store, iteration)
             mirror.changed()
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < 4.0
         assert first.exists()
         until(lambda: stored(s3) == [1])  # though `keep` had no place for it any more
         s3.slow(0)
@@ -231,12 +231,12 @@ def test_an_error_of_the_run_is_not_replaced_and_the_last_checkpoint_is_uploaded
         raise ReefError("of the run")
     assert stored(s3) == [1]
     began = time.monotonic()
-    s3.slow(1)
+    s3.slow(5)
     with pytest.raises(KeyboardInterrupt), Mirror(RemoteFolder(RUN), store) as mirror:
         save(store, 2)
         mirror.changed()
         raise KeyboardInterrupt
-    assert time.monotonic() - began < 0.9, "a second Ctrl-C ends at once"
+    assert time.monotonic() - began < 4.0, "a second Ctrl-C ends at once"
 
 
 def test_a_run_that_another_process_has_taken_over_ends(s3: S3, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ class Run:
     stop: StopConditions
     restored_iteration: int = 0  # results after this one are from a life that is continued, and are done again
     restored_timesteps: int = 0
-    resize: Callable[[int], None] = lambda _: None  # ask for so many rollout workers
+    resize: Callable[[int], None] = lambda _: None  # have so many rollout workers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
