@@ -52,6 +52,7 @@ logger = logging.getLogger(__name__)
 class Memory:
     """What is known of one job beside the stores; made anew when the operator starts."""
 
+    uid: str  # of the job
     unwatched: dict[Child, Object] = field(default_factory=dict)
     read_again: float | None = None  # when `unwatched` is to be read again; None: it was never read
     refused: dict[Child, str] = field(default_factory=dict)
@@ -98,7 +99,7 @@ class Controller:
         self._metrics = metrics
         self._written = written
         self._reread_s = reread_s
-        self._memories: dict[str, Memory] = {}  # by uid of the job
+        self._memories: dict[Key, Memory] = {}
 
     async def handle(self, key: Key) -> None:
         """Look at a job and do what is to be done.
@@ -116,18 +117,19 @@ class Controller:
             self._metrics.reconcile.observe(time.perf_counter() - started)
 
     def renew(self, server: Server) -> None:
-        """Take note of what the API server can do, as it may have been upgraded, and forget jobs that are gone."""
+        """Take note of what the API server can do, as it may have been upgraded."""
         self._server = server
-        there = {job["metadata"]["uid"] for job in self._stores.jobs.all()}
-        self._memories = {uid: memory for uid, memory in self._memories.items() if uid in there}
 
     async def _handle(self, key: Key) -> None:
         job = self._stores.jobs.get(key)
         if job is None or job["metadata"].get("deletionTimestamp"):  # its owner references do the rest
             if job is None:
                 self._queue.forget(key)
+                self._memories.pop(key, None)
             return
-        memory = self._memories.setdefault(job["metadata"]["uid"], Memory())
+        memory = self._memories.get(key)
+        if memory is None or memory.uid != job["metadata"]["uid"]:
+            memory = self._memories[key] = Memory(job["metadata"]["uid"])
         await self._load(job, memory)
         plan = self._decide(self._observed(job, memory, self._children(job, memory), self._stores.pods.of_job(key)))
         if is_decisive(plan, job):  # caches may be late: look again at the cluster itself

@@ -402,6 +402,24 @@ def test_jobs_that_go_or_are_gone_are_left_alone(rig):
     rig(test)
 
 
+def test_nothing_is_remembered_of_a_job_that_is_gone_or_of_another_of_its_name(rig):
+    async def test(rig) -> None:
+        bench = Bench(rig, Plan())
+        await bench.handle()
+        first = bench.controller._memories[KEY]
+        bench.stores.jobs.remove(KEY)
+        again = job(9)
+        again["metadata"]["uid"] = "another"
+        bench.stores.jobs.put(again)
+        await bench.handle()
+        assert bench.controller._memories[KEY] is not first
+        bench.stores.jobs.remove(KEY)
+        await bench.handle()
+        assert bench.controller._memories == {}
+
+    rig(test)
+
+
 def test_equal_events_become_one_with_a_count(rig):
     async def test(rig) -> None:
         recorder = EventRecorder(rig.client)
