@@ -24,7 +24,7 @@ spec:
   environment: {name: CartPole-v1}
   config: {train_batch_size: 1024, sgd_minibatch_size: 1024, num_sgd_iter: 1, num_envs_per_worker: 2, seed: 1}
   stop: {training_iteration: 1000000}
-  checkpoint: {frequency: 1, keep: 2}
+  checkpoint: {frequency: 1, keep: 1000} # or the rest of one is removed later
 """
 
 
