@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from installation import Installation, pool, process_of, small_job
 from kube.cluster import Cluster, OwnCluster
-from kube.hollow import HollowNodes
+from kube.hollow import HollowNodes, is_ready
 from kube.progress import wait_until
 
 pytestmark = pytest.mark.timeout(600)
@@ -60,12 +60,6 @@ def hollow_job(name: str) -> dict[str, Any]:
     """A job whose pods run nowhere: what is made for it counts."""
     placed = {"nodeSelector": HollowNodes.SELECTOR, "tolerations": [HollowNodes.TOLERATION]}
     return small_job(name, head=placed, workers=[pool(**placed)])
-
-
-def is_ready(pod: dict[str, Any]) -> bool:
-    """What Kubernetes takes a pod for."""
-    conditions = pod["status"].get("conditions") or []
-    return any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
 
 
 @pytest.fixture

@@ -106,9 +106,7 @@ class ActorCritic(Policy):
             self.log_std = nn.Parameter(torch.zeros(outputs))
         self.pi = _linear(self.encoder.out_features, outputs, gain=0.01)
         self.vf = _linear(self.encoder.out_features, 1, gain=1.0)
-        self.acting_head: tuple[Tensor, Tensor] | None = (
-            None  # bias and transposed weight of `pi`, once they are settled
-        )
+        self.acting_head: tuple[Tensor, Tensor] | None = None  # bias and transposed weight of `pi`, once settled
 
     def finish(self, device: torch.device | str = "cpu") -> None:
         """As every policy; and keep the actor's last layer at hand for acting."""

@@ -98,7 +98,7 @@ def test_training_does_not_wait_for_uploads_and_a_checkpoint_under_way_stays(s3:
         for iteration in range(2, 7):
             save(store, iteration)
             mirror.changed()
-        assert time.monotonic() - began < 4.0
+        assert time.monotonic() - began < 1.0
         assert first.exists()
         until(lambda: stored(s3) == [1])  # though `keep` had no place for it any more
         s3.slow(0)
