@@ -23,6 +23,7 @@ JOBS = 10
 OUTAGE_S = 90
 TRUE_AGAIN_S = 30
 READY_AGAIN_S = 180
+ENDLESS = {"training_iteration": 1_000_000}
 KINDS = "configmaps,secrets,services,networkpolicies,jobs,deployments,pods"
 PER_JOB = Counter(ConfigMap=1, Secret=1, Service=1, NetworkPolicy=1, Job=1, Deployment=1, Pod=2)
 
@@ -65,7 +66,7 @@ def hollow_job(name: str) -> dict[str, Any]:
 @pytest.fixture
 def running(reef: Installation, own_cluster: OwnCluster, namespace: str) -> Iterator[dict[str, Any]]:
     """The head of the job `steady`, which trains with one worker."""
-    job = small_job("steady", workers=[pool()], stop={"training_iteration": 1_000_000})
+    job = small_job("steady", workers=[pool()], stop=ENDLESS)
     own_cluster.apply(job, namespace=namespace)
     reef.wait("steady", lambda now: now.get("phase") == "Running" and iteration(now) > 2, namespace=namespace)
     (head,) = reef.pods("steady", namespace, "head")
@@ -150,18 +151,62 @@ def test_training_goes_on_without_operator_and_without_api_server(
     assert "Activity" not in reef.log()  # a line for every probe
 
 
+@pytest.fixture(scope="module")
+def two_operators(reef: Installation, own_cluster: OwnCluster) -> Iterator[None]:
+    """The release has two operators, of which one works."""
+    reef.upgrade(operator={"replicas": 2, "leaderElection": {"enabled": True}})
+    yield
+    reef.upgrade()
+
+
+def operators(cluster: Cluster, namespace: str) -> list[dict[str, Any]]:
+    """The operator's pods that are not being deleted."""
+    pods = cluster.get("pods", namespace=namespace, selector="app.kubernetes.io/component=operator")["items"]
+    return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+
+
+def leader(cluster: Cluster, namespace: str) -> str:
+    """Which operator's pod holds the Lease."""
+    leases = cluster.get("leases", namespace=namespace)["items"]
+    (lease,) = (each for each in leases if each["metadata"]["name"].endswith("-leader"))
+    return str(lease["spec"]["holderIdentity"])
+
+
+@pytest.mark.usefixtures("two_operators")
+def test_another_operator_takes_over_while_a_job_runs(
+    reef: Installation, own_cluster: OwnCluster, namespace: str, running: dict[str, Any]
+) -> None:
+    """The one that leads stands still: the other does what is asked meanwhile, and who wakes up does nothing more."""
+    made = uids(objects(own_cluster, namespace, "steady"))
+    led = leader(own_cluster, reef.namespace)
+    (asleep,) = (pod for pod in operators(own_cluster, reef.namespace) if pod["metadata"]["name"] == led)
+    process = process_of(asleep)
+    os.kill(process, signal.SIGSTOP)
+    try:
+        own_cluster.apply(small_job("steady", workers=[pool(replicas=2)], stop=ENDLESS), namespace=namespace)
+        before = iteration_at(running)
+        wait_until("another to lead", lambda: leader(own_cluster, reef.namespace) != led, timeout_s=TRUE_AGAIN_S)
+    finally:
+        os.kill(process, signal.SIGCONT)
+    wait_until("the one that led to end", lambda: not Path(f"/proc/{process}").exists(), timeout_s=TRUE_AGAIN_S)
+
+    def true_again(now: dict[str, Any]) -> bool:
+        return (now["phase"], now["workers"]["ready"]) == ("Running", 2) and iteration(now) > before + 5
+
+    assert reef.wait("steady", true_again, namespace=namespace)["attempts"] == 1
+    after = objects(own_cluster, namespace, "steady")
+    assert kinds(after) == PER_JOB + Counter(Pod=1)
+    assert made <= uids(after)
+
+
+@pytest.mark.usefixtures("two_operators")
 def test_an_operator_that_is_told_to_end_does_so_at_once(reef: Installation, own_cluster: OwnCluster) -> None:
     """At work, and while it waits for the Lease of another."""
-    try:
-        reef.upgrade(operator={"replicas": 2, "leaderElection": {"enabled": True}})
-        selector = "app.kubernetes.io/component=operator"
-        pods = own_cluster.get("pods", namespace=reef.namespace, selector=selector)["items"]
-        processes = [process_of(pod) for pod in pods if "deletionTimestamp" not in pod["metadata"]]
-        assert len(processes) == 2
-        for process in processes:
-            os.kill(process, signal.SIGTERM)
-        for process in processes:
-            wait_until("the operator to end", lambda: not Path(f"/proc/{process}").exists(), timeout_s=20)  # noqa: B023
-        reef.await_operator()
-    finally:
-        reef.upgrade()
+    reef.await_operator()
+    processes = [process_of(pod) for pod in operators(own_cluster, reef.namespace)]
+    assert len(processes) == 2
+    for process in processes:
+        os.kill(process, signal.SIGTERM)
+    for process in processes:
+        wait_until("the operator to end", lambda: not Path(f"/proc/{process}").exists(), timeout_s=20)  # noqa: B023
+    reef.await_operator()

@@ -15,7 +15,7 @@ from torch import Tensor
 from reef.batch import Rollout, Transitions
 from reef.config import Scheduled, default, setting
 from reef.learn.device import to_device
-from reef.learn.learner import Columns, Learner, Stats, mean_stats
+from reef.learn.learner import Columns, Learner, mean_stats
 from reef.math.categorical import project
 from reef.math.td import huber, td_targets
 from reef.nn.dueling import QPolicy
@@ -23,7 +23,7 @@ from reef.replay.memory import ReplayMemory
 from reef.replay.settings import OffPolicyConfig
 from reef.run.algorithm import Algorithm
 from reef.run.flows import replay
-from reef.types import PolicyId, State
+from reef.types import PolicyId, State, Stats
 
 
 class DQNConfig(OffPolicyConfig):

@@ -15,14 +15,14 @@ from torch import Tensor
 from reef.batch import Rollout, Transitions
 from reef.config import AlgorithmConfig, ModelConfig, default, setting
 from reef.learn.device import to_device
-from reef.learn.learner import Columns, Learner, Stats
+from reef.learn.learner import Columns, Learner
 from reef.math.gae import gae
 from reef.math.surrogate import clipped_error, clipped_surrogate
 from reef.nn.policies import ActorCritic, CustomActorCritic
 from reef.run.algorithm import Algorithm
 from reef.run.flows import on_policy
 from reef.schedules import Schedule
-from reef.types import State
+from reef.types import State, Stats
 
 
 class PPOConfig(AlgorithmConfig):

@@ -24,7 +24,7 @@ PROGRESS_PREFIX = "__progress_"
 
 
 @dataclass
-class Episode:
+class PlayedEpisode:
     """One episode as it was played."""
 
     number: int
@@ -97,7 +97,7 @@ def _command(args: argparse.Namespace) -> int:
         if args.track_progress:
             _write_progress(args.out, 0, 0)  # before any episode: here it turns out whether it can be written
         out = stack.enter_context(_opened(args.out)) if args.out else None  # an older file stays until all else works
-        finished: list[Episode] = []
+        finished: list[PlayedEpisode] = []
         complete = steps = 0
         for episode in _episodes(algorithm, env, settings, args):
             finished.append(episode)
@@ -168,13 +168,15 @@ def _environment(settings: AlgorithmConfig, args: argparse.Namespace) -> Any:
         return RecordVideo(env, args.video_dir, episode_trigger=lambda number: True)
 
 
-def _episodes(algorithm: Algorithm, env: Any, settings: AlgorithmConfig, args: argparse.Namespace) -> Iterator[Episode]:
+def _episodes(
+    algorithm: Algorithm, env: Any, settings: AlgorithmConfig, args: argparse.Namespace
+) -> Iterator[PlayedEpisode]:
     limit = args.steps if args.steps is not None else 0 if args.episodes else DEFAULT_STEPS
     number = steps = 0
     while (not args.episodes or number < args.episodes) and (not limit or steps < limit):
         number += 1
         seed = settings.seed if number == 1 else None
-        episode = _play(algorithm, env, settings, Episode(number), seed, limit - steps if limit else None, args)
+        episode = _play(algorithm, env, settings, PlayedEpisode(number), seed, limit - steps if limit else None, args)
         steps += episode.length
         yield episode
 
@@ -183,11 +185,11 @@ def _play(
     algorithm: Algorithm,
     env: Any,
     settings: AlgorithmConfig,
-    episode: Episode,
+    episode: PlayedEpisode,
     seed: int | None,
     limit: int | None,
     args: argparse.Namespace,
-) -> Episode:
+) -> PlayedEpisode:
     obs, _ = _guarded(episode, env.reset, seed=seed)
     while not episode.complete and (limit is None or episode.length < limit):
         action = algorithm.compute_single_action(obs, explore=settings.explore)
@@ -203,7 +205,7 @@ def _play(
     return episode
 
 
-def _guarded(episode: Episode, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _guarded(episode: PlayedEpisode, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call the environment; what it raises becomes a message that says where."""
     try:
         return call(*args, **kwargs)
@@ -212,7 +214,7 @@ def _guarded(episode: Episode, call: Callable[..., Any], *args: Any, **kwargs: A
         raise EnvironmentError(f"the environment failed in {where}: {type(error).__name__}: {error}") from error
 
 
-def _report(episode: Episode, args: argparse.Namespace, out: TextIO | None) -> None:
+def _report(episode: PlayedEpisode, args: argparse.Namespace, out: TextIO | None) -> None:
     if not args.json:
         cut = "" if episode.complete else ", cut by the step limit"
         print(f"Episode #{episode.number}: reward: {episode.reward:g} ({episode.length} steps{cut})")
@@ -237,7 +239,7 @@ def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
-def _summarize(episodes: list[Episode], *, as_json: bool) -> None:
+def _summarize(episodes: list[PlayedEpisode], *, as_json: bool) -> None:
     complete = [episode for episode in episodes if episode.complete]
     rewards = [episode.reward for episode in complete]
     count = len(complete)

@@ -21,15 +21,15 @@ from reef.distributed.failures import FaultTolerance
 from reef.distributed.member import Recipe
 from reef.distributed.resources import check_resources, learner_bundle, reserve
 from reef.distributed.start import start
-from reef.learn.learner import Learner, Stats
+from reef.learn.learner import Learner
 from reef.learn.learner_group import Batches, LocalLearners
-from reef.types import DEFAULT_POLICY, PolicyId, State, Weights
+from reef.types import DEFAULT_POLICY, PolicyId, State, Stats, Weights
 
 ASK_ADDRESS = 0x8915  # SIOCGIFADDR
 FIRST = 1  # the index of the learner that speaks for all: they hold the same weights
 
 
-class Member(LocalLearners):
+class LearnerProcess(LocalLearners):
     """One of several equal learners: the gradients of each step are averaged over all of them."""
 
     def __init__(
@@ -122,7 +122,7 @@ class RayLearners:
         self._placement = reserve(config, [learner_bundle(config)] * count, first)
         recipe = Recipe(
             name="learner",
-            target=Member,
+            target=LearnerProcess,
             arguments=lambda index, _: {
                 "learner_class": learner_class,
                 "config": config,

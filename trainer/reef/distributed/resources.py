@@ -24,7 +24,7 @@ Bundle = dict[str, float]  # resource name to amount, of one process
 SAY_AFTER_S = 10.0  # waiting longer than this is worth a line
 ROLLOUT_WORKERS = "num_rollout_workers"
 IN_BYTES = ("memory", "object_store_memory")
-NOTHING = 0.001  # CPUs of a bundle that asks for nothing: Ray refuses empty ones
+EMPTY_BUNDLE = {"CPU": 0.001}  # of a process that asks for nothing: Ray refuses bundles without resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def trial_bundles(config: AlgorithmConfig) -> list[Bundle]:
     evaluation = [worker_bundle(config.evaluation_settings())] * config.evaluation_num_workers
     rollouts = [worker_bundle(config)] * config.num_rollout_workers
     learners = [learner_bundle(config)] * config.num_learner_workers
-    return [bundle or {"CPU": NOTHING} for bundle in [driver_bundle(config), *evaluation, *rollouts, *learners]]
+    return [bundle or EMPTY_BUNDLE for bundle in [driver_bundle(config), *evaluation, *rollouts, *learners]]
 
 
 def _bundle(cpus: float, gpus: float, custom: Mapping[str, float]) -> Bundle:
@@ -209,7 +209,7 @@ class Placement:
     def __init__(self, bundles: Sequence[Bundle], strategy: str, wait_s: float) -> None:
         """`strategy`: PACK, SPREAD, STRICT_PACK or STRICT_SPREAD. Raises ResourceError after `wait_s` seconds."""
         self._bundles = bundles
-        self._group = placement_group([bundle or {"CPU": NOTHING} for bundle in bundles], strategy=strategy)
+        self._group = placement_group([bundle or EMPTY_BUNDLE for bundle in bundles], strategy=strategy)
         try:
             self._await_room(strategy, wait_s)
         except BaseException:

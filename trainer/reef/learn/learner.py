@@ -22,10 +22,9 @@ from reef.learn.compiled import compile_gradient
 from reef.learn.device import learner_device
 from reef.nn.policies import make_policy
 from reef.schedules import Schedule
-from reef.types import Array, State
+from reef.types import Array, State, Stats
 
 Columns = dict[str, Tensor]  # equally long columns on the learner's device
-Stats = dict[str, float]
 Reduce = Callable[[Tensor], None]  # average a flat gradient over all learners, in place
 
 

@@ -10,9 +10,9 @@ from gymnasium import spaces
 
 from reef.batch import Rollout, Transitions
 from reef.config import AlgorithmConfig
-from reef.learn.learner import Learner, Stats
+from reef.learn.learner import Learner
 from reef.learn.threads import learner_threads, using_threads
-from reef.types import DEFAULT_POLICY, PolicyId, State, Weights
+from reef.types import DEFAULT_POLICY, PolicyId, State, Stats, Weights
 
 Batches = dict[PolicyId, Rollout] | dict[PolicyId, Transitions]
 

@@ -19,7 +19,7 @@ from reef.batch import Sample
 from reef.config import AlgorithmConfig
 from reef.config.loading import load
 from reef.errors import CheckpointError
-from reef.learn.learner import Learner, Stats
+from reef.learn.learner import Learner
 from reef.learn.learner_group import Learners, LocalLearners
 from reef.nn.policies import Policy
 from reef.rollout.seams import Workers
@@ -27,7 +27,7 @@ from reef.rollout.worker_set import LocalWorkers
 from reef.run.checkpoint import find_checkpoint, read_checkpoint, write_checkpoint
 from reef.run.evaluation import Evaluation
 from reef.run.metrics import IterationMetrics
-from reef.types import DEFAULT_POLICY, Array, PolicyId, State
+from reef.types import DEFAULT_POLICY, Array, PolicyId, State, Stats
 
 
 class Algorithm(ABC):
@@ -60,7 +60,7 @@ class Algorithm(ABC):
                 config,
                 local.observation_space,
                 local.action_space,
-                busy=lambda: self.workers.num_here,
+                busy=lambda: self.workers.num_here if config.sample_async else 0,
             )
             on_failure.callback(self.learners.stop)
             self.policy_version = 0

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from reef.batch import Rollout, concat_columns
-from reef.learn.learner import Stats
 from reef.replay.memory import Replay
 from reef.replay.settings import OffPolicyConfig
-from reef.types import PolicyId
+from reef.types import PolicyId, Stats
 
 if TYPE_CHECKING:
     from reef.run.algorithm import Algorithm

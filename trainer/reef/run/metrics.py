@@ -31,10 +31,9 @@ import numpy as np
 
 from reef.batch import Episode, Sample
 from reef.run.perf import SystemLoad
-from reef.types import PolicyId, State
+from reef.types import PolicyId, State, Stats
 
 Result = dict[str, Any]
-Stats = Mapping[str, float]
 
 COUNTER_FIELDS = (
     "num_env_steps_sampled",
