@@ -56,6 +56,18 @@ def test_a_killed_head_is_replaced_and_goes_on_from_the_store(
     assert store.environment["AWS_SECRET_ACCESS_KEY"] not in log
 
 
+def test_a_sweep_is_kept_in_the_store(reef: Installation, own_cluster: OwnCluster, namespace: str, store: S3) -> None:
+    """Trials run in a worker's pod, which has no credentials; the head uploads."""
+    tune = {"parameters": {"lr": {"grid": [0.001, 0.01]}}}
+    job = small_job("swept", iterations=10, tune=tune, workers=[pool()], checkpoint=checkpoint())
+    own_cluster.apply(job, namespace=namespace)
+    end = reef.wait_for_phase("swept", "Succeeded", "Failed", namespace=namespace)
+    assert (end["phase"], end["trials"]["finished"]) == ("Succeeded", 2), end["message"]
+    place = end["bestTrial"]["checkpoint"]
+    assert place.startswith(f"{URI}/{namespace}/swept-") and place.endswith("/checkpoint_000010")
+    assert (store.folder / place.removeprefix("s3://") / "manifest.json").exists()
+
+
 def test_a_bucket_that_is_not_there_fails_the_job_and_says_so(
     reef: Installation, own_cluster: OwnCluster, namespace: str, store: S3
 ) -> None:

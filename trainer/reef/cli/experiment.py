@@ -144,9 +144,8 @@ def _train(job: RLTrainingJob, config: AlgorithmConfig, options: Options, stop: 
         metrics_port=options.metrics_port,
         verbosity=options.verbosity,
     )
-    print(f"\nResults         {result.uri or result.folder}")
-    if result.uri:
-        print(f"Copy of them    {result.folder}")
+    print()
+    _tell_results(result.folder, result.uri)
     if result.picture:
         print(f"Learning curve  {result.picture}")
     _tell_checkpoint(
@@ -180,12 +179,18 @@ def _sweep(job: RLTrainingJob, config: AlgorithmConfig, options: Options, stop: 
             board=board,
         )
     print(f"\n{result.reason}")
-    print(f"Results         {result.folder}")
+    _tell_results(result.folder, result.uri)
     if (best := result.best) is not None:
         print(f"Best trial      {best.name} ({described(best.parameters)}), iteration {best.iteration}")
-        _tell_checkpoint(best.checkpoint)
+        _tell_checkpoint(result.checkpoint)
     exit_code: int = result.exit_code
     return exit_code
+
+
+def _tell_results(folder: Path, uri: str | None) -> None:
+    print(f"Results         {uri or folder}")
+    if uri:
+        print(f"Copy of them    {folder}")
 
 
 def _tell_checkpoint(checkpoint: str | Path | None) -> None:

@@ -12,7 +12,7 @@ import secrets
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +20,7 @@ from typing import Any, TextIO
 
 import ray
 from ray import tune
+from ray.exceptions import RayError, RayTaskError
 from ray.tune import Callback, Stopper
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -27,20 +28,26 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from reef.config import AlgorithmConfig
 from reef.distributed.resources import trial_bundles
 from reef.distributed.trial import SCORE, TOLD, TrialProcess
-from reef.errors import EXIT_OK, TrainingError
+from reef.errors import EXIT_OK, StorageError, TrainingError
+from reef.run.checkpoint import CheckpointStore
 from reef.run.experiment import (
+    DEFAULT_FOLDER,
+    FOLDER_ID,
     CheckpointSettings,
     check_settings,
     environment_name,
     folder_label,
     new_folder,
     newest_folder,
-    writable_folder,
+    places_of,
 )
 from reef.run.identity import Claim
 from reef.run.prometheus import Board
+from reef.run.remote.fetch import fetch_sweep
+from reef.run.remote.mirror import SPARE_S, Mirror, end_limit, say_missing
+from reef.run.remote.object_store import RemoteFolder
 from reef.run.reporters.files import read_results
-from reef.run.signals import StopSignals
+from reef.run.signals import StopSignals, time_left
 from reef.run.stopping import StopConditions, lookup
 from reef.sweep.folders import Order, TrialFolders
 from reef.sweep.plan import Plan
@@ -67,6 +74,7 @@ def run_sweep(
     checkpoint: CheckpointSettings,
     name: str,
     storage_path: str | Path,
+    local_folder: str | Path = DEFAULT_FOLDER,
     resume: bool = False,
     restore_from: str | None = None,
     board: Board | None = None,
@@ -79,7 +87,8 @@ def run_sweep(
     The folder is `<storage_path>/<name>/sweep_<algorithm>_<environment>_<id>`, with a folder for each trial. `resume`
     goes on in the newest such folder: trials that have ended stay as they are, the others go on from their newest
     checkpoint. SIGTERM and Ctrl-C let every trial end after its iteration, with a checkpoint; `patience_s` later those
-    that have not are given up. A trial whose process or node is lost is started again `max_failures` times.
+    that have not are given up. A trial whose process or node is lost is started again `max_failures` times. A storage
+    path in an object store gets a copy of what is written below `local_folder`.
 
     Raises:
         ConfigError, StorageError: as `run_experiment`.
@@ -87,14 +96,20 @@ def run_sweep(
     """
     check_settings(plan.base, stop, checkpoint, name)
     claim = Claim()
-    record = open_record(plan, writable_folder(storage_path, name), resume, claim)
+    parent, remote = places_of(storage_path, local_folder, name)
+    record = open_record(plan, parent, resume, claim, remote)
     configs = {trial.name: plan.config(trial.drawn) for trial in record.trials.values()}
-    progress = SweepProgress(record, claim, stream or sys.stdout, board)
     with ExitStack() as stack:
         signals = stack.enter_context(StopSignals(patience_s))
+        mirror = None
+        if remote is not None:
+            there = remote / record.folder.name
+            record.uri = there.uri
+            mirror = stack.enter_context(Mirror(there, CheckpointStore(record.folder), board))
+        progress = SweepProgress(record, claim, stream or sys.stdout, board, mirror)
         keeper_name = f"reef-sweep-{secrets.token_hex(8)}"
-        keeper = start_keeper(keeper_name, record.folder, configs, stop, checkpoint, claim, restore_from)
-        stack.callback(ray.kill, keeper)
+        arguments = record.folder, configs, stop, checkpoint, claim, restore_from, record.uri
+        stack.enter_context(keeper_of(keeper_name, arguments, uploads=remote is not None))
         progress.start(plan.base.algorithm, environment_name(plan.base), StopConditions(stop))
         if record.in_state("waiting"):
             run_trials(plan, configs, progress, signals, keeper_name, max_failures)
@@ -134,9 +149,11 @@ def run_trials(
         )
 
 
-def open_record(plan: Plan, parent: Path, resume: bool, claim: Claim) -> Record:
+def open_record(plan: Plan, parent: Path, resume: bool, claim: Claim, remote: RemoteFolder | None) -> Record:
     """The record of the sweep that is resumed, whose folder is this process's from now on, or of a new one."""
     label, scheme = f"sweep_{folder_label(plan.base)}", plan.tune
+    if resume and remote:
+        fetch_sweep(remote, parent, f"{label}_{FOLDER_ID}")
     if resume:
         if (folder := newest_folder(parent, label)) is not None:
             claim.take(folder)
@@ -150,10 +167,53 @@ def open_record(plan: Plan, parent: Path, resume: bool, claim: Claim) -> Record:
     return Record(new_folder(parent, label), scheme.metric, scheme.mode, trials)
 
 
-def start_keeper(name: str, *arguments: Any) -> Any:
-    """Start the actor that writes the trials' files: on this node, which has the folder."""
+@contextmanager
+def keeper_of(name: str, arguments: Sequence[Any], *, uploads: bool) -> Iterator[None]:
+    """Have the actor that writes the trials' files, `TrialFolders(*arguments)`: on this node, which has the folder.
+
+    With `uploads`, leaving the context waits until the object store has them, as `Mirror` does for one run.
+    """
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    return ray.remote(TrialFolders).options(name=name, num_cpus=0, scheduling_strategy=here).remote(*arguments)
+    options: dict[str, Any] = {"name": name, "num_cpus": 0, "scheduling_strategy": here}
+    keeper: Any = ray.remote(TrialFolders).options(**options).remote(*arguments)
+    kind: type[BaseException] | None = None
+    try:
+        if uploads:
+            check_store(keeper)
+        yield
+    except BaseException as error:
+        kind = type(error)
+        raise
+    finally:
+        try:
+            if uploads:
+                await_uploads(keeper, kind)
+        finally:
+            ray.kill(keeper)
+
+
+def check_store(keeper: Any) -> None:
+    """Raise `StorageError` now where the actor cannot write what it is to upload for hours."""
+    try:
+        ray.get(keeper.check_store.remote())
+    except RayTaskError as error:
+        if not isinstance(error.cause, StorageError):
+            raise
+        raise StorageError(
+            f"{error.cause} A process of Ray uploads the files of a sweep: it has the variables of the shell or "
+            "pod that Ray was started in."
+        ) from error
+
+
+def await_uploads(keeper: Any, kind: type[BaseException] | None) -> None:
+    """Wait for the trials' uploads, in a sweep that ends well or with an exception of this `kind`."""
+    limit_s = max(min(end_limit(kind), time_left() - SPARE_S), 0.0)
+    try:
+        problems = ray.get(keeper.finish_uploads.remote(limit_s), timeout=limit_s + SPARE_S)
+    except RayError as error:
+        problems = [f"what the trials wrote last may not be in the store: {error}"]
+    for problem in problems:
+        say_missing(problem, raising=kind is None)
 
 
 @contextmanager
@@ -183,19 +243,20 @@ def summarized(progress: SweepProgress, signals: StopSignals) -> SweepSummary:
     for trial in record.in_state("running"):  # not told of in time
         progress.changed(trial.name, "waiting", "given up")
     progress.tell()
-    reason, failed = progress.summary(), record.in_state("failed")
+    reason, failed, best = progress.summary(), record.in_state("failed"), record.best
+    found: dict[str, Any] = {"best": best, "checkpoint": record.place_of(best) if best else None, "uri": record.uri}
     if unfinished:
         assert signals.received is not None, "without a signal every trial comes to its end"
         return SweepSummary(
             folder=record.folder,
             exit_code=signals.exit_code,
             reason=f"{signals.received.name}; {reason}",
-            best=record.best,
+            **found,
         )
     if len(failed) == len(record.trials):
         reasons = dict.fromkeys(trial.reason for trial in failed)
         raise TrainingError(f"every trial of the sweep failed: {'; '.join(reasons)}")
-    return SweepSummary(folder=record.folder, exit_code=EXIT_OK, reason=reason, best=record.best)
+    return SweepSummary(folder=record.folder, exit_code=EXIT_OK, reason=reason, **found)
 
 
 def name_of(trial: Any) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import logging
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ from reef.sweep.folders import Beginning, Order
 from reef.sweep.record import finite
 from reef.types import State
 
+log = logging.getLogger(__name__)
+STORED_S, LOOK_AGAIN_S = 600.0, 0.5  # how long a trial that is through waits for the object store, and how it looks
 TOLD = "reef"  # the key in Tune's results under which a trial tells of itself
 SCORE = "score"  # the key by which Tune compares; not there while the metric has no value
 
@@ -50,7 +54,7 @@ class TrialProcess(Trainable):
         """Find the files' keeper; all else happens in the first step, whose failures can be told."""
         self._name: str = config["trial"]["name"]
         self._metric: str = config["metric"]
-        self._files = RemoteFolder(self._name, ray.get_actor(config["keeper"]))
+        self._files = TrialFiles(self._name, ray.get_actor(config["keeper"]))
         self._experiment: Experiment | None = None
 
     def step(self) -> dict[str, Any]:
@@ -107,7 +111,7 @@ class TrialProcess(Trainable):
     def _told(self, experiment: Experiment, end: Order | None) -> dict[str, Any]:
         """What Tune and the driver learn of this step."""
         if end is not None:
-            self._files.ask("finish", end.reason)
+            self._files.end(end)
         result = experiment.result
         told = Told(result, end)
         found = {"done": end is not None, "training_iteration": experiment.algorithm.iteration, TOLD: told}
@@ -120,7 +124,7 @@ class TrialProcess(Trainable):
             self._experiment.algorithm.stop()
 
 
-class RemoteFolder:
+class TrialFiles:
     """The folder of one trial, on another node: where its checkpoints go, and its reporter."""
 
     def __init__(self, name: str, keeper: Any) -> None:
@@ -147,4 +151,14 @@ class RemoteFolder:
         self.ask("report", result)
 
     def finish(self, summary: Summary | None) -> None:
-        """Told apart, with the reason."""
+        """Told apart, by `end`."""
+
+    def end(self, order: Order) -> None:
+        """Say why the trial ends; one that is through waits for the object store, as nobody goes on with it later."""
+        self.ask("finish", order.reason)
+        deadline = time.monotonic() + STORED_S
+        while order.finished and not self.ask("is_stored"):
+            if time.monotonic() > deadline:
+                log.warning("%s ends although the object store has not got everything of it", self._name)
+                return
+            time.sleep(LOOK_AGAIN_S)

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reef.api import RLTrainingJob, load_job
-from reef.errors import EXIT_FAILED, EXIT_OK, EXIT_TERMINATED, ConfigError, ReefError
+from reef.errors import EXIT_FAILED, EXIT_OK, EXIT_TERMINATED, ReefError
 from reef.job.capacity import pods_of, rollout_workers_that_fit
 from reef.job.cluster import Node, RayProcess, number, required
 from reef.job.progress import JobBoard, LastWords
@@ -140,10 +140,6 @@ def take_runtime_env(runtime_env: Mapping[str, Any]) -> None:
 
 def checked_config(job: RLTrainingJob, node: Node) -> AlgorithmConfig:
     """The job's settings, checked against its pods; everything that is wrong is said here."""
-    if job.spec.tune and job.spec.checkpoint.storage and job.spec.checkpoint.storage.uri:
-        raise ConfigError(
-            "spec.checkpoint.storage.uri: a sweep is not kept in an object store yet. Name a persistentVolumeClaim."
-        )
     config = cluster_config_of(job)
     if not job.spec.tune:
         take_rollout_workers_that_fit(config, job, node)
@@ -259,6 +255,7 @@ def sweep(job: RLTrainingJob, plan: Plan, pod: Pod, board: JobBoard) -> SweepSum
         stop=job.spec.stop,
         name=name,
         storage_path=storage_path,
+        local_folder=pod.storage,
         resume=True,
         board=board,
         patience_s=job.spec.fault_tolerance.termination_grace_period_seconds / 2,

@@ -40,6 +40,7 @@ def run_job_sweep(
     stop: Mapping[str, float],
     name: str,
     storage_path: str | Path,
+    local_folder: str | Path | None = None,
     resume: bool,
     board: Board | None,
     patience_s: float | None = None,
@@ -47,6 +48,7 @@ def run_job_sweep(
 ) -> SweepSummary:
     """Run the trials in the Ray that this process has joined."""
     from reef.distributed.sweep import run_sweep
+    from reef.run.experiment import DEFAULT_FOLDER
 
     return run_sweep(
         plan,
@@ -54,6 +56,7 @@ def run_job_sweep(
         checkpoint=checkpoint_settings(job),
         name=name,
         storage_path=storage_path,
+        local_folder=local_folder or DEFAULT_FOLDER,
         resume=resume,
         restore_from=job.spec.restore_from,
         board=board,

@@ -287,8 +287,6 @@ def places_of(storage_path: str | Path, local_folder: str | Path, name: str) -> 
 
 def writable_folder(path: str | Path, name: str = "") -> Path:
     """The absolute `path`/`name`, which need not exist; raises `StorageError` when nothing can be written there."""
-    if is_uri(path):
-        raise StorageError(f"storage path {path}: a sweep is not kept in an object store yet. Give a folder.")
     folder = Path(path).expanduser().absolute() / name
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ from reef.run.checkpoint import CheckpointStore, find_checkpoint
 from reef.run.experiment import CheckpointSettings, environment_name, last_result, read_state
 from reef.run.identity import Claim
 from reef.run.metrics import Result
+from reef.run.remote.mirror import Mirror
+from reef.run.remote.object_store import RemoteFolder
 from reef.run.reporters.files import ResultFiles
 from reef.run.reporters.picture import draw_learning_curve
 from reef.run.reporters.reporter import Reporter, Run, Summary
@@ -56,8 +59,15 @@ class TrialFolders:
         settings: CheckpointSettings,
         claim: Claim,
         restore_from: str | None = None,
+        uri: str | None = None,
     ) -> None:
-        """`configs`: the settings of each trial by its name; `claim`: the driver's, to the sweep's folder."""
+        """`configs`: the settings of each trial by its name; `claim`: the driver's, to the sweep's folder.
+
+        `uri` is the sweep's folder in an object store, if all is to be kept there too.
+        """
+        self._remote = RemoteFolder(uri) if uri else None
+        self._stores: dict[str, CheckpointStore] = {}
+        self._mirrors: dict[str, Mirror] = {}
         self._claim = claim
         self._folder, self._configs, self._settings = folder, dict(configs), settings
         self._stop, self._restore_from = StopConditions(stop), restore_from
@@ -68,8 +78,7 @@ class TrialFolders:
 
     def begin(self, name: str) -> Beginning:
         """What trial `name` begins with: its newest valid checkpoint, or the one that all begin with."""
-        config, folder = self._configs[name], self._folder / name
-        store = CheckpointStore(folder)
+        config, folder, store = self._configs[name], self._folder / name, self._store_of(name)
         store.clean()
         own = store.newest_valid()
         start = own or (find_checkpoint(self._restore_from) if self._restore_from else None)
@@ -83,6 +92,15 @@ class TrialFolders:
             checkpoint=own,
             result=last_result(folder, state["iteration"]) if own and state else None,
         )
+
+    def _store_of(self, name: str) -> CheckpointStore:
+        """The checkpoints of a trial, which are uploaded as they come where there is an object store."""
+        if name not in self._stores:
+            store = CheckpointStore(self._folder / name, self._settings.keep, self._settings.score_attribute)
+            self._stores[name] = store
+            if self._remote is not None:
+                self._mirrors[name] = Mirror(self._remote / name, store).__enter__()
+        return self._stores[name]
 
     def start(self, name: str, iteration: int, timesteps: int) -> None:
         """A trial begins after this iteration."""
@@ -108,9 +126,29 @@ class TrialFolders:
 
     def save(self, name: str, state: State, metadata: dict[str, Any], score: float | None) -> Path:
         """Write a checkpoint of a trial and return its path."""
-        store = CheckpointStore(self._folder / name, self._settings.keep, self._settings.score_attribute)
         with self._claim.held(self._folder):
-            return store.save(state, metadata, score)
+            path = self._store_of(name).save(state, metadata, score)
+        self._upload(name)
+        return path
+
+    def _upload(self, name: str) -> None:
+        if name in self._mirrors:
+            self._mirrors[name].changed()
+
+    def check_store(self) -> None:
+        """Raise `StorageError` where the object store does not take what this process, with its variables, writes."""
+        if self._remote is not None:
+            self._remote.check()
+
+    def is_stored(self, name: str) -> bool:
+        """Whether the object store, if there is one, has everything of a trial."""
+        return name not in self._mirrors or self._mirrors[name].up_to_date
+
+    def finish_uploads(self, limit_s: float) -> list[str]:
+        """Wait until the object store has everything, and say what it has not; nothing is uploaded afterwards."""
+        deadline = time.monotonic() + limit_s
+        problems = [mirror.finish(max(deadline - time.monotonic(), 0.0)) for mirror in self._mirrors.values()]
+        return [problem for problem in problems if problem]
 
     def finish(self, name: str, reason: str) -> None:
         """A trial has ended."""
@@ -122,6 +160,7 @@ class TrialFolders:
         )
         for reporter in self._reporters.pop(name, []):
             reporter.finish(summary)
+        self._upload(name)
 
     def end(self, name: str | None, order: Order) -> None:
         """Let a trial, or everyone, end after the iteration under way."""

@@ -11,6 +11,7 @@ from reef.errors import CheckpointError
 from reef.run.checkpoint import read_metadata
 from reef.run.identity import Claim
 from reef.run.metrics import Result
+from reef.run.remote.mirror import Mirror
 from reef.run.reporters.reporter import Run
 from reef.run.stopping import StopConditions
 from reef.sweep.plan import described
@@ -30,20 +31,26 @@ class SweepSummary:
     exit_code: int
     reason: str
     best: Trial | None
+    checkpoint: str | None  # where the newest of the best trial is kept
+    uri: str | None = None  # of the folder in an object store
 
 
 class SweepProgress:
     """Passes on what becomes of the trials; its methods are called in the driver's thread."""
 
-    def __init__(self, record: Record, claim: Claim, stream: TextIO, board: Board | None) -> None:
-        self.record, self._claim, self._stream, self._board = record, claim, stream, board
+    def __init__(
+        self, record: Record, claim: Claim, stream: TextIO, board: Board | None, mirror: Mirror | None = None
+    ) -> None:
+        """`mirror` keeps the sweep's own files in an object store."""
+        self.record, self._claim, self._stream, self._board, self._mirror = record, claim, stream, board, mirror
         self._told_at, self._summed_up_at = 0.0, time.monotonic()
         self._checkpoint: str | None = None  # the one that the board knows
 
     def start(self, algorithm: str, environment: str, stop: StopConditions) -> None:
         """Say what there is to do."""
         record = self.record
-        self._say(f"{algorithm} on {environment}, a sweep of {len(record.trials)} trials, results in {record.folder}")
+        place = record.uri or record.folder
+        self._say(f"{algorithm} on {environment}, a sweep of {len(record.trials)} trials, results in {place}")
         if done := len(record.in_state("finished", "failed")):
             self._say(f"continuing: {done} trials have ended already")
         if self._board is not None:
@@ -75,6 +82,11 @@ class SweepProgress:
             ends = "ended" if state == "finished" else "is left unfinished"
             self._say(f"{name} ({values}) {ends} after iteration {trial.iteration}: {reason}; {self._value(trial)}")
         self.tell()
+        self._upload()
+
+    def _upload(self) -> None:
+        if self._mirror is not None:
+            self._mirror.changed()
 
     def tell_soon(self) -> None:
         """Bring file and board up to date when a second has passed; now and then say a line."""
@@ -84,6 +96,7 @@ class SweepProgress:
         if now - self._summed_up_at >= SUM_UP_EVERY_S:
             self._summed_up_at = now
             self._say(self.summary())
+            self._upload()
 
     def tell(self) -> None:
         """Bring file and board up to date."""
@@ -96,11 +109,11 @@ class SweepProgress:
         if (result := self.record.together()) is not None:
             self._board.report(result)
         best = self.record.best
-        if best and best.checkpoint and best.checkpoint != self._checkpoint:
+        if best and best.checkpoint and (kept := self.record.kept(best)) and best.checkpoint != self._checkpoint:
             self._checkpoint = best.checkpoint
             try:
                 metadata = read_metadata(best.checkpoint)
-                self._board.saved(Path(best.checkpoint), metadata["iteration"], metadata["time"])
+                self._board.saved(Path(best.checkpoint), metadata["iteration"], metadata["time"], uri=kept)
             except (CheckpointError, OSError):  # replaced just now: the next one will be told
                 self._checkpoint = None
 

@@ -52,6 +52,8 @@ class Trial:
 class Record:
     """The trials of a sweep, by name, and the newest result of each."""
 
+    uri: str | None = None  # of the folder in an object store, if all is kept there too
+
     def __init__(self, folder: Path, metric: str, mode: str, trials: Iterable[Trial]) -> None:
         self.folder, self.metric, self.mode = folder, metric, mode
         self.trials = {trial.name: trial for trial in trials}
@@ -111,6 +113,16 @@ class Record:
         self._find_checkpoint(trial)
         return trial
 
+    def place_of(self, trial: Trial) -> str | None:
+        """Where the newest checkpoint of a trial is kept, or, in an object store, will be."""
+        if self.uri is None or trial.checkpoint is None:
+            return trial.checkpoint
+        return f"{self.uri}/{trial.name}/{Path(trial.checkpoint).name}"
+
+    def kept(self, trial: Trial) -> str | None:
+        """Where it is for sure: in an object store once the trial is through."""
+        return self.place_of(trial) if self.uri is None or trial.state == "finished" else None
+
     def in_state(self, *states: State) -> list[Trial]:
         """The trials that stand so."""
         return [trial for trial in self.trials.values() if trial.state in states]
@@ -132,7 +144,7 @@ class Record:
                 config=best.parameters,
                 metric=best.metric,
                 iteration=best.iteration,
-                checkpoint=best.checkpoint,
+                checkpoint=self.kept(best),
             )
         found = {state: counts[state] for state in ("running", "finished", "failed")}
         return shown, TrialsStatus(total=len(self.trials), **found)

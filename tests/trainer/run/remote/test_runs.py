@@ -69,6 +69,33 @@ def test_resumed_on_another_machine_it_is_the_uninterrupted_run(s3: S3, tmp_path
     assert not same(state_of(f"{second.uri}/checkpoint_000003"), state_of(f"{second.uri}/checkpoint_000004"))
 
 
+def test_a_copy_that_was_cut_off_is_made_good_by_the_next(
+    s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it was that had been copied: the results before the checkpoint are not lost."""
+    first = run(tmp_path / "first", 2)
+    download, left = object_store.RemoteFolder.download, 0
+
+    def cut_off(*arguments: Any) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise KeyboardInterrupt
+        download(*arguments)
+
+    monkeypatch.setattr(object_store.RemoteFolder, "download", cut_off)
+    for allowed in range(1, 50):
+        left = allowed
+        try:
+            again = run(tmp_path / "second", 3, resume=True)
+        except KeyboardInterrupt:
+            continue
+        break
+    assert allowed > 4, "nothing was cut off"
+    assert again.folder.name == first.folder.name
+    assert [line["training_iteration"] for line in read_results(again.folder)] == [1, 2, 3]
+
+
 def test_a_run_that_had_ended_is_not_trained_further_and_a_new_one_has_a_folder_of_its_own(
     s3: S3, tmp_path: Path
 ) -> None:

@@ -23,19 +23,50 @@ def fetch_run(remote: RemoteFolder, parent: Path, pattern: str) -> None:
     It gets the newest checkpoint that is whole, and the result files that go with it; each damaged one that is passed
     over gives a warning. Raises `StorageError` where the store cannot be read: going on from less would lose work.
     """
-    runs = [name for name in remote.folders() if re.fullmatch(pattern, name)]
-    here = [path.name for path in parent.glob("*") if re.fullmatch(pattern, path.name)]
-    if not runs or max(runs) < max(here, default=""):
+    if name := _newest_name(remote, parent, pattern):
+        _bring_up_to_date(remote / name, parent / name)
+
+
+def fetch_sweep(remote: RemoteFolder, parent: Path, pattern: str) -> None:
+    """As `fetch_run` for the newest sweep, whose folder holds its own files and a run for each trial."""
+    if not (name := _newest_name(remote, parent, pattern)):
         return
-    there, folder = remote / max(runs), parent / max(runs)
+    there, folder = remote / name, parent / name
+    ahead = [_bring_up_to_date(there / trial, folder / trial) for trial in there.folders()]
+    if any(ahead) or not any(path.is_file() for path in folder.glob("*")):
+        folder.mkdir(parents=True, exist_ok=True)
+        _copy_files(there, folder)
+
+
+def _newest_name(remote: RemoteFolder, parent: Path, pattern: str) -> str | None:
+    """The name of the newest folder of this pattern in the store; None where `parent` has a newer one."""
+    there = max((name for name in remote.folders() if re.fullmatch(pattern, name)), default=None)
+    here = [path.name for path in parent.glob("*") if re.fullmatch(pattern, path.name)]
+    return None if there is None or there < max(here, default="") else there
+
+
+def _bring_up_to_date(there: RemoteFolder, folder: Path) -> bool:
+    """Give `folder` the newest checkpoint that is whole, and the result files; False where the store is not ahead.
+
+    The checkpoint comes last: without it, after a copy that was cut off, the store is still ahead.
+    """
+    known = folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     store = CheckpointStore(folder)
     store.clean()
     newest = store.newest_valid()
-    if _copy_newest(there, folder, after=iteration_of(newest.name) if newest else -1):
-        for name, size in there.files().items():
-            if "/" not in name and not name.startswith("."):
-                there.download(name, size, folder / name)
+    after = iteration_of(newest.name) if newest else -1
+    if known and not any(iteration_of(name) > after for name in checkpoints_in(there.files())):
+        return False
+    _copy_files(there, folder)
+    _copy_newest(there, folder, after)
+    return True
+
+
+def _copy_files(there: RemoteFolder, folder: Path) -> None:
+    for name, size in there.files().items():
+        if "/" not in name and not name.startswith("."):
+            there.download(name, size, folder / name)
 
 
 def copied_checkpoint(uri: str) -> Path:

@@ -66,6 +66,12 @@ class Mirror:
             self._asked += 1
             self._state.notify_all()
 
+    @property
+    def up_to_date(self) -> bool:
+        """Whether the store has everything that was new until now."""
+        with self._state:
+            return self._done == self._asked
+
     def __enter__(self) -> Self:
         if self._board is not None:
             self._board.storage_problem = ""
@@ -76,19 +82,19 @@ class Mirror:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        limit_s = END_S if kind is None else FAULT_S if issubclass(kind, Exception) else 0.0
+        if problem := self.finish(end_limit(kind)):
+            say_missing(problem, raising=kind is None)
+
+    def finish(self, limit_s: float) -> str | None:
+        """End once the store has everything, or after `limit_s` seconds; returns what to say where it has not."""
         if (problem := self._finish(limit_s)) is None:
-            return
-        text = (
+            return None
+        return (
             f"what was written last is not in {self.uri}: {problem} It is in {self._local.directory}, as long as this "
             "machine keeps that. Run it again with --resume (a pod does so by itself) once the store answers."
         )
-        if kind is None:
-            raise StoreUnavailableError(text)
-        log.error("%s", text)
 
     def _finish(self, limit_s: float) -> str | None:
-        """Wait until everything is uploaded; otherwise returns why it is not."""
         deadline = time.monotonic() + limit_s
         with self._state:
             self._ending = True
@@ -241,6 +247,18 @@ class Mirror:
             metadata = read_metadata(path)
             uri = f"{self.uri}/{path.name}"
             self._board.saved(path, metadata["iteration"], metadata["time"], seconds, uri=uri)
+
+
+def end_limit(kind: type[BaseException] | None) -> float:
+    """Seconds that a run which ends with an exception of this `kind`, or well, waits for the store."""
+    return END_S if kind is None else FAULT_S if issubclass(kind, Exception) else 0.0
+
+
+def say_missing(problem: str, *, raising: bool) -> None:
+    """Raise `StoreUnavailableError` for what is not in the store, or log it where another error is under way."""
+    if raising:
+        raise StoreUnavailableError(problem)
+    log.error("%s", problem)
 
 
 class TakenOverError(ReefError):
