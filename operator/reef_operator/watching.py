@@ -87,7 +87,7 @@ def registry(
         gone = event.get("type") == "DELETED"
         proof.saw(job, gone=gone)
         if gone:
-            jobs.remove(key_of(job))
+            jobs.remove(job)
         elif not jobs.put(job):  # what we wrote ourselves comes back
             return
         changed(key_of(job))

@@ -82,8 +82,9 @@ class Upkeep:
                     self._stores.jobs.put(trim_whole(job))
                     self._queue.add(key_of(job), urgent=False)
             for key in ghosts:
-                if await self._client.get("RLTrainingJob", *key) is None:  # one may be younger than the list
-                    self._stores.jobs.remove(key)
+                ghost = self._stores.jobs.get(key)
+                if ghost and await self._client.get("RLTrainingJob", *key) is None:  # one may be younger than the list
+                    self._stores.jobs.remove(ghost)
                     self._queue.add(key)
         self._metrics.resync.set_to_current_time()
 

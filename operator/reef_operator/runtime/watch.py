@@ -15,11 +15,15 @@ from reef_operator.runtime.client import NETWORK_ERRORS, ApiError, Client
 from reef_operator.runtime.limits import Backoff
 from reef_operator.runtime.queue import Key
 
+GONE_S = 300.0  # how long an answer that is on its way may tell of what has gone: longer than any request lasts
+
 logger = logging.getLogger(__name__)
 
 
 class Store:
     """The last known state of objects of one kind, found by their own key or by their job's.
+
+    What has gone does not come back: an answer to an older request, such as a page of a list, may still tell of it.
 
     Args:
         job_of: the key of the job that an object belongs to.
@@ -29,6 +33,7 @@ class Store:
         self._job_of = job_of
         self._objects: dict[Key, Object] = {}
         self._by_job: dict[Key, dict[str, Object]] = {}
+        self._gone: dict[str, float] = {}  # uid of what has gone, the earliest first, and when
 
     def get(self, key: Key) -> Object | None:
         """The object of this namespace and name."""
@@ -48,25 +53,34 @@ class Store:
         return {key for key in self._objects if namespace in (None, key[0])}
 
     def put(self, found: Object) -> bool:
-        """Keep an object unless a newer state of it is kept; whether this changed anything."""
+        """Keep an object unless it has gone or a newer state of it is kept; whether this changed anything."""
+        if found["metadata"].get("uid") in self._gone:
+            return False
         key = key_of(found)
         before = self._objects.get(key)
         if before is not None and not newer(found, before):
             return False
         if before is not None:
-            self.remove(key)
+            self._drop(key)
         self._objects[key] = found
         self._by_job.setdefault(self._job_of(found), {})[key[1]] = found
         return True
 
-    def remove(self, key: Key) -> Object | None:
-        """Drop an object; return it if it was there."""
-        found = self._objects.pop(key, None)
-        if found is not None:
-            siblings = self._by_job[self._job_of(found)]
-            del siblings[key[1]]
-            if not siblings:
-                del self._by_job[self._job_of(found)]
+    def remove(self, gone: Object) -> Object | None:
+        """Drop an object that has gone; return it if it was there, and not another one that has its name by now."""
+        uid, now = gone["metadata"].get("uid", ""), time.monotonic()
+        while self._gone and next(iter(self._gone.values())) < now - GONE_S:
+            del self._gone[next(iter(self._gone))]
+        self._gone.setdefault(uid, now)
+        found = self._objects.get(key_of(gone))
+        return self._drop(key_of(gone)) if found is not None and found["metadata"].get("uid", "") == uid else None
+
+    def _drop(self, key: Key) -> Object:
+        found = self._objects.pop(key)
+        siblings = self._by_job[self._job_of(found)]
+        del siblings[key[1]]
+        if not siblings:
+            del self._by_job[self._job_of(found)]
         return found
 
 
@@ -147,7 +161,8 @@ class Watch:
                 ghosts.discard(key_of(item))
                 self._put(item)
         for key in ghosts:  # deleted while nobody watched
-            self._remove(key)
+            if (ghost := self._store.get(key)) is not None:
+                self._remove(ghost)
         self._version = version
         self.synced.set()
 
@@ -161,7 +176,7 @@ class Watch:
             if event.get("type") in ("ADDED", "MODIFIED"):
                 self._put(found)
             elif event.get("type") == "DELETED":
-                self._remove(key_of(found))
+                self._remove(found)
             self._version = found.get("metadata", {}).get("resourceVersion") or self._version
 
     def _put(self, item: Mapping[str, Any]) -> None:
@@ -169,10 +184,9 @@ class Watch:
         if self._store.put(found):
             self._changed(found)
 
-    def _remove(self, key: Key) -> None:
-        gone = self._store.remove(key)
-        if gone is not None:
-            self._changed(gone)
+    def _remove(self, gone: Object) -> None:
+        if (found := self._store.remove(gone)) is not None:
+            self._changed(found)
 
 
 def unwatched_children(job: str) -> tuple[Child, ...]:

@@ -394,10 +394,32 @@ def test_jobs_that_go_or_are_gone_are_left_alone(rig):
         going["metadata"]["deletionTimestamp"] = "2026-01-03T00:00:00Z"
         bench.stores.jobs.put(going)
         await bench.handle()
-        bench.stores.jobs.remove(KEY)
+        bench.stores.jobs.remove(bench.stores.jobs.get(KEY))
         await bench.handle()
         assert bench.observed == []
         assert rig.server.requests == []
+
+    rig(test)
+
+
+def test_a_job_that_goes_while_its_status_is_written_stays_gone(rig, monkeypatch):
+    """The answer tells of it when the watch has told that it was deleted; it must not be made pods again."""
+
+    async def test(rig) -> None:
+        bench = Bench(rig, Plan(status={"phase": "Running"}))
+        patch = bench.controller._client.patch
+
+        async def overtaken(*arguments, **options):
+            found = await patch(*arguments, **options)
+            bench.stores.jobs.remove(bench.stores.jobs.get(KEY))
+            return found
+
+        monkeypatch.setattr(bench.controller._client, "patch", overtaken)
+        rig.server.on("PATCH", f"{JOB}/status", job(8))
+        await bench.handle()
+        assert bench.stores.jobs.get(KEY) is None
+        await bench.handle()
+        assert len(bench.observed) == 1
 
     rig(test)
 
@@ -407,13 +429,13 @@ def test_nothing_is_remembered_of_a_job_that_is_gone_or_of_another_of_its_name(r
         bench = Bench(rig, Plan())
         await bench.handle()
         first = bench.controller._memories[KEY]
-        bench.stores.jobs.remove(KEY)
+        bench.stores.jobs.remove(bench.stores.jobs.get(KEY))
         again = job(9)
         again["metadata"]["uid"] = "another"
         bench.stores.jobs.put(again)
         await bench.handle()
         assert bench.controller._memories[KEY] is not first
-        bench.stores.jobs.remove(KEY)
+        bench.stores.jobs.remove(bench.stores.jobs.get(KEY))
         await bench.handle()
         assert bench.controller._memories == {}
 

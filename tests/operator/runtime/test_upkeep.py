@@ -46,6 +46,18 @@ def test_all_jobs_are_looked_at_again_and_ghosts_vanish(rig):
     rig(test)
 
 
+def test_a_job_that_went_while_it_was_listed_stays_gone(rig):
+    async def test(rig) -> None:
+        upkeep, stores, *_ = bench(rig)
+        stores.jobs.put(named("j"))
+        stores.jobs.remove(named("j"))
+        rig.server.on("GET", JOBS, {"items": [named("j")], "metadata": {}})
+        await upkeep.resync()
+        assert stores.jobs.all() == []
+
+    rig(test)
+
+
 def test_every_round_begins_with_what_the_server_can_do(rig):
     async def test(rig) -> None:
         begun = []

@@ -8,7 +8,7 @@ import contextlib
 import pytest
 
 from reef_operator.runtime.limits import Backoff
-from reef_operator.runtime.watch import Store, Watch, job_of_label, key_of, newer, trim_pod
+from reef_operator.runtime.watch import GONE_S, Store, Watch, job_of_label, key_of, newer, trim_pod
 
 PODS = "/api/v1/pods"
 
@@ -182,8 +182,26 @@ def test_a_store_keeps_the_newest_state():
     assert store.put(pod("a", 11, job="k"))
     assert store.of_job(("ns", "j")) == []
     assert len(store.of_job(("ns", "k"))) == 1
-    store.remove(("ns", "a"))
+    store.remove(pod("a", 12))
     assert store.of_job(("ns", "k")) == []
+
+
+def test_what_has_gone_does_not_come_back_with_an_older_answer(monkeypatch):
+    now = 1000.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    store = Store(job_of_label)
+    store.put(pod("a", 10))
+    assert store.remove(pod("a", 12)) is not None
+    assert not store.put(pod("a", 11)), "a page of a list that was read before"
+    assert store.all() == []
+    another = pod("a", 20)
+    another["metadata"]["uid"] = "another"
+    assert store.put(another)
+    assert store.remove(pod("a", 13)) is None, "told once more of the first"
+    assert store.all() == [another]
+    now += GONE_S + 1
+    store.remove(pod("c", 5))
+    assert list(store._gone) == ["u-c"], "nothing is kept for ever"
 
 
 def test_another_object_of_the_same_name_is_always_newer():
