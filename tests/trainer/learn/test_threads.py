@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import os
 
+import gymnasium as gym
 import pytest
 import torch
 
-from reef.algorithms.ppo import PPOConfig
+from reef.algorithms.ppo import PPOConfig, PPOLearner
 from reef.learn import threads
+from reef.learn.learner_group import LocalLearners
 from reef.learn.threads import available_cpus, learner_threads, using_threads
 
 
@@ -47,3 +49,15 @@ def test_threads_are_put_back() -> None:
         assert torch.get_num_threads() == before + 1
         raise RuntimeError
     assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize(("ahead", "expected"), [(True, 1), (False, 2)])
+@pytest.mark.usefixtures("four_cpus")
+def test_rollout_workers_that_wait_leave_their_cpus_to_the_learner(ahead: bool, expected: int) -> None:
+    config = PPOConfig().rollouts(num_rollout_workers=3, sample_async=ahead)
+    config = config.training(sgd_minibatch_size=1024, model={"fcnet_hiddens": [64, 64]}).freeze()
+    env = gym.make("CartPole-v1")
+    before = torch.get_num_threads()
+    learners = LocalLearners(PPOLearner, config, env.observation_space, env.action_space, neighbours=lambda: 3)
+    torch.set_num_threads(before)
+    assert learners.threads() == expected

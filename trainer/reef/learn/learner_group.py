@@ -54,13 +54,18 @@ class LocalLearners:
         config: AlgorithmConfig,
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
-        busy: Callable[[], int] = lambda: 0,
+        neighbours: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Make the learner in this process; `busy()` counts the rollout workers on this machine, which come and go."""
+        """Make the learner in this process; `neighbours()` counts rollout workers on this machine: they come and go.
+
+        Unless they sample ahead, they wait while it learns, and it may have their CPUs.
+        """
         learner = learner_class(config, observation_space, action_space)
         rows = learner.minibatch_size or config.total_train_batch_size
         parameters = learner.policy.flat.vector.numel()
-        self.threads: Callable[[], int] = lambda: learner_threads(config, parameters, rows, busy())
+        self.threads: Callable[[], int] = lambda: learner_threads(
+            config, parameters, rows, busy=neighbours() if config.sample_async else 0
+        )
         torch.set_num_threads(config.torch_threads_per_worker)  # between updates this process samples
         self.learners = {DEFAULT_POLICY: learner}
 

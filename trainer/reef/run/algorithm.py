@@ -60,7 +60,7 @@ class Algorithm(ABC):
                 config,
                 local.observation_space,
                 local.action_space,
-                busy=lambda: self.workers.num_here if config.sample_async else 0,
+                neighbours=lambda: self.workers.num_here,
             )
             on_failure.callback(self.learners.stop)
             self.policy_version = 0
@@ -300,10 +300,10 @@ def make_learners(
     config: AlgorithmConfig,
     observation_space: spaces.Space[Any],
     action_space: spaces.Space[Any],
-    busy: Callable[[], int],
+    neighbours: Callable[[], int],
 ) -> Learners:
-    """The learner in this process, beside `busy()` rollout workers; or several, as Ray actors."""
+    """The learner in this process, beside so many rollout workers on its machine; or several, as Ray actors."""
     if config.num_learner_workers == 0:
-        return LocalLearners(learner_class, config, observation_space, action_space, busy)
+        return LocalLearners(learner_class, config, observation_space, action_space, neighbours)
     make = load("reef.distributed.learner_group:RayLearners")
     return make(learner_class, config, observation_space, action_space)  # type: ignore[no-any-return]
