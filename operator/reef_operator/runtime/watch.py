@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -54,7 +55,8 @@ class Store:
 
     def put(self, found: Object) -> bool:
         """Keep an object unless it has gone or a newer state of it is kept; whether this changed anything."""
-        if found["metadata"].get("uid") in self._gone:
+        uid, now = found["metadata"].get("uid", ""), time.monotonic()
+        if now - self._gone.get(uid, -math.inf) < GONE_S:
             return False
         key = key_of(found)
         before = self._objects.get(key)
@@ -62,6 +64,8 @@ class Store:
             return False
         if before is not None:
             self._drop(key)
+            if (replaced := before["metadata"].get("uid", "")) != uid:
+                self._gone.setdefault(replaced, now)
         self._objects[key] = found
         self._by_job.setdefault(self._job_of(found), {})[key[1]] = found
         return True
@@ -152,17 +156,16 @@ class Watch:
                 await asyncio.sleep(delay)
 
     async def _list(self) -> None:
-        ghosts = self._store.keys(self.namespace)
+        ghosts = {key: self._store.get(key) for key in self._store.keys(self.namespace)}
         version = ""
         async for page in self._client.pages(self.kind, self.namespace, self._selector):
             self.heard = time.monotonic()
             version = page.version
             for item in page.items:
-                ghosts.discard(key_of(item))
+                ghosts.pop(key_of(item), None)
                 self._put(item)
-        for key in ghosts:  # deleted while nobody watched
-            if (ghost := self._store.get(key)) is not None:
-                self._remove(ghost)
+        for ghost in filter(None, ghosts.values()):  # deleted while nobody watched
+            self._remove(ghost)
         self._version = version
         self.synced.set()
 

@@ -199,6 +199,7 @@ def test_what_has_gone_does_not_come_back_with_an_older_answer(monkeypatch):
     assert store.put(another)
     assert store.remove(pod("a", 13)) is None, "told once more of the first"
     assert store.all() == [another]
+    assert not store.put(pod("a", 25)), "what another has replaced has gone too"
     now += GONE_S + 1
     store.remove(pod("c", 5))
     assert list(store._gone) == ["u-c"], "nothing is kept for ever"

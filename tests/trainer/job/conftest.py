@@ -82,8 +82,11 @@ class Job:
         self.pods: list[Pod] = []
 
     def _free_port(self) -> int:
-        with socket.create_server((self.address, 0)) as listener:
-            return int(listener.getsockname()[1])
+        """A port below those that processes are given by chance: a new head is to have it again."""
+        while True:
+            port = 10_000 + secrets.randbelow(20_000)
+            with contextlib.suppress(OSError), socket.create_server((self.address, port)):
+                return port
 
     def _start(self, role: str, ip: str, name: str, more: dict[str, str]) -> Pod:
         own = {

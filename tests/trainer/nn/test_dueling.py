@@ -45,6 +45,7 @@ def test_atoms_make_a_distribution_whose_mean_is_the_value() -> None:
     assert logits.shape == (5, 3, 3)
     probabilities = logits.softmax(-1)
     torch.testing.assert_close(made.q_values(ROWS), probabilities[..., 2] - probabilities[..., 0])
+    torch.testing.assert_close(made.state_values(ROWS), made.q_values(ROWS).max(-1).values)
 
 
 def test_noise_is_factorised_and_scaled_by_sigma() -> None:

@@ -48,6 +48,23 @@ def test_the_status_names_the_best_trial_and_counts(tmp_path):
     assert counts.model_dump() == {"total": 4, "running": 0, "finished": 2, "failed": 1}
 
 
+def test_of_what_was_told_of_a_trial_only_its_results_count(tmp_path):
+    """An object store may have the record, but no checkpoint and no results of a trial that ran."""
+    made = record(tmp_path, "finished", "running")
+    made.take("trial_0001", result(3, 20.0))
+    made.take("trial_0002", result(7, 200.0))
+    made.write()
+    again = Record.read(tmp_path, "episode_reward_mean", "max")
+    assert again is not None
+    lost = again.trials["trial_0002"]
+    assert (lost.state, lost.iteration, lost.metric, lost.checkpoint) == ("waiting", 0, None, None)
+    assert again.best is again.trials["trial_0001"]
+    again.take("trial_0002", result(1, 5.0))
+    together = again.together()
+    assert together is not None
+    assert together["training_iteration"] == 1
+
+
 def test_one_result_for_all_adds_up_steps_and_shows_the_best_reward(tmp_path):
     made = record(tmp_path, "finished", "running")
     assert made.together() is None

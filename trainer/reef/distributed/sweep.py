@@ -28,7 +28,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from reef.config import AlgorithmConfig
 from reef.distributed.resources import trial_bundles
 from reef.distributed.trial import SCORE, TOLD, TrialProcess
-from reef.errors import EXIT_OK, StorageError, TrainingError
+from reef.errors import EXIT_OK, EXIT_WRONG_USE, StorageError, TrainingError
 from reef.run.checkpoint import CheckpointStore
 from reef.run.experiment import (
     DEFAULT_FOLDER,
@@ -44,7 +44,7 @@ from reef.run.experiment import (
 from reef.run.identity import Claim
 from reef.run.prometheus import Board
 from reef.run.remote.fetch import fetch_sweep
-from reef.run.remote.mirror import SPARE_S, Mirror, end_limit, say_missing
+from reef.run.remote.mirror import SPARE_S, Mirror, Missing, end_limit, say_missing
 from reef.run.remote.object_store import RemoteFolder
 from reef.run.reporters.files import read_results
 from reef.run.signals import StopSignals, time_left
@@ -56,6 +56,7 @@ from reef.sweep.record import Record, Trial, finite
 
 log = logging.getLogger(__name__)
 ENDLESS = 1_000_000_000  # iterations: asha's rungs go on for as long as spec.stop lets trials run
+ANSWER_S, LOOK_AGAIN_S = 20.0, 0.5  # how long the files' keeper may take to answer, and when to ask it again
 SETTLE_S = 1.0  # how long nobody may run before a sweep that is to end does so: trials may just be starting
 TUNE = {  # what of Tune has a variable and no argument
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths of a user's environment mean what they mean elsewhere
@@ -199,6 +200,8 @@ def check_store(keeper: Any) -> None:
     except RayTaskError as error:
         if not isinstance(error.cause, StorageError):
             raise
+        if error.cause.exit_code != EXIT_WRONG_USE:
+            raise error.cause from error
         raise StorageError(
             f"{error.cause} A process of Ray uploads the files of a sweep: it has the variables of the shell or "
             "pod that Ray was started in."
@@ -207,13 +210,19 @@ def check_store(keeper: Any) -> None:
 
 def await_uploads(keeper: Any, kind: type[BaseException] | None) -> None:
     """Wait for the trials' uploads, in a sweep that ends well or with an exception of this `kind`."""
-    limit_s = max(min(end_limit(kind), time_left() - SPARE_S), 0.0)
-    try:
-        problems = ray.get(keeper.finish_uploads.remote(limit_s), timeout=limit_s + SPARE_S)
-    except RayError as error:
-        problems = [f"what the trials wrote last may not be in the store: {error}"]
-    for problem in problems:
-        say_missing(problem, raising=kind is None)
+    deadline = time.monotonic() + end_limit(kind)
+    while True:
+        try:
+            missing: list[Missing] = ray.get(keeper.missing_at_end.remote(), timeout=ANSWER_S)
+        except RayError as error:
+            missing = [Missing(f"what the trials wrote last may not be in the store: {error}", hopeless=True)]
+        out_of_time = time.monotonic() >= deadline or time_left() <= 2 * SPARE_S  # the record is uploaded after them
+        if out_of_time or all(one.hopeless for one in missing):
+            break
+        time.sleep(LOOK_AGAIN_S)
+    if missing:
+        others = f" So it is with {len(missing) - 1} more trials." if len(missing) > 1 else ""
+        say_missing(missing[0].text + others, raising=kind is None)
 
 
 @contextmanager

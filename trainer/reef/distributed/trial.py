@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import ray
 from ray.tune import PlacementGroupFactory, Trainable
 
-from reef.errors import EXIT_WRONG_USE, ReefError
+from reef.errors import EXIT_WRONG_USE, ReefError, StoreUnavailableError
 from reef.run.experiment import Experiment
 from reef.run.metrics import Result
 from reef.run.reporters.reporter import Run, Summary
@@ -22,7 +21,6 @@ from reef.sweep.folders import Beginning, Order
 from reef.sweep.record import finite
 from reef.types import State
 
-log = logging.getLogger(__name__)
 STORED_S, LOOK_AGAIN_S = 600.0, 0.5  # how long a trial that is through waits for the object store, and how it looks
 TOLD = "reef"  # the key in Tune's results under which a trial tells of itself
 SCORE = "score"  # the key by which Tune compares; not there while the metric has no value
@@ -111,7 +109,7 @@ class TrialProcess(Trainable):
     def _told(self, experiment: Experiment, end: Order | None) -> dict[str, Any]:
         """What Tune and the driver learn of this step."""
         if end is not None:
-            self._files.end(end)
+            end = self._files.end(end)
         result = experiment.result
         told = Told(result, end)
         found = {"done": end is not None, "training_iteration": experiment.algorithm.iteration, TOLD: told}
@@ -153,12 +151,18 @@ class TrialFiles:
     def finish(self, summary: Summary | None) -> None:
         """Told apart, by `end`."""
 
-    def end(self, order: Order) -> None:
-        """Say why the trial ends; one that is through waits for the object store, as nobody goes on with it later."""
+    def end(self, order: Order) -> Order:
+        """Say why the trial ends, and return what it is to tell.
+
+        One that is through waits until an object store has all of it, as nobody goes on with it later; when the sweep
+        is to end meanwhile, it is one that goes on. Raises `StoreUnavailableError` where waiting is of no use.
+        """
         self.ask("finish", order.reason)
         deadline = time.monotonic() + STORED_S
-        while order.finished and not self.ask("is_stored"):
-            if time.monotonic() > deadline:
-                log.warning("%s ends although the object store has not got everything of it", self._name)
-                return
+        while order.finished and (missing := self.ask("missing")) is not None:
+            if missing.hopeless or time.monotonic() > deadline:
+                raise StoreUnavailableError(missing.text)
+            if (asked := self.ask("order")) is not None and not asked.finished:
+                return Order(asked.reason, finished=False)
             time.sleep(LOOK_AGAIN_S)
+        return order

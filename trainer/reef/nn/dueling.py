@@ -132,6 +132,10 @@ class QPolicy(Policy):
         """[..., atoms] -> the means of the return distributions [...]; with one atom the values as they are."""
         return logits if self.num_atoms == 1 else torch.softmax(logits, -1) @ self.atoms
 
+    def state_values(self, obs: Tensor) -> Tensor:
+        """[N, *obs] -> [N], of acting greedily."""
+        return self.q_values(obs).amax(-1)
+
     def dist_inputs(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> Q-values [N, A], as logits of a Categorical."""
         return self.q_values(obs)

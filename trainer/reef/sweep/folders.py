@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from reef.run.checkpoint import CheckpointStore, find_checkpoint
 from reef.run.experiment import CheckpointSettings, environment_name, last_result, read_state
 from reef.run.identity import Claim
 from reef.run.metrics import Result
-from reef.run.remote.mirror import Mirror
+from reef.run.remote.mirror import Mirror, Missing
 from reef.run.remote.object_store import RemoteFolder
 from reef.run.reporters.files import ResultFiles
 from reef.run.reporters.picture import draw_learning_curve
@@ -140,15 +139,17 @@ class TrialFolders:
         if self._remote is not None:
             self._remote.check()
 
-    def is_stored(self, name: str) -> bool:
-        """Whether the object store, if there is one, has everything of a trial."""
-        return name not in self._mirrors or self._mirrors[name].up_to_date
+    def missing(self, name: str) -> Missing | None:
+        """What an object store has not got of a trial."""
+        return self._mirrors[name].missing if name in self._mirrors else None
 
-    def finish_uploads(self, limit_s: float) -> list[str]:
-        """Wait until the object store has everything, and say what it has not; nothing is uploaded afterwards."""
-        deadline = time.monotonic() + limit_s
-        problems = [mirror.finish(max(deadline - time.monotonic(), 0.0)) for mirror in self._mirrors.values()]
-        return [problem for problem in problems if problem]
+    def missing_at_end(self) -> list[Missing]:
+        """What an object store has not got of all trials, while the sweep ends."""
+        found = [(mirror, mirror.missing) for mirror in self._mirrors.values()]
+        for mirror, missing in found:
+            if missing is not None:
+                mirror.hurry()
+        return [missing for _, missing in found if missing is not None]
 
     def finish(self, name: str, reason: str) -> None:
         """A trial has ended."""

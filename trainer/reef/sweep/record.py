@@ -81,7 +81,9 @@ class Record:
             ) from error
         record = cls(folder, metric, mode, trials)
         for trial in trials:
-            trial.state = "waiting" if trial.state == "running" else trial.state
+            if trial.state in ("running", "waiting"):  # its results and checkpoints say how far it can go on from
+                trial.state, trial.iteration, trial.timesteps = "waiting", 0, 0
+                trial.metric = trial.checkpoint = None
             for result in read_results(folder / trial.name):
                 record.take(trial.name, result)
         return record
@@ -154,7 +156,7 @@ class Record:
         if not self._results:
             return None
         running = {trial.name for trial in self.in_state("running")}
-        newest = self._results[self.best.name] if self.best else {}
+        newest = self._results.get(self.best.name, {}) if self.best else {}
         rewards = {key: newest.get(f"episode_{key}") for key in ("reward_mean", "reward_min", "reward_max", "len_mean")}
         result: dict[str, Any] = {f"episode_{key}": value for key, value in rewards.items()}
         for key in SUMMED:

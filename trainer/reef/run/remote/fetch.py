@@ -33,7 +33,7 @@ def fetch_sweep(remote: RemoteFolder, parent: Path, pattern: str) -> None:
         return
     there, folder = remote / name, parent / name
     ahead = [_bring_up_to_date(there / trial, folder / trial) for trial in there.folders()]
-    if any(ahead) or not any(path.is_file() for path in folder.glob("*")):
+    if any(ahead) or not any(path.is_file() for path in folder.glob("[!.]*")):
         folder.mkdir(parents=True, exist_ok=True)
         _copy_files(there, folder)
 
@@ -56,7 +56,9 @@ def _bring_up_to_date(there: RemoteFolder, folder: Path) -> bool:
     store.clean()
     newest = store.newest_valid()
     after = iteration_of(newest.name) if newest else -1
-    if known and not any(iteration_of(name) > after for name in checkpoints_in(there.files())):
+    files = there.files()
+    whole = [name for name in checkpoints_in(files) if f"{name}/{MANIFEST}" in files]
+    if known and not any(iteration_of(name) > after for name in whole):
         return False
     _copy_files(there, folder)
     _copy_newest(there, folder, after)
@@ -66,7 +68,9 @@ def _bring_up_to_date(there: RemoteFolder, folder: Path) -> bool:
 def _copy_files(there: RemoteFolder, folder: Path) -> None:
     for name, size in there.files().items():
         if "/" not in name and not name.startswith("."):
-            there.download(name, size, folder / name)
+            temporary = folder / f".{name}.tmp"
+            there.download(name, size, temporary)
+            temporary.replace(folder / name)
 
 
 def copied_checkpoint(uri: str) -> Path:

@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 import uuid
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -27,6 +28,14 @@ log = logging.getLogger(__name__)
 FIRST_DELAY_S, LAST_DELAY_S, DELAY_AT_END_S = 2.0, 60.0, 5.0  # between two tries
 END_S, FAULT_S = 600.0, 60.0  # how long the end of a run waits for the store; that of a run that failed
 SPARE_S = 2.0  # before a process that got a signal is killed
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """That something is not in the store."""
+
+    text: str  # what, why, and what to do
+    hopeless: bool  # the store would say the same again
 
 
 class Mirror:
@@ -67,10 +76,20 @@ class Mirror:
             self._state.notify_all()
 
     @property
-    def up_to_date(self) -> bool:
-        """Whether the store has everything that was new until now."""
+    def missing(self) -> Missing | None:
+        """What the store has not got of what was new until now."""
         with self._state:
-            return self._done == self._asked
+            if self._done == self._asked:
+                return None
+            problem = self._problem
+        hopeless = problem is not None and not isinstance(problem, StoreUnavailableError | OSError)
+        return Missing(self._explained(str(problem) if problem else "it is still under way."), hopeless)
+
+    def hurry(self) -> None:
+        """Try again at once, and then often: the end is near."""
+        with self._state:
+            self._ending = True
+            self._state.notify_all()
 
     def __enter__(self) -> Self:
         if self._board is not None:
@@ -82,19 +101,17 @@ class Mirror:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if problem := self.finish(end_limit(kind)):
-            say_missing(problem, raising=kind is None)
+        if (problem := self._finish(end_limit(kind))) is not None:
+            say_missing(self._explained(problem), raising=kind is None)
 
-    def finish(self, limit_s: float) -> str | None:
-        """End once the store has everything, or after `limit_s` seconds; returns what to say where it has not."""
-        if (problem := self._finish(limit_s)) is None:
-            return None
+    def _explained(self, problem: str) -> str:
         return (
             f"what was written last is not in {self.uri}: {problem} It is in {self._local.directory}, as long as this "
             "machine keeps that. Run it again with --resume (a pod does so by itself) once the store answers."
         )
 
     def _finish(self, limit_s: float) -> str | None:
+        """Wait until everything is uploaded; otherwise returns why it is not."""
         deadline = time.monotonic() + limit_s
         with self._state:
             self._ending = True
