@@ -35,7 +35,7 @@ def fetch_sweep(remote: RemoteFolder, parent: Path, pattern: str) -> None:
     ahead = [_bring_up_to_date(there / trial, folder / trial) for trial in there.folders()]
     if any(ahead) or not any(path.is_file() for path in folder.glob("[!.]*")):
         folder.mkdir(parents=True, exist_ok=True)
-        _copy_files(there, folder)
+        _copy_files(there, there.files(), folder)
 
 
 def _newest_name(remote: RemoteFolder, parent: Path, pattern: str) -> str | None:
@@ -60,13 +60,14 @@ def _bring_up_to_date(there: RemoteFolder, folder: Path) -> bool:
     whole = [name for name in checkpoints_in(files) if f"{name}/{MANIFEST}" in files]
     if known and not any(iteration_of(name) > after for name in whole):
         return False
-    _copy_files(there, folder)
-    _copy_newest(there, folder, after)
+    _copy_files(there, files, folder)
+    _copy_newest(there, files, folder, after)
     return True
 
 
-def _copy_files(there: RemoteFolder, folder: Path) -> None:
-    for name, size in there.files().items():
+def _copy_files(there: RemoteFolder, files: dict[str, int], folder: Path) -> None:
+    """Copy those of the `files` that lie in no folder of their own."""
+    for name, size in files.items():
         if "/" not in name and not name.startswith("."):
             temporary = folder / f".{name}.tmp"
             there.download(name, size, temporary)
@@ -83,7 +84,7 @@ def copied_checkpoint(uri: str) -> Path:
     files = remote.files()
     if MANIFEST in files:
         return _copy(remote, files, "", folder / remote.uri.rpartition("/")[2])
-    if (newest := _copy_newest(remote, folder)) is None:
+    if (newest := _copy_newest(remote, files, folder)) is None:
         raise CheckpointError(f"there is no checkpoint at {uri}: give the folder that holds {MANIFEST}, or a run's.")
     return newest
 
@@ -94,9 +95,8 @@ def checkpoints_in(files: dict[str, int]) -> list[str]:
     return sorted(filter(is_checkpoint_name, folders), key=iteration_of)
 
 
-def _copy_newest(remote: RemoteFolder, folder: Path, after: int = -1) -> Path | None:
-    """Copy the newest valid checkpoint of an iteration later than `after`."""
-    files = remote.files()
+def _copy_newest(remote: RemoteFolder, files: dict[str, int], folder: Path, after: int = -1) -> Path | None:
+    """Copy the newest valid checkpoint, among these `files`, of an iteration later than `after`."""
     for name in reversed(checkpoints_in(files)):
         if iteration_of(name) <= after:
             break

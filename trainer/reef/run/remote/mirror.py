@@ -82,8 +82,7 @@ class Mirror:
             if self._done == self._asked:
                 return None
             problem = self._problem
-        hopeless = problem is not None and not isinstance(problem, StoreUnavailableError | OSError)
-        return Missing(self._explained(str(problem) if problem else "it is still under way."), hopeless)
+        return Missing(self._explained(str(problem) if problem else "it is still under way."), is_hopeless(problem))
 
     def hurry(self) -> None:
         """Try again at once, and then often: the end is near."""
@@ -119,8 +118,8 @@ class Mirror:
             self._asked += 1
             self._state.notify_all()
             while self._done < self._asked and time.monotonic() < deadline and time_left() > SPARE_S:
-                if self._problem is not None and not isinstance(self._problem, StoreUnavailableError | OSError):
-                    break  # the store would say the same again
+                if is_hopeless(self._problem):
+                    break
                 self._state.wait(0.2)
             complete, problem = self._done == self._asked, self._problem
             self._closed = True
@@ -264,6 +263,11 @@ class Mirror:
             metadata = read_metadata(path)
             uri = f"{self.uri}/{path.name}"
             self._board.saved(path, metadata["iteration"], metadata["time"], seconds, uri=uri)
+
+
+def is_hopeless(problem: Exception | None) -> bool:
+    """Whether the store would say the same again."""
+    return problem is not None and not isinstance(problem, StoreUnavailableError | OSError)
 
 
 def end_limit(kind: type[BaseException] | None) -> float:
