@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import shutil
 import socket
 import subprocess
 import urllib.error
@@ -16,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from discovery import pods_over_http
 from installation import CHART
 from kube.cluster import Cluster
-from kube.progress import ClusterError, run, wait_until
+from kube.debian import unpacked
+from kube.progress import run, wait_until
 
 DASHBOARDS = {path.stem: json.loads(path.read_text()) for path in sorted((CHART / "dashboards").glob("*.json"))}
 
@@ -73,8 +72,8 @@ def documented() -> dict[str, Any]:
     return dict(yaml.safe_load(block))
 
 
-def configuration(folder: Path, cluster: Cluster, pods_url: str, interval: str, rules: str) -> Path:
-    """The documented configuration, in a hurry; where Prometheus lacks Kubernetes discovery, with another's."""
+def configuration(folder: Path, cluster: Cluster, interval: str, rules: str) -> Path:
+    """The documented configuration, in a hurry, for a Prometheus outside the cluster."""
     config, path = documented(), folder / "prometheus.yml"
     config |= {"global": {"scrape_interval": interval, "evaluation_interval": interval}, "rule_files": ["rules.yaml"]}
     (folder / "rules.yaml").write_text(rules)
@@ -82,29 +81,17 @@ def configuration(folder: Path, cluster: Cluster, pods_url: str, interval: str, 
         for discovery in scrape["kubernetes_sd_configs"]:
             discovery["kubeconfig_file"] = str(cluster.kubeconfig)
     path.write_text(yaml.safe_dump(config))
-    try:
-        run(["promtool", "check", "config", path])
-    except ClusterError as refusal:
-        if "kubernetes_sd_configs not found" not in str(refusal):
-            raise
-        for scrape in config["scrape_configs"]:
-            assert scrape.pop("kubernetes_sd_configs") == [{"role": "pod", "kubeconfig_file": str(cluster.kubeconfig)}]
-            scrape["http_sd_configs"] = [{"url": pods_url, "refresh_interval": "1s"}]
-        path.write_text(yaml.safe_dump(config))
-        run(["promtool", "check", "config", path])
+    run([program("promtool"), "check", "config", path])
     return path
 
 
-def installed() -> str:
-    """The program.
+def program(name: str) -> Path:
+    """`prometheus` or `promtool`, of the first Debian whose Prometheus has Kubernetes service discovery.
 
     Raises:
-        ClusterError: it is not there.
+        ClusterError: it cannot be had.
     """
-    program = shutil.which("prometheus")
-    if program is None:
-        raise ClusterError("prometheus is not there; on Debian: apt-get install prometheus")
-    return program
+    return unpacked("trixie", "prometheus", "promtool") / "usr" / "bin" / name
 
 
 @contextlib.contextmanager
@@ -118,21 +105,19 @@ def scraping(cluster: Cluster, folder: Path, *, interval: str, rules: str = "gro
         rules: text of the file of alerts.
 
     Raises:
-        ClusterError: it is not installed.
+        ClusterError: it cannot be had.
     """
-    program = installed()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     log, found = folder / "log", Prometheus(address)
-    with pods_over_http(cluster.api) as pods_url:
-        config = configuration(folder, cluster, pods_url, interval, rules)
-        options = [f"--config.file={config}", f"--storage.tsdb.path={folder}/data"]
-        with log.open("w") as out:
-            process = subprocess.Popen([program, *options, f"--web.listen-address={address}"], stdout=out, stderr=out)
-        try:
-            wait_until("Prometheus", found.ready, timeout_s=60, log=log)
-            yield found
-        finally:
-            process.terminate()
-            process.wait(timeout=20)
+    config = configuration(folder, cluster, interval, rules)
+    options = [f"--config.file={config}", f"--storage.tsdb.path={folder}/data", f"--web.listen-address={address}"]
+    with log.open("w") as out:
+        process = subprocess.Popen([program("prometheus"), *options], stdout=out, stderr=out)
+    try:
+        wait_until("Prometheus", found.ready, timeout_s=60, log=log)
+        yield found
+    finally:
+        process.terminate()
+        process.wait(timeout=20)

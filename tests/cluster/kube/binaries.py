@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from kube.debian import apt_of, install, missing
 from kube.progress import ClusterError, NoClusterError, cache_folder, locked, run, say, stage
 
 VERSION = "1.20.2"
@@ -31,7 +30,6 @@ RUNTIME_PACKAGES = {
     "/usr/bin/openssl": "openssl",
     "/usr/bin/buildah": "buildah",
     "/usr/sbin/debootstrap": "debootstrap",
-    "/usr/bin/prometheus": "prometheus",
     "/usr/bin/gcc": "gcc",
     f"/usr/lib/{os.uname().machine}-linux-gnu/libc.a": "libc6-dev",
 }
@@ -67,43 +65,6 @@ def check_machine() -> None:
         raise NoClusterError(
             f"this machine grants no namespaces (a container without privileges?): {problem}"
         ) from problem
-
-
-def missing(packages: dict[str, str]) -> list[str]:
-    """Names of the Debian packages whose file is not there."""
-    return sorted({package for file, package in packages.items() if not Path(file).exists()})
-
-
-def install(packages: dict[str, str]) -> None:
-    """Install what is missing with apt-get."""
-    wanted = missing(packages)
-    if not wanted:
-        return
-    with locked(cache_folder() / "apt.lock"), stage(f"Installing {' '.join(wanted)}"), no_services():
-        quiet = {"DEBIAN_FRONTEND": "noninteractive"}
-        try:
-            run(["apt-get", "update"], timeout_s=300, env=quiet)
-            run(["apt-get", "install", "-y", "--no-install-recommends", *wanted], timeout_s=1200, env=quiet)
-        except ClusterError as problem:
-            raise NoClusterError(f"these packages cannot be had: {problem}") from problem
-    still = missing(packages)
-    if still:
-        raise ClusterError(f"apt-get installed {' '.join(still)}, but not the files that were expected")
-
-
-@contextlib.contextmanager
-def no_services() -> Iterator[None]:
-    """Keep packages from starting containerd or etcd as services: the harness starts its own."""
-    policy = Path("/usr/sbin/policy-rc.d")
-    if policy.exists():
-        yield
-        return
-    policy.write_text("#!/bin/sh\nexit 101\n")
-    policy.chmod(0o755)
-    try:
-        yield
-    finally:
-        policy.unlink()
 
 
 def find_binaries() -> Binaries:
@@ -168,28 +129,14 @@ def build(folder: Path) -> None:
 
 
 def unpack_source(work: Path, tree: Path) -> None:
-    """Fetch Debian's source package by apt-get, which checks its signature, and unpack it.
-
-    A list of sources of our own: most machines have no deb-src lines, and the machine's own lists stay as they are.
-    """
-    lists, cache = work / "lists", work / "cache"
-    for made in (lists / "partial", cache / "archives" / "partial", tree):
-        made.mkdir(parents=True)
-    (work / "sources.list").write_text(f"deb-src {debian_mirror()} {SUITE} main\n")
-    options = {
-        "Dir::Etc::sourcelist": work / "sources.list",
-        "Dir::Etc::sourceparts": "/dev/null",
-        "Dir::State::Lists": lists,
-        "Dir::Cache": cache,
-        "APT::Sandbox::User": "root",
-    }
-    apt = ["apt-get", *(word for key, value in options.items() for word in ("-o", f"{key}={value}"))]
-    run([*apt, "update"], timeout_s=300, cwd=work)
+    """Fetch Debian's source package and unpack it, with what it needs to run."""
+    apt = apt_of(SUITE, work, kind="deb-src")
     run([*apt, "source", "--download-only", "kubernetes"], timeout_s=600, cwd=work)
     archives = list(work.glob(f"kubernetes_*{VERSION}.orig.tar.*"))  # Debian calls it 1.20.5+really1.20.2
     if not archives:
         raise ClusterError(f"Debian's {SUITE} has kubernetes, but not {VERSION}")
     (archive,) = archives
+    tree.mkdir(parents=True)
     run(["tar", "xf", archive, "-C", tree, "--strip-components=1"], timeout_s=300)
     # The vendored reflect2 1.0.1 crashes under Go >= 1.18: kube-apiserver dies at the first custom resource.
     vendored = tree / "vendor/github.com/modern-go/reflect2"
@@ -197,16 +144,6 @@ def unpack_source(work: Path, tree: Path) -> None:
     shutil.copytree(
         "/usr/share/gocode/src/github.com/modern-go/reflect2", vendored, ignore=shutil.ignore_patterns("*_test.go")
     )
-
-
-def debian_mirror() -> str:
-    """Where this machine gets Debian's packages from."""
-    for file in [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]:
-        if file.suffix in (".list", ".sources") and file.exists():
-            found = re.search(r"^(?:deb (?:\[[^]]*\] )?|URIs: *)(\S+/debian)/?(?:\s|$)", file.read_text(), re.MULTILINE)
-            if found:
-                return found[1]
-    return "http://deb.debian.org/debian"
 
 
 def generate_openapi(work: Path, tree: Path, go: dict[str, str]) -> None:

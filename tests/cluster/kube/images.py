@@ -13,7 +13,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from kube.binaries import SUITE, debian_mirror
+from kube.binaries import SUITE
+from kube.debian import debian_mirror
 from kube.progress import ClusterError, cache_folder, home_folder, locked, run, stage
 
 ROOT = Path(__file__).parents[3]
