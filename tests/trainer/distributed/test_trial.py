@@ -46,6 +46,6 @@ def test_when_the_sweep_is_to_end_it_goes_on_later(monkeypatch: pytest.MonkeyPat
 def test_a_store_that_refuses_or_takes_too_long_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(StoreUnavailableError, match="no right to write"):
         files(monkeypatch, [REFUSED], [None]).end(THROUGH)
-    monkeypatch.setattr(trial, "STORED_S", -1.0)
+    monkeypatch.setattr(trial, "END_S", -1.0)
     with pytest.raises(StoreUnavailableError, match="under way"):
         files(monkeypatch, [UNDER_WAY], [None]).end(THROUGH)

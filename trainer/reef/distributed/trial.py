@@ -14,6 +14,7 @@ from ray.tune import PlacementGroupFactory, Trainable
 from reef.errors import EXIT_WRONG_USE, ReefError, StoreUnavailableError
 from reef.run.experiment import Experiment
 from reef.run.metrics import Result
+from reef.run.remote.mirror import END_S
 from reef.run.reporters.reporter import Run, Summary
 from reef.run.signals import StopSignals
 from reef.run.stopping import lookup
@@ -21,7 +22,7 @@ from reef.sweep.folders import Beginning, Order
 from reef.sweep.record import finite
 from reef.types import State
 
-STORED_S, LOOK_AGAIN_S = 600.0, 0.5  # how long a trial that is through waits for the object store, and how it looks
+LOOK_AGAIN_S = 0.5  # how often a trial that is through looks whether the object store has all of it
 TOLD = "reef"  # the key in Tune's results under which a trial tells of itself
 SCORE = "score"  # the key by which Tune compares; not there while the metric has no value
 
@@ -158,7 +159,7 @@ class TrialFiles:
         is to end meanwhile, it is one that goes on. Raises `StoreUnavailableError` where waiting is of no use.
         """
         self.ask("finish", order.reason)
-        deadline = time.monotonic() + STORED_S
+        deadline = time.monotonic() + END_S
         while order.finished and (missing := self.ask("missing")) is not None:
             if missing.hopeless or time.monotonic() > deadline:
                 raise StoreUnavailableError(missing.text)
