@@ -87,6 +87,22 @@ def test_make_says_what_is_missing_when_venv_is(tmp_path: Path):
     assert "apt-get install python3-venv" in outcome.stdout
 
 
+def test_make_installs_venv_where_it_may(tmp_path: Path):
+    there = tmp_path / "installed"
+    programs = {
+        "python3": f'[ -e {there} ] || case "$2" in *ensurepip*) exit 1;; esac; [ "$1" != -m ] || mkdir "$3"',
+        "apt-get": f'case "$*" in *python3-venv) touch {there};; esac',
+        "id": "echo 0",
+    }
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    outcome = make(f"{tmp_path}/venv/.made", f"VENV={tmp_path}/venv", PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert outcome.returncode == 0, outcome.stdout
+    assert "Installing python3-venv with apt-get" in outcome.stdout
+    assert there.exists() and (tmp_path / "venv").exists()
+
+
 def test_ci_passes_the_same_tests_as_a_person():
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)

@@ -82,14 +82,14 @@ def _ppo(numbers: Numbers, minibatch: int) -> Iterator[Target]:
 def _workers(numbers: Numbers) -> Iterator[Target]:
     for minibatch in MINIBATCHES:
         name = f"reef, minibatch {minibatch}"
-        cart = numbers.rate("ppo", f"{name}, 2 workers"), numbers.rate("ppo", name)
-        lunar = numbers.rate("lunar", f"{name}, 2 workers ahead"), numbers.rate("lunar", f"{name}, 0 workers")
-        ahead = numbers.rate("ppo", f"{name}, 2 workers ahead"), numbers.rate("ppo", name)
-        yield Target(f"two Ray workers / none, CartPole-v1, minibatch {minibatch}", 0.95, ratio(*cart))
-        what = f"two Ray workers that sample ahead / none, CartPole-v1, minibatch {minibatch}"
-        yield Target(what, 0.95, ratio(*ahead))
-        what = f"two Ray workers that sample ahead / none, LunarLander-v3, minibatch {minibatch}"
-        yield Target(what, 1.6, ratio(*lunar))
+        for part, environment, alone, wanted in (
+            ("ppo", "CartPole-v1", name, 0.95),
+            ("lunar", "LunarLander-v3", f"{name}, 0 workers", 1.6),
+        ):
+            for case, how in (("2 workers", ""), ("2 workers ahead", " that sample ahead")):
+                rates = numbers.rate(part, f"{name}, {case}"), numbers.rate(part, alone)
+                what = f"two Ray workers{how} / none, {environment}, minibatch {minibatch}"
+                yield Target(what, wanted, ratio(*rates))
 
 
 def _to_reward(numbers: Numbers) -> float | None:

@@ -48,6 +48,7 @@ class Reason(StrEnum):
     NO_POD = "NoPod"
     STARTING = "Starting"
     WORKERS_MISSING = "WorkersMissing"
+    WORKERS_FAILING = "WorkersFailing"
     UNSCHEDULABLE = "Unschedulable"
     IMAGE_PULL_FAILED = "ImagePullFailed"
     CONTAINER_CONFIG_ERROR = "ContainerConfigError"
@@ -88,6 +89,7 @@ PROBLEMS = frozenset(  # what a person should hear of, as an Event of type Warni
         Reason.EVICTED,
         Reason.NODE_LOST,
         Reason.CONTAINER_FAILED,
+        Reason.WORKERS_FAILING,
     }
 )
 

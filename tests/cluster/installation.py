@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,10 @@ EXAMPLES = ROOT / "examples"
 SYSTEM = "reef-system"
 DEADLINE_S = 240
 Job = dict[str, Any]
+READ_METRICS = """
+import os, urllib.request
+print(urllib.request.urlopen(f"http://{os.environ['POD_IP']}:8080/metrics").read().decode())
+"""
 
 
 class Installation:
@@ -139,6 +146,20 @@ class Installation:
         alive = [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
         return sorted(alive, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]))
 
+    def rollout_workers(self, head: dict[str, Any]) -> tuple[int, int]:
+        """Rollout workers at work, and those that are missing although they have room: what Prometheus would read."""
+        name, namespace = head["metadata"]["name"], head["metadata"]["namespace"]
+        answer = self.cluster.kubectl("exec", "-n", namespace, name, "--", "python", "-c", READ_METRICS)
+        numbers = dict(line.split() for line in answer.splitlines() if line.startswith("reef_training_workers_"))
+        return int(float(numbers["reef_training_workers_healthy"])), int(float(numbers["reef_training_workers_lost"]))
+
+    def resumed(self, name: str, namespace: str) -> int:
+        """The iteration after which the newest head of a job goes on, in the words of its log."""
+        log = self.cluster.kubectl("logs", "-n", namespace, self.pods(name, namespace, "head")[-1]["metadata"]["name"])
+        found = re.search(r"continuing after iteration (\d+)", log)
+        assert found, log
+        return int(found[1])
+
     def events(self, name: str, namespace: str) -> list[tuple[str, str]]:
         """(reason, message) of a job's Events."""
         selector = f"involvedObject.name={name},involvedObject.kind=RLTrainingJob"
@@ -160,14 +181,27 @@ class Installation:
         return "\n".join([*parts, f"--- log of the operator\n{self.log()[-5000:]}"])
 
 
-def process_of(pod: dict[str, Any]) -> int:
-    """The number, on this machine, of the operator's process in a pod."""
+def processes_of(pod: dict[str, Any]) -> dict[int, str]:
+    """Command lines of the processes in a pod's first container, by their numbers on this machine."""
+    container = pod["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2]
+    found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            here = f"pod{pod['metadata']['uid']}" in (folder / "cgroup").read_text()
-            if here and b"reef-operator" in (folder / "cmdline").read_bytes():
-                return int(folder.name)
-    raise LookupError(f"no process of {pod['metadata']['name']}")
+            if container in (folder / "cgroup").read_text():
+                found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+    return found
+
+
+def process_of(pod: dict[str, Any]) -> int:
+    """The number, on this machine, of the operator's process in a pod."""
+    return next(number for number, command in processes_of(pod).items() if "reef-operator" in command)
+
+
+def kill(pod: dict[str, Any]) -> None:
+    """SIGKILL for all processes of a pod's first container, which have no time for a word."""
+    for number in processes_of(pod):
+        with contextlib.suppress(ProcessLookupError):  # it went with the first process of its container
+            os.kill(number, signal.SIGKILL)
 
 
 def example(name: str, **changes: Any) -> Job:

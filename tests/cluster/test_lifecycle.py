@@ -87,7 +87,7 @@ def test_a_pool_is_scaled_while_training_goes_on(reef: Installation, cluster: Cl
     cluster.apply(job, namespace=namespace)
     reef.wait("elastic", lambda now: iteration(now) > 0, namespace=namespace)
     (head,) = reef.pods("elastic", namespace, "head")
-    at_work = partial(rollout_workers, cluster, namespace, head["metadata"]["name"])
+    at_work = partial(reef.rollout_workers, head)
     wait_until("one rollout worker", lambda: at_work() == (1, 0), timeout_s=120)
 
     cluster.kubectl("scale", "rltrainingjob", "elastic", "-n", namespace, "--replicas=3")
@@ -107,14 +107,6 @@ def test_a_pool_is_scaled_while_training_goes_on(reef: Installation, cluster: Cl
     assert {"workers: 1 -> 3", "workers: 3 -> 1"} <= set(messages)
 
 
-def rollout_workers(cluster: Cluster, namespace: str, head: str) -> tuple[int, int]:
-    """Rollout workers at work, and those that are missing although they have room: what Prometheus would read."""
-    read = "import os, urllib.request as u; print(u.urlopen(f'http://{os.environ[\"POD_IP\"]}:8080/metrics').read().decode())"
-    answer = cluster.kubectl("exec", "-n", namespace, head, "--", "python", "-c", read)
-    numbers = dict(line.split() for line in answer.splitlines() if line.startswith("reef_training_workers_"))
-    return int(float(numbers["reef_training_workers_healthy"])), int(float(numbers["reef_training_workers_lost"]))
-
-
 def ready(status: dict[str, Any]) -> tuple[int, int]:
     """Workers that are ready, and that are wanted."""
     return status["workers"]["ready"], status["workers"]["desired"]
@@ -122,7 +114,7 @@ def ready(status: dict[str, Any]) -> tuple[int, int]:
 
 def test_a_finished_job_goes_in_stages(reef: Installation, cluster: Cluster, namespace: str) -> None:
     """First the workers, then the head, then the job and all that is left of it."""
-    stages = {"cleanup": {"workerDelaySeconds": 15, "headDelaySeconds": 15}, "ttlSecondsAfterFinished": 60}
+    stages = {"cleanup": {"workerDelaySeconds": 10, "headDelaySeconds": 10}, "ttlSecondsAfterFinished": 40}
     cluster.apply(small_job("brief", workers=[pool()], **stages), namespace=namespace)
     reef.wait_for_phase("brief", "Succeeded", "Failed", namespace=namespace)
     assert len(left(cluster, namespace, "brief", "deployments,jobs")) == 2

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from installation import Installation, pool, small_job
+from installation import Installation, kill, pool, small_job
 from kube.cluster import OwnCluster
 from s3_server import S3
 
@@ -40,8 +40,8 @@ def test_a_killed_head_is_replaced_and_goes_on_from_the_store(
     assert before["checkpoint"]["path"].startswith(f"{URI}/{namespace}/stored-")
     conditions = {each["type"]: each for each in before["conditions"]}
     assert conditions["StorageDurable"]["reason"] == "ObjectStore"
-    head = reef.pods("stored", namespace, "head")[0]["metadata"]["name"]
-    own_cluster.kubectl("delete", "pod", head, "-n", namespace, "--grace-period=0", "--force")
+    (head,) = reef.pods("stored", namespace, "head")
+    kill(head)
     again = reef.wait(
         "stored",
         lambda now: (now["attempts"], now["phase"]) == (2, "Running"),
@@ -51,8 +51,8 @@ def test_a_killed_head_is_replaced_and_goes_on_from_the_store(
     known = again["checkpoint"]["iteration"]
     after = reef.wait("stored", lambda now: now["checkpoint"]["iteration"] > known, namespace=namespace)
     assert after["checkpoint"]["path"].rpartition("/")[0] == before["checkpoint"]["path"].rpartition("/")[0]
+    assert before["checkpoint"]["iteration"] <= reef.resumed("stored", namespace) <= known
     log = own_cluster.kubectl("logs", "-n", namespace, reef.pods("stored", namespace, "head")[-1]["metadata"]["name"])
-    assert "continuing after iteration" in log, log
     assert store.environment["AWS_SECRET_ACCESS_KEY"] not in log
 
 

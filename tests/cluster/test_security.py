@@ -20,6 +20,7 @@ Pod = dict[str, Any]
 def two_jobs(reef: Installation, cluster: Cluster) -> Iterator[str]:
     """A namespace with a job of head and worker, and another one of a head alone."""
     with cluster.namespace("guarded") as name:
+        cluster.kubectl("label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted")  # from 1.22 on
         cluster.apply([small_job("one", workers=[pool()], **LONG), small_job("other", **LONG)], namespace=name)
         for job in ("one", "other"):
             reef.wait_for_phase(job, "Running", namespace=name)
@@ -100,6 +101,22 @@ def test_what_a_pod_sees_from_inside(reef: Installation, cluster: Cluster, two_j
     assert seen["services"] == []
     assert folders["/tmp"] is folders["/dev/shm"] is True
     assert {folders[name] for name in ("/", "/opt/reef", "/etc/reef")} == {"Read-only file system"}
+
+
+TOOLS = """
+import json, pathlib, shutil
+caches = [p for f in ("/var/lib/apt/lists", "/var/cache/apt/archives", "/root/.cache", "/opt/reef/.cache")
+          for p in pathlib.Path(f).glob("**/*") if p.is_file() and p.name != "lock"]
+tools = [shutil.which(name) for name in ("cc", "gcc", "g++", "c++", "ld", "make", "pip", "pip3")]
+print(json.dumps({"caches": [str(path) for path in caches], "tools": [path for path in tools if path]}))
+"""
+
+
+def test_images_hold_neither_compilers_nor_caches(reef: Installation, cluster: Cluster, two_jobs: str) -> None:
+    for pod in (*reef.pods("one", two_jobs, "head"), reef.pod()):
+        name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+        found = json.loads(cluster.kubectl("exec", "-n", namespace, name, "--", "python", "-c", TOOLS))
+        assert found == {"caches": [], "tools": []}, name
 
 
 JOIN = """

@@ -141,6 +141,20 @@ class Eater(gym.Wrapper):
         if self.steps > 100:
             bytearray(b"x") * (4 << 30)
         return super().step(action)
+
+class Broken(gym.Wrapper):
+    good_steps = 0
+    def __init__(self, config):
+        super().__init__(gym.make("CartPole-v1"))
+        self.left = self.good_steps if config.worker_index else 1_000_000
+    def step(self, action):
+        self.left -= 1
+        if self.left < 0:
+            raise ValueError("no such level")
+        return super().step(action)
+
+class Flaky(Broken):
+    good_steps = 200
 """
 CODE = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "code"}, "data": {"mine.py": USER_CODE}}
 WITH_CODE = {
@@ -180,6 +194,10 @@ FAULTY = [
         **KEPT,
     ),
     small_job("crash", environment={"name": "mine:Crash"}, head=WITH_CODE, faultTolerance={"backoffLimit": 1}, **KEPT),
+    *(
+        small_job(name, environment={"name": f"mine:{env}"}, head=WITH_CODE, workers=[pool() | WITH_CODE], **LONG)
+        for name, env in (("broken", "Broken"), ("flaky", "Flaky"))
+    ),
 ]
 
 
@@ -208,9 +226,6 @@ def test_a_worker_without_enough_memory_is_named_while_it_happens(
     )
     message = condition(status, "WorkersReady")[2]
     assert all(part in message for part in ("pool cpu: 0 of 1 ready", "OOMKilled", LIMIT, "raise the limit")), message
-    status = reef.wait_for_phase("eater", "Failed", "Succeeded", namespace=crowd, timeout_s=240)
-    assert condition(status, "Failed")[:2] == ("True", "DeadlineExceeded")
-    assert status["attempts"] == 1, "the head lives on without its worker"
 
 
 def test_an_image_that_cannot_be_pulled(reef: Installation, cluster: Cluster, crowd: str) -> None:
@@ -242,6 +257,33 @@ def test_user_code_that_crashes(reef: Installation, cluster: Cluster, crowd: str
     assert event - min(ends) <= SAID_WITHIN_S
     said = next(message for reason, message in reef.events("crash", crowd) if reason == "Retrying")
     assert "exit code 3" in said
+
+
+def test_user_code_that_never_works_in_the_workers(reef: Installation, cluster: Cluster, crowd: str) -> None:
+    """The head can make the environment; that no worker can step it is not tried for ever."""
+    status = reef.wait_for_phase("broken", "Failed", namespace=crowd, timeout_s=GIVEN_UP_S)
+    assert condition(status, "Failed")[:2] == ("True", "JobWrong")
+    assert status["attempts"] == 1
+    assert all(part in status["message"] for part in ("ValueError: no such level", "failed again")), status["message"]
+
+
+def test_user_code_that_fails_in_the_workers_now_and_then(reef: Installation, cluster: Cluster, crowd: str) -> None:
+    """Workers are started again and training goes on; pods are ready all the time, and yet it is said."""
+    status = reef.wait(
+        "flaky",
+        lambda now: condition(now, "WorkersReady")[1] == "WorkersFailing",
+        namespace=crowd,
+        timeout_s=GIVEN_UP_S,
+    )
+    message = condition(status, "WorkersReady")[2]
+    assert all(part in message for part in ("rollout worker 1", "sample()", "ValueError: no such level")), message
+    assert (status["phase"], status["attempts"]) == ("Running", 1)
+
+
+def test_a_job_without_its_worker_ends_at_its_deadline(reef: Installation, cluster: Cluster, crowd: str) -> None:
+    status = reef.wait_for_phase("eater", "Failed", "Succeeded", namespace=crowd, timeout_s=240)
+    assert condition(status, "Failed")[:2] == ("True", "DeadlineExceeded")
+    assert status["attempts"] == 1, "the head lives on without its worker"
 
 
 # -- looking -----------------------------------------------------------------------------------------------------------

@@ -71,12 +71,15 @@ def _not_in_effect(situation: Situation) -> str:
 
 
 def workers(situation: Situation) -> Finding:
-    """Whether every pool has the workers that were asked for; how many are missing in which, and why."""
+    """Whether every pool has the pods that were asked for and all sample: how many are missing in which, and why."""
     spec = situation.spec
     desired = sum(spec.pool_replicas.values())
+    short = [pool for pool in spec.workers if len(ready_workers(situation, pool.name)) < pool.replicas]
+    if not short and situation.report and situation.report.worker_problem:
+        message = f"the pods are ready, and a process in them is started again: {situation.report.worker_problem}"
+        return Finding(ConditionType.WORKERS_READY, False, Reason.WORKERS_FAILING, message)
     if desired == 0:
         return Finding(ConditionType.WORKERS_READY, True, Reason.NO_WORKERS, "the head trains alone")
-    short = [pool for pool in spec.workers if len(ready_workers(situation, pool.name)) < pool.replicas]
     if not short:
         return Finding(ConditionType.WORKERS_READY, True, Reason.READY, f"{desired} of {desired} ready")
     if not situation.deployments and not situation.workers():

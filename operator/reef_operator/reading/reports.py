@@ -21,6 +21,7 @@ class Report:
     exit_code: int | None = None  # once the head knows it
     message: str = ""
     storage_problem: str = ""  # what keeps checkpoints from the object store
+    worker_problem: str = ""  # what befell a rollout worker that has not sampled since
     workers_recreated: int = 0
     training: TrainingStatus | None = None
     evaluation: EvaluationStatus | None = None
@@ -39,6 +40,7 @@ def read_report(document: Mapping[str, Any]) -> Report:
         exit_code=code if isinstance(code, int) else None,
         message=str(document.get("message") or ""),
         storage_problem=str(document.get("storageProblem") or ""),
+        worker_problem=str(document.get("workerProblem") or ""),
         workers_recreated=recreated if isinstance(recreated, int) and recreated > 0 else 0,
         training=_part(TrainingStatus, document.get("training")),
         evaluation=_part(EvaluationStatus, document.get("evaluation")),

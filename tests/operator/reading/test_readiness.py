@@ -57,6 +57,16 @@ def test_head(pods: list[Any], holds: bool, reason: Reason, part: str) -> None:
     assert (finding.holds, finding.reason) == (holds, reason) and part in finding.message
 
 
+@pytest.mark.parametrize("pools", [[], [pool("cpu", 1)]])
+def test_workers_that_fail_in_ready_pods_are_not_ready(pools: list[Any]) -> None:
+    problem = "rollout worker 1 failed in sample(): EnvironmentError: no such level"
+    running = head(**ready())
+    progress = Progress(pod_uid=running["metadata"]["uid"], time=NOW, report={"workerProblem": problem})
+    workers = [worker("pole-cpu-1", **ready())] if pools else []
+    finding = readiness.workers(situation(job(workers=pools), running, *workers, progress=progress))
+    assert (finding.holds, finding.reason) == (False, Reason.WORKERS_FAILING) and problem in finding.message
+
+
 PULL = waiting("ImagePullBackOff", "no such image")
 
 

@@ -140,6 +140,22 @@ def test_results_go_where_the_command_line_says_or_else_the_document(
     assert storage_path_of(job(**spec), Options(given)) == used
 
 
+def test_the_next_command_is_one_that_the_shell_finds(
+    calls: list[dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After `make run` nobody has activated .venv."""
+    program = tmp_path / ".venv/bin/reef"
+    program.parent.mkdir(parents=True)
+    program.touch(mode=0o755)
+    monkeypatch.setattr("sys.argv", [str(program), "run"])
+    monkeypatch.setenv("PATH", "/usr/bin")
+    run_job(job(), Options(tmp_path))
+    assert f"\n  {program} evaluate " in capsys.readouterr().out
+    monkeypatch.setenv("PATH", str(program.parent))
+    run_job(job(), Options(tmp_path))
+    assert "\n  reef evaluate " in capsys.readouterr().out
+
+
 def test_what_is_in_an_object_store_is_named_by_its_address(
     calls: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:

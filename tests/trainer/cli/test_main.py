@@ -56,6 +56,13 @@ def test_what_answers_at_once_imports_neither_torch_nor_ray(command: str) -> Non
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_an_algorithm_is_described_with_all_that_explores(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("describe", "DQN") == 0
+    text = capsys.readouterr().out
+    for part in ("EpsilonGreedy", "OrnsteinUhlenbeckNoise", "temperature = 1.0", "epsilon_timesteps = 100000"):
+        assert part in text
+
+
 @pytest.mark.parametrize(
     "command", ["run", "train", "train file", "evaluate", "rollout", "validate", "describe", "list", "schema"]
 )

@@ -6,6 +6,8 @@ import sys
 import time
 from pathlib import Path
 
+from reef.errors import EnvironmentError
+
 
 class Fake:
     """A worker that does what it is told, also die, hang and raise."""
@@ -24,7 +26,7 @@ class Fake:
     def get(self):
         return self.value
 
-    def sample(self, dies=(), hangs=(), raises=(), leaves=()):
+    def sample(self, dies=(), hangs=(), raises=(), leaves=(), wrong=()):
         if self.index in dies:
             os.kill(os.getpid(), signal.SIGKILL)
         if self.index in hangs:
@@ -33,6 +35,8 @@ class Fake:
             raise RuntimeError(f"reward of worker {self.index} is broken")
         if self.index in leaves:
             sys.exit(3)
+        if self.index in wrong:
+            raise EnvironmentError("no such level")
         return self.index
 
     def nap(self, seconds: float) -> int:

@@ -12,7 +12,7 @@ import pytest
 from reef.distributed.actor_group import ActorGroup
 from reef.distributed.failures import FaultTolerance
 from reef.distributed.member import NEVER, Recipe
-from reef.errors import EXIT_FAILED, WorkerError
+from reef.errors import EXIT_FAILED, EXIT_WRONG_USE, WorkerError
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.timeout(120)]
 
@@ -250,6 +250,27 @@ def test_failures_in_a_row_are_tolerated_only_so_often(make):
     assert str(caught.value).count("Traceback") == 1
 
 
+def test_what_is_wrong_for_everybody_is_not_tried_for_ever(make):
+    """The environment's own error ends the run once a replacement meets it again and nobody ever got through."""
+    group = make(recreate_failed_workers=True)
+    with pytest.raises(WorkerError, match=r"(?s)no such level.*started again and failed again") as caught:
+        while True:
+            group.call_all("sample", (), (), (), (), (1, 2), timeout_s=30.0)
+    assert caught.value.exit_code == EXIT_WRONG_USE
+    assert group.num_restarts <= 2
+
+
+def test_what_is_wrong_now_and_then_is_tried_again(make):
+    group = make(recreate_failed_workers=True)
+    group.call_all("sample", timeout_s=30.0)
+    for _ in range(3):
+        assert group.call_all("sample", (), (), (), (), (1,), timeout_s=30.0) == {2: 2}
+        until_healthy(group, 2)
+    assert "fake worker 1 failed in sample(): EnvironmentError: no such level" in group.problem
+    group.call_all("sample", timeout_s=30.0)
+    assert group.problem == ""
+
+
 def test_restarts_of_one_actor_keep_their_distance(make):
     group = make(recreate_failed_workers=True, delay_between_worker_restarts_s=3.0)
     group.call_all("sample", (2,), timeout_s=30.0)
@@ -316,6 +337,7 @@ def test_of_those_that_are_too_many_the_dead_go_before_the_living(make):
     until(lambda: group.call_all("sample", timeout_s=30.0) == {2: 2} and group.num_waiting == 1)
     assert group.pid(2) == living
     assert group.num_restarts == 0, "there was no room for another one"
+    assert group.problem == "", "nor is it missed"
 
 
 def test_a_start_without_room_is_no_failure_while_others_work(make, caplog):

@@ -6,8 +6,8 @@ import argparse
 import json
 import textwrap
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from reef.config import AlgorithmConfig
@@ -37,11 +37,12 @@ def _command(args: argparse.Namespace) -> int:
     from reef.config.describe import settings_of
 
     settings = settings_of(config_class_of(args.algorithm))
-    print(
-        json.dumps([asdict(info) for info in settings], indent=2, default=str)
-        if args.json
-        else "\n".join(_text(settings))
-    )
+    if args.json:
+        print(json.dumps([asdict(info) for info in settings], indent=2, default=str))
+        return 0
+    print("\n".join(_text(settings)))
+    if args.algorithm:  # explorations need PyTorch, as algorithms do
+        print("\n".join(_explorations_text()))
     return 0
 
 
@@ -77,6 +78,15 @@ def limits_of(info: SettingInfo) -> str:
     return "; ".join(parts)
 
 
+def explorations() -> Iterator[tuple[str, dict[str, Any], str]]:
+    """Yield the name, the arguments with their defaults, and the meaning of everything that explores."""
+    from reef.rollout.exploration import EXPLORATIONS
+
+    for name, kind in EXPLORATIONS.items():
+        arguments = {each.name: each.default for each in fields(kind) if each.init and each.name != "actions"}
+        yield name, arguments, " ".join((kind.__doc__ or "").split())
+
+
 def _text(settings: Iterable[SettingInfo]) -> Iterator[str]:
     for group, members in in_groups(settings):
         yield f"\n{group.replace('_', ' ').upper()}"
@@ -84,4 +94,17 @@ def _text(settings: Iterable[SettingInfo]) -> Iterator[str]:
             yield f"  {info.name}: {info.type} = {json.dumps(info.default, default=str)}"
             limits = limits_of(info)
             meaning = f"{info.doc} ({limits})" if limits else info.doc
-            yield textwrap.fill(meaning, width=100, initial_indent="      ", subsequent_indent="      ")
+            yield _indented(meaning)
+
+
+def _explorations_text() -> Iterator[str]:
+    yield "\nTYPES OF exploration_config"
+    for name, arguments, meaning in explorations():
+        yield f"  {name}"
+        yield _indented(meaning)
+        if arguments:
+            yield _indented(", ".join(f"{key} = {json.dumps(value)}" for key, value in arguments.items()))
+
+
+def _indented(text: str) -> str:
+    return textwrap.fill(text, width=100, initial_indent="      ", subsequent_indent="      ")

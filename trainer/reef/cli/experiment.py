@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import shlex
+import shutil
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -196,9 +198,17 @@ def _tell_results(folder: Path, uri: str | None) -> None:
 def _tell_checkpoint(checkpoint: str | Path | None) -> None:
     if checkpoint:
         print(f"Checkpoint      {checkpoint}")
-        print(f"\nSee what it learnt:\n  reef evaluate {shlex.quote(str(checkpoint))} --episodes 10")
+        print(f"\nSee what it learnt:\n  {_command()} evaluate {shlex.quote(str(checkpoint))} --episodes 10")
     else:
         print("Checkpoint      none was written: checkpoint.atEnd is false and checkpoint.frequency was not reached")
+
+
+def _command() -> str:
+    """How a person calls this program: by its path where the shell would not find it, or find another one."""
+    called, found = Path(sys.argv[0]), shutil.which("reef")
+    if called.name != "reef" or (found and Path(found).resolve() == called.resolve()):
+        return "reef"
+    return shlex.quote(str(called))
 
 
 def storage_path_of(job: RLTrainingJob, options: Options) -> str | Path:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from reef.cli.describe import in_groups, limits_of
+from reef.cli.describe import explorations, in_groups, limits_of
 
 if TYPE_CHECKING:
     from reef.config.describe import SettingInfo
@@ -33,6 +33,10 @@ def _lines() -> Iterator[str]:
     shared = settings_of(AlgorithmConfig)
     yield "\n## Settings of every algorithm\n\nKeys of `spec.config`. An algorithm may have another default."
     yield from _settings(shared)
+    yield "\n### types of exploration_config\n\n| Type | Arguments | Meaning |\n|---|---|---|"
+    for name, arguments, meaning in explorations():
+        given = ", ".join(f"`{key}: {json.dumps(value)}`" for key, value in arguments.items()) or "none"
+        yield f"| `{name}` | {given} | {_cell(meaning)} |"
     known = {info.name: info for info in shared}
     for name in sorted(ALGORITHMS):
         own = [info for info in settings_of(config_class(name)) if known.get(info.name) != info]

@@ -14,8 +14,8 @@ from ray.exceptions import RayError
 
 from reef.distributed.failures import PROBE, START, Failure, FaultTolerance, died, error_of, late
 from reef.distributed.host import Host
-from reef.distributed.member import NEVER, Member, Recipe, first_done
-from reef.errors import EXIT_FAILED
+from reef.distributed.member import NEVER, Member, Recipe, first_done, problem_of
+from reef.errors import EXIT_FAILED, EXIT_WRONG_USE
 from reef.run.signals import end_if_overdue
 
 log = logging.getLogger(__name__)
@@ -106,6 +106,11 @@ class ActorGroup:
     def num_restarts(self) -> int:
         """Replacements started so far, over all actors."""
         return sum(member.restarts for member in self._members.values())
+
+    @property
+    def problem(self) -> str:
+        """What befell the first who has not worked since; empty while all is well. May be asked from any thread."""
+        return problem_of(self._recipe.name, list(self._members.values()), min(self._slots, self._size))
 
     def resize(self, count: int) -> None:
         """Want `count` actors: more start when they have room; where nodes come and go, those too many are let go."""
@@ -225,8 +230,8 @@ class ActorGroup:
             value = died(member.index, member.pid if member.node else 0, method, error)
         if isinstance(value, Failure):
             self._fail(member, value)
-        elif member.failed_in in (method, START, PROBE):
-            member.failures_in_a_row, member.failed_in = 0, ""
+        else:
+            member.came_through(method)
         return value
 
     # -- coming up and going down -------------------------------------------------------------------------------------
@@ -280,9 +285,7 @@ class ActorGroup:
                 member.withdraw()
                 too_many -= 1
             elif too_many > 0 and self._crowded:
-                log.info(
-                    "%s %d is let go, as %d are wanted and have room", self._recipe.name, member.index, self._slots
-                )
+                log.info("%s %d is let go, as %d have room", self._recipe.name, member.index, self._slots)
                 member.let_go()
                 too_many -= 1
         # some may be gone with their nodes, as yet unnoticed: they are asked, and only at the next look the living go
@@ -319,9 +322,8 @@ class ActorGroup:
             if member.actor is not None:
                 member.pid, member.node = value
         elif time.monotonic() - member.started_at > limit and self._room is not None and self.healthy:
-            log.warning(
-                "%s %d did not find room within %g s: it is tried again", self._recipe.name, member.index, limit
-            )
+            text = "%s %d did not find room within %g s: it is tried again"
+            log.warning(text, self._recipe.name, member.index, limit)
             member.withdraw()
         elif time.monotonic() - member.started_at > limit:
             self._fail(member, late(member.index, START, limit))
@@ -354,8 +356,7 @@ class ActorGroup:
             return
         self.first_failure = self.first_failure or failure
         self._in_doubt = True
-        member.failures_in_a_row += 1
-        member.failed_in = failure.method
+        member.failed(failure)
         for each in self._members.values() if self._together else [member]:
             each.take_down(self._settings.delay_between_worker_restarts_s)
         if (reason := self._not_covered(member, failure)) is not None:
@@ -375,6 +376,9 @@ class ActorGroup:
         if in_a_row > settings.num_consecutive_worker_failures_tolerance:
             tolerance = settings.num_consecutive_worker_failures_tolerance
             return f"{in_a_row} failures in a row exceed num_consecutive_worker_failures_tolerance={tolerance}."
+        anew = failure.exit_code == EXIT_WRONG_USE and member.restarts and member.failures_in_a_row > 1
+        if anew and not any(failure.method in each.done for each in self._members.values()):
+            return f"It was started again and failed again, and nobody has come through {failure.method}() so far."
         if self._replace and member.restarts >= settings.max_num_worker_restarts:
             return f"max_num_worker_restarts={settings.max_num_worker_restarts} is used up."
         if self._ignore:

@@ -11,6 +11,7 @@ from reef.errors import EXIT_FAILED, WorkerError, WorkerTimeoutError
 
 START = "start"  # the pseudo method of a failure to come up at all
 PROBE = "ping"  # the method that every actor answers at once when it is alive
+WORK = ("sample", "sample_episodes")  # what rollout workers are there for
 LIMITS = {  # the setting that limits a method, where there is one
     "sample": "sample_timeout_s",
     "sample_episodes": "sample_timeout_s",

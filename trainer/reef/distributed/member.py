@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import ray
 
+from reef.distributed.failures import PROBE, START, WORK, Failure
 from reef.run.signals import Overdue, end_if_overdue
 
 SLICE_S = 1.0  # longest wait without a look at whether the run is to end
@@ -43,7 +44,9 @@ class Member:
     due: float = 0.0  # when a replacement may start
     restarts: int = 0
     failures_in_a_row: int = 0
-    failed_in: str = ""  # the method that has to succeed before the row ends
+    failure: Failure | None = None  # the last one, until somebody in its place does what it failed in
+    done: set[str] = field(default_factory=set)  # methods that somebody in this place has come through
+    useless: bool = False  # has failed, and nobody in its place has done any work since
     in_flight: dict[Any, str] = field(default_factory=dict)  # method of each request, oldest first
     busy_since: float = 0.0
     sent: dict[Any, str] = field(default_factory=dict)  # method of each call whose value nobody waits for
@@ -52,6 +55,19 @@ class Member:
     def recreated(self) -> bool:
         """Whether there was a process before the present one."""
         return self.restarts > 0 or self.pid > 0
+
+    def came_through(self, method: str) -> None:
+        """Take in that a call gave a value."""
+        self.done.add(method)
+        if method in WORK:
+            self.useless = False
+        if self.failure is not None and self.failure.method in (method, START, PROBE):
+            self.failures_in_a_row, self.failure = 0, None
+
+    def failed(self, failure: Failure) -> None:
+        """Take in that a call gave none."""
+        self.failures_in_a_row += 1
+        self.failure, self.useless = failure, True
 
     def take_down(self, delay_s: float) -> None:
         """End the actor; the next may start `delay_s` seconds after this one did, the first replacement at once."""
@@ -74,6 +90,16 @@ class Member:
             self.restarts -= 1
         else:
             self.started_at = NEVER
+
+
+def problem_of(name: str, members: Sequence[Member], room: float) -> str:
+    """What befell the first of `members`, called `name`, who has not worked since and may yet, as so many have room."""
+    incomplete = sum(member.actor is not None for member in members) < room
+    for member in members:
+        failure = member.failure
+        if failure is not None and member.useless and (incomplete or member.actor is not None):
+            return f"{name} {failure.index} failed in {failure.method}(): {failure.error}"
+    return ""
 
 
 def first_done(busy: Mapping[Any, Member], timeout_s: float | None) -> list[Any]:

@@ -111,6 +111,11 @@ class RayWorkers:
         return self._group.num_restarts
 
     @property
+    def problem(self) -> str:
+        """What befell an actor that has not sampled since; empty while all is well."""
+        return self._group.problem
+
+    @property
     def healthy(self) -> list[int]:
         """The indices that `request` takes."""
         return self._group.healthy

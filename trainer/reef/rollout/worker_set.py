@@ -18,6 +18,7 @@ class LocalWorkers:
 
     num_healthy = 1
     num_waiting = num_lost = num_here = num_restarts = 0
+    problem = ""
 
     def __init__(self, config: AlgorithmConfig) -> None:
         """Make the one worker, with its environments."""

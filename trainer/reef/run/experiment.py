@@ -170,6 +170,7 @@ class Experiment:
             restored_iteration=algorithm.iteration,
             restored_timesteps=algorithm.counters.get("num_env_steps_sampled", 0),
             resize=algorithm.workers.resize,
+            worker_problem=lambda: algorithm.workers.problem,
         )
         for reporter in self.reporters:
             reporter.start(run)

@@ -148,7 +148,9 @@ class Board(Collector):
                 parts["bestTrial"] = best
         status = {name: part.model_dump(mode="json", by_alias=True) for name, part in parts.items()}
         stopped = self._ended.reason if self._ended else None
-        failing = {"storageProblem": self.storage_problem} if self.storage_problem else {}
+        worker_problem = self._run.worker_problem() if self._run and not self._ended else ""
+        problems = {"storageProblem": self.storage_problem, "workerProblem": worker_problem}
+        failing = {name: problem for name, problem in problems.items() if problem}
         return status | failing | {"stopped": stopped}
 
     def _training(self) -> TrainingStatus:

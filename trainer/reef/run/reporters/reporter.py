@@ -23,6 +23,7 @@ class Run:
     restored_iteration: int = 0  # results after this one are from a life that is continued, and are done again
     restored_timesteps: int = 0
     resize: Callable[[int], None] = lambda _: None  # have so many rollout workers
+    worker_problem: Callable[[], str] = lambda: ""  # of one that has failed and not sampled since; from any thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
