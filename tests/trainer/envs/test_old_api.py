@@ -4,7 +4,7 @@ import pytest
 from gymnasium import spaces
 
 from reef.envs import make_vector_env
-from reef.envs.old_api import OldApiEnv, speaks_old_api
+from reef.envs.old_api import OldApiEnv, gymnasium_space, speaks_old_api
 from reef.errors import EnvironmentError
 
 
@@ -85,3 +85,59 @@ def test_only_the_missing_half_is_translated():
     env = OldApiEnv(New())
     assert env.reset(seed=1)[1] == {}
     assert len(env.step(0)) == 5
+
+
+class OldSpace:
+    """As those of the package gym: no relation of Gymnasium's, though they look like them."""
+
+    def __init__(self, **attributes):
+        vars(self).update(attributes)
+
+    def sample(self):
+        return 0
+
+
+def old_box(low, high, shape, dtype=np.float32):
+    low, high = np.full(shape, low, dtype), np.full(shape, high, dtype)
+    return OldSpace(low=low, high=high, shape=shape, dtype=np.dtype(dtype))
+
+
+OLD_SPACES = [
+    (old_box(0.0, 99.0, (1,)), spaces.Box(0.0, 99.0, (1,))),
+    (old_box(0, 255, (8, 8, 3), np.uint8), spaces.Box(0, 255, (8, 8, 3), np.uint8)),
+    (OldSpace(n=3, shape=(), dtype=np.dtype(int)), spaces.Discrete(3)),
+    (OldSpace(n=3, start=2, shape=()), spaces.Discrete(3, start=2)),
+    (OldSpace(nvec=np.array([2, 3]), shape=(2,)), spaces.MultiDiscrete([2, 3])),
+    (OldSpace(n=4, shape=(4,)), spaces.MultiBinary(4)),
+    (OldSpace(n=(2, 2), shape=(2, 2)), spaces.MultiBinary((2, 2))),
+]
+
+
+@pytest.mark.parametrize(("old", "new"), OLD_SPACES, ids=lambda space: str(space) if hasattr(space, "seed") else "")
+def test_spaces_of_the_old_package_become_gymnasiums(old, new):
+    converted = gymnasium_space(old)
+    assert converted == new and converted.dtype == new.dtype
+    nested = gymnasium_space(OldSpace(spaces={"a": old, "b": OldSpace(spaces=[old, old])}, shape=None))
+    assert nested == spaces.Dict({"a": new, "b": spaces.Tuple([new, new])})
+    assert gymnasium_space(new) is new
+
+
+def test_what_looks_like_no_space_is_left_to_the_check():
+    assert gymnasium_space("a space") == "a space"
+    assert gymnasium_space(None) is None
+
+
+@pytest.mark.parametrize("base", [Old, New])
+def test_environments_with_spaces_of_the_old_package_are_wrapped(settings, base):
+    class OldSpaces(base):
+        observation_space, action_space = OLD_SPACES[0][0], OldSpace(n=2, shape=())
+
+        def __init__(self, context):
+            if base is Old:
+                super().__init__(context)
+
+    with pytest.warns(UserWarning, match="old Gym API and wrapped"):
+        env = make_vector_env(settings(OldSpaces), 0, 2)
+    assert env.observation_space == Old.observation_space and env.action_space == Old.action_space
+    env.reset()
+    env.step(np.zeros(2, np.int64))

@@ -1,16 +1,18 @@
-"""Environments of the old Gym API: `reset() -> obs` and `step() -> obs, reward, done, info`."""
+"""Environments of the old Gym API: `reset() -> obs`, `step() -> obs, reward, done, info`, spaces of the package gym."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 import gymnasium as gym
+from gymnasium import spaces
 
 STEPS_TO_NEW_API = (
     "Change reset(self, *, seed=None, options=None) to return (obs, info), and step(self, action) to return (obs, "
-    "reward, terminated, truncated, info); or set auto_wrap_old_gym_envs=True."
+    "reward, terminated, truncated, info), with spaces from gymnasium; or set auto_wrap_old_gym_envs=True."
 )
 
 
@@ -19,8 +21,8 @@ class OldApiEnv(gym.Env[Any, Any]):
 
     def __init__(self, env: Any) -> None:
         self._env = env
-        self.observation_space = env.observation_space
-        self.action_space = env.action_space
+        self.observation_space = gymnasium_space(env.observation_space)
+        self.action_space = gymnasium_space(env.action_space)
         self.metadata = getattr(env, "metadata", {})
         self.render_mode = getattr(env, "render_mode", None)
         self._seedable = reset_takes_seed(env)
@@ -59,6 +61,27 @@ class OldApiEnv(gym.Env[Any, Any]):
         return getattr(self._env, name)
 
 
+def gymnasium_space(space: Any) -> Any:
+    """The Gymnasium space that another package's `space` looks like; `space` itself where it is one, or like none."""
+    if isinstance(space, spaces.Space):
+        return space
+    if hasattr(space, "low") and hasattr(space, "high"):
+        return spaces.Box(space.low, space.high, space.shape, space.dtype)
+    if hasattr(space, "nvec"):
+        return spaces.MultiDiscrete(space.nvec)
+    if hasattr(space, "n"):  # only a MultiBinary has axes
+        return spaces.MultiBinary(space.n) if space.shape else _discrete(space)
+    if isinstance(parts := getattr(space, "spaces", None), Mapping):
+        return spaces.Dict({key: gymnasium_space(part) for key, part in parts.items()})
+    if isinstance(parts, tuple | list):
+        return spaces.Tuple([gymnasium_space(part) for part in parts])
+    return space
+
+
+def _discrete(space: Any) -> spaces.Discrete:
+    return spaces.Discrete(int(space.n), start=int(getattr(space, "start", 0)))
+
+
 def reset_takes_seed(env: Any) -> bool:
     """Whether `reset` can be called with the keyword `seed`."""
     try:
@@ -70,7 +93,8 @@ def reset_takes_seed(env: Any) -> bool:
 
 def speaks_old_api(env: Any, *, try_out: bool) -> bool:
     """Whether an environment is of the old API; `try_out` resets and steps it where its signature does not tell."""
-    if not reset_takes_seed(env):
+    given = [getattr(env, kind, None) for kind in ("observation_space", "action_space")]
+    if not reset_takes_seed(env) or any(gymnasium_space(space) is not space for space in given):
         return True
     if try_out:
         with suppress(Exception):  # the check that follows says what is wrong
