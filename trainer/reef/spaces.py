@@ -37,6 +37,22 @@ class Leaf:
         return self.space.shape or ()
 
     @property
+    def choices(self) -> Array | None:
+        """How many indices from 0 each element may have, [size]; None for a Box."""
+        if isinstance(self.space, spaces.MultiBinary):
+            return np.full(self.size, 2)
+        counts = getattr(self.space, "n", getattr(self.space, "nvec", None))
+        return None if counts is None else np.reshape(counts, -1)
+
+    @property
+    def is_bytes(self) -> bool:
+        """Whether it is a Box of bytes from 0 to 255: networks scale them to [0, 1], filters leave them alone."""
+        space = self.space
+        if not isinstance(space, spaces.Box) or space.dtype != np.uint8:
+            return False
+        return bool((space.low == 0).all() and (space.high == 255).all())
+
+    @property
     def start(self) -> Any:
         """What a value of the leaf exceeds its index by (Discrete and MultiDiscrete), or 0."""
         return getattr(self.space, "start", 0)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -65,3 +67,47 @@ def test_layers_after_convolutions_have_their_activation() -> None:
 def test_filters_that_shrink_an_image_to_nothing_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"conv_filters=\[\[8, 9, 1\]\]"):
         ImageEncoder(spaces.Box(0, 1, (8, 8, 1)), [[8, 9, 1]], "relu")
+
+
+@pytest.mark.parametrize(
+    ("shape", "to_last"),
+    [
+        ((4, 16, 12), lambda frames: np.moveaxis(frames, 0, -1)),
+        ((16, 12), lambda frames: frames[..., None]),
+        ((4, 16, 12, 3), lambda frames: np.concatenate(frames, -1)),
+        ((2, 3, 16, 12), lambda frames: np.moveaxis(frames.reshape(6, 16, 12), 0, -1)),
+    ],
+    ids=str,
+)
+def test_bytes_are_an_image_in_whatever_order(shape: tuple[int, ...], to_last: Callable[..., np.ndarray]) -> None:
+    space = spaces.Box(0, 255, shape, np.uint8)
+    space.seed(0)
+    images = np.stack([space.sample() for _ in range(2)])
+    last = np.stack([to_last(image) for image in images])
+    encoder = ImageEncoder(space, [[2, 3, 2]], "linear")
+    same = ImageEncoder(spaces.Box(0, 255, last.shape[1:], np.uint8), [[2, 3, 2]], "linear")
+    same.load_state_dict(encoder.state_dict())
+    torch.testing.assert_close(encoder(torch.from_numpy(images)), same(torch.from_numpy(last)))
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(0, 255, (128,), np.uint8),
+        spaces.Box(0, 255, (3, 9), np.uint8),
+        spaces.Box(0, 255, (9, 3, 9), np.uint8),
+        spaces.Box(0.0, 1.0, (3, 16, 16)),
+        spaces.Box(0.0, 1.0, (16, 16)),
+    ],
+    ids=str,
+)
+def test_what_is_no_image_stays_numbers(space: spaces.Box) -> None:
+    features = Features(Layout.of(space), ModelConfig())
+    assert not features.has_image
+    high = torch.from_numpy(space.high)[None]
+    assert torch.equal(features(high), torch.ones(1, space.high.size)), "bytes are scaled, other numbers are not"
+
+
+def test_small_integers_are_not_scaled() -> None:
+    features = Features(Layout.of(spaces.Box(0, 9, (2,), np.uint8)), ModelConfig())
+    assert features(torch.tensor([[9, 0]], dtype=torch.uint8)).tolist() == [[9.0, 0.0]]

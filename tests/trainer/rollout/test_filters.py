@@ -83,6 +83,13 @@ def test_indices_of_discrete_parts_are_left_alone():
     assert filtered[:, 1] == pytest.approx([-(0.5**0.5), 0.5**0.5])
 
 
+def test_bytes_are_left_to_the_networks_that_scale_them():
+    space = spaces.Dict({"pixels": spaces.Box(0, 255, (2,), np.uint8), "x": spaces.Box(-9.0, 9.0, (1,))})
+    filtered = make_filter("MeanStdFilter", Layout.of(space))(np.array([[3, 255, 0], [8, 0, 2]], np.float32))
+    assert filtered[:, :2].tolist() == [[3, 255], [8, 0]]
+    assert filtered[:, 2] == pytest.approx([-(0.5**0.5), 0.5**0.5])
+
+
 def test_names():
     assert isinstance(make_filter("MeanStdFilter", Layout.of(spaces.Discrete(3))), NoFilter)
     batch = batches(1)[0]

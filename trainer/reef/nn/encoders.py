@@ -20,33 +20,48 @@ from reef.spaces import Layout, Leaf
 Filters = Sequence[Sequence[int]]  # [[channels, kernel, stride], ...]
 
 
-def is_image(space: spaces.Space[object]) -> bool:
-    """A Box [height, width, channels] at least 8 pixels wide and high is treated as an image."""
-    return isinstance(space, spaces.Box) and len(space.shape) == 3 and min(space.shape[:2]) >= 8
+def image_axes(space: spaces.Space[object]) -> tuple[int, int] | None:
+    """The axes of height and width, at least 8 pixels each, where a Box is treated as an image.
+
+    It is [height, width, channels]; or bytes in any other order, such as [channels, height, width], [height, width] or
+    [frames, height, width, channels], if all axes but two neighbours are shorter than 8.
+    """
+    if not isinstance(space, spaces.Box):
+        return None
+    if len(space.shape) == 3 and min(space.shape[:2]) >= 8:
+        return 0, 1
+    wide = [axis for axis, length in enumerate(space.shape) if length >= 8]
+    if space.dtype == np.uint8 and len(wide) == 2 and wide[1] == wide[0] + 1:
+        return wide[0], wide[1]
+    return None
 
 
-def default_filters(shape: tuple[int, ...]) -> Filters:
-    """[[channels, kernel, stride], ...] for an image [height, width, channels].
+def default_filters(size: int) -> Filters:
+    """[[channels, kernel, stride], ...] for an image of `size` pixels, the smaller of height and width.
 
     From 36 pixels on the three layers of Mnih et al. (2015), below that a stride-2 layer per halving down to 4.
     """
-    size = min(shape[:2])
     if size >= 36:
         return [[32, 8, 4], [64, 4, 2], [64, 3, 1]]
     return [[16 * 2**i, 3, 2] for i in range(max(1, int(math.log2(size / 4))))]
 
 
 class ImageEncoder(nn.Module):
-    """Convolutions over [N, height, width, channels]; bytes are scaled to [0, 1]."""
+    """Convolutions over an image; bytes are scaled to [0, 1], and all axes but height and width are its channels."""
 
     def __init__(self, space: spaces.Box, filters: Filters | None, activation: str) -> None:
         """Raises ConfigError when the filters do not fit the image."""
         super().__init__()
+        axes = image_axes(space)
+        assert axes is not None, space
         self.scale = 1 / 255 if space.high.max() > 1 and space.dtype.kind == "u" else 1.0
         self.activation = ACTIVATIONS[activation]
-        height, width, channels = space.shape
+        height, width = (space.shape[axis] for axis in axes)
+        channels = math.prod(space.shape) // (height * width)
+        self.order = [0, *(axis + 1 for axis in range(len(space.shape)) if axis not in axes), *(a + 1 for a in axes)]
+        self.shape = channels, height, width
         self.layers = nn.ModuleList()
-        for out_channels, kernel, stride in filters or default_filters(space.shape):
+        for out_channels, kernel, stride in filters or default_filters(min(height, width)):
             layer = nn.Conv2d(channels, out_channels, kernel, stride)
             nn.init.orthogonal_(layer.weight, math.sqrt(2))
             if layer.bias is not None:
@@ -59,8 +74,8 @@ class ImageEncoder(nn.Module):
         self.out_features = height * width * channels
 
     def forward(self, images: Tensor) -> Tensor:
-        """[N, height, width, channels] -> [N, out_features]."""
-        x = images.permute(0, 3, 1, 2).float() * self.scale
+        """[N, *image] -> [N, out_features]."""
+        x = images.permute(self.order).reshape(-1, *self.shape).float() * self.scale
         for layer in self.layers:
             x = self.activation(layer(x))
         return x.flatten(1)
@@ -84,23 +99,25 @@ class OneHot(nn.Module):
 class Numbers(nn.Module):
     """Numbers of any rank -> one float vector per row."""
 
-    def __init__(self, size: int) -> None:
-        """`size`: elements of one value."""
+    def __init__(self, size: int, scale: float = 1.0) -> None:
+        """`size`: elements of one value, which are multiplied by `scale`."""
         super().__init__()
         self.out_features = size
+        self.scale = scale
 
     def forward(self, values: Tensor) -> Tensor:
         """[N, ...] -> [N, out_features]."""
-        return values.reshape(len(values), -1).float()
+        numbers = values.reshape(len(values), -1).float()
+        return numbers if self.scale == 1.0 else numbers * self.scale
 
 
 def leaf_encoder(leaf: Leaf, model: ModelConfig) -> ImageEncoder | OneHot | Numbers:
     """How one leaf of an observation becomes features; ConfigError for a space that has no encoder."""
     space = leaf.space
     if isinstance(space, spaces.Box):
-        if is_image(space):
+        if image_axes(space) is not None:
             return ImageEncoder(space, model.conv_filters, model.conv_activation)
-        return Numbers(leaf.size)
+        return Numbers(leaf.size, 1 / 255 if leaf.is_bytes else 1.0)
     if isinstance(space, spaces.MultiBinary):
         return Numbers(leaf.size)
     if isinstance(space, spaces.Discrete):
@@ -120,8 +137,8 @@ class Features(nn.Module):
         encoders = [leaf_encoder(leaf, model) for leaf in self.leaves]
         self.encoders = nn.ModuleList(encoders)
         self.composite = layout.composite
-        self.plain = isinstance(layout.space, spaces.Box) and len(layout.shape) == 1
-        self.has_image = any(is_image(leaf.space) for leaf in self.leaves)
+        self.plain = isinstance(layout.space, spaces.Box) and len(layout.shape) == 1 and not self.leaves[0].is_bytes
+        self.has_image = any(isinstance(encoder, ImageEncoder) for encoder in encoders)
         self.out_features = sum(encoder.out_features for encoder in encoders)
 
     def forward(self, obs: Tensor) -> Tensor:

@@ -80,8 +80,9 @@ class NoFilter:
 class MeanStdFilter:
     """Subtracts the running mean and divides by the running standard deviation, element by element.
 
-    Only Box parts are filtered: the indices of Discrete parts choose one-hot rows and stay what they are. The result
-    has the dtype of the observations' layout; integer boxes are refused by `make_filter`.
+    Only Box parts are filtered: the indices of Discrete parts choose one-hot rows and stay what they are, and bytes
+    are scaled by the networks. The result has the dtype of the observations' layout; integer boxes are refused by
+    `make_filter`.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -89,7 +90,7 @@ class MeanStdFilter:
         self._fixed: Array | None = None  # [*obs] bool: elements that are left alone
         fixed = np.zeros(layout.size, np.bool_)
         for leaf in layout.leaves:
-            fixed[leaf.offset : leaf.offset + leaf.size] = not isinstance(leaf.space, spaces.Box)
+            fixed[leaf.offset : leaf.offset + leaf.size] = leaf.is_bytes or not isinstance(leaf.space, spaces.Box)
         if fixed.any():
             self._fixed = fixed.reshape(layout.shape)
         self.stat = RunningStat(layout.shape)
@@ -156,6 +157,6 @@ def make_filter(name: str, layout: Layout) -> NoFilter | MeanStdFilter:
     if not np.issubdtype(layout.dtype, np.floating):
         raise ConfigError(
             f"observation_filter='MeanStdFilter' needs floating-point observations, but they are {layout.space}. Use "
-            "'NoFilter': image encoders scale integers themselves."
+            "'NoFilter': networks scale bytes themselves."
         )
     return MeanStdFilter(layout)
