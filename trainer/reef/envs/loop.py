@@ -105,7 +105,7 @@ class LoopVectorEnv(VectorEnv):
             {
                 "length": self._lengths[column],
                 "actions": actions[begin - first :, column].copy() if begin >= first else None,
-                "obs": self._obs[column].copy(),
+                "obs": np.array(self._obs[column]),  # also of a Discrete space, whose row is a number
             }
             for column, begin in enumerate(self._begins)
         ]
