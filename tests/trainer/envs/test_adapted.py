@@ -7,7 +7,7 @@ from gymnasium.vector.utils import batch_space
 
 from reef.envs import make_vector_env
 from reef.envs.adapted import AdaptedVector
-from reef.errors import EnvironmentError
+from reef.errors import ConfigError, EnvironmentError
 
 
 class VectorCounter(gym.vector.VectorEnv):
@@ -54,10 +54,10 @@ class DisabledCounter(VectorCounter):
 
 @pytest.fixture
 def adapted(settings):
-    def build(env_class, **env_config):
+    def build(env_class, env_config=None, **keys):
         gym.register("VectorOnly-v0", vector_entry_point=env_class)
         try:
-            env = make_vector_env(settings("VectorOnly-v0", env_config), 0, 2)
+            env = make_vector_env(settings("VectorOnly-v0", env_config, **keys), 0, 2)
         finally:
             del gym.registry["VectorOnly-v0"]
         assert isinstance(env, AdaptedVector)
@@ -98,10 +98,103 @@ def test_an_environment_that_never_resets_itself_is_refused(adapted):
 
 
 def test_a_raising_environment_is_named(adapted):
-    env = adapted(VectorCounter, fail=True)
+    env = adapted(VectorCounter, {"fail": True}, disable_env_checking=True)
     env.reset()
     with pytest.raises(EnvironmentError, match=r"(?s)'VectorOnly-v0' raised in step\(\).*no simulator.*in step\n"):
         env.step(np.zeros(2, np.int64))
+
+
+class Shrunk(VectorCounter):
+    """Returns one number for all columns, from the second step on."""
+
+    def obs(self):
+        return super().obs() if self.steps[0] < 2 else np.zeros(1, np.float32)
+
+
+def test_observations_of_another_shape_are_not_broadcast(adapted):
+    env = adapted(Shrunk)
+    env.reset()
+    env.step(np.zeros(2, np.int64))
+    with pytest.raises(EnvironmentError, match=r"(?s)'VectorOnly-v0' breaks.*step.*shape \(1,\), expected \(2, 1\)"):
+        env.step(np.zeros(2, np.int64))
+
+
+def test_it_is_checked_before_training_unless_switched_off(adapted):
+    class Unbounded(VectorCounter):
+        def obs(self):
+            return super().obs() + 10.0
+
+    with pytest.raises(
+        EnvironmentError, match=r"(?s)'VectorOnly-v0' breaks the Gymnasium API.*outside of \[0.0, 9.0\]"
+    ):
+        adapted(Unbounded)
+    adapted(Unbounded, disable_env_checking=True)
+
+
+def test_rewards_are_clipped_as_for_other_games(adapted):
+    assert adapted(VectorCounter).reward_transform.identity
+    assert not adapted(VectorCounter, is_atari=True).reward_transform.identity
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"horizon": 2},
+        {"horizon": 2, "soft_horizon": True},
+        {"no_done_at_end": True},
+        {"restart_failed_sub_environments": True},
+    ],
+    ids=str,
+)
+def test_settings_that_it_does_not_know_are_refused_by_name(adapted, keys):
+    with pytest.raises(ConfigError, match=f"(?s){next(iter(keys))}=.*'VectorOnly-v0' is registered in its vectorised"):
+        adapted(VectorCounter, **keys)
+
+
+class Single(gym.Env):
+    """The same as a single environment."""
+
+    observation_space, action_space = spaces.Box(0.0, 9.0, (1,)), spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.ones(1, np.float32), 1.0, False, False, {}
+
+
+class Wider(Single):
+    observation_space = spaces.Box(0.0, 10.0, (1,))
+
+
+@pytest.mark.parametrize(
+    ("single", "num_envs", "keys", "vectorised"),
+    [
+        (Single, 2, {}, True),
+        (Single, 1, {}, False),
+        (Single, 2, {"is_atari": True}, False),
+        (Single, 2, {"horizon": 2}, False),
+        (Single, 2, {"no_done_at_end": True}, False),
+        (Single, 2, {"restart_failed_sub_environments": True}, False),
+        (Wider, 2, {}, False),
+    ],
+)
+def test_it_takes_the_place_of_single_ones_where_only_the_speed_changes(settings, single, num_envs, keys, vectorised):
+    gym.register("Both-v0", entry_point=single, vector_entry_point=VectorCounter)
+    try:
+        env = make_vector_env(settings("Both-v0", **keys), 0, num_envs)
+    finally:
+        del gym.registry["Both-v0"]
+    assert isinstance(env, AdaptedVector) == vectorised
+    assert env.observation_space == single.observation_space
+    env.reset()
+
+
+def test_what_raises_while_it_is_made_is_named(adapted):
+    with pytest.raises(
+        EnvironmentError, match=r"'VectorOnly-v0' cannot be made with env_config=\{'size': 3\}: TypeError"
+    ):
+        adapted(VectorCounter, {"size": 3})
 
 
 def test_after_a_restore_new_episodes_begin_with_new_seeds(adapted):
@@ -129,7 +222,7 @@ def test_composite_actions_and_observations_pass_in_batches(settings):
             none = np.zeros(self.num_envs, bool)
             return actions, np.zeros(self.num_envs), none, none, {}
 
-    env = AdaptedVector(settings("x", normalize_actions=False), 0, Echo(2), "Echo")
+    env = AdaptedVector(settings("x", normalize_actions=False), 0, Echo(2))
     env.reset()
     actions = np.array([[2, 0.5, 1.5], [1, -3.0, 4.0]], np.float32)
     assert env.step(actions).obs.tolist() == actions.tolist()

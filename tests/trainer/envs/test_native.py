@@ -134,3 +134,8 @@ def test_what_the_native_form_cannot_do_runs_in_the_loop(settings):
         make_vector_env(settings("CartPole-v1", {"sutton_barto_reward": True}), 0, 2),
     ):
         assert isinstance(env, LoopVectorEnv)
+
+
+def test_rewards_are_clipped_where_it_is_said_to_be_a_game_of_atari(cartpole):
+    assert cartpole(2).reward_transform.identity
+    assert not cartpole(2, is_atari=True).reward_transform.identity

@@ -26,16 +26,21 @@ class AdaptedVector(VectorEnv):
     """
 
     def __init__(
-        self, config: AlgorithmConfig, worker_index: int, env: gym.vector.VectorEnv[Any, Any, Any], name: str
+        self,
+        config: AlgorithmConfig,
+        worker_index: int,
+        env: gym.vector.VectorEnv[Any, Any, Any],
+        *,
+        atari: bool = False,
     ) -> None:
-        super().__init__(config, worker_index, env.num_envs, env.single_observation_space, env.single_action_space)
+        observation_space, action_space = env.single_observation_space, env.single_action_space
+        super().__init__(config, worker_index, env.num_envs, observation_space, action_space, atari=atari)
         mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         if mode not in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
             raise EnvironmentError(
-                f"environment {name!r} has autoreset_mode={mode}: Reef works with NEXT_STEP and SAME_STEP. "
+                f"environment {self.name!r} has autoreset_mode={mode}: Reef works with NEXT_STEP and SAME_STEP. "
                 "Make it reset ended columns itself."
             )
-        self.name = name
         self.envs = [env]
         self._env = env
         self._same_step = mode == AutoresetMode.SAME_STEP
@@ -57,11 +62,11 @@ class AdaptedVector(VectorEnv):
         try:
             obs, rewards, terminated, truncated, infos = self._env.step(self._env_actions(actions))
             self._write(obs)
+            self._rewards[:] = rewards
+            self._terminated[:] = terminated
+            self._truncated[:] = truncated
         except Exception as error:
             raise failure(self.name, "step", "of all columns", error) from error
-        self._rewards[:] = rewards
-        self._terminated[:] = terminated
-        self._truncated[:] = truncated
         dead = None if self._same_step or not self._done.any() else self._done.copy()
         if dead is not None:
             self._rewards[dead] = 0.0
@@ -97,6 +102,8 @@ class AdaptedVector(VectorEnv):
     def _write(self, obs: Any) -> None:
         layout = self.observation_layout
         if layout.direct:
+            if np.shape(obs) != self._obs.shape:  # or it would be broadcast
+                raise ValueError(f"obs has the shape {np.shape(obs)}, expected {self._obs.shape}")
             self._obs[:] = obs
         else:
             for column, value in enumerate(iterate(self._env.observation_space, obs)):
@@ -104,7 +111,7 @@ class AdaptedVector(VectorEnv):
 
 
 class FirstColumn(gym.Env[Any, Any]):
-    """One environment out of a vectorised one of a single column, for an id that is registered in no other form."""
+    """One environment out of a vectorised one, whose columns all get the same actions."""
 
     def __init__(self, env: gym.vector.VectorEnv[Any, Any, Any]) -> None:
         self._env = env
@@ -117,11 +124,13 @@ class FirstColumn(gym.Env[Any, Any]):
         return self._first(obs), infos
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Step the column; where it resets within the step, the observation is still that of the old episode."""
-        batch: Any = create_empty_array(self.action_space, 1)
-        actions = concatenate(self.action_space, [action], batch)
+        """Step all columns; where one resets within the step, its observation is still that of the old episode."""
+        count = self._env.num_envs
+        batch: Any = create_empty_array(self.action_space, count)
+        actions = concatenate(self.action_space, [action] * count, batch)
         obs, rewards, terminated, truncated, infos = self._env.step(actions)
-        first = infos["final_obs"][0] if "final_obs" in infos else self._first(obs)
+        ended = bool(terminated[0] or truncated[0])
+        first = infos["final_obs"][0] if ended and "final_obs" in infos else self._first(obs)
         return first, float(rewards[0]), bool(terminated[0]), bool(truncated[0]), infos
 
     def render(self) -> Any:

@@ -10,6 +10,11 @@ from reef.errors import EnvironmentError
 RESULTS = {"reset": "(obs, info)", "step": "(obs, reward, terminated, truncated, info)"}
 
 
+def env_name(env: object) -> str:
+    """The name of the setting `env` in messages and result folders."""
+    return env if isinstance(env, str) else str(getattr(env, "__name__", type(env).__name__))
+
+
 def describe(name: str, call: str, where: str, error: Exception) -> str:
     """One sentence: which environment did what wrong, in which call and where."""
     what = "raised" if _own_frames(error) else "breaks the Gymnasium API"

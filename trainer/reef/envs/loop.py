@@ -36,13 +36,11 @@ class LoopVectorEnv(VectorEnv):
         num_envs: int,
         create: Callable[[int], Env],
         *,
-        name: str,
         atari: bool = False,
     ) -> None:
-        self.envs: list[Env] = [create(column) for column in range(num_envs)]
+        self.envs = [create(column) for column in range(num_envs)]
         first = self.envs[0]
         super().__init__(config, worker_index, num_envs, first.observation_space, first.action_space, atari=atari)
-        self.name = name
         self._worker_index = worker_index
         self._create = create
         self._restart = config.restart_failed_sub_environments
@@ -240,3 +238,9 @@ class LoopVectorEnv(VectorEnv):
 def _dtype(replays: list[Array]) -> np.dtype[Any]:
     longest = max(replays, key=len, default=np.empty(0))
     return longest.dtype
+def _flag(name: str, value: Any) -> bool:
+    if getattr(value, "ndim", 0) or isinstance(value, list | tuple):
+        raise TypeError(f"{name} is an array of shape {np.shape(value)}, expected True or False: return bool({name})")
+    return bool(value)
+
+

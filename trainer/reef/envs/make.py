@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import logging
 import sys
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -15,7 +16,7 @@ import gymnasium as gym
 from reef.config.loading import load
 from reef.envs.adapted import AdaptedVector, FirstColumn
 from reef.envs.check import check_env, check_methods
-from reef.envs.failures import own_traceback
+from reef.envs.failures import env_name, own_traceback
 from reef.envs.loop import Env, LoopVectorEnv
 from reef.envs.native import CartPoleVector
 from reef.envs.old_api import STEPS_TO_NEW_API, OldApiEnv, speaks_old_api
@@ -25,6 +26,10 @@ from reef.errors import ConfigError, EnvironmentError, nearest
 if TYPE_CHECKING:
     from reef.config import AlgorithmConfig
 
+logger = logging.getLogger(__name__)
+
+# What a vectorised form of others does not know.
+LOOP_SETTINGS = ("horizon", "soft_horizon", "no_done_at_end", "restart_failed_sub_environments")
 CARTPOLE = "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv"
 
 
@@ -55,14 +60,14 @@ def make_vector_env(config: AlgorithmConfig, worker_index: int, num_envs: int, *
     Raises ConfigError for a name that leads nowhere and EnvironmentError for an environment that cannot be made or
     breaks the Gymnasium API. `recreated` says that the worker replaces one that failed.
     """
-    spec = registered(config.env)
+    spec, atari = registered(config.env), _is_atari(config)
     if spec is not None and _runs_natively(config, spec):
-        return CartPoleVector(config, worker_index, num_envs, max_episode_steps=spec.max_episode_steps or sys.maxsize)
-    if spec is not None and _is_vectorised(config, spec, num_envs):
-        env = gym.make_vec(spec.id, num_envs, "vector_entry_point", **config.env_config)
-        return AdaptedVector(config, worker_index, env, spec.id)
-    factory = _Factory(config, worker_index, recreated)
-    return LoopVectorEnv(config, worker_index, num_envs, factory, name=env_name(config.env), atari=_is_atari(config))
+        limit = spec.max_episode_steps or sys.maxsize
+        return CartPoleVector(config, worker_index, num_envs, max_episode_steps=limit, atari=atari)
+    vectorised = None if spec is None else _vectorised(config, spec, num_envs, atari=atari)
+    if vectorised is not None:
+        return AdaptedVector(config, worker_index, vectorised, atari=atari)
+    return LoopVectorEnv(config, worker_index, num_envs, _Factory(config, worker_index, recreated), atari=atari)
 
 
 class _Factory:
@@ -113,8 +118,7 @@ def make_env(config: AlgorithmConfig, context: EnvContext, *, render_mode: str |
 
 def _created(config: AlgorithmConfig, context: EnvContext, render_mode: str | None = None) -> Env:
     creator = _creator(config.env)
-    name = env_name(config.env)
-    try:
+    with _making(env_name(config.env), context, own_code=not isinstance(creator, str)):
         if isinstance(creator, str):
             kwargs: dict[str, Any] = {**context}
             if render_mode is not None:
@@ -123,18 +127,20 @@ def _created(config: AlgorithmConfig, context: EnvContext, render_mode: str | No
                 return FirstColumn(gym.make_vec(creator, 1, "vector_entry_point", **kwargs))
             return gym.make(creator, **{"disable_env_checker": True, **kwargs})
         return _call(creator, context)
+
+
+@contextmanager
+def _making(name: str, env_config: Mapping[str, Any], *, own_code: bool = False) -> Iterator[None]:
+    """Turn what is raised while an environment is made into EnvironmentError; of `own_code` the traceback is shown."""
+    try:
+        yield
     except gym.error.DependencyNotInstalled as error:
         raise EnvironmentError(f"environment {name!r} needs a package that is not installed: {error}") from error
     except Exception as error:
-        own = "" if isinstance(creator, str) else own_traceback(error)
+        own = own_traceback(error) if own_code else ""
         raise EnvironmentError(
-            f"environment {name!r} cannot be made with env_config={context}: {type(error).__name__}: {error}.{own}"
+            f"environment {name!r} cannot be made with env_config={env_config}: {type(error).__name__}: {error}.{own}"
         ) from error
-
-
-def env_name(env: object) -> str:
-    """The name of an environment in messages and result folders."""
-    return env if isinstance(env, str) else str(getattr(env, "__name__", type(env).__name__))
 
 
 def registered(env: object) -> gym.envs.registration.EnvSpec | None:
@@ -191,8 +197,37 @@ def _runs_natively(config: AlgorithmConfig, spec: gym.envs.registration.EnvSpec)
     return plain and spec.vector_entry_point == CARTPOLE and not spec.additional_wrappers
 
 
-def _is_vectorised(config: AlgorithmConfig, spec: gym.envs.registration.EnvSpec, num_envs: int) -> bool:
-    """Whether to take the form that its author registered for many columns; none of them knows a horizon of ours."""
+def _vectorised(
+    config: AlgorithmConfig, spec: gym.envs.registration.EnvSpec, num_envs: int, *, atari: bool
+) -> gym.vector.VectorEnv[Any, Any, Any] | None:
+    """The form that its author registered for many columns, or None to step single environments one by one.
+
+    These it replaces only where that changes nothing but the speed: with the same spaces and none of `LOOP_SETTINGS`.
+    """
     if spec.vector_entry_point in (None, CARTPOLE) or spec.additional_wrappers:
-        return False
-    return spec.entry_point is None or (num_envs > 1 and config.horizon is None and not config.no_done_at_end)
+        return None
+    asked = {key: getattr(config, key) for key in LOOP_SETTINGS if getattr(config, key)}
+    if spec.entry_point is None and asked:
+        settings = ", ".join(f"{key}={value!r}" for key, value in asked.items())
+        raise ConfigError(
+            f"{settings}: environment {spec.id!r} is registered in its vectorised form alone, which does not know "
+            "this. Leave it out, or register a single environment (entry_point) too."
+        )
+    if spec.entry_point is not None and (num_envs == 1 or atari or asked):
+        return None
+    with _making(spec.id, config.env_config):
+        env = gym.make_vec(spec.id, num_envs, "vector_entry_point", **config.env_config)
+    if spec.entry_point is not None and not _same_spaces(config, env):
+        logger.info("environment %r has other spaces in its vectorised form: it is stepped one by one.", spec.id)
+        env.close()
+        return None
+    if not config.disable_env_checking:
+        check_env(FirstColumn(env), spec.id)
+    return env
+
+
+def _same_spaces(config: AlgorithmConfig, env: gym.vector.VectorEnv[Any, Any, Any]) -> bool:
+    single = _created(config, EnvContext(config.env_config))
+    spaces = single.observation_space, single.action_space
+    single.close()
+    return spaces == (env.single_observation_space, env.single_action_space)

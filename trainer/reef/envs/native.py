@@ -29,9 +29,11 @@ class CartPoleVector(VectorEnv):
         num_envs: int,
         *,
         max_episode_steps: int,
+        atari: bool = False,
     ) -> None:
         env = CartPoleVectorEnv(num_envs, max_episode_steps)
-        super().__init__(config, worker_index, num_envs, env.single_observation_space, env.single_action_space)
+        observation_space, action_space = env.single_observation_space, env.single_action_space
+        super().__init__(config, worker_index, num_envs, observation_space, action_space, atari=atari)
         env.reset()  # makes its arrays; what is in them is always drawn by `_begin`
         self._env: Any = env
         self.envs = [env]

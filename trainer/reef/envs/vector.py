@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from reef.envs.failures import describe, env_name
 from reef.envs.seeding import EpisodeSeeds, column_seeds
 from reef.envs.wrappers import ActionTransform, RewardTransform
 from reef.errors import EnvironmentError
@@ -53,6 +54,7 @@ class VectorEnv(ABC):
         *,
         atari: bool = False,
     ) -> None:
+        self.name = env_name(config.env)
         self.num_envs = num_envs
         self.observation_space = observation_space if config.observation_space is None else config.observation_space
         self.action_space = action_space if config.action_space is None else config.action_space
