@@ -94,11 +94,10 @@ class Layout:
         if self.direct:
             return np.asarray(value, self.dtype)
         if not self.composite:
-            return np.asarray(value - self.leaves[0].start, self.dtype)
+            return np.asarray(_indices(self.leaves[0], value), self.dtype)
         flat = np.empty(self.shape, self.dtype)
         for leaf in self.leaves:
-            part = np.asarray(_follow(value, leaf.path)) - leaf.start
-            flat[leaf.offset : leaf.offset + leaf.size] = part.reshape(-1)
+            flat[leaf.offset : leaf.offset + leaf.size] = _indices(leaf, _follow(value, leaf.path)).reshape(-1)
         return flat
 
     def unflatten(self, array: Array) -> Any:
@@ -120,9 +119,8 @@ def _leaves(space: Space, path: tuple[str | int, ...], offset: int) -> Iterator[
                 yield leaf
                 offset = leaf.offset + leaf.size
     else:
-        where = "".join(f"[{key!r}]" for key in path)
         raise EnvironmentError(
-            f"space{where} is {space}, which no fixed-size array can hold. Use Box, Discrete, MultiDiscrete, "
+            f"space{_at(path)} is {space}, which no fixed-size array can hold. Use Box, Discrete, MultiDiscrete, "
             "MultiBinary, or a Dict or Tuple of these."
         )
 
@@ -133,10 +131,22 @@ def _children(space: spaces.Dict | spaces.Tuple[Any]) -> list[tuple[str | int, S
     return list(enumerate(space.spaces))
 
 
+def _at(path: tuple[str | int, ...]) -> str:
+    return "".join(f"[{key!r}]" for key in path)
+
+
 def _follow(value: Any, path: tuple[str | int, ...]) -> Any:
     for key in path:
         value = value[key]
     return value
+
+
+def _indices(leaf: Leaf, value: Any) -> Array:
+    """The leaf's value as an array that counts from 0; ValueError where numpy would broadcast it."""
+    array = np.asarray(value)
+    if array.shape != leaf.shape:
+        raise ValueError(f"value{_at(leaf.path)} has the shape {array.shape}, expected {leaf.shape} of {leaf.space}")
+    return np.asarray(array - leaf.start)
 
 
 def _build(space: Space, array: Array, leaves: Iterator[Leaf]) -> Any:

@@ -4,8 +4,9 @@ import pytest
 from gymnasium import spaces
 
 from reef.envs.check import check_env
-from reef.envs.vector import check_finite
+from reef.envs.vector import check_choices, check_finite
 from reef.errors import EnvironmentError
+from reef.spaces import Layout
 
 
 class Fine(gym.Env):
@@ -96,3 +97,21 @@ def test_values_that_are_not_finite_are_named():
         check_finite("observations", values, "mine")
     with pytest.raises(EnvironmentError, match="with -inf at index"):
         check_finite("rewards", np.array([0.0, -np.inf]), "mine")
+
+
+def test_indices_that_a_space_has_not_are_named():
+    space = spaces.Dict(
+        {"a": spaces.Box(-1.0, 1.0, (2,)), "b": spaces.MultiDiscrete([2, 3]), "c": spaces.MultiBinary(1)}
+    )
+    layout = Layout.of(space)
+    values = np.zeros((4, 2, 5), np.float32)
+    values[..., 3], values[..., 4], values[..., 0] = 2, 1, 9
+    check_choices("observations", values, layout, "mine")
+    for element, value, expected in ((2, 2, "0 to 1"), (3, -1, "0 to 2"), (4, 2, "0 to 1")):
+        wrong = values.copy()
+        wrong[3, 1, element] = value
+        message = (
+            rf"'mine' returned observations with {value} at index \[3, 1, {element}\].*expected {expected} of Multi"
+        )
+        with pytest.raises(EnvironmentError, match=message):
+            check_choices("observations", wrong, layout, "mine")

@@ -269,3 +269,70 @@ def test_close_reaches_every_environment(counter, settings):
     env = make_vector_env(settings(counter), 0, 2)
     env.close()
     assert all(sub.closed for sub in env.envs)
+
+
+def test_what_raises_when_it_is_closed_is_logged(counter, settings, caplog):
+    class Clinging(counter):
+        def close(self):
+            super().close()
+            raise RuntimeError("the window is gone")
+
+    env = make_vector_env(settings(Clinging), 0, 2)
+    with caplog.at_level(logging.WARNING):
+        env.close()
+    assert all(sub.closed for sub in env.envs)
+    assert "'Clinging' raised in close() at the end: RuntimeError: the window is gone" in caplog.text
+
+
+PAIR = spaces.Dict({"a": spaces.Discrete(3), "b": spaces.Box(-1.0, 1.0, (2,))})
+
+
+@pytest.mark.parametrize(
+    ("space", "good", "bad", "message"),
+    [
+        (spaces.Box(-1.0, 1.0, (2,)), np.zeros(2, np.float32), 0.5, r"a float of shape \(\), expected \(2,\) of Box"),
+        (spaces.Box(-1.0, 1.0, (2,)), [0.0, 0.0], [0.5], r"a list of shape \(1,\), expected \(2,\) of Box"),
+        (spaces.Box(-1.0, 1.0, (2,)), np.zeros(2), None, r"a NoneType of shape \(\), expected \(2,\)"),
+        (spaces.Box(-1.0, 1.0, (2, 2)), np.zeros((2, 2)), np.ones(2), r"shape \(2,\), expected \(2, 2\)"),
+        (spaces.MultiDiscrete([3, 3]), np.array([0, 0]), np.array([1]), r"shape \(1,\), expected \(2,\) of MultiDi"),
+        (spaces.MultiDiscrete([3, 3], start=[1, 1]), np.array([1, 1]), 2, r"shape \(\), expected \(2,\)"),
+        (spaces.Discrete(3), 0, np.array([1]), r"a ndarray of shape \(1,\), expected \(\) of Discrete\(3\)"),
+        (PAIR, {"a": 0, "b": np.zeros(2)}, {"a": 0, "b": 0.5}, r"value\['b'\] has the shape \(\), expected \(2,\) of"),
+    ],
+    ids=str,
+)
+def test_an_observation_of_another_shape_is_not_broadcast(settings, space, good, bad, message):
+    class Shifting(gym.Env):
+        observation_space, action_space, steps = space, spaces.Discrete(2), 0
+
+        def reset(self, *, seed=None, options=None):
+            return good, {}
+
+        def step(self, action):
+            self.steps += 1
+            return good if self.steps < 4 else bad, 0.0, False, False, {}
+
+    env = make_vector_env(settings(lambda context: Shifting()), 0, 1)
+    env.reset()
+    env.step(ONES[:1])
+    with pytest.raises(EnvironmentError, match=rf"(?s)breaks the Gymnasium API in step\(\) at column 0.*{message}"):
+        env.step(ONES[:1])
+
+
+@pytest.mark.parametrize("key", ["terminated", "truncated"])
+def test_an_end_told_by_an_array_is_named(counter, settings, key):
+    class Plural(counter):
+        def step(self, action):
+            obs, reward, *_, info = super().step(action)
+            ends = {"terminated": False, "truncated": False}
+            if self.steps > 1:
+                ends[key] = np.array([False, False])
+            return obs, reward, *ends.values(), info
+
+    env = make_vector_env(settings(Plural), 0, 2)
+    env.reset()
+    env.step(ONES)
+    with pytest.raises(
+        EnvironmentError, match=rf"'Plural' breaks.*{key} is an array of shape \(2,\), expected True or"
+    ):
+        env.step(ONES)

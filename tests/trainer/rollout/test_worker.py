@@ -9,8 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from reef.algorithms.dqn import DQNConfig
 from reef.algorithms.ppo import PPOConfig
 from reef.batch import Sample
+from reef.config import AlgorithmConfig
 from reef.errors import EnvironmentError
 from reef.rollout.worker import RolloutWorker
 from reef.types import DEFAULT_POLICY
@@ -226,3 +228,82 @@ def test_nothing_is_dropped_in_acting() -> None:
     policy = RolloutWorker(settings.freeze()).policy
     obs = np.ones((64, 4), np.float32)
     assert (np.ptp(policy.compute_actions(obs)[1]["action_dist_inputs"], axis=0) < 1e-6).all()
+
+
+class Drifting(gym.Env[np.ndarray, Any]):
+    """Its state is NaN from the second step on: no episode ends any more."""
+
+    observation_space = gym.spaces.Box(-1, 1000, (1,))
+
+    def __init__(self, env_config: dict[str, Any]) -> None:
+        self.action_space = env_config["actions"]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        self.value = 0.0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), "what an environment says to a NaN"
+        self.value = 1.0 if self.value == 0.0 else np.nan
+        return np.full(1, self.value, np.float32), 1.0, self.value > 5, False, {}
+
+
+def drifting(config: AlgorithmConfig, actions: gym.spaces.Space[Any], **rollouts: Any) -> RolloutWorker:
+    config = config.environment(Drifting, env_config={"actions": actions}).rollouts(rollout_fragment_length=8)
+    return RolloutWorker(config.training(model={"fcnet_hiddens": [4]}).rollouts(**rollouts).debugging(seed=1))
+
+
+NAN = r"'Drifting' returned observations with nan at index \[2, 0, 0\]"
+
+
+def test_a_nan_is_named_where_acting_on_it_raises() -> None:
+    soft = DQNConfig().exploration(exploration_config={"type": "SoftQ"})
+    with pytest.raises(EnvironmentError, match=NAN) as caught:
+        drifting(soft, gym.spaces.Discrete(2)).sample()
+    assert isinstance(caught.value.__context__, RuntimeError), "torch's, about probabilities"
+
+
+def test_a_nan_is_named_where_the_environment_refuses_the_action_that_follows() -> None:
+    with pytest.raises(EnvironmentError, match=NAN) as caught:
+        drifting(PPOConfig(), gym.spaces.Box(-1, 1, (1,))).sample()
+    assert "what an environment says to a NaN" in str(caught.value.__context__)
+
+
+@pytest.mark.timeout(20)
+def test_a_nan_that_keeps_an_episode_from_its_end_is_named() -> None:
+    with pytest.raises(EnvironmentError, match=NAN):
+        drifting(PPOConfig(), gym.spaces.Discrete(2), batch_mode="complete_episodes").sample()
+    with pytest.raises(EnvironmentError, match=NAN):
+        drifting(PPOConfig(), gym.spaces.Discrete(2)).sample_episodes(1)
+
+
+class Wandering(gym.Env[int, int]):
+    """Observes its steps, which soon are more than its space has."""
+
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, env_config: dict[str, Any]) -> None:
+        self.start, self.length = env_config.get("start", 0), env_config["length"]
+        self.observation_space = gym.spaces.Discrete(3, start=self.start)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        self.steps = 0
+        return self.start, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        return self.start + self.steps, 1.0, self.steps >= self.length, False, {}
+
+
+@pytest.mark.parametrize(
+    ("env_config", "message"),
+    [
+        ({"length": 9}, r"returned observations with 3 at index \[3, 0, 0\].*expected 0 to 2 of Discrete\(3\)"),
+        ({"length": 9, "start": 5}, r"returned observations with 8 .*expected 5 to 7 of Discrete\(3, start=5\)"),
+        ({"length": 3}, "returned last observations with 3"),
+    ],
+)
+def test_an_index_that_the_space_has_not_is_named(env_config: dict[str, int], message: str) -> None:
+    config = PPOConfig().environment(Wandering, env_config=env_config).rollouts(rollout_fragment_length=8)
+    with pytest.raises(EnvironmentError, match=f"'Wandering' {message}"):
+        RolloutWorker(config.training(model={"fcnet_hiddens": [4]})).sample()

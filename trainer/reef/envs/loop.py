@@ -75,6 +75,10 @@ class LoopVectorEnv(VectorEnv):
                 obs, reward, terminated, truncated, _ = self.envs[column].step(action)
                 self._rewards[column] = reward
                 self._write(column, obs)
+                if terminated is not True and terminated is not False:
+                    terminated = _flag("terminated", terminated)
+                if truncated is not True and truncated is not False:
+                    truncated = _flag("truncated", truncated)
             except Exception as error:
                 self._fail(column, "step", error)
                 failed.append(column)
@@ -175,7 +179,13 @@ class LoopVectorEnv(VectorEnv):
 
     def _write(self, column: int, obs: Any) -> None:
         layout = self.observation_layout
-        self._obs[column] = obs if layout.direct else layout.flatten(obs)
+        value = obs if layout.direct else layout.flatten(obs)
+        if getattr(value, "shape", ()) != layout.shape:  # numpy would broadcast it
+            value = np.asarray(value)  # perhaps a list
+            if value.shape != layout.shape:
+                kind = type(obs).__name__
+                raise ValueError(f"obs is a {kind} of shape {value.shape}, expected {layout.shape} of {layout.space}")
+        self._obs[column] = value
 
     def _begin(self, column: int) -> None:
         """Start the next episode of a column."""
@@ -235,12 +245,12 @@ class LoopVectorEnv(VectorEnv):
         return live
 
 
-def _dtype(replays: list[Array]) -> np.dtype[Any]:
-    longest = max(replays, key=len, default=np.empty(0))
-    return longest.dtype
 def _flag(name: str, value: Any) -> bool:
     if getattr(value, "ndim", 0) or isinstance(value, list | tuple):
         raise TypeError(f"{name} is an array of shape {np.shape(value)}, expected True or False: return bool({name})")
     return bool(value)
 
 
+def _dtype(replays: list[Array]) -> np.dtype[Any]:
+    longest = max(replays, key=len, default=np.empty(0))
+    return longest.dtype

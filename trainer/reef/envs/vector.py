@@ -124,9 +124,12 @@ class VectorEnv(ABC):
         """The reverse of `state`; returns the columns that go on from it, [B] bool."""
 
     def close(self) -> None:
-        """Close every environment."""
+        """Close every environment; what is raised thereby is logged."""
         for env in self.envs:
-            env.close()
+            try:
+                env.close()
+            except Exception as error:
+                logger.warning("%s", describe(self.name, "close", "at the end", error))
 
     def _result(self, final_obs: dict[int, Array], live: Array | None = None) -> StepResult:
         rewards = self._rewards if self.reward_transform.identity else self.reward_transform(self._rewards)
@@ -147,3 +150,27 @@ def check_finite(
         "(steps, columns, elements). Reef does not train on it: find the division or overflow in the environment, "
         "or bound the value there."
     )
+
+
+def check_choices(
+    name: str,
+    values: Array,  # [T, B, *obs]
+    layout: Layout,
+    env: str,
+) -> None:
+    """Raise EnvironmentError naming the first index among `values` that its Discrete part of the space has not."""
+    flat = values.reshape(*values.shape[:2], layout.size)
+    for leaf in layout.leaves:
+        choices = leaf.choices
+        if choices is None:
+            continue
+        part = flat[..., leaf.offset : leaf.offset + leaf.size]
+        wrong = np.argwhere((part < 0) | (part >= choices))
+        if len(wrong):
+            step, column, element = map(int, wrong[0])
+            start = int(np.broadcast_to(leaf.start, leaf.shape).reshape(-1)[element])
+            raise EnvironmentError(
+                f"environment {env!r} returned {name} with {int(part[step, column, element]) + start} at index "
+                f"{[step, column, leaf.offset + element]} (step, column, element), expected {start} to "
+                f"{start + int(choices[element]) - 1} of {leaf.space}: correct it or widen the observation_space."
+            )

@@ -26,6 +26,7 @@ class Fragment:
         if "action_dist_inputs" in policy.acting_extras:
             self.dist_inputs = np.empty((steps, columns, policy.dist_class.num_inputs), np.float32)
         self.finals: list[tuple[int, int, Array]] = []  # (step, column, true successor)
+        self.observed = 0  # steps whose observations are written
 
     @property
     def capacity(self) -> int:
@@ -41,8 +42,15 @@ class Fragment:
                 more = np.ones if name == "mask" else np.empty
                 setattr(self, name, np.concatenate([array, more((room, *array.shape[1:]), array.dtype)]))
 
-    def write(self, t: int, result: StepResult) -> None:
-        """Record what the environments answered to the actions of step `t`; observations come filtered, apart."""
+    def begin(self, obs: Array) -> None:
+        """Record the first observations [B, *obs], filtered."""
+        self.obs[0] = obs
+        self.observed = 1
+
+    def write(self, t: int, result: StepResult, obs: Array) -> None:
+        """Record what the environments answered to the actions of step `t`; `obs` [B, *obs] are filtered."""
+        self.obs[t + 1] = obs
+        self.observed = t + 2
         self.rewards[t] = result.rewards
         self.terminated[t] = result.terminated
         self.truncated[t] = result.truncated

@@ -16,7 +16,7 @@ import torch
 from reef.batch import Episode, Sample
 from reef.config import AlgorithmConfig
 from reef.envs import VectorEnv, make_vector_env
-from reef.envs.vector import StepResult, check_finite
+from reef.envs.vector import StepResult, check_choices, check_finite
 from reef.errors import WorkerTimeoutError
 from reef.nn.policies import make_policy
 from reef.rollout.episodes import EpisodeTracker
@@ -102,27 +102,40 @@ class RolloutWorker:
         return self._sample(self.fragment_length, lambda fragment: self._whole_episodes(fragment, quota=quota))
 
     def _sample(self, room: int, collect: Callable[[Fragment], tuple[int, list[Episode]]]) -> Sample:
-        """Fill a fragment; EnvironmentError where values are not finite, WorkerTimeoutError after `time_limit_s`."""
+        """Fill a fragment; EnvironmentError for values that cannot be used, WorkerTimeoutError after `time_limit_s`."""
         if self.env is None:
             raise RuntimeError(f"worker {self.worker_index} has no environment to sample from")
         started = time.perf_counter()
         self._deadline = started + self.time_limit_s
         fragment = Fragment(self.policy, room, self.env.num_envs)
         with torch.inference_mode():
-            steps, episodes = collect(fragment)
+            try:
+                steps, episodes = collect(fragment)
+            except Exception:
+                self._check(fragment)  # what a policy or an environment says to a NaN does not name its source
+                raise
+            self._check(fragment)
             rollout = fragment.rollout(steps, self._extras(fragment, steps), self.policy_version)
-        seen = {"observations": fragment.obs[: steps + 1], "rewards": rollout.rewards}
         if fragment.finals:  # else the successors are the observations themselves
-            seen["last observations"] = rollout.next_obs
-        for name, values in seen.items():
-            check_finite(name, values, str(self.config.env))
+            self._check_observations("last observations", rollout.next_obs)
         timers = {"sample": time.perf_counter() - started}
         whole, series = self._obs is None, self._series.copy()
         self._series += 1
         return Sample({DEFAULT_POLICY: rollout}, episodes, len(rollout), self.worker_index, timers, whole, series)
 
+    def _check(self, fragment: Fragment) -> None:
+        """Raise EnvironmentError for the first value in `fragment` that no network can use."""
+        assert self.env is not None
+        self._check_observations("observations", fragment.obs[: fragment.observed])
+        check_finite("rewards", fragment.rewards[: max(fragment.observed - 1, 0)], self.env.name)
+
+    def _check_observations(self, name: str, obs: Array) -> None:
+        assert self.env is not None
+        check_finite(name, obs, self.env.name)
+        check_choices(name, obs, self.policy.observation_layout, self.env.name)
+
     def _fixed_length(self, fragment: Fragment) -> tuple[int, list[Episode]]:
-        fragment.obs[0] = self._begin() if self._obs is None else self._obs
+        fragment.begin(self._begin() if self._obs is None else self._obs)
         episodes: list[Episode] = []
         for t in range(fragment.capacity):
             episodes += self._step(fragment, t)
@@ -133,7 +146,7 @@ class RolloutWorker:
         self, fragment: Fragment, *, min_steps: int = 0, quota: Array | None = None
     ) -> tuple[int, list[Episode]]:
         """Begin anew and go on until every column has ended its episode (or its `quota` [B]) and steps suffice."""
-        fragment.obs[0] = self._begin()
+        fragment.begin(self._begin())
         self._obs = None
         columns = fragment.mask.shape[1]
         active = np.ones(columns, np.bool_) if quota is None else quota > 0
@@ -142,6 +155,7 @@ class RolloutWorker:
         count = t = 0
         while active.any():
             if t == fragment.capacity:
+                self._check(fragment)  # an episode that a NaN keeps from its end would go on for ever
                 fragment.grow()
             fragment.mask[t] = active
             episodes += self._step(fragment, t)
@@ -186,8 +200,7 @@ class RolloutWorker:
         if fragment.dist_inputs is not None:
             fragment.dist_inputs[t] = distribution.inputs.numpy()
         result = self.env.step(actions)
-        fragment.write(t, result)
-        fragment.obs[t + 1] = self.filter(result.obs, update=self.update_filter)
+        fragment.write(t, result, self.filter(result.obs, update=self.update_filter))
         self.episodes.add(result.raw_rewards, fragment.mask[t])
         if not np.count_nonzero(result.terminated | result.truncated):
             return []
