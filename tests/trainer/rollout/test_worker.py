@@ -307,3 +307,11 @@ def test_an_index_that_the_space_has_not_is_named(env_config: dict[str, int], me
     config = PPOConfig().environment(Wandering, env_config=env_config).rollouts(rollout_fragment_length=8)
     with pytest.raises(EnvironmentError, match=f"'Wandering' {message}"):
         RolloutWorker(config.training(model={"fcnet_hiddens": [4]})).sample()
+
+
+def test_acting_and_environments_are_timed_apart() -> None:
+    one = worker()
+    for call in (one.sample, lambda: one.sample_episodes(2)):
+        timers = call().timers
+        assert all(timers[name] > 0 for name in ("inference", "env_wait"))
+        assert timers["inference"] + timers["env_wait"] < timers["sample"]

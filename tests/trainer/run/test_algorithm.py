@@ -34,6 +34,15 @@ def test_training_counts_what_it_does() -> None:
     assert "evaluation" not in results[0]
 
 
+def test_the_time_of_a_step_is_told_by_part() -> None:
+    with config().build() as algorithm:
+        perf = algorithm.train()["sampler_perf"]
+    assert perf.keys() == {"mean_sample_ms", "mean_inference_ms", "mean_env_wait_ms"}
+    parts = perf["mean_inference_ms"], perf["mean_env_wait_ms"]
+    assert min(parts) > 0
+    assert sum(parts) < perf["mean_sample_ms"]
+
+
 def test_an_iteration_lasts_as_long_as_asked_for() -> None:
     with config().reporting(min_sample_timesteps_per_iteration=300).build() as algorithm:
         assert algorithm.train()["timesteps_total"] == 384

@@ -65,6 +65,7 @@ class RolloutWorker:
         # Evaluation in the driver's process has nobody else to end it; a worker of its own is ended by the driver.
         self.time_limit_s = config.sample_timeout_s if config.in_evaluation and worker_index == 0 else math.inf
         self._deadline = math.inf  # of the sample in progress
+        self._inference_s = self._env_wait_s = 0.0  # spent in it on acting, and on the environments
         self.timestep = 0  # environment steps of the whole run, as of the last weights
         self.policy_version = 0
         self.fragment_length = config.fragment_length(worker_index)
@@ -107,6 +108,7 @@ class RolloutWorker:
             raise RuntimeError(f"worker {self.worker_index} has no environment to sample from")
         started = time.perf_counter()
         self._deadline = started + self.time_limit_s
+        self._inference_s = self._env_wait_s = 0.0
         fragment = Fragment(self.policy, room, self.env.num_envs)
         with torch.inference_mode():
             try:
@@ -118,7 +120,8 @@ class RolloutWorker:
             rollout = fragment.rollout(steps, self._extras(fragment, steps), self.policy_version)
         if fragment.finals:  # else the successors are the observations themselves
             self._check_observations("last observations", rollout.next_obs)
-        timers = {"sample": time.perf_counter() - started}
+        sample_s = time.perf_counter() - started
+        timers = {"sample": sample_s, "inference": self._inference_s, "env_wait": self._env_wait_s}
         whole, series = self._obs is None, self._series.copy()
         self._series += 1
         return Sample({DEFAULT_POLICY: rollout}, episodes, len(rollout), self.worker_index, timers, whole, series)
@@ -184,13 +187,17 @@ class RolloutWorker:
         assert self.env is not None
         self.episodes.forget(slice(None))
         self._series[:] = 0
-        obs: Array = self.filter(self.env.reset(), update=self.update_filter)
+        started = time.perf_counter()
+        first = self.env.reset()
+        self._env_wait_s += time.perf_counter() - started
+        obs: Array = self.filter(first, update=self.update_filter)
         return obs
 
     def _step(self, fragment: Fragment, t: int) -> list[Episode]:
         """Act, step every column once, write step `t`; returns the episodes that ended."""
         assert self.env is not None
-        if time.perf_counter() > self._deadline:
+        started = time.perf_counter()
+        if started > self._deadline:
             raise WorkerTimeoutError(f"after {self.time_limit_s:g} s there were {t} steps of each environment")
         distribution = self.policy.distribution(torch.from_numpy(fragment.obs[t]))
         actions = self.exploration.get_exploration_action(
@@ -199,7 +206,11 @@ class RolloutWorker:
         fragment.actions[t] = actions
         if fragment.dist_inputs is not None:
             fragment.dist_inputs[t] = distribution.inputs.numpy()
+        acted = time.perf_counter()
         result = self.env.step(actions)
+        stepped = time.perf_counter()
+        self._inference_s += acted - started
+        self._env_wait_s += stepped - acted
         fragment.write(t, result, self.filter(result.obs, update=self.update_filter))
         self.episodes.add(result.raw_rewards, fragment.mask[t])
         if not np.count_nonzero(result.terminated | result.truncated):

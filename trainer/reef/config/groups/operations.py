@@ -69,7 +69,9 @@ class DebuggingSettings(Group):
         "Python's logging.",
         choices=(None, "DEBUG", "INFO", "WARN", "ERROR"),
     )
-    log_sys_usage: bool = setting(True, "Report use of CPU, memory and GPU in every result.")
+    log_sys_usage: bool = setting(
+        True, "Report use of CPU, memory and the GPU of the algorithm's process in every result."
+    )
     fake_sampler: bool = setting(
         False, "Hand out the same sample again and again, to measure the learner.", available=False
     )
