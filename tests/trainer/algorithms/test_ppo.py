@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
 
 from reef.algorithms.ppo import PPOConfig, PPOLearner
+from reef.batch import Rollout
 from reef.learn.learner import Learner
 
 BOX = spaces.Box(-1.0, 1.0, (3,))
@@ -59,3 +61,42 @@ def test_joint_actions_are_left_to_autograd() -> None:
     assert not learner(spaces.MultiDiscrete([2, 3])).policy.dist_class.closed_form
     assert not learner(spaces.Box(-1.0, 1.0, (2, 2))).policy.dist_class.closed_form
     assert not learner(spaces.Box(-1.0, 1.0, ())).policy.dist_class.closed_form
+
+
+def rollout(rewards: list[float]) -> Rollout:
+    """One episode in one column."""
+    steps = len(rewards)
+    obs = np.linspace(-1.0, 1.0, 3 * (steps + 1), dtype=np.float32).reshape(steps + 1, 1, 3)
+    ends = np.zeros((steps, 1), np.bool_)
+    ends[-1] = True
+    return Rollout(
+        obs=obs[:-1],
+        actions=np.zeros((steps, 1), np.int64),
+        rewards=np.array(rewards, np.float32)[:, None],
+        next_obs=obs[1:],
+        terminated=ends,
+        truncated=np.zeros_like(ends),
+        mask=np.ones_like(ends),
+        extras={
+            "action_logp": np.zeros((steps, 1), np.float32),
+            "action_dist_inputs": np.zeros((steps, 1, 2), np.float32),
+        },
+    )
+
+
+def prepared(**settings: Any) -> dict[str, torch.Tensor]:
+    return learner(spaces.Discrete(2), gamma=0.5, **settings).prepare(rollout([1.0, 2.0, 4.0]))
+
+
+def test_without_gae_the_targets_are_the_returns() -> None:
+    returns = torch.tensor([3.0, 4.0, 4.0])  # 1 + (2 + 4 / 2) / 2, 2 + 4 / 2, 4
+    torch.testing.assert_close(prepared(use_gae=False, lambda_=0.5)["value_targets"], returns)
+    assert not torch.allclose(prepared(lambda_=0.5)["value_targets"], returns)
+
+
+def test_advantages_are_normalized_unless_switched_off() -> None:
+    normal, raw = (prepared(normalize_advantages=flag)["advantages"] for flag in (True, False))
+    assert normal.mean().item() == pytest.approx(0.0, abs=1e-6)
+    assert normal.std(correction=0).item() == pytest.approx(1.0, rel=1e-5)
+    torch.testing.assert_close(normal, (raw - raw.mean()) / raw.std(correction=0))
+    assert raw.mean().abs().item() > 0.1

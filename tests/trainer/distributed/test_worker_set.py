@@ -341,3 +341,14 @@ def test_several_fragments_ahead_keep_workers_busy_and_are_taken_in_turns():
         assert [sample.env_steps for sample in made.sample(steps=3, anew=True)] == [6, 6]  # not those under way
     finally:
         made.stop()
+
+
+def test_nobody_waits_for_new_workers_where_validation_is_switched_off(workers) -> None:
+    assert workers.num_healthy == 2, "as soon as there is a set of workers"
+    eager = RayWorkers(config(validate_workers_after_construction=False, num_rollout_workers=1), 1)
+    try:
+        assert eager.num_healthy == 0
+        assert len(eager.sample()) == 1
+        assert eager.num_healthy == 1
+    finally:
+        eager.stop()

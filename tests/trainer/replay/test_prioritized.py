@@ -6,7 +6,9 @@ import pytest
 from reef.batch import Transitions
 from reef.errors import ConfigError
 from reef.replay.buffer import ReplayBuffer
+from reef.replay.memory import make_buffer
 from reef.replay.prioritized import PrioritizedReplay, SumTree
+from reef.replay.settings import ReplayBufferConfig
 
 
 def numbered(first: int, count: int) -> Transitions:
@@ -38,6 +40,15 @@ def test_priorities_decide_how_often_a_transition_is_drawn() -> None:
     np.testing.assert_array_equal(batch.extras["indices"], batch.actions)
     # beta 1: the weights undo the preference, 1/1 : 1/2 : 1/3
     np.testing.assert_allclose(batch.extras["weights"], 1.0 / (batch.actions + 1), rtol=1e-5)
+
+
+def test_beta_says_how_far_the_weights_undo_the_preference() -> None:
+    for beta, weights in ((0.0, [1.0, 1.0]), (0.5, [1.0, 0.5]), (1.0, [1.0, 0.25])):
+        replay = make_buffer(ReplayBufferConfig(prioritized_replay_alpha=1.0, prioritized_replay_beta=beta))
+        replay.add(numbered(0, 2))
+        replay.update_priorities(np.array([0, 1]), np.array([1.0, 4.0]))
+        batch = replay.sample(100, np.random.default_rng(0))
+        np.testing.assert_allclose(batch.extras["weights"], np.array(weights)[batch.actions], rtol=1e-4)
 
 
 def test_new_transitions_get_the_largest_priority_so_far() -> None:

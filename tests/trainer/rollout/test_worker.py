@@ -315,3 +315,26 @@ def test_acting_and_environments_are_timed_apart() -> None:
         timers = call().timers
         assert all(timers[name] > 0 for name in ("inference", "env_wait"))
         assert timers["inference"] + timers["env_wait"] < timers["sample"]
+
+
+class Pushed(gym.Env[np.ndarray, np.ndarray]):
+    """Observes the action that it got."""
+
+    observation_space = gym.spaces.Box(-99, 99, (1,))
+    action_space = gym.spaces.Box(-0.1, 0.1, (1,))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        return action.copy(), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("clip", [True, False])
+def test_actions_are_clipped_on_the_way_to_the_environment_alone(clip: bool) -> None:
+    config = PPOConfig().environment(lambda context: Pushed(), normalize_actions=False, clip_actions=clip)
+    config = config.rollouts(rollout_fragment_length=16).training(model={"fcnet_hiddens": [4]}).debugging(seed=1)
+    rollout = RolloutWorker(config).sample().rollouts[DEFAULT_POLICY]
+    expected = np.clip(rollout.actions, -0.1, 0.1) if clip else rollout.actions
+    np.testing.assert_array_equal(rollout.next_obs, expected)
+    assert np.abs(rollout.actions).max() > 0.5, "what is learned from is what the policy chose"

@@ -48,6 +48,11 @@ def test_an_iteration_lasts_as_long_as_asked_for() -> None:
         assert algorithm.train()["timesteps_total"] == 384
 
 
+def test_an_iteration_learns_from_as_many_steps_as_asked_for() -> None:
+    with config().reporting(min_train_timesteps_per_iteration=300).build() as algorithm:
+        assert algorithm.train()["num_env_steps_trained"] == 384
+
+
 @pytest.mark.parametrize(
     ("interval", "expected"), [(1, [1, 1, 1, 1]), (2, [0, 1, 0, 1]), (0, [0] * 4), (None, [0] * 4)]
 )
