@@ -77,7 +77,7 @@ def test_filters_that_shrink_an_image_to_nothing_are_refused() -> None:
         ((4, 16, 12, 3), lambda frames: np.concatenate(frames, -1)),
         ((2, 3, 16, 12), lambda frames: np.moveaxis(frames.reshape(6, 16, 12), 0, -1)),
     ],
-    ids=str,
+    ids=["channels first", "grey", "frames of channels last", "frames of channels first"],
 )
 def test_bytes_are_an_image_in_whatever_order(shape: tuple[int, ...], to_last: Callable[..., np.ndarray]) -> None:
     space = spaces.Box(0, 255, shape, np.uint8)
