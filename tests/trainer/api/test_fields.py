@@ -48,10 +48,3 @@ def test_a_pool_trains_on_with_one_pod_unless_told_otherwise() -> None:
     assert NodePool(name="a", replicas=3).minimum == 1
     assert NodePool(name="a", replicas=0).minimum == 0
     assert NodePool(name="a", replicas=3, min_replicas=2).minimum == 2
-
-
-@pytest.mark.parametrize("key", ["pip", "uv", "conda"])
-def test_packages_are_refused_where_only_the_workers_would_get_them(key: str) -> None:
-    with pytest.raises(ValueError, match=f"{key} is not available: the head makes the environment too"):
-        spec(runtime_env={key: ["numpy"]})
-    assert spec(runtime_env={"env_vars": {"A": "1"}}).runtime_env["env_vars"] == {"A": "1"}

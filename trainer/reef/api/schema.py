@@ -13,7 +13,7 @@ Schema = dict[str, Any]
 # it into every job, and a later version's defaults could then not reach them.
 _KEPT = (
     "description", "enum", "format", "maxItems", "maxLength", "maxProperties", "maximum", "minItems", "minLength",
-    "minProperties", "minimum", "pattern", "x-kubernetes-validations",
+    "minProperties", "minimum", "pattern", "x-kubernetes-preserve-unknown-fields", "x-kubernetes-validations",
 )  # fmt: skip
 _ANYTHING = {"x-kubernetes-preserve-unknown-fields": True}
 _COLUMNS = [  # name, type, path, priority: 1 is shown by `kubectl get -o wide`

@@ -9,6 +9,7 @@ from pydantic.config import JsonDict
 
 from reef.api.fields import Count, DocumentModel, FreeMapping, Number, ObjectName, PositiveSeconds, Seconds, Text
 from reef.api.pods import Head, NodePool
+from reef.api.runtime_env import RuntimeEnv
 from reef.api.stop import stop_key_problem
 from reef.api.storage import Checkpoint
 from reef.api.tune import Tune
@@ -33,16 +34,6 @@ def _known_keys(stop: dict[str, float]) -> dict[str, float]:
     if problems:
         raise ValueError("\n".join(problems))
     return stop
-
-
-def _without_packages(environment: dict[str, object]) -> dict[str, object]:
-    for key in ("pip", "uv", "conda"):
-        if key in environment:
-            raise ValueError(
-                f"{key} is not available: the head makes the environment too, and Ray would install these packages for "
-                "the workers only. Build an image FROM the trainer's with them, and name it in spec.image"
-            )
-    return environment
 
 
 def _unique_names(pools: list[NodePool]) -> list[NodePool]:
@@ -136,8 +127,8 @@ class JobSpec(DocumentModel):
     image_pull_secrets: Annotated[list[ObjectName], Field(max_length=32)] = Field(
         default_factory=list, description="Names of the Secrets with which the image is pulled."
     )
-    runtime_env: Annotated[FreeMapping, AfterValidator(_without_packages)] = Field(
-        default_factory=dict,
+    runtime_env: RuntimeEnv = Field(
+        default_factory=RuntimeEnv,
         description="Ray's runtime environment for user code: env_vars, working_dir, py_modules. Packages belong into "
         "the image.",
     )

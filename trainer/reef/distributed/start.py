@@ -6,7 +6,7 @@ import logging
 import math
 import os
 import socket
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
 import ray
 from ray._private import ray_constants
@@ -16,6 +16,9 @@ from reef.distributed.node_settings import NODE_CHECKS as NODE_CHECKS
 from reef.distributed.node_settings import QUIET
 from reef.errors import ConfigError, ResourceError
 from reef.run.signals import sigterm_as_before
+
+if TYPE_CHECKING:
+    from reef.api.runtime_env import RuntimeEnv
 
 log = logging.getLogger(__name__)
 CONNECT_S = 5.0
@@ -48,14 +51,14 @@ def start(
     num_gpus: float | None = None,
     resources: dict[str, float] | None = None,
     object_store_memory: int | None = None,
-    runtime_env: dict[str, Any] | None = None,
+    runtime_env: RuntimeEnv | None = None,
     show_output: bool = False,
 ) -> RaySession:
     """Join the cluster at `address` ("auto", "host:port"), or start a Ray of this machine on its loopback device.
 
     A Ray that runs in this process already is used as it is. `num_cpus`, `num_gpus`, `resources` and
-    `object_store_memory` (bytes) describe a local Ray; None lets Ray count. `runtime_env` is Ray's, for a cluster that
-    is joined. `show_output` prints what workers print.
+    `object_store_memory` (bytes) describe a local Ray; None lets Ray count. `runtime_env` is that
+    of a job document, for a cluster that is joined. `show_output` prints what workers print.
 
     Raises:
         ResourceError: no cluster answers at `address`.
@@ -90,12 +93,13 @@ def start(
     return RaySession(owned=True, embedded=True)
 
 
-def _join(address: str, runtime_env: dict[str, Any] | None, show_output: bool) -> None:
+def _join(address: str, runtime_env: RuntimeEnv | None, show_output: bool) -> None:
     host, _, port = address.rpartition(":")
+    own = runtime_env.model_dump(exclude_defaults=True) if runtime_env else None
     try:
         if host and port.isdecimal():
             socket.create_connection((host, int(port)), CONNECT_S).close()  # Ray itself would try for minutes
-        ray.init(address=address, runtime_env=runtime_env, log_to_driver=show_output, logging_level=logging.ERROR)
+        ray.init(address=address, runtime_env=own, log_to_driver=show_output, logging_level=logging.ERROR)
     except (OSError, RuntimeError) as error:
         raise ResourceError(
             f"no Ray cluster answers at {address!r}: {error}. Is its head up, and the port 6379?"

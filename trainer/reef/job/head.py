@@ -22,10 +22,10 @@ import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reef.api import RLTrainingJob, load_job
-from reef.errors import EXIT_FAILED, EXIT_OK, EXIT_TERMINATED, ReefError
+from reef.errors import EXIT_FAILED, EXIT_OK, EXIT_TERMINATED, ConfigError, ReefError
 from reef.job.capacity import pods_of, rollout_workers_that_fit
 from reef.job.cluster import Node, RayProcess, number, required
 from reef.job.progress import JobBoard, LastWords
@@ -36,6 +36,7 @@ from reef.run.remote.object_store import is_uri
 from reef.run.signals import Terminated, raise_on_sigterm
 
 if TYPE_CHECKING:
+    from reef.api.runtime_env import RuntimeEnv
     from reef.config import AlgorithmConfig
     from reef.run.reporters.reporter import Summary
     from reef.sweep.plan import Plan
@@ -131,11 +132,16 @@ def head(
     return summary.exit_code, summary.reason
 
 
-def take_runtime_env(runtime_env: Mapping[str, Any]) -> None:
+def take_runtime_env(runtime_env: RuntimeEnv) -> None:
     """Give this process, which makes the environment too, the variables and local folders of the workers' processes."""
-    os.environ.update(runtime_env.get("env_vars", {}))
-    folders = [runtime_env.get("working_dir", ""), *runtime_env.get("py_modules", [])]
-    sys.path[:0] = [folder for folder in folders if folder and Path(folder).is_dir()]
+    for key, folder in runtime_env.folders.items():
+        if not Path(folder).is_dir():
+            raise ConfigError(
+                f"spec.runtimeEnv.{key}: {folder!r} is no folder of the head pod. Mount it with spec.head.template, or "
+                "build it into spec.image."
+            )
+    os.environ.update(runtime_env.env_vars)
+    sys.path[:0] = runtime_env.import_path
 
 
 def checked_config(job: RLTrainingJob, node: Node) -> AlgorithmConfig:
@@ -209,7 +215,7 @@ def joined_cluster(job: RLTrainingJob, pod: Pod, ray: RayProcess) -> Iterator[No
     """Be a driver of the cluster."""
     from reef.distributed.start import start
 
-    with start(f"{pod.node.ip}:{pod.gcs_port}", runtime_env=job.spec.runtime_env or None):
+    with start(f"{pod.node.ip}:{pod.gcs_port}", runtime_env=job.spec.runtime_env):
         yield
 
 
