@@ -54,7 +54,23 @@ def test_every_field_is_described() -> None:
     assert undescribed == [".metadata"]  # described by the API server itself
 
 
-def test_settings_are_typed_and_unknown_ones_are_left_for_the_operator_to_name() -> None:
+def test_the_document_says_its_defaults_and_the_status_has_none() -> None:
+    described = {path: node["description"] for path, node in nodes(DOCUMENT) if "description" in node}
+    for path, default in {
+        ".spec.suspend": "false",
+        ".spec.checkpoint.keep": "3",
+        ".spec.checkpoint.scoreAttribute": "training_iteration",
+        ".spec.faultTolerance.noRetryExitCodes": "[2]",
+        ".spec.workers[].replicas": "1",
+        ".spec.cleanup.workerDelaySeconds": "0",
+    }.items():
+        assert described[path].endswith(f". Default: {default}."), described[path]
+    said = {path for path, text in described.items() if "Default:" in text}
+    assert not {".spec.image", ".spec.workers", ".spec.restoreFrom", ".spec.workers[].minReplicas"} & said
+    assert all(path.startswith(".spec.") and described[path].count("efault") == 1 for path in said)
+
+
+def test_settings_are_typed_and_unknown_ones_are_left_for_the_head_to_name() -> None:
     config = DOCUMENT["properties"]["spec"]["properties"]["config"]
     assert config["x-kubernetes-preserve-unknown-fields"] is True
     assert config["properties"] == {
@@ -100,6 +116,8 @@ def test_rules_speak_of_fields_that_exist() -> None:
     rules = [rule for _, node in nodes(DOCUMENT) for rule in node.get("x-kubernetes-validations", ())]
     assert len(rules) >= 10
     assert all(rule.keys() == {"rule", "message"} for rule in rules)
+    fixes = ("add", "create", "delete", "give the", "lower", "raise", "remove", "set", "shorten")
+    assert all(any(fix in rule["message"] for fix in fixes) for rule in rules), "what a person is to do"
 
 
 def test_it_stays_below_the_limit_of_client_side_apply() -> None:

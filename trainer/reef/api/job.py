@@ -18,12 +18,13 @@ MAX_CHILD_NAME = 57  # a pod's host name has 63 characters, of which its control
 _CHILD_RULES: list[JsonValue] = [
     {
         "rule": f"size(self.metadata.name) <= {MAX_CHILD_NAME - len(HEAD_NAME) - 1}",
-        "message": f"metadata.name must have at most {MAX_CHILD_NAME - len(HEAD_NAME) - 1} characters",
+        "message": f"metadata.name is too long: shorten it to {MAX_CHILD_NAME - len(HEAD_NAME) - 1} characters",
     },
     {
         "rule": "!has(self.spec.workers) || self.spec.workers.all("
         f"pool, size(self.metadata.name) + size(pool.name) < {MAX_CHILD_NAME})",
-        "message": f"metadata.name and a pool's name must have at most {MAX_CHILD_NAME - 1} characters together",
+        "message": "metadata.name and a pool's name are too long: shorten them to "
+        f"{MAX_CHILD_NAME - 1} characters together",
     },
 ]
 

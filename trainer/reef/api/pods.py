@@ -90,8 +90,11 @@ class PodSettings(DocumentModel):
 
     @model_validator(mode="after")
     def _one_place_for_gpus(self) -> Self:
-        if self.gpu and self.gpu.resource_name in {**self.resources.requests, **self.resources.limits}:
-            raise ValueError(f"{self.gpu.resource_name} is in gpu and in resources: remove it from resources")
+        if self.gpu and (twice := {**self.resources.requests, **self.resources.limits}.get(self.gpu.resource_name)):
+            raise ValueError(
+                f"{self.gpu.resource_name} is in gpu, {self.gpu.count}, and in resources, {twice}: remove it from "
+                "resources"
+            )
         return self
 
     @property
@@ -109,6 +112,8 @@ class Head(PodSettings):
     """The head pod: Ray's head, the driver of the training and, without learner workers, the learner."""
 
 
+_NAME_MESSAGE = f"name '{HEAD_NAME}' belongs to the head pod: give the pool another name"
+_REPLICAS_MESSAGE = "minReplicas is larger than replicas (1 when not given): lower it or raise replicas"
 _REPLICAS_RULE = "!has(self.minReplicas) || self.minReplicas <= (has(self.replicas) ? self.replicas : 1)"
 
 
@@ -118,8 +123,8 @@ class NodePool(PodSettings):
     model_config = ConfigDict(
         json_schema_extra={
             "x-kubernetes-validations": [
-                {"rule": _REPLICAS_RULE, "message": "minReplicas must not be larger than replicas"},
-                {"rule": f"self.name != '{HEAD_NAME}'", "message": "the name 'head' belongs to the head pod"},
+                {"rule": _REPLICAS_RULE, "message": _REPLICAS_MESSAGE},
+                {"rule": f"self.name != '{HEAD_NAME}'", "message": _NAME_MESSAGE},
             ]
         }
     )
@@ -139,7 +144,7 @@ class NodePool(PodSettings):
     @model_validator(mode="after")
     def _sensible(self) -> Self:
         if self.name == HEAD_NAME:
-            raise ValueError("name 'head' belongs to the head pod: give the pool another name")
+            raise ValueError(_NAME_MESSAGE)
         if self.min_replicas is not None and self.min_replicas > self.replicas:
             raise ValueError(
                 f"minReplicas {self.min_replicas} is larger than replicas {self.replicas}: lower it or raise replicas"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ from reef.api.job import GROUP, KIND, VERSION, RLTrainingJob
 Schema = dict[str, Any]
 
 # What a structural schema may say about a value, beside its type. `default` is left out: the API server would write
-# it into every job, and a later version's defaults could then not reach them.
+# it into every job, and a later version's defaults could then not reach them. Descriptions say it instead.
 _KEPT = (
     "description", "enum", "format", "maxItems", "maxLength", "maxProperties", "maximum", "minItems", "minLength",
     "minProperties", "minimum", "pattern", "x-kubernetes-preserve-unknown-fields", "x-kubernetes-validations",
@@ -38,9 +39,11 @@ _COLUMNS = [  # name, type, path, priority: 1 is shown by `kubectl get -o wide`
 def custom_resource_definition(settings: Mapping[str, Schema]) -> Schema:
     """Return the CustomResourceDefinition; `settings` types the keys of `spec.config`."""
     document = RLTrainingJob.model_json_schema(by_alias=True)
-    schema = _without(structural(document, document["$defs"]), "nullable")  # an unset field is left out, not null
+    schema = structural(document, document["$defs"])
+    schema["properties"]["spec"] = structural(document["properties"]["spec"], _saying_defaults(document["$defs"]))
+    schema = _without(schema, "nullable")  # an unset field is left out, not null
     schema["properties"]["metadata"] = {"type": "object"}  # the API server knows it; nothing more may be said here
-    # Keys outside the list are kept, not pruned, so that the operator can name a misspelt one.
+    # Keys outside the list are kept, not pruned, so that the head, which knows the settings, can name a misspelt one.
     schema["properties"]["spec"]["properties"]["config"] |= {
         "properties": {key: _open(structural(schema, {})) for key, schema in sorted(settings.items())},
         **_ANYTHING,
@@ -110,6 +113,20 @@ def structural(schema: Mapping[str, Any], definitions: Mapping[str, Schema]) -> 
     if "anyOf" in schema:
         return result | _union(schema["anyOf"], definitions, result)
     return result | _typed(schema, definitions)
+
+
+def _saying_defaults(schema: Any) -> Any:
+    """Return schemas whose descriptions end with the default, where that is a value of its own."""
+    if isinstance(schema, list):
+        return [_saying_defaults(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    result = {key: _saying_defaults(value) for key, value in schema.items()}
+    default = schema.get("default")
+    if isinstance(schema.get("description"), str) and default not in (None, "", [], {}):
+        value = default if isinstance(default, str) else json.dumps(default)
+        result["description"] = f"{schema['description']} Default: {value}."
+    return result
 
 
 def _open(schema: Schema) -> Schema:

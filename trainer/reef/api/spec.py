@@ -60,7 +60,7 @@ class FaultTolerance(DocumentModel):
         default=3, description="How often a failed head is started again, each time from the newest valid checkpoint."
     )
     no_retry_exit_codes: Annotated[list[ExitCode], Field(max_length=64)] = Field(
-        default_factory=lambda: [2],
+        default=[2],
         description="Exit codes of the head that end the job at once; 2 means that the job is wrong.",
     )
     termination_grace_period_seconds: PositiveSeconds = Field(
@@ -76,8 +76,7 @@ class Cleanup(DocumentModel):
     )
     head_delay_seconds: Seconds = Field(
         default=300,
-        description="Seconds from the workers' removal to the head's, whose log can be read until then; 300 when not "
-        "given.",
+        description="Seconds from the workers' removal to the head's, whose log can be read until then.",
     )
 
 
@@ -89,11 +88,11 @@ class JobSpec(DocumentModel):
             "x-kubernetes-validations": [
                 {
                     "rule": "self.algorithm == oldSelf.algorithm",
-                    "message": "spec.algorithm cannot be changed: create another job",
+                    "message": "spec.algorithm cannot be changed: set it back, or create another job",
                 },
                 {
                     "rule": "self.environment.name == oldSelf.environment.name",
-                    "message": "spec.environment.name cannot be changed: create another job",
+                    "message": "spec.environment.name cannot be changed: set it back, or create another job",
                 },
                 _immutable("restoreFrom"),
                 _immutable("checkpoint.storage", parent="checkpoint"),
@@ -165,7 +164,10 @@ class JobSpec(DocumentModel):
     @model_validator(mode="after")
     def _replicas_of_a_pool(self) -> Self:
         if self.replicas is not None and not self.workers:
-            raise ValueError("replicas sets the first pool's pods, but workers has no pool: add one or remove replicas")
+            raise ValueError(
+                f"replicas {self.replicas} sets the first pool's pods, but workers has no pool: add one or remove "
+                "replicas"
+            )
         return self
 
     @property

@@ -32,9 +32,12 @@ class Storage(DocumentModel):
             "x-kubernetes-validations": [
                 {
                     "rule": "has(self.persistentVolumeClaim) != has(self.uri)",
-                    "message": "give exactly one of persistentVolumeClaim and uri",
+                    "message": "give exactly one of persistentVolumeClaim and uri: add one, or remove the other",
                 },
-                {"rule": "!has(self.secretRef) || has(self.uri)", "message": "secretRef belongs to uri"},
+                {
+                    "rule": "!has(self.secretRef) || has(self.uri)",
+                    "message": "secretRef belongs to uri, and a persistentVolumeClaim needs no credentials: remove it",
+                },
             ]
         }
     )
@@ -50,10 +53,21 @@ class Storage(DocumentModel):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        if (self.persistent_volume_claim is None) == (self.uri is None):
-            raise ValueError("give exactly one of persistentVolumeClaim and uri")
-        if self.secret_ref and self.uri is None:
-            raise ValueError("secretRef belongs to uri: a persistentVolumeClaim needs no credentials")
+        claim = self.persistent_volume_claim
+        if claim and self.uri:
+            raise ValueError(
+                f"give exactly one of persistentVolumeClaim and uri: there are {claim.claim_name!r} and {self.uri!r}, "
+                "remove one of them"
+            )
+        if not claim and not self.uri:
+            raise ValueError(
+                "give exactly one of persistentVolumeClaim and uri: there is neither, add one or remove storage"
+            )
+        if self.secret_ref and not self.uri:
+            raise ValueError(
+                f"secretRef {self.secret_ref.name!r} belongs to uri: a persistentVolumeClaim needs no credentials, "
+                "remove secretRef"
+            )
         return self
 
 

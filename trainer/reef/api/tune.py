@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic.alias_generators import to_snake
 
 from reef.api.fields import DocumentModel, Number, PositiveCount, Text
 from reef.api.stop import stop_key_problem
@@ -23,7 +24,7 @@ class Parameter(DocumentModel):
                     "rule": "["
                     + ", ".join(f"has(self.{kind})" for kind in _KINDS)
                     + "].filter(given, given).size() == 1",
-                    "message": "give exactly one of " + ", ".join(_KINDS),
+                    "message": f"give exactly one of {', '.join(_KINDS)}: add one, or remove the others",
                 }
             ]
         }
@@ -45,7 +46,9 @@ class Parameter(DocumentModel):
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
         if len(self.model_fields_set) != 1:
-            raise ValueError(f"give exactly one of {', '.join(_KINDS)}")
+            given = [kind for kind in _KINDS if to_snake(kind) in self.model_fields_set]
+            there = f"there are {', '.join(given)}, remove all but one" if given else "there is none, add one"
+            raise ValueError(f"give exactly one of {', '.join(_KINDS)}: {there}")
         interval = self.uniform or self.log_uniform
         if interval and interval[0] >= interval[1]:
             raise ValueError(f"{interval} is no interval: the first number must be the smaller")
