@@ -258,6 +258,35 @@ def test_a_changed_head_is_told_to_wait_for_a_resume() -> None:
     assert not world.condition("HeadReady").get("message")
     world.edit(faultTolerance={"terminationGracePeriodSeconds": 600})
     assert world.condition("HeadReady")["message"]
+def test_workers_go_too_when_the_head_has_failed_for_good_and_lingers() -> None:
+    world = running_world()
+    world.says("pole-head-a", "done", message="loss nan", exitCode=1)
+    assert "Deployment/pole-cpu" in world.kinds()
+    world.says("pole-head-a", "done", message="loss nan", exitCode=2, training={"iteration": 5, "timesteps": 500})
+    assert world.phase == "Running" and "Deployment/pole-cpu" not in world.kinds()
+    world.put(head(**ended(2, result("loss nan", exitCode=2))))
+    assert world.phase == "Failed" and "loss nan" in world.status["message"]
+
+
+def test_a_job_that_was_wrong_from_the_beginning_never_runs() -> None:
+    world = new_world()
+    world.put(head(**ready()))
+    world.says("pole-head-a", "done", message="lrr is no setting", exitCode=2)
+    assert world.phase == "Provisioning"
+
+
+def test_a_queue_may_create_a_job_suspended_and_place_it_before_it_starts() -> None:
+    world = new_world(suspend=True)
+    assert world.kinds() == [] and world.phase == "Suspended"
+    world.edit(head={"nodeSelector": {"flavor": "a100"}}, workers=[pool(nodeSelector={"flavor": "spot"})])
+    assert world.kinds() == [] and world.phase == "Suspended"
+    world.edit(suspend=False)
+    world.put(head(**ready()))
+    for kind, name, flavor in (("Job", "pole-head", "a100"), ("Deployment", "pole-cpu", "spot")):
+        assert world.children[kind, name]["spec"]["template"]["spec"]["nodeSelector"] == {"flavor": flavor}
+    assert "when the job is suspended and resumed" not in world.condition("HeadReady").get("message", "")
+
+
     world.edit(suspend=True)
     world.lose("pole-head-a")
     world.lose("pole-cpu-1", "pole-cpu-2")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 EXIT_OK = 0
 EXIT_FAILED = 1  # a fault that a retry from the newest checkpoint may heal
@@ -16,6 +17,7 @@ class ReefError(Exception):
     """An error whose text is for the person who runs the job."""
 
     exit_code = EXIT_FAILED
+    statistics: Mapping[str, float] = MappingProxyType({})  # what a learner had measured, as results name it
 
 
 class ConfigError(ReefError, ValueError):

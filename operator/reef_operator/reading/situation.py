@@ -138,8 +138,14 @@ class Situation:
 
     @property
     def is_lingering(self) -> bool:
-        """Whether the live head has finished well and only answers questions; one that failed says done as well."""
-        return self.state == "done" and self.report is not None and self.report.exit_code == 0
+        """Whether the live head has trained, is done for good and only answers questions.
+
+        One that is to come again says done as well, and so does one that was wrong from the beginning, as it ends.
+        """
+        report = self.report
+        if self.state != "done" or report is None or report.training is None:
+            return False
+        return report.exit_code in (0, *self.spec.fault_tolerance.no_retry_exit_codes)
 
 
 def _is_alive(pod: Object) -> bool:

@@ -1,5 +1,6 @@
 """Learners in several processes: the result of one, and the loss of one."""
 
+import math
 import os
 import signal
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from reef.algorithms.dqn import DQNConfig, DQNLearner
 from reef.algorithms.ppo import PPOConfig, PPOLearner
 from reef.batch import Rollout, Transitions
 from reef.distributed.learner_group import RayLearners
-from reef.errors import ResourceError
+from reef.errors import EXIT_WRONG_USE, ResourceError, WorkerError
 from reef.learn.learner_group import LocalLearners
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.timeout(120)]
@@ -133,6 +134,19 @@ def test_two_learners_of_dqn_and_one_come_to_the_same_weights_and_td_errors(num_
         assert all(np.allclose(state["default_policy"]["target"], target, atol=1e-6) for state in states.values())
     finally:
         two.stop()
+
+
+def test_what_is_not_finite_in_another_process_comes_with_the_error():
+    two = RayLearners(PPOLearner, config(), *SPACES)
+    try:
+        batch = rollout(0)
+        batch.rewards[2, 1] = np.nan
+        with pytest.raises(WorkerError, match="is not finite") as caught:
+            two.update({"default_policy": batch}, 0)
+    finally:
+        two.stop()
+    assert caught.value.exit_code == EXIT_WRONG_USE
+    assert math.isnan(caught.value.statistics["grad_gnorm"])
 
 
 def test_a_gpu_that_is_not_there_is_named():

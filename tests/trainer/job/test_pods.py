@@ -200,6 +200,16 @@ def test_a_wrong_job_ends_with_2_and_its_error(job, document, changes, environme
     assert not (job.folder / "storage").exists()
 
 
+def test_a_loss_that_is_not_finite_can_be_seen_before_the_head_ends_for_good(job, document):
+    head = job.head(document(config={"lr": 1e38, "num_sgd_iter": 9}), REEF_LINGER_SECONDS="60")
+    done = job.wait_for("the end", lambda progress: progress["state"] == "done")
+    assert (done["exitCode"], "is not finite" in done["message"]) == (2, True)
+    assert 'reef_training_loss{policy="default_policy",term="total"} NaN' in job.get("/metrics")
+    head.process.send_signal(signal.SIGTERM)  # ends the lingering, not more
+    assert head.ends() == 2
+    assert (head.ending()["exitCode"], head.ending()["reason"]) == (2, "WrongJob")
+
+
 STORED = {"frequency": 5, "storage": {"uri": "s3://bucket/reef", "secretRef": {"name": "s3"}}}
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -104,6 +106,8 @@ def test_a_loss_that_is_not_finite_is_named_and_not_trained_on() -> None:
     with pytest.raises(TrainingError, match="advantages") as caught:
         one.update(bad, 0)
     assert "was not taken" in str(caught.value)
+    assert caught.value.statistics.keys() == {"total_loss", "grad_gnorm"}
+    assert all(math.isnan(value) for value in caught.value.statistics.values())
     assert np.array_equal(before, one.weights())
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -102,6 +103,17 @@ def test_a_sweep_is_told_in_metrics_and_progress(server: MetricsServer, board: B
     assert series(server)["reef_sweep_best_metric"] == 20.5
     progress = json.loads(get(server, "/progress")[1])
     assert (progress["bestTrial"]["name"], progress["trials"]["total"]) == ("trial_0001", 4)
+
+
+def test_an_update_that_was_refused_shows_what_was_not_finite(server: MetricsServer, board: Board) -> None:
+    board.refused({"total_loss": float("nan"), "grad_gnorm": float("inf")})  # in the first iteration
+    found = series(server)
+    assert math.isnan(found["reef_training_loss|default_policy|total"])
+    assert found["reef_training_gradient_norm|default_policy"] == math.inf
+    board.report(RESULT)
+    found = series(server)
+    assert math.isnan(found["reef_training_loss|default_policy|total"])
+    assert found["reef_training_kl|default_policy"] == 0.01, "the rest is that of the newest result"
 
 
 def test_metrics_come_from_the_newest_result(server: MetricsServer, board: Board) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from ray.exceptions import RayActorError, RayError
 
@@ -30,6 +31,7 @@ class Failure:
     traceback: str = ""  # the worker's own
     exit_code: int = EXIT_FAILED
     late: bool = False  # no answer within the limit
+    statistics: Mapping[str, float] = field(default_factory=dict)  # of the error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,5 +94,5 @@ def error_of(name: str, failure: Failure, first: Failure, reason: str) -> Worker
         if first.traceback and not same:
             parts.append(first.traceback.rstrip())
     error = (WorkerTimeoutError if failure.late else WorkerError)("\n".join(parts))
-    error.exit_code = failure.exit_code
+    error.exit_code, error.statistics = failure.exit_code, failure.statistics
     return error

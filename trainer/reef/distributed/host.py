@@ -46,7 +46,8 @@ class Host:
         try:
             return action()
         except ReefError as error:  # its text is complete: an environment's own traceback is part of it
-            return Failure(self._index, method, f"{type(error).__name__}: {error}", exit_code=error.exit_code)
+            text, statistics = f"{type(error).__name__}: {error}", dict(error.statistics)
+            return Failure(self._index, method, text, exit_code=error.exit_code, statistics=statistics)
         except SystemExit as stop:  # as in one process, where the `reef` command says the same
             text = f"sys.exit({stop.code!r}) was called, raise an error instead"
             return Failure(self._index, method, text, _traceback(stop), EXIT_WRONG_USE)

@@ -97,6 +97,7 @@ def main() -> int:
             code, message = EXIT_TERMINATED, "ended by SIGTERM before the first iteration"
         except ReefError as error:
             code, message = error.exit_code, str(error)
+            board.refused(error.statistics)
         except BaseException as error:  # also SystemExit of a user's environment: the message is owed in every ending
             traceback.print_exc()
             code, message = EXIT_FAILED, "".join(traceback.format_exception(error)).strip()
@@ -106,7 +107,7 @@ def main() -> int:
         words.say(code, message)
         with contextlib.suppress(Terminated):
             raise_on_sigterm()
-            linger(code)
+            linger(code, board)
     return code
 
 
@@ -119,6 +120,7 @@ def head(
     stack.callback(server.stop)
     pod = Pod.of(environment)
     job = load_job(pod.job_file)
+    board.final_codes = (EXIT_OK, *job.spec.fault_tolerance.no_retry_exit_codes)
     take_runtime_env(job.spec.runtime_env)
     config = checked_config(job, pod.node)
     plan = checked_sweep(job, config, pod.node)
@@ -269,9 +271,9 @@ def sweep(job: RLTrainingJob, plan: Plan, pod: Pod, board: JobBoard) -> SweepSum
     )
 
 
-def linger(code: int) -> None:
-    """Go on answering for a while after the end, for those who look every now and then."""
-    if code == EXIT_OK:
+def linger(code: int, board: JobBoard) -> None:
+    """Go on answering for a while after an end that is final, for those who look every now and then."""
+    if code in board.final_codes and board.has_begun:
         time.sleep(number(os.environ, "REEF_LINGER_SECONDS", 0))
 
 

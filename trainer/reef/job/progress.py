@@ -7,6 +7,7 @@ import json
 import logging
 import threading
 import uuid
+from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +30,7 @@ class JobBoard(Board):
     def __init__(self) -> None:
         super().__init__()
         self.identity = uuid.uuid4().hex
+        self.final_codes: Collection[int] = (EXIT_OK,)  # exit codes after which no other head comes
         self._state: State = "starting"
         self._message = ""
         self._exit_code: int | None = None

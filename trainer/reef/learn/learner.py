@@ -142,18 +142,20 @@ class Learner(ABC):
         norm = flat.gradient.norm()
         length = norm.item()
         if not math.isfinite(length):
-            raise TrainingError(self._not_finite(loss.item(), length, minibatch))
+            raise self._not_finite(loss.item(), length, minibatch)
         clip_gradient(flat, length, self.config.grad_clip, self.config.grad_clip_by)
         self.optimizer.step()
         return stats | {"total_loss": loss, "grad_gnorm": norm}
 
-    def _not_finite(self, loss: float, norm: float, minibatch: Columns) -> str:
+    def _not_finite(self, loss: float, norm: float, minibatch: Columns) -> TrainingError:
         guilty = [name for name, column in minibatch.items() if not torch.isfinite(column).all()]
         cause = f"the columns {guilty} hold NaN or infinite values" if guilty else "its inputs are finite"
-        return (
+        error = TrainingError(
             f"loss {loss} with gradient norm {norm} is not finite ({cause}); the step was not taken. "
             "Lower lr, set grad_clip, or look at the environment's rewards and observations."
         )
+        error.statistics = {"total_loss": loss, "grad_gnorm": norm}
+        return error
 
     def weights(self) -> Array:
         """All parameters as one vector, for publishing."""

@@ -28,6 +28,7 @@ from reef.run.identity import IDENTITY
 from reef.run.metrics import Result
 from reef.run.reporters.reporter import Run, Summary
 from reef.run.stopping import lookup
+from reef.types import DEFAULT_POLICY, PolicyId
 
 
 class Field(NamedTuple):
@@ -79,7 +80,7 @@ LEARNER_GAUGES = {  # statistics with a name of their own; losses and the rest h
 }
 
 
-NOTHING: Mapping[str, str] = MappingProxyType({})
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Board(Collector):
@@ -94,6 +95,7 @@ class Board(Collector):
         self.storage_problem: str | None = None  # what keeps checkpoints from the object store; None: there is none
         self._ended: Summary | None = None
         self._sweep: tuple[TrialStatus | None, TrialsStatus] | None = None
+        self._refused: Mapping[str, float] = NOTHING
 
     def start(self, run: Run) -> None:
         """Take in what is trained."""
@@ -118,6 +120,15 @@ class Board(Collector):
     def swept(self, best: TrialStatus | None, trials: TrialsStatus) -> None:
         """Take in how a sweep stands."""
         self._sweep = best, trials
+
+    def refused(self, statistics: Mapping[str, float]) -> None:
+        """Take in the loss and the gradient norm of an update that was not made, as they are not finite."""
+        self._refused = statistics
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a training has begun, so that there is something to show."""
+        return self._run is not None or self._sweep is not None
 
     @property
     def result(self) -> Result | None:
@@ -174,7 +185,7 @@ class Board(Collector):
                 value = lookup(result, field.key)
                 yield CounterMetricFamily(f"reef_training_{field.name}", field.help, value=value or 0)
             yield from gauges("reef_training", TRAINING_GAUGES, result)
-            yield from learner_gauges(result)
+        yield from learner_gauges(self._learner_statistics())
         if self._sweep is not None:
             yield from trial_gauges(*self._sweep)
         yield from self._checkpoint_gauges()
@@ -184,6 +195,13 @@ class Board(Collector):
                 "reef_evaluation_iteration", "Training iteration of the newest evaluation.", iteration
             )
             yield from gauges("reef_evaluation", EVALUATION_GAUGES, metrics)
+
+    def _learner_statistics(self) -> dict[PolicyId, dict[str, Any]]:
+        learners = self._result["info"]["learner"] if self._result else {}
+        found = {policy: dict(stats["learner_stats"]) for policy, stats in learners.items()}
+        if self._refused:  # by the one policy that there is
+            found[DEFAULT_POLICY] = found.get(DEFAULT_POLICY, {}) | dict(self._refused)
+        return found
 
     def _checkpoint_gauges(self) -> Iterator[Metric]:
         if self.storage_problem is not None:
@@ -228,7 +246,7 @@ def trial_gauges(best: TrialStatus | None, trials: TrialsStatus) -> Iterator[Met
         yield GaugeMetricFamily("reef_sweep_best_metric", "The sweep's metric of its best trial.", best.metric)
 
 
-def learner_gauges(result: Result) -> Iterator[Metric]:
+def learner_gauges(statistics: Mapping[PolicyId, Mapping[str, Any]]) -> Iterator[Metric]:
     """What the learners report, by policy."""
     loss = GaugeMetricFamily("reef_training_loss", "Loss of the newest update.", labels=["policy", "term"])
     other = GaugeMetricFamily("reef_training_learner", "Other statistics of learners.", labels=["policy", "statistic"])
@@ -236,8 +254,8 @@ def learner_gauges(result: Result) -> Iterator[Metric]:
         key: GaugeMetricFamily(f"reef_training_{name}", text, labels=["policy"])
         for key, (name, text) in LEARNER_GAUGES.items()
     }
-    for policy, stats in result["info"]["learner"].items():
-        for key, value in stats["learner_stats"].items():
+    for policy, stats in statistics.items():
+        for key, value in stats.items():
             if value is None:
                 continue
             if key in named:
