@@ -34,6 +34,7 @@ ALERTS = {
     "ReefJobRestartStorm",
     "ReefJobStaleCheckpoint",
     "ReefJobNanLoss",
+    "ReefJobFailed",
     "ReefJobGpuIdle",
     "ReefOperatorDown",
     "ReefOperatorQueueAge",

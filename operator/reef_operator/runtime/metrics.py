@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, get_args
@@ -128,7 +129,7 @@ class JobCollector(Collector):
                 value = number(status.get(part) if not field else (status.get(part) or {}).get(field))
                 if value is not None:
                     gauges[name].add_metric(key, value)
-        yield from (info, phases, *gauges.values(), self._restarts())
+        yield from (info, phases, *gauges.values(), self._restarts(), self._gpus())
 
     def _restarts(self) -> Metric:
         family = GaugeMetricFamily(
@@ -147,6 +148,23 @@ class JobCollector(Collector):
         for labels, count in sums.items():
             family.add_metric(labels, count)
         return family
+
+    def _gpus(self) -> Metric:
+        """The label `pod` tells GPUs of this job from those of one whose name begins alike; pods without have none."""
+        text, labels = "GPUs that a pod of the job holds.", [*JOB, "component", "pod"]
+        family = GaugeMetricFamily("reef_job_pod_gpus", text, labels=labels)
+        for pod in self._pods():
+            if (count := gpus(pod)) and pod["status"].get("phase") not in ("Succeeded", "Failed"):
+                component = (pod["metadata"].get("labels") or {}).get(COMPONENT_LABEL, "")
+                family.add_metric([*job_of_label(pod), component, pod["metadata"]["name"]], count)
+        return family
+
+
+def gpus(pod: Object) -> int:
+    """GPUs in the limits of a pod's containers: nvidia.com/gpu, nvidia.com/mig-1g.5gb, gpu.intel.com/i915."""
+    limits = [(each.get("resources") or {}).get("limits") or {} for each in pod["spec"].get("containers") or []]
+    found = [count for each in limits for name, count in each.items() if re.search(r"\bgpu\b|/mig-", name)]
+    return sum(int(count) for count in found if str(count).isdecimal())
 
 
 def describe(job: Object) -> dict[str, str]:

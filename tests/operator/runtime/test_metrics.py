@@ -17,7 +17,7 @@ def job(**status):
 def pod(component: str, restarts: int, reason: str):
     metadata = {"namespace": "ns", "name": "p", "labels": {"reef.dev/job": "j", "reef.dev/component": component}}
     status = {"restartCount": restarts, "lastState": {"terminated": {"reason": reason}}}
-    return {"metadata": metadata, "status": {"containerStatuses": [status]}}
+    return {"metadata": metadata, "spec": {}, "status": {"containerStatuses": [status]}}
 
 
 def test_a_job_is_shown_while_it_exists_and_not_after():
@@ -61,6 +61,31 @@ def test_the_status_is_shown_as_numbers_and_times_as_seconds():
     assert value("reef_job_container_restarts", {**KEY, "component": "worker", "reason": "OOMKilled"}) == 3
     labels = {**KEY, "uid": "u", "algorithm": "PPO", "environment": "CartPole-v1"}
     assert value("reef_job_info", labels) == 1
+
+
+def test_pods_with_gpus_are_named_and_others_are_not():
+    def with_limits(name: str, *limits: dict[str, str], phase: str = "Running"):
+        made = pod("worker", 0, "")
+        containers = [{"name": f"c{index}", "resources": {"limits": each}} for index, each in enumerate(limits)]
+        return {"metadata": made["metadata"] | {"name": name}, "spec": {"containers": containers}} | {
+            "status": {"phase": phase}
+        }
+
+    pods = [
+        with_limits("whole", {"nvidia.com/gpu": "2", "cpu": "4"}, {"memory": "1Gi"}),
+        with_limits("slices", {"nvidia.com/mig-1g.5gb": "1"}),
+        with_limits("intel", {"gpu.intel.com/i915": "1"}),
+        with_limits("cpu", {"cpu": "4", "memory": "1Gi", "example.com/fpga": "1"}),
+        with_limits("done", {"nvidia.com/gpu": "1"}, phase="Failed"),
+    ]
+    metrics = Metrics()
+    metrics.jobs(lambda: [job()], lambda: pods)
+    lines = generate_latest(metrics.registry).decode().splitlines()
+    shown = sorted(line.partition("{")[2] for line in lines if line.startswith("reef_job_pod_gpus{"))
+    assert shown == [
+        f'component="worker",job_name="j",namespace="ns",pod="{name}"}} {count}.0'
+        for name, count in (("intel", 1), ("slices", 1), ("whole", 2))
+    ]
 
 
 def test_a_document_that_is_wrong_does_not_break_the_scrape():
