@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -14,6 +15,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+
+from reef_operator.main import Operator
+from reef_operator.options import parse
+from reef_operator.runtime.client import Client
+from reef_operator.runtime.credentials import Credentials, kubeconfig_login
+from reef_operator.runtime.metrics import Metrics
 
 LIMIT_S = 20
 
@@ -67,3 +74,20 @@ def test_sigterm_ends_an_operator_that_waits(kubeconfig: Path):
     finally:
         process.kill()
         process.wait(timeout=LIMIT_S)
+
+
+async def operator_parts() -> Metrics:
+    metrics = Metrics()
+    async with Client(Credentials(kubeconfig_login)) as client:
+        operator = Operator(parse([], {}), client, metrics)
+        for _, part in operator.parts:
+            part.close()  # nothing of it is to run
+    return metrics
+
+
+def test_every_watch_shows_its_age_those_of_kopf_included():
+    registry = asyncio.run(operator_parts()).registry
+    samples = [sample for family in registry.collect() for sample in family.samples]
+    ages = {sample.labels["kind"]: sample.value for sample in samples if "watch_age" in sample.name}
+    assert ages.keys() == {"Pod", "Job", "Deployment", "RLTrainingJob", "Lease"}
+    assert ages["RLTrainingJob"] == ages["Lease"] == 0, "what is silent may be quiet"

@@ -15,6 +15,7 @@ from reef_operator.runtime.watch import key_of
 
 BEAT_S = 30.0
 PATIENCE_S = 150.0  # Kopf takes 70 s to notice a silent stream, and as long again while the API server restarts
+WATCHED = ("RLTrainingJob", "Lease")  # kinds whose watches are proved in this way
 LEASE_S, RENEW_WITHIN_S, RETRY_S = 15.0, 10.0, 2.0
 
 logger = logging.getLogger(__name__)
@@ -58,6 +59,14 @@ class WatchProof:
         """What should have come by and has not."""
         now = self._clock()
         return [found for until, found in self._expected.values() if now > until]
+
+    def ages(self) -> dict[str, float]:
+        """How long ago the oldest state came to be that is overdue, by kind; 0 where none is: silence is no fault."""
+        now, ages = self._clock(), dict.fromkeys(WATCHED, 0.0)
+        for until, found in self._expected.values():
+            if now > until:
+                ages[found["kind"]] = max(ages.get(found["kind"], 0.0), now - until + self._patience_s)
+        return ages
 
     async def fault(self, client: Client) -> str:
         """Say what a watch has missed; empty when all is well.

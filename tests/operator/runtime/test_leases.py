@@ -54,10 +54,13 @@ def test_what_does_not_come_by_is_overdue_and_further_changes_do_not_put_it_off(
     watch.expect(found(7))
     watch.saw(found(5))
     assert watch.overdue() == []
+    assert watch.ages() == {"RLTrainingJob": 0, "Lease": 0}
     clock.now = 61
     assert len(watch.overdue()) == 1
+    assert watch.ages() == {"RLTrainingJob": 61, "Lease": 0}, "as old as what is overdue, and no alarm for silence"
     watch.saw(found(6))
     assert watch.overdue() == []
+    assert watch.ages() == {"RLTrainingJob": 0, "Lease": 0}
 
 
 def test_a_fault_is_told_only_of_what_is_there(rig):
