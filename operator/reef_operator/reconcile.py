@@ -18,6 +18,7 @@ from reef_operator.events import transitions
 from reef_operator.model import Action, Create, Delete, Observed, Patch, Plan
 from reef_operator.phases import active_deadline, judge, silent_head_due, waiting_deadline
 from reef_operator.reading import pods
+from reef_operator.reading.readiness import slow_start_due
 from reef_operator.reading.situation import FINISHED, Situation
 from reef_operator.status import changed, next_status
 
@@ -145,6 +146,6 @@ def _requeue_after_s(situation: Situation, status: JobStatus) -> float | None:
         dues = clean_up_dues(situation, status)
     else:
         deadlines = (active_deadline(situation, status), waiting_deadline(situation, status))
-        moments = (*deadlines, silent_head_due(situation))
+        moments = (*deadlines, silent_head_due(situation), *map(slow_start_due, situation.observed.pods))
         dues = [moment for moment in moments if moment and moment > now]
     return max(_SOON_S, (min(dues) - now).total_seconds()) if dues else None

@@ -54,6 +54,17 @@ def test_the_head_gets_its_objects_first_and_the_workers_once_it_has_a_node() ->
     assert world.kinds() == sorted([*HEAD_OBJECTS, "Deployment/pole-cpu"]) and world.phase == "Provisioning"
 
 
+def test_a_head_that_does_not_start_is_looked_at_again_after_a_minute_and_then_not_for_that() -> None:
+    world = new_world()
+    plan = world.put(head(**waiting("ContainerCreating")))
+    assert plan.requeue_after_s == 60 and "more than a minute" not in world.status["message"]
+    plan = world.after(60)
+    assert plan.requeue_after_s is None and "for more than a minute" in world.status["message"]
+    written = world.status
+    world.after(1000)
+    assert world.status == written
+
+
 def test_pods_are_created_after_what_they_read() -> None:
     kinds = [action.kind for action in reconcile(World(job()).observe()).actions if isinstance(action, Create)]
     assert kinds[-1] == "Job" and set(kinds[:-1]) == {"ConfigMap", "Secret", "Service", "NetworkPolicy"}

@@ -91,6 +91,16 @@ def ready_since(pod: Object) -> datetime | None:
     return moment(condition.get("lastTransitionTime") or pod["metadata"]["creationTimestamp"])
 
 
+def unstarted_since(pod: Object) -> datetime | None:
+    """Since when the pod has had a node on which none of its containers has started; None when that is not so."""
+    if not is_scheduled(pod) or is_going(pod) or has_ended(pod):
+        return None
+    states = ((container.get("state") or {}) for container in _status(pod).get("containerStatuses") or [])
+    if any("running" in state or "terminated" in state for state in states):
+        return None
+    return moment(_condition(pod, "PodScheduled").get("lastTransitionTime") or pod["metadata"]["creationTimestamp"])
+
+
 def exit_code(pod: Object) -> int | None:
     """Exit code of the container `reef`; None while it has not ended."""
     code = _ended(pod).get("exitCode")

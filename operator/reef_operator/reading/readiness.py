@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 from reef.api import NodePool
 from reef_operator import names
 from reef_operator.builders.head_job import head_hash
 from reef_operator.conditions import ConditionType, Finding, Reason
+from reef_operator.model import Object
 from reef_operator.reading import pods
 from reef_operator.reading.pods import Problem
 from reef_operator.reading.situation import Situation
+
+SLOW_START_S = 60.0  # from having a node: then a person is told where to look
 
 
 def storage(situation: Situation) -> Finding:
@@ -56,7 +61,8 @@ def head(situation: Situation) -> Finding:
     if problem := pods.problem(pod):
         return Finding(ConditionType.HEAD_READY, False, problem.reason, f"pod {pods.name(pod)}: {problem.message}")
     doing = "is being removed" if pods.is_going(pod) else "has ended" if pods.has_ended(pod) else "starts"
-    return Finding(ConditionType.HEAD_READY, False, Reason.STARTING, f"pod {pods.name(pod)} {doing}")
+    message = f"pod {pods.name(pod)} {doing}{_slow_start(situation, [pod])}"
+    return Finding(ConditionType.HEAD_READY, False, Reason.STARTING, message)
 
 
 def _not_in_effect(situation: Situation) -> str:
@@ -117,4 +123,23 @@ def _pool_problem(situation: Situation, pool: NodePool) -> Problem:
     for condition in (deployment.get("status") or {}).get("conditions") or []:
         if condition.get("type") == "ReplicaFailure" and condition.get("status") == "True":
             return Problem(Reason.REFUSED, str(condition.get("message") or condition.get("reason")))
-    return Problem(Reason.WORKERS_MISSING, f"{len(live)} starting" if live else "pods are being created")
+    starting = f"{len(live)} starting{_slow_start(situation, live)}" if live else "pods are being created"
+    return Problem(Reason.WORKERS_MISSING, starting)
+
+
+def slow_start_due(pod: Object) -> datetime | None:
+    """When a pod on a node will have been without a container for long; None for one that has started."""
+    since = pods.unstarted_since(pod)
+    return since + timedelta(seconds=SLOW_START_S) if since else None
+
+
+def _slow_start(situation: Situation, starting: Sequence[Object]) -> str:
+    """Say where to look when a pod takes long: neither status nor conditions of a pod name its missing volume."""
+    for pod in starting:
+        if (due := slow_start_due(pod)) and situation.observed.now >= due:
+            namespace = situation.observed.job["metadata"]["namespace"]
+            return (
+                " for more than a minute: the Events of `kubectl describe pod "
+                f"{pods.name(pod)} -n {namespace}` say what it waits for (a volume, the network, a large image)"
+            )
+    return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from job_objects import NOW, ended, head, job, pool, ready, situation, unschedulable, waiting, worker
+from job_objects import NAMESPACE, NOW, ended, head, job, pool, ready, situation, unschedulable, waiting, worker
 
 from reef_operator.conditions import Reason
 from reef_operator.model import Progress
@@ -118,6 +118,22 @@ def test_evicted_pods_say_why_only_while_nothing_has_taken_their_place() -> None
     assert alone.reason is Reason.EVICTED and "low on memory" in alone.message
     replaced = readiness.workers(situation(job(workers=[pool(replicas=1)]), evicted, worker("b"), **DEPLOYED))
     assert replaced.reason is Reason.WORKERS_MISSING and replaced.message.endswith("1 starting")
+
+
+def test_a_pod_that_takes_long_to_start_says_where_to_look_in_words_that_stay() -> None:
+    creating = waiting("ContainerCreating")
+    slow, slower = (head(created=-age, **creating) for age in (60, 4000))
+    finding = readiness.head(situation(job(), slow))
+    assert finding.reason is Reason.STARTING
+    assert "starts for more than a minute" in finding.message
+    assert f"kubectl describe pod pole-head-a -n {NAMESPACE}" in finding.message
+    assert readiness.head(situation(job(), slower)).message == finding.message
+    running = {"phase": "Running", "containerStatuses": [{"name": "reef", "state": {"running": {}}}]}
+    for fine in (head(created=-59, **creating), head(created=-4000, **running)):
+        assert readiness.head(situation(job(), fine)).message == "pod pole-head-a starts"
+    workers = [worker("a", created=-59), worker("b", created=-61), worker("c", created=-62)]
+    message = readiness.workers(situation(job(workers=[pool(replicas=3)]), *workers, **DEPLOYED)).message
+    assert "3 starting for more than a minute" in message and "describe pod b" in message
 
 
 def test_workers_before_their_deployments() -> None:
