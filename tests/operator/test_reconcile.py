@@ -258,17 +258,6 @@ def test_workers_go_when_the_head_is_done_and_lingers() -> None:
     assert "Deployment/pole-cpu" in world.kinds()
 
 
-def test_a_changed_head_is_told_to_wait_for_a_resume() -> None:
-    world = running_world(head={"nodeSelector": {"zone": "a"}})
-    world.edit(head={"nodeSelector": {"zone": "b"}})
-    assert world.phase == "Running" and world.condition("HeadReady")["status"] == "True"
-    assert "when the job is suspended and resumed" in world.condition("HeadReady")["message"]
-    world.edit(head={"nodeSelector": {"zone": "a"}})
-    assert not world.condition("HeadReady").get("message")
-    world.edit(faultTolerance={"backoffLimit": 9, "noRetryExitCodes": [2, 2]})  # the same, or in effect at once
-    assert not world.condition("HeadReady").get("message")
-    world.edit(faultTolerance={"terminationGracePeriodSeconds": 600})
-    assert world.condition("HeadReady")["message"]
 def test_workers_go_too_when_the_head_has_failed_for_good_and_lingers() -> None:
     world = running_world()
     world.says("pole-head-a", "done", message="loss nan", exitCode=1)
@@ -298,6 +287,17 @@ def test_a_queue_may_create_a_job_suspended_and_place_it_before_it_starts() -> N
     assert "when the job is suspended and resumed" not in world.condition("HeadReady").get("message", "")
 
 
+def test_a_changed_head_is_told_to_wait_for_a_resume() -> None:
+    world = running_world(head={"nodeSelector": {"zone": "a"}})
+    world.edit(head={"nodeSelector": {"zone": "b"}})
+    assert world.phase == "Running" and world.condition("HeadReady")["status"] == "True"
+    assert "when the job is suspended and resumed" in world.condition("HeadReady")["message"]
+    world.edit(head={"nodeSelector": {"zone": "a"}})
+    assert not world.condition("HeadReady").get("message")
+    world.edit(faultTolerance={"backoffLimit": 9, "noRetryExitCodes": [2, 2]})  # the same, or in effect at once
+    assert not world.condition("HeadReady").get("message")
+    world.edit(faultTolerance={"terminationGracePeriodSeconds": 600})
+    assert world.condition("HeadReady")["message"]
     world.edit(suspend=True)
     world.lose("pole-head-a")
     world.lose("pole-cpu-1", "pole-cpu-2")
