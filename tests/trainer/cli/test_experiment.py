@@ -249,3 +249,35 @@ def test_a_job_trains_and_says_how_to_go_on(tmp_path: Path, capsys: pytest.Captu
     command = next(line for line in out.splitlines() if line.strip().startswith("reef evaluate "))
     assert "Results         " in out
     assert main([*command.split()[1:3], "--episodes", "1"]) == 0
+
+
+OWN_ALGORITHM = """
+from reef.algorithms.ppo import PPO
+BUILT = []
+
+class Mine(PPO):
+    def setup(self):
+        BUILT.append(self.config.algorithm)
+"""
+
+
+def test_an_algorithm_of_your_own_is_trained_resumed_and_evaluated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own_algorithm.py").write_text(OWN_ALGORITHM)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    path, name = tmp_path / "job.json", "own_algorithm:Mine"
+    small = {"train_batch_size": 64, "sgd_minibatch_size": 64, "num_sgd_iter": 1}
+    path.write_text(json.dumps(document(algorithm=name, config=small)))
+    results = ["--storage-path", str(tmp_path / "results")]
+    assert main(["run", str(path), "--set", "stop.training_iteration=1", *results]) == 0
+    assert main(["run", str(path), *results, "--resume"]) == 0
+    (folder,) = (tmp_path / "results").glob("cart/own-algorithm-Mine_CartPole-v1_*")
+    assert main(["evaluate", str(folder / "checkpoint_000002"), "--episodes", "1"]) == 0
+    assert main(["evaluate", str(folder), "--episodes", "1", "--algo", name]) == 0
+    built = sys.modules["own_algorithm"].BUILT
+    assert built == [name] * 4
+    assert main(["evaluate", str(folder), "--algo", "PPO"]) == 2
+    assert f"the checkpoint is of {name}" in capsys.readouterr().err
+    assert main(["run", str(path), *results, "--set", "algorithm=PPO", "--set", f"restoreFrom={folder}"]) == 2
+    assert f"was written by {name}, but PPO is to be trained" in capsys.readouterr().err

@@ -139,6 +139,21 @@ def test_python_says_what_is_trained(text: str, started: list[tuple[Any, Any]], 
     assert (job.spec.stop, stop) == ({"training_iteration": 3}, None)
 
 
+@pytest.mark.parametrize("settings", ["Settings", "Own.config_class"])
+def test_python_trains_the_algorithm_that_it_defines(
+    settings: str, started: list[tuple[Any, Any]], tmp_path: Path
+) -> None:
+    text = (
+        "from reef.algorithms.ppo import PPO, PPOConfig\n"
+        "class Settings(PPOConfig): algorithm = 'MINE'\n"
+        "class Own(PPO): config_class = Settings\n"
+        f"config = {settings}().environment('CartPole-v1')\n"
+    )
+    name = f"own_{settings[:3].lower()}"
+    assert main(["train", "file", write(tmp_path, text, name)]) == 0
+    assert started[0][0].spec.algorithm == f"{name}:Own"
+
+
 def test_python_without_stop_goes_on_until_ctrl_c_or_what_set_says(
     started: list[tuple[Any, Any]], tmp_path: Path
 ) -> None:

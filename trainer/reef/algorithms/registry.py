@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from reef.config.loading import load
@@ -51,3 +52,8 @@ def algorithm_class(name: str) -> type[Any]:
 def config_class(name: str) -> type[AlgorithmConfig]:
     """The settings class of that algorithm; ConfigError when unknown."""
     return algorithm_class(name).config_class  # type: ignore[no-any-return]
+
+
+def stored_config(metadata: Mapping[str, Any]) -> AlgorithmConfig:
+    """The settings in a checkpoint's metadata, of the class that wrote it; ConfigError when that is not here."""
+    return config_class(metadata.get("algorithm_class", metadata["algorithm"])).from_dict(metadata["config"])

@@ -85,6 +85,7 @@ def document_of(path: Path) -> dict[str, Any]:
     Raises:
         ConfigError: it cannot be run, or `config` is neither an AlgorithmConfig nor settings with an algorithm.
     """
+    from reef.algorithms.registry import ALGORITHMS
     from reef.config.values import MisfitError, plain
 
     module = run_python(path)
@@ -94,7 +95,8 @@ def document_of(path: Path) -> dict[str, Any]:
     except MisfitError as error:
         raise ConfigError(f"{path}: config holds something that a result folder cannot: {error}.") from error
     environment = {"name": settings.pop("env", None), "config": settings.pop("env_config", {})}
-    spec = {"algorithm": config.algorithm or config.algorithm_class, "environment": environment, "config": settings}
+    algorithm = config.algorithm if config.algorithm in ALGORITHMS else config.algorithm_class
+    spec = {"algorithm": algorithm, "environment": environment, "config": settings}
     if stop := getattr(module, "stop", None):
         spec["stop"] = stop
     name = re.sub(r"[^a-z0-9]+", "-", path.stem.lower()).strip("-")[:52].rstrip("-") or "job"

@@ -52,7 +52,7 @@ class AlgorithmConfig(
 
     group: ClassVar[str] = "training"  # the group of the settings that a subclass adds
     label: ClassVar[str] = "AlgorithmConfig"
-    algorithm: ClassVar[str] = ""  # its name in documents, for example "PPO"
+    algorithm: ClassVar[str] = ""  # its name, for example "PPO"; by default algorithm_class
     algorithm_class: ClassVar[str] = ""  # "package.module:Class"
     policy_class: ClassVar[str] = (
         ""  # "package.module:Class" of its network, called with (config, observation_space, action_space)
@@ -60,6 +60,8 @@ class AlgorithmConfig(
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        if "algorithm_class" in vars(cls) and "algorithm" not in vars(cls):  # the name it inherits is another's
+            cls.algorithm = cls.algorithm_class
         cls.label = cls.algorithm or cls.__name__
 
     @classmethod

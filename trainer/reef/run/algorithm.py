@@ -33,12 +33,26 @@ from reef.types import DEFAULT_POLICY, Array, PolicyId, State, Stats
 class Algorithm(ABC):
     """Workers that sample, learners that improve, and the loop between them.
 
-    Subclasses name their `config_class` and `learner_class` and write `training_step`, usually one call of a flow.
+    Subclasses name their `config_class` and `learner_class` and write `training_step`, usually one call of a flow. One
+    that only changes another algorithm gets a `config_class` by itself, which has that one's settings and builds it.
     Works as a context manager: `with PPOConfig().environment("CartPole-v1").build() as algorithm: ...`.
     """
 
     config_class: ClassVar[type[AlgorithmConfig]]
     learner_class: ClassVar[type[Learner]]
+
+    def __init_subclass__(cls) -> None:
+        """Have settings that build this class and not the one that it inherits from."""
+        super().__init_subclass__()
+        path = f"{cls.__module__}:{cls.__qualname__}"
+        settings: Any = getattr(cls, "config_class", None)
+        if settings is None or settings.algorithm_class == path:
+            return
+        if "config_class" not in vars(cls) or "algorithm_class" in vars(settings):  # they are another algorithm's
+            place = {"__module__": cls.__module__, "__qualname__": f"{cls.__qualname__}.config_class"}
+            settings = cls.config_class = type(f"{cls.__name__}Config", (settings,), place)
+        settings.algorithm = settings.algorithm_class = path
+        settings.label = cls.__name__
 
     def __init__(self, config: AlgorithmConfig) -> None:
         """Start workers and learners for a frozen configuration; use `config.build()`."""
@@ -219,8 +233,7 @@ class Algorithm(ABC):
     def from_checkpoint(cls, path: str | Path) -> Algorithm:
         """Build the algorithm that wrote a checkpoint, with its settings, and restore it."""
         state, metadata = read_checkpoint(find_checkpoint(path))
-        algorithm_class = load("reef.algorithms.registry:algorithm_class")(metadata["algorithm"])
-        algorithm: Algorithm = algorithm_class.config_class.from_dict(metadata["config"]).build()
+        algorithm: Algorithm = load("reef.algorithms.registry:stored_config")(metadata).build()
         with ExitStack() as on_failure:
             on_failure.callback(algorithm.stop)
             algorithm.set_state(state)
@@ -229,7 +242,12 @@ class Algorithm(ABC):
 
     def metadata(self) -> dict[str, Any]:
         """What a checkpoint says about itself."""
-        return {"algorithm": self.config.algorithm, "config": self.config.to_dict(), "iteration": self.iteration}
+        return {
+            "algorithm": self.config.algorithm,
+            "algorithm_class": self.config.algorithm_class,
+            "config": self.config.to_dict(),
+            "iteration": self.iteration,
+        }
 
     def state(self) -> State:
         """Everything that training depends on, as a tree that a checkpoint can hold."""

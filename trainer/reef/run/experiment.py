@@ -325,7 +325,8 @@ def choose_folder(
 
 def folder_label(config: AlgorithmConfig) -> str:
     """How the names of folders begin: algorithm and environment."""
-    return f"{config.algorithm}_{re.sub(r'[^A-Za-z0-9.-]+', '-', environment_name(config))}"
+    names = (config.algorithm, environment_name(config))
+    return "_".join(re.sub(r"[^A-Za-z0-9.-]+", "-", name) for name in names)
 
 
 def new_folder(parent: Path, label: str) -> Path:
