@@ -20,6 +20,13 @@ from reef.algorithms.registry import config_class
 from reef.cli import evaluate
 from reef.cli.main import main
 
+BROKEN: dict[str, Any] = {  # the second step of an environment that returns something else
+    "three values": lambda obs, reward, ended, cut, info: (obs, reward, ended),
+    "no reward": lambda obs, reward, ended, cut, info: (obs, None, ended, cut, info),
+    "infinite reward": lambda obs, reward, ended, cut, info: (obs, float("inf"), ended, cut, info),
+    "nan": lambda obs, reward, ended, cut, info: (np.array([0.0, np.nan]), reward, ended, cut, info),
+    "shape": lambda obs, reward, ended, cut, info: (np.zeros(3), reward, ended, cut, info),
+}
 SEEN: list[list[str]] = []  # what the watched files held when each episode began
 INFOS_ALIVE: list[int] = []  # then, too
 
@@ -47,6 +54,7 @@ class Counting(gym.Env[np.ndarray, int]):
     def __init__(self, config: dict[str, Any]) -> None:
         self.length = config.get("length", 3)
         self.fail_at = config.get("fail_at")
+        self.broken = config.get("broken")
         self.watched = [Path(path) for path in config.get("watched", ())]
         self.steps = 0
 
@@ -60,7 +68,9 @@ class Counting(gym.Env[np.ndarray, int]):
         if self.steps == self.fail_at:
             raise ZeroDivisionError("no floor")
         self.steps += 1
-        return np.zeros(2, np.float32), 1.0, self.steps >= self.length, False, {"where": {1, 2}, "info": Info()}
+        info = {"where": {1, 2}, "info": Info(), (3, 4): float("nan")}
+        result = np.zeros(2, np.float32), 1.0, self.steps >= self.length, False, info
+        return BROKEN[self.broken](*result) if self.broken and self.steps == 2 else result
 
     def render(self) -> np.ndarray:  # type: ignore[override]
         return np.full((32, 48, 3), 80 * self.steps, np.uint8)
@@ -132,6 +142,23 @@ def test_out_holds_one_episode_per_line(checkpoint: str, tmp_path: Path) -> None
     step = first["steps"][-1]
     assert step.keys() == {"obs", "action", "next_obs", "reward", "terminated", "truncated", "info"}
     assert (step["obs"], step["terminated"], step["action"] in (0, 1)) == ([0.0, 0.0], True, True)
+    assert step["info"] == {"where": [1, 2], "info": "info", "(3, 4)": None}  # whatever JSON has no form for
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"num_rollout_workers": 2, "sample_async": True},
+        {"num_learner_workers": 4, "train_batch_size_per_learner": 64, "sgd_minibatch_size": 128},
+    ],
+)
+def test_what_many_processes_trained_is_evaluated_in_one(
+    settings: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with config_class("PPO").from_dict({"env": Counting, "model": {"fcnet_hiddens": [4]}}).build() as algorithm:
+        algorithm.config = algorithm.config.copy().update_from_dict(settings).validate()
+        path = algorithm.save(tmp_path / "checkpoint")
+    assert summary(capsys, path, "--episodes", "1")["steps"] == 3
 
 
 def watching(*paths: Path) -> list[str]:
@@ -232,6 +259,10 @@ def test_what_can_be_trained_can_be_evaluated(env: str, tmp_path: Path, monkeypa
     assert episodes[0]["steps"][-1]["next_obs"] == ([1.0, 1.0] if "Vector" in env else [0.0, 0.0])
 
 
+def broken(how: str) -> list[str]:
+    return ["--config", json.dumps({"env_config": {"broken": how}})]
+
+
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
@@ -243,7 +274,14 @@ def test_what_can_be_trained_can_be_evaluated(env: str, tmp_path: Path, monkeypa
         (["--episodes", "-1"], "expected a whole number"),
         (["--render", "--video-dir", "x"], "exclude each other"),
         (["--use-shelve", "--track-progress"], "--track-progress, --use-shelve: is about the file"),
+        (["--save-info"], "--save-info: is about the file"),
         (["--config", '{"env_config": {"fail_at": 2}, "disable_env_checking": true}'], "no floor"),
+        (broken("three values"), "in step() after 1 steps of episode 1: ValueError: not enough values to unpack"),
+        (broken("three values"), "step() returns (obs, reward, terminated, truncated, info)"),
+        (broken("no reward"), "breaks the Gymnasium API in step() after 1 steps of episode 1: TypeError: float()"),
+        (broken("infinite reward"), "reward is inf, expected a finite number"),
+        (broken("nan"), "obs has nan at index [1], expected finite numbers"),
+        (broken("shape"), "obs has the shape (3,), expected (2,)"),
     ],
 )
 def test_wrong_use_is_one_message_and_exit_code_2(

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from reef.cli.train import json_mapping
-from reef.errors import ConfigError, EnvironmentError, StorageError
+from reef.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
     from reef.config import AlgorithmConfig
     from reef.run.algorithm import Algorithm
+    from reef.spaces import Layout
 
 DEFAULT_STEPS = 10_000
 PROGRESS_PREFIX = "__progress_"
+ALONE = {  # the settings of an algorithm without other processes and GPUs
+    "num_rollout_workers": 0,
+    "num_learner_workers": 0,
+    "num_gpus": 0,
+    "sample_async": False,
+    "train_batch_size_per_learner": None,
+}
 
 
 @dataclass
@@ -82,7 +91,8 @@ def _command(args: argparse.Namespace) -> int:
         raise ConfigError("--render and --video-dir exclude each other: an environment renders in one way.")
     if args.video_dir:
         _check_video(Path(args.video_dir))
-    needy = [f"--{name.replace('_', '-')}" for name in ("track_progress", "use_shelve") if vars(args)[name]]
+    about_out = ("save_info", "track_progress", "use_shelve")
+    needy = [f"--{name.replace('_', '-')}" for name in about_out if vars(args)[name]]
     if needy and not args.out:
         raise ConfigError(f"{', '.join(needy)}: is about the file that --out names. Give --out FILE.")
     if args.use_shelve:
@@ -130,21 +140,21 @@ def _check_video(folder: Path) -> None:
 
 def _algorithm(args: argparse.Namespace) -> Algorithm:
     """Build the algorithm in this process alone, whatever workers and GPUs it was trained with."""
-    from reef.algorithms.registry import config_class
+    from reef.algorithms.registry import config_class, stored_config
     from reef.run.checkpoint import find_checkpoint, read_checkpoint
 
-    state, stored = None, {}
+    state = None
     if args.checkpoint:
         state, metadata = read_checkpoint(find_checkpoint(args.checkpoint))
-        name, stored = metadata["algorithm"], metadata["config"]
-        if args.algo and config_class(args.algo) is not config_class(name):
-            raise ConfigError(f"--algo {args.algo}: the checkpoint is of {name}. Leave --algo out.")
+        config = stored_config(metadata)
+        if args.algo and config_class(args.algo) is not type(config):
+            raise ConfigError(f"--algo {args.algo}: the checkpoint is of {config.algorithm}. Leave --algo out.")
     elif not (args.algo and args.env):
         raise ConfigError("give a checkpoint, or --algo and --env for an untrained policy.")
     else:
-        name = args.algo
-    config = config_class(name).from_dict(stored).update_from_dict(args.config)
-    config.update_from_dict({"num_rollout_workers": 0, "num_learner_workers": 0, "num_gpus": 0})
+        config = config_class(args.algo)()
+    config.train_batch_size = config.total_train_batch_size
+    config.update_from_dict(args.config).update_from_dict(ALONE)
     if args.env:
         config.environment(args.env)
     algorithm = config.build()
@@ -190,36 +200,61 @@ def _play(
     limit: int | None,
     args: argparse.Namespace,
 ) -> PlayedEpisode:
-    obs, _ = _guarded(episode, env.reset, seed=seed)
+    from reef.envs.make import env_name
+
+    name, layout = env_name(settings.env), algorithm.get_policy().observation_layout
+    with _guarded(name, "reset", episode):
+        obs, _ = env.reset(seed=seed)
+        _check_obs(obs, layout)
     while not episode.complete and (limit is None or episode.length < limit):
         action = algorithm.compute_single_action(obs, explore=settings.explore)
-        next_obs, reward, terminated, truncated, info = _guarded(episode, env.step, action)
-        episode.reward += float(reward)
+        with _guarded(name, "step", episode):
+            next_obs, reward, terminated, truncated, info = env.step(action)
+            _check_obs(next_obs, layout)
+            if not math.isfinite(reward := float(reward)):
+                raise ValueError(f"reward is {reward}, expected a finite number")
+            ended = bool(terminated or truncated)
+        episode.reward += reward
         episode.length += 1
-        episode.complete = bool(terminated or truncated) or episode.length == settings.horizon
+        episode.complete = ended or episode.length == settings.horizon
         if args.out:
-            step = {"obs": obs, "action": action, "next_obs": next_obs, "reward": float(reward)}
+            step = {"obs": obs, "action": action, "next_obs": next_obs, "reward": reward}
             step |= {"terminated": bool(terminated), "truncated": bool(truncated)}
             episode.steps.append(step | ({"info": info} if args.save_info else {}))
         obs = next_obs
     return episode
 
 
-def _guarded(episode: PlayedEpisode, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call the environment; what it raises becomes a message that says where."""
+@contextmanager
+def _guarded(name: str, call: str, episode: PlayedEpisode) -> Iterator[None]:
+    """What the environment raises, or returns that cannot be used, becomes a message that says where."""
     try:
-        return call(*args, **kwargs)
+        yield
     except Exception as error:
-        where = f"episode {episode.number} after {episode.length} steps"
-        raise EnvironmentError(f"the environment failed in {where}: {type(error).__name__}: {error}") from error
+        from reef.envs.failures import failure
+
+        raise failure(name, call, f"after {episode.length} steps of episode {episode.number}", error) from error
+
+
+def _check_obs(obs: Any, layout: Layout) -> None:
+    import numpy as np
+
+    values = layout.flatten(obs)
+    if values.shape != layout.shape:
+        raise ValueError(f"obs has the shape {values.shape}, expected {layout.shape}")
+    if not np.isfinite(values).all():
+        index = np.argwhere(~np.isfinite(values))[0]
+        raise ValueError(f"obs has {values[tuple(index)]} at index {index.tolist()}, expected finite numbers")
 
 
 def _report(episode: PlayedEpisode, args: argparse.Namespace, out: TextIO | None) -> None:
+    from reef.run.metrics import json_safe
+
     if not args.json:
         cut = "" if episode.complete else ", cut by the step limit"
         print(f"Episode #{episode.number}: reward: {episode.reward:g} ({episode.length} steps{cut})")
     if out:
-        out.write(json.dumps(vars(episode), default=_plain) + "\n")
+        out.write(json.dumps(json_safe(vars(episode))) + "\n")
         out.flush()  # a process that is killed leaves every episode that it finished
 
 
@@ -232,11 +267,6 @@ def _write_progress(out: str, episodes: int, steps: int) -> None:
         new.replace(path)
     except OSError as error:
         raise StorageError(f"--track-progress: {path} cannot be written: {error.strerror}.") from error
-
-
-def _plain(value: Any) -> Any:
-    """Return a NumPy value as JSON can say it; what has no such form (an info may hold anything) as its text."""
-    return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
 def _summarize(episodes: list[PlayedEpisode], *, as_json: bool) -> None:

@@ -39,6 +39,6 @@ def own_traceback(error: Exception) -> str:
 def _own_frames(error: Exception) -> TracebackType | None:
     """The frames that are not Reef's; None where Reef could not take what was returned."""
     frames = error.__traceback__
-    while frames and frames.tb_frame.f_globals.get("__name__", "").startswith(("reef.envs.", "reef.spaces")):
+    while frames and frames.tb_frame.f_globals.get("__name__", "").startswith("reef."):
         frames = frames.tb_next
     return frames
