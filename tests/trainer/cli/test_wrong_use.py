@@ -94,9 +94,9 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "broken", module)
 
 
-def job(tmp_path: Path, environment: str, **spec: Any) -> str:
+def job(tmp_path: Path, name: str = "broken:Fine", **spec: Any) -> str:
     """Write a job document and return its path."""
-    base: dict[str, Any] = {"algorithm": "PPO", "environment": {"name": environment}, "stop": {"training_iteration": 1}}
+    base: dict[str, Any] = {"algorithm": "PPO", "environment": {"name": name}, "stop": {"training_iteration": 1}}
     document = {"apiVersion": "reef.dev/v1", "kind": "RLTrainingJob", "metadata": {"name": "job"}}
     path = tmp_path / "job.json"  # JSON is YAML
     path.write_text(json.dumps(document | {"spec": base | {"config": SMALL} | spec}))
@@ -182,3 +182,33 @@ def test_a_port_that_cannot_be_one_is_refused(tmp_path: Path, capsys: pytest.Cap
     assert main(["run", job(tmp_path, "broken:Fine"), *flags]) == 2
     assert "Give another --metrics-port" in capsys.readouterr().err
     assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("text", ["def f(:\n", "nowhere\n", "from os import nothing\n"])
+@pytest.mark.parametrize(
+    ("what", "spec"),
+    [
+        ("environment", {"environment": {"name": "fails_on_import:Env"}}),
+        ("environment", {"environment": {"name": "fails_on_import.Env"}}),
+        ("algorithm", {"algorithm": "fails_on_import:Own"}),
+        ("model.custom_model", {"config": {"model": {"custom_model": "fails_on_import:Net"}}}),
+        ("exploration_config.type", {"config": {"exploration_config": {"type": "fails_on_import:Own"}}}),
+    ],
+)
+def test_a_module_that_fails_on_import_is_named_with_its_line(
+    what: str,
+    spec: dict[str, Any],
+    text: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    module = tmp_path / "fails_on_import.py"
+    module.write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    path = job(tmp_path, **spec)
+    assert main(["run", path, "--storage-path", str(tmp_path / "results")]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"reef run: {what} 'fails_on_import:")
+    assert f"{module}, line 1: " in error
+    assert main(["validate", path]) == 2

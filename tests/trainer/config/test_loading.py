@@ -33,3 +33,23 @@ def test_a_module_that_imports_something_missing_is_not_called_missing(tmp_path,
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ConfigError, match="'my_broken_env' imports 'no_such_package', which is not installed"):
         load("my_broken_env:Env")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x = 1\ndef f(:\n", "broken_here.py, line 2: SyntaxError: invalid syntax"),
+        ("\n\nprint(nowhere)\n", "broken_here.py, line 3: NameError: name 'nowhere' is not defined"),
+        ("from os import nothing\n", "broken_here.py, line 1: ImportError: cannot import name 'nothing' from 'os'"),
+        ("def f():\n    raise OSError('no disk')\n\n\nf()\n", "broken_here.py, line 5: OSError: no disk"),
+        ("import broken_below\n", "broken_below.py, line 2: ZeroDivisionError"),
+    ],
+)
+def test_a_module_that_fails_is_named_with_file_line_and_error(text, expected, tmp_path, monkeypatch):
+    (tmp_path / "broken_here.py").write_text(text)
+    (tmp_path / "broken_below.py").write_text("\n1 / 0\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ConfigError) as error:
+        load("broken_here:Env", what="environment")
+    assert str(error.value).startswith("environment 'broken_here:Env': ")
+    assert expected in str(error.value)

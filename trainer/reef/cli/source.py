@@ -6,7 +6,6 @@ import importlib.util
 import re
 import sys
 import time
-import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -108,7 +107,7 @@ def run_python(path: Path) -> ModuleType:
 
     It can import what lies beside it, except by names that Python or an installed package has.
     """
-    from reef.config.loading import search_last
+    from reef.config.loading import import_failure, search_last
 
     path = path.absolute()
     name = path.stem
@@ -125,7 +124,7 @@ def run_python(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
-        raise ConfigError(_failure(path, error)) from error
+        raise ConfigError(import_failure(error)) from error
     return module
 
 
@@ -134,14 +133,6 @@ def _is_taken(name: str, path: Path) -> bool:
         return True
     found = importlib.util.find_spec(name)
     return bool(found and found.origin and Path(found.origin).resolve() != path.resolve())
-
-
-def _failure(path: Path, error: Exception) -> str:
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
-    if isinstance(error, SyntaxError):
-        return f"{path}, line {error.lineno}: {type(error).__name__}: {error.msg}"
-    kind = "" if isinstance(error, ReefError) else f"{type(error).__name__}: "
-    return f"{path}{f', line {lines[-1]}' if lines else ''}: {kind}{error}"
 
 
 def _config_of(module: ModuleType, path: Path) -> AlgorithmConfig:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import traceback
 from typing import Any
 
-from reef.errors import ConfigError, nearest
+from reef.errors import ConfigError, ReefError, nearest
 
 LAST_FOLDER = "REEF_LAST_FOLDER"  # environment variable, so that processes that are started from this one have it too
 
@@ -16,7 +17,7 @@ def load(path: str, what: str = "object") -> Any:
     """Import the object that `path` ("package.module:Name") names; `what` says in messages what it is to be.
 
     Raises:
-        ConfigError: the path has another form, or the module or the name in it does not exist.
+        ConfigError: the path has another form, the module or the name in it does not exist, or the module fails.
     """
     module_name, colon, name = path.partition(":")
     if not (module_name and colon and name):
@@ -29,11 +30,23 @@ def load(path: str, what: str = "object") -> Any:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         raise ConfigError(f"{what} {path!r}: {_missing(module_name, error)}") from error
+    except Exception as error:
+        raise ConfigError(f"{what} {path!r}: {import_failure(error)}") from error
     for part in name.split("."):
         if not hasattr(found, part):
             raise ConfigError(f"{what} {path!r}: {module_name} has no {part!r}.{nearest(part, dir(found))}")
         found = getattr(found, part)
     return found
+
+
+def import_failure(error: Exception) -> str:
+    """Say what ended the import of a module, with file and line: of the innermost module that was being imported."""
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}, line {error.lineno}: {type(error).__name__}: {error.msg}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.name == "<module>"]
+    place = f"{frames[-1].filename}, line {frames[-1].lineno}: " if frames else ""
+    kind = "" if isinstance(error, ReefError) else f"{type(error).__name__}: "
+    return f"{place}{kind}{error}"
 
 
 def search_last(folder: str) -> None:

@@ -165,7 +165,7 @@ def _creator(env: object) -> Callable[[EnvContext], Env] | str:
             f"env={env!r} is not registered with Gymnasium.{nearest(env, gym.registry)} For one of your own give "
             "'package.module:Class'."
         )
-    with suppress(ImportError):
+    with suppress(Exception):  # `load` says what is wrong with the module
         importlib.import_module(module)
         if name in gym.registry:  # the module registers it: Gymnasium's own "module:Id-v0"
             return name

@@ -349,7 +349,7 @@ def make_exploration(
 
 
 def _constructor(kind: Any) -> Callable[..., Exploration]:
-    if isinstance(kind, str) and "." in kind:
+    if isinstance(kind, str) and ("." in kind or ":" in kind):
         path = kind if ":" in kind else ":".join(kind.rsplit(".", 1))
         kind = load(path, what="exploration_config.type")
     if isinstance(kind, str):
