@@ -118,6 +118,10 @@ def test_a_name_that_leaves_no_room_for_the_pods_is_refused_with_the_arithmetic(
     ("text", "expected"),
     [
         ("a: [1\n", "is no valid YAML"),
+        ("a: {{ .Values.x }}\n", "a key is a mapping or a list. Text that begins with { or [ needs quotes (line 1)"),
+        ("a: 1\n? [1, 2]\n: 3\n", "a key is a mapping or a list. Text that begins with { or [ needs quotes (line 2)"),
+        ("a: !!bool x\n", "is no valid YAML"),
+        ("a: !!map [1]\n", "is no valid YAML"),
         ("a: 1\na: 2\n", "key 'a' is given twice (line 2)"),
         ("- 1\n- 2\n", "holds a list, expected a mapping"),
         ("a: 1\n---\nb: 2\n", "holds 2 documents, expected one RLTrainingJob"),

@@ -21,6 +21,9 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                problem = "a key is a mapping or a list. Text that begins with { or [ needs quotes"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
             if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
                 raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} is given twice", key.start_mark)
             seen.add(key.value)
@@ -59,7 +62,7 @@ def parse_yaml(text: str, source: str) -> Any:
     """Return the one YAML document in `text`; `source` names it in the error."""
     try:
         documents = [document for document in yaml.load_all(text, _Loader) if document is not None]
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+    except Exception as error:  # a wrong tag ends in whatever PyYAML meets: `!!bool x` is a KeyError
         raise ConfigError(f"{source}: is no valid YAML: {_yaml_problem(error)}.") from error
     if len(documents) != 1:
         raise ConfigError(f"{source}: holds {len(documents) or 'no'} documents, expected one {KIND}.")
@@ -70,7 +73,7 @@ def parse_value(text: str) -> Any:
     """Return one value as YAML reads it: a number, true, null, a text, `[1, 2]` or `{a: 1}`."""
     try:
         return yaml.load(text, _Loader)  # noqa: S506 - safe
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+    except Exception as error:  # a wrong tag ends in whatever PyYAML meets: `!!bool x` is a KeyError
         raise ConfigError(f"{text!r} is no value: {_yaml_problem(error)}.") from error
 
 
