@@ -194,3 +194,8 @@ def test_the_result_says_how_it_explores() -> None:
     assert told == pytest.approx([0.5, 0.0, 0.0])
     with config.exploration(explore=False).build() as algorithm:
         assert algorithm.train()["info"]["exploration"] == {}
+
+
+def test_layers_need_units() -> None:
+    with pytest.raises(ConfigError, match=r"hiddens=\[-5\]: each must be at least 1"):
+        DQNConfig().training(hiddens=[-5]).validate()

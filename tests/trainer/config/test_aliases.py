@@ -3,18 +3,22 @@
 import pytest
 
 from reef.config import AlgorithmConfig, setting
-from reef.config.aliases import RENAMED
+from reef.config.aliases import MOVED, RENAMED
 from reef.errors import ConfigError
+from reef.replay.settings import OffPolicyConfig, ReplayBufferConfig
 
 
-class ExampleConfig(AlgorithmConfig):
+class ExampleConfig(OffPolicyConfig):
     lambda_: float = setting(1.0, "Decay.")
     entropy_coeff: float = setting(0.0, "Weight.")
+    sgd_minibatch_size: int = setting(1, "Steps.")
+    num_sgd_iter: int = setting(1, "Passes.")
 
 
 def test_every_older_spelling_leads_to_a_setting():
     assert set(RENAMED.values()) <= ExampleConfig.by_key.keys()
-    assert not RENAMED.keys() & ExampleConfig.by_key.keys()
+    assert not (RENAMED | MOVED).keys() & ExampleConfig.by_key.keys()
+    assert set(MOVED.values()) <= {f"replay_buffer_config.{key}" for key in ReplayBufferConfig.by_key}
 
 
 @pytest.mark.parametrize(
@@ -25,6 +29,9 @@ def test_every_older_spelling_leads_to_a_setting():
         ("monitor", True, "record_env", True),
         ("min_iter_time_s", 5, "min_time_s_per_iteration", 5.0),
         ("timesteps_per_iteration", 500, "min_sample_timesteps_per_iteration", 500),
+        ("learning_starts", 9, "num_steps_sampled_before_learning_starts", 9),
+        ("minibatch_size", 64, "sgd_minibatch_size", 64),
+        ("num_epochs", 4, "num_sgd_iter", 4),
         ("num_cpus_for_driver", 2, "num_cpus_for_local_worker", 2.0),
         ("lr_schedule", [[0, 1], [10, 0]], "lr", [[0.0, 1.0], [10.0, 0.0]]),
     ],
@@ -68,3 +75,17 @@ def test_a_setting_without_effect_says_so():
 def test_in_sentences_only_the_new_name_is_taken():
     with pytest.raises(ConfigError, match="num_workers: this setting is called 'num_rollout_workers' now"):
         AlgorithmConfig().rollouts(num_workers=2)
+
+
+def test_what_has_moved_into_another_setting_is_found_there():
+    with pytest.warns(FutureWarning, match="now called 'replay_buffer_config") as warnings:
+        config = ExampleConfig.from_dict(
+            {"buffer_size": 9, "prioritized_replay": False, "replay_buffer_config": {"prioritized_replay_eps": 0.5}}
+        )
+    assert len(warnings) == 2
+    replay = config.replay_buffer_config
+    assert (replay.capacity, replay.prioritized_replay, replay.prioritized_replay_eps) == (9, False, 0.5)
+    with pytest.raises(ConfigError, match="buffer_size=9: an older spelling of 'replay_buffer_config.capacity'"):
+        ExampleConfig.from_dict({"buffer_size": 9, "replay_buffer_config": {"capacity": 8}})
+    with pytest.raises(ConfigError, match=r"buffer_size: this setting is called 'replay_buffer_config.capacity' now"):
+        ExampleConfig().training(buffer_size=9)

@@ -37,7 +37,16 @@ def test_a_configuration_takes_a_space_or_its_plain_form():
 
 @pytest.mark.parametrize(
     ("plain", "message"),
-    [({"type": "box"}, "Did you mean 'Box'"), ({"type": "Discrete"}, "space"), ({"n": 2}, "expected one of Box")],
+    [
+        ({"type": "box"}, "Did you mean 'Box'"),
+        ({"type": "Discrete"}, "space"),
+        ({"n": 2}, "expected one of Box"),
+        ({"type": "Dict"}, "give 'spaces', a mapping of names to spaces"),
+        ({"type": "Dict", "spaces": [1]}, "give 'spaces', a mapping of names to spaces"),
+        ({"type": "Dict", "spaces": {"a": 1}}, "space 1: expected a mapping with the 'type'"),
+        ({"type": "Tuple", "spaces": 2}, "give 'spaces', a list of spaces"),
+        ({"type": "Discrete", "n": 10**30}, "space"),
+    ],
 )
 def test_wrong_plain_forms_are_refused(plain, message):
     with pytest.raises(ConfigError, match=message):

@@ -43,7 +43,9 @@ class DQNConfig(OffPolicyConfig):
     )
     double_q: bool = setting(True, "Choose the next action by the online network, value it by the target network.")
     dueling: bool = setting(True, "Separate streams for state values and advantages.")
-    hiddens: list[int] = setting([256], "Sizes of the hidden layers of each stream, behind the model's encoder.")
+    hiddens: list[int] = setting(
+        [256], "Sizes of the hidden layers of each stream, behind the model's encoder.", minimum=1
+    )
     num_atoms: int = setting(
         1, "Atoms of the distributions over returns (C51 uses 51); 1 learns means only.", minimum=1
     )

@@ -48,7 +48,17 @@ RENAMED = {
     "min_sample_timesteps_per_reporting": "min_sample_timesteps_per_iteration",
     "max_requests_in_flight_per_env_runner": "max_requests_in_flight_per_sampler_worker",
     "monitor": "record_env",
+    "learning_starts": "num_steps_sampled_before_learning_starts",
+    "minibatch_size": "sgd_minibatch_size",
+    "num_epochs": "num_sgd_iter",
     "_enable_learner_api": "_enable_new_api_stack",
+}
+MOVED = {  # into another setting
+    "buffer_size": "replay_buffer_config.capacity",
+    "prioritized_replay": "replay_buffer_config.prioritized_replay",
+    "prioritized_replay_alpha": "replay_buffer_config.prioritized_replay_alpha",
+    "prioritized_replay_beta": "replay_buffer_config.prioritized_replay_beta",
+    "prioritized_replay_eps": "replay_buffer_config.prioritized_replay_eps",
 }
 WITHOUT_EFFECT = {"simple_optimizer": "num_learner_workers says how many learners there are"}
 
@@ -69,8 +79,15 @@ def translate(settings: Mapping[str, Any]) -> dict[str, Any]:
     for old in WITHOUT_EFFECT.keys() & settings.keys():
         warnings.warn(f"setting {old!r} has no effect: {WITHOUT_EFFECT[old]}.", FutureWarning, stacklevel=4)
     # An old schedule of None meant "none given".
-    kept = {key: value for key, value in settings.items() if not (key.endswith("_schedule") and value is None)}
+    kept = {key: value for key, value in settings.items() if not (str(key).endswith("_schedule") and value is None)}
     translated = {renamed.get(key, key): value for key, value in kept.items() if key not in WITHOUT_EFFECT}
     if "evaluation_num_episodes" in settings:
         translated.setdefault("evaluation_duration_unit", "episodes")
+    for old in [old for old in MOVED if old in settings]:
+        outer, _, inner = MOVED[old].partition(".")
+        group = translated.get(outer, {})
+        if not isinstance(group, Mapping) or inner in group:
+            raise ConfigError(f"{old}={settings[old]!r}: an older spelling of {MOVED[old]!r}. Give one.")
+        warnings.warn(f"setting {old!r} is now called {MOVED[old]!r}.", FutureWarning, stacklevel=4)
+        translated[outer] = {**group, inner: translated.pop(old)}
     return translated

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
 
 from reef.config.values import MisfitError, fit, plain, type_text
 from reef.errors import ConfigError, nearest
@@ -29,6 +30,12 @@ class Setting:
     name: str = ""
     group: str = ""
     type: Any = Any
+
+    @property
+    def holds_many(self) -> bool:
+        """Whether it is a list or mapping (or null), of which each number keeps the limits."""
+        kinds = set(get_args(self.type)) - {NoneType} if get_origin(self.type) in (Union, UnionType) else {self.type}
+        return all(get_origin(kind) in (list, dict) for kind in kinds)
 
     def fresh(self) -> Any:
         """The default, as an object of its own."""
@@ -60,7 +67,8 @@ class Setting:
             yield from self._limit_problems(value)
 
     def _limit_problems(self, value: Any) -> Iterator[str]:
-        numbers = [value] if isinstance(value, int | float) else []
+        each = "each " if self.holds_many and value is not None else ""
+        numbers = _numbers_in(value) if each else [value] if isinstance(value, int | float) else []
         if self.type == Scheduled and isinstance(value, list):
             try:
                 Schedule(value)
@@ -70,15 +78,22 @@ class Setting:
             numbers = [level for _, level in value]
         for index, number in enumerate(numbers):
             if self.minimum is not None and number < self.minimum:
-                yield f"{self.key}={value!r}: must be at least {self._with_unit(self.minimum)}."
+                yield f"{self.key}={value!r}: {each}must be at least {self._with_unit(self.minimum)}."
             if self.maximum is not None and number > self.maximum:
-                yield f"{self.key}={value!r}: must be at most {self._with_unit(self.maximum)}."
+                yield f"{self.key}={value!r}: {each}must be at most {self._with_unit(self.maximum)}."
             if self.above is not None and number <= self.above and not (index and number == self.above):
                 wanted = "at least" if index else "larger than"  # a schedule may fall to the limit
                 yield f"{self.key}={value!r}: must be {wanted} {self._with_unit(self.above)}."
 
     def _with_unit(self, limit: float) -> str:
         return f"{limit:g} {self.unit}" if self.unit else f"{limit:g}"
+
+
+def _numbers_in(value: Any) -> list[float]:
+    if isinstance(value, list | Mapping):
+        items = value.values() if isinstance(value, Mapping) else value
+        return [number for item in items for number in _numbers_in(item)]
+    return [value] if isinstance(value, int | float) else []
 
 
 def setting(
@@ -96,7 +111,8 @@ def setting(
 ) -> Any:
     """Declare a setting: its default, its meaning and what it may be.
 
-    Limits hold for the number itself, and for every value of a schedule, which may fall to what a number must be above.
+    Limits hold for the number itself, for every value of a schedule, which may fall to what a number must be above, and
+    for each number of a setting that is always a list or mapping.
     `available=False` declares a setting that does not work yet: any other value than the default is refused. A text
     says that it never will, and what to use instead. `key` is its name in dictionaries where a method of the class has
     that name; `convert` builds the value from its plain form.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-from reef.config.aliases import RENAMED
+from reef.config.aliases import MOVED, RENAMED
 from reef.config.declaration import Setting
 from reef.config.settings import Settings
 from reef.config.values import plain, type_text
@@ -59,10 +59,12 @@ def _infos(config_class: type[Settings], prefix: str = "", group: str = "") -> I
 def json_schema(config_class: type[Settings]) -> dict[str, Any]:
     """The JSON schema of a class's settings; older spellings are in it, marked as deprecated."""
     known = {item.key: _property(item) for item in config_class.declared.values()}
+    inside = {f"{key}.{name}": it for key in known for name, it in known[key].get("properties", {}).items()}
+    shapes = known | inside
     old = {
-        name: {**known[new], "deprecated": True, "description": f"Older spelling of {new}."}
-        for name, new in RENAMED.items()
-        if new in known and name not in known
+        name: {**shapes[new], "deprecated": True, "description": f"Older spelling of {new}."}
+        for name, new in (RENAMED | MOVED).items()
+        if new in shapes and name not in known
     }
     return {"type": "object", "additionalProperties": False, "properties": {**known, **old}}
 
@@ -72,14 +74,22 @@ def _property(item: Setting) -> dict[str, Any]:
     shape = json_schema(inner) if inner else _shape(item.type)
     unit = f" Unit: {item.unit}." if item.unit else ""
     note = "" if item.available is True else f" ({item.available or 'not available yet'})"
-    limits = {"minimum": item.minimum, "maximum": item.maximum, "exclusiveMinimum": item.above}
-    return {
+    found = {
         **shape,
         "description": f"{item.doc}{unit}{note}",
         "default": plain(item.fresh()),
         **({"enum": list(item.choices)} if item.choices else {}),
-        **{name: limit for name, limit in limits.items() if limit is not None},
     }
+    limits = {"minimum": item.minimum, "maximum": item.maximum, "exclusiveMinimum": item.above}
+    place = _innermost(shape) if item.holds_many else found
+    place.update({name: limit for name, limit in limits.items() if limit is not None})
+    return found
+
+
+def _innermost(shape: dict[str, Any]) -> dict[str, Any]:
+    """The part of a list's or mapping's schema that is about its numbers."""
+    inside = shape.get("items") or shape.get("additionalProperties") or shape.get("anyOf", [None])[0]
+    return _innermost(inside) if isinstance(inside, dict) else shape
 
 
 def _inner(item: Setting) -> type[Settings] | None:
@@ -96,6 +106,9 @@ def _shape(hint: Any) -> dict[str, Any]:
         return {"enum": list(arguments)}
     if origin is list:
         return {"type": "array", "items": _shape(arguments[0])}
+    if origin is tuple:
+        size = len(arguments)
+        return {"type": "array", "items": _any_of([*map(_shape, arguments)]), "minItems": size, "maxItems": size}
     if origin is dict:
         return {"type": "object", "additionalProperties": _shape(arguments[1]) or True}
     if origin is not None:

@@ -17,13 +17,13 @@ class ModelConfig(Settings):
     label: ClassVar[str] = "model"
     prefix: ClassVar[str] = "model."
 
-    fcnet_hiddens: list[int] = setting([256, 256], "Sizes of the fully connected layers of the encoder.")
+    fcnet_hiddens: list[int] = setting([256, 256], "Sizes of the fully connected layers of the encoder.", minimum=1)
     fcnet_activation: str = setting("tanh", "Activation of the fully connected layers.", choices=ACTIVATIONS)
-    conv_filters: list[list[Any]] | None = setting(
-        None, "Convolutions as [channels, kernel, stride] each; null picks them by the image's size."
+    conv_filters: list[tuple[int, int, int]] | None = setting(
+        None, "Convolutions as [channels, kernel, stride] each; null picks them by the image's size.", minimum=1
     )
     conv_activation: str = setting("relu", "Activation of the convolutions.", choices=ACTIVATIONS)
-    post_fcnet_hiddens: list[int] = setting([], "Sizes of fully connected layers after convolutions.")
+    post_fcnet_hiddens: list[int] = setting([], "Sizes of fully connected layers after convolutions.", minimum=1)
     post_fcnet_activation: str = setting(
         "relu",
         "Activation of the layers after convolutions.",

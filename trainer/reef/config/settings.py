@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Self, get_type_hints
 
-from reef.config.aliases import RENAMED
+from reef.config.aliases import MOVED, RENAMED
 from reef.config.declaration import NewDefault, Setting
 from reef.config.values import plain
 from reef.errors import ConfigError, nearest
@@ -101,8 +101,9 @@ class Settings:
     @classmethod
     def _unknown(cls, key: str) -> str:
         known = cls.by_key
-        if RENAMED.get(key) in known:
-            return f"{cls.prefix}{key}: this setting is called {RENAMED[key]!r} now."
+        now = RENAMED.get(key) or MOVED.get(key, "")
+        if now.partition(".")[0] in known:
+            return f"{cls.prefix}{key}: this setting is called {now!r} now."
         old = {name: new for name, new in RENAMED.items() if new in known}
         hint = nearest(key, [*known, *old])
         found = next((name for name in [*known, *old] if hint.endswith(f"{name!r}?")), None)

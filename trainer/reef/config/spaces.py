@@ -39,7 +39,7 @@ def space_to_dict(space: Any) -> dict[str, Any]:
     raise ConfigError(f"space {space!r}: {kind} has no plain form. Use one of {', '.join(KINDS)}.")
 
 
-def space_from_dict(data: Mapping[str, Any]) -> Any:
+def space_from_dict(data: Any) -> Any:
     """Build the space that `space_to_dict` described.
 
     Raises:
@@ -47,17 +47,23 @@ def space_from_dict(data: Mapping[str, Any]) -> Any:
     """
     from gymnasium import spaces
 
+    if not isinstance(data, Mapping):
+        raise ConfigError(f"space {data!r}: expected a mapping with the 'type', one of {', '.join(KINDS)}.")
     arguments = {key: value for key, value in data.items() if key != "type"}
     kind = data.get("type")
     if kind not in KINDS:
         raise ConfigError(f"space type {kind!r}: expected one of {', '.join(KINDS)}.{nearest(str(kind), KINDS)}")
-    if kind == "Dict":
-        return spaces.Dict({key: space_from_dict(item) for key, item in arguments["spaces"].items()})
-    if kind == "Tuple":
-        return spaces.Tuple([space_from_dict(item) for item in arguments["spaces"]])
+    inner = arguments.get("spaces")
+    if kind == "Dict" and isinstance(inner, Mapping):
+        arguments["spaces"] = {key: space_from_dict(item) for key, item in inner.items()}
+    elif kind == "Tuple" and isinstance(inner, list | tuple):
+        arguments["spaces"] = [space_from_dict(item) for item in inner]
+    elif kind in ("Dict", "Tuple"):
+        expected = "a mapping of names to spaces" if kind == "Dict" else "a list of spaces"
+        raise ConfigError(f"space {dict(data)!r}: give 'spaces', {expected}.")
     try:
         return _box(**arguments) if kind == "Box" else getattr(spaces, kind)(**arguments)
-    except (TypeError, ValueError, AssertionError) as error:
+    except Exception as error:  # Gymnasium asserts, and NumPy has several of its own
         raise ConfigError(f"space {dict(data)!r}: {error}") from error
 
 

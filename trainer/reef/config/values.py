@@ -31,13 +31,23 @@ def fit(value: Any, hint: Any) -> Any:
         _require(isinstance(value, Sequence | set | frozenset) and not isinstance(value, str), value)
         items = sorted(value) if isinstance(value, set | frozenset) else value
         return [fit(item, arguments[0] if arguments else Any) for item in items]
+    if origin is tuple:
+        _require(isinstance(value, Sequence) and len(value) == len(arguments) and not isinstance(value, str), value)
+        return [fit(item, kind) for item, kind in zip(value, arguments, strict=True)]
     if origin is dict or hint is dict:
         _require(isinstance(value, Mapping), value)
         key_hint, item_hint = arguments or (Any, Any)
-        return {fit(key, key_hint): _fit_item(key, item, item_hint) for key, item in value.items()}
+        return {_fit_key(key, key_hint): _fit_item(key, item, item_hint) for key, item in value.items()}
     if origin is not None or hint is Callable:
         return _require(callable(value), value)
     return _fit_plain(value, hint)
+
+
+def _fit_key(key: Any, hint: Any) -> Any:
+    try:
+        return fit(key, hint)
+    except MisfitError as error:
+        raise MisfitError(f"{type_text(hint)} in place of the key {key!r}") from error
 
 
 def _fit_item(key: Any, item: Any, hint: Any) -> Any:
@@ -102,6 +112,8 @@ def type_text(hint: Any) -> str:
         return "points [[timestep, value], ...]"
     if origin is list:
         return f"list of {type_text(arguments[0])}"
+    if origin is tuple:
+        return f"[{', '.join(map(type_text, arguments))}]"
     if origin is dict or hint is dict:
         return "mapping"
     if origin is not None:

@@ -24,6 +24,28 @@ CASES = {
         ["evaluation_config.lr='fast': expected number", "evaluation_config.model.use_lstm=True: not available yet"],
     ),
     "optimizer": ({"optimizer": {"epsilon": 1e-5}}, ["optimizer.epsilon: expected one of betas, eps"]),
+    "one beta": ({"optimizer": {"betas": [0.9]}}, ["optimizer.betas=[0.9]: expected two numbers from 0 to below 1."]),
+    "betas as a number": ({"optimizer": {"betas": 0.9}}, ["optimizer.betas=0.9: expected two numbers"]),
+    "beta too large": ({"optimizer": {"betas": [0.9, 1]}}, ["optimizer.betas=[0.9, 1.0]: expected two numbers"]),
+    "truth as eps": ({"optimizer": {"eps": True}}, ["optimizer.eps=True: expected a number, 0 or more."]),
+    "decay as a list": ({"optimizer": {"weight_decay": [1]}}, ["optimizer.weight_decay=[1.0]: expected a number"]),
+    "negative decay": ({"optimizer": {"weight_decay": -1}}, ["optimizer.weight_decay=-1.0: expected a number, 0 or"]),
+    "amsgrad as a number": ({"optimizer": {"amsgrad": 1}}, ["optimizer.amsgrad=1.0: expected true or false."]),
+    "empty layer": ({"model": {"fcnet_hiddens": [8, 0]}}, ["model.fcnet_hiddens=[8, 0]: each must be at least 1."]),
+    "filter without stride": (
+        {"model": {"conv_filters": [[32, 8]]}},
+        ["model.conv_filters=[[32, 8]]: expected list of [whole number, whole number, whole number] or null."],
+    ),
+    "filter of text": ({"model": {"conv_filters": [["a", 8, 1]]}}, ["model.conv_filters=[['a', 8, 1]]: expected list"]),
+    "stride 0": ({"model": {"conv_filters": [[32, 8, 0]]}}, ["conv_filters=[[32, 8, 0]]: each must be at least 1."]),
+    "negative resource": (
+        {"custom_resources_per_worker": {"x": -1}},
+        ["custom_resources_per_worker={'x': -1.0}: each must be at least 0."],
+    ),
+    "number as a key": (
+        {"evaluation_config": {1: 2}},
+        ["evaluation_config={1: 2}: expected mapping, and text in place of the key 1."],
+    ),
     "value of an argument": (
         {"optimizer": {"betas": [0.9, 0.99], "eps": "x"}},
         ["'eps': 'x'}: expected mapping, and for 'eps' true or false or number or list of number."],

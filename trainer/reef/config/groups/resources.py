@@ -27,7 +27,7 @@ class ResourceSettings(Group):
         0.0, "GPUs reserved for each worker's environments; its policy acts on the CPU.", minimum=0.0, unit="GPUs"
     )
     custom_resources_per_worker: dict[str, float] = setting(
-        {}, "Further Ray resources that each rollout worker reserves."
+        {}, "Further Ray resources that each rollout worker reserves.", minimum=0.0
     )
     num_cpus_for_local_worker: float = setting(
         1.0, "CPUs that the algorithm's own process reserves in a trial of a sweep.", minimum=0.0, unit="CPUs"

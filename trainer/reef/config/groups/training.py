@@ -11,7 +11,15 @@ from reef.config.model import ModelConfig
 from reef.errors import nearest
 from reef.schedules import Scheduled
 
-OPTIMIZER_ARGUMENTS = ("betas", "eps", "weight_decay", "amsgrad")
+OPTIMIZER_ARGUMENTS: dict[str, tuple[str, Callable[[Any], bool]]] = {  # what each may be
+    "betas": (
+        "two numbers from 0 to below 1",
+        lambda value: isinstance(value, list) and len(value) == 2 and all(0 <= beta < 1 for beta in value),
+    ),
+    "eps": ("a number, 0 or more", lambda value: isinstance(value, float) and value >= 0),
+    "weight_decay": ("a number, 0 or more", lambda value: isinstance(value, float) and value >= 0),
+    "amsgrad": ("true or false", lambda value: isinstance(value, bool)),
+}
 
 
 class TrainingSettings(Group):
@@ -60,8 +68,12 @@ class TrainingSettings(Group):
         return self.set_group("training", settings)
 
     def problems(self) -> Iterator[str]:
-        """The optimizer takes only its own arguments."""
+        """The optimizer takes only its own arguments, and each as it has to be."""
         yield from super().problems()
-        for key in self.optimizer.keys() - set(OPTIMIZER_ARGUMENTS):
-            options = ", ".join(OPTIMIZER_ARGUMENTS)
-            yield f"optimizer.{key}: expected one of {options}.{nearest(key, OPTIMIZER_ARGUMENTS)}"
+        for key, value in self.optimizer.items():
+            expected, fits = OPTIMIZER_ARGUMENTS.get(key, ("", None))
+            if fits is None:
+                options = ", ".join(OPTIMIZER_ARGUMENTS)
+                yield f"optimizer.{key}: expected one of {options}.{nearest(key, OPTIMIZER_ARGUMENTS)}"
+            elif not fits(value):
+                yield f"optimizer.{key}={value!r}: expected {expected}."
