@@ -48,7 +48,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         return SimpleNamespace(folder=folder, checkpoint=checkpoint, picture=picture, exit_code=143, uri=uri)
 
     module = ModuleType("reef.run.experiment")
-    vars(module).update(run_experiment=run_experiment, CheckpointSettings=SimpleNamespace)
+    vars(module).update(run_experiment=run_experiment, check_settings=lambda *_: None)
+    vars(module).update(CheckpointSettings=SimpleNamespace)
     monkeypatch.setitem(sys.modules, "reef.run.experiment", module)
     return found
 
@@ -239,6 +240,8 @@ def test_a_storage_path_that_cannot_be_written_is_refused(tmp_path: Path, capsys
 def test_the_environment_is_tried_before_ray_is_started(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="CartPole-v1"):
         run_job(job("CartPol-v1", workers=POOLS), Options(tmp_path))
+    with pytest.raises(ConfigError, match="'Nothing' is unknown"):
+        run_job(job(workers=POOLS, config={"exploration_config": {"type": "Nothing"}}), Options(tmp_path))
 
 
 def test_a_job_trains_and_says_how_to_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

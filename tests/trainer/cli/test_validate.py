@@ -84,6 +84,15 @@ def test_pools_without_room_for_the_job_are_wrong(capsys: pytest.CaptureFixture[
         ("config.lr=[1", "is no value"),
         ("config.lr=fast", "lr='fast'"),
         ("config.use_lstm=true", "use_lstm"),
+        (
+            "stop.evaluation/episode_reward_mean=9",
+            "is never there without evaluations. Set config.evaluation_interval.",
+        ),
+        ("checkpoint.scoreAttribute=min-evaluation/episode_len_mean", "is never there without evaluations"),
+        ("config.exploration_config={type: Nothing}", "exploration_config.type='Nothing' is unknown"),
+        ("config.exploration_config={type: Random, noise: 1}", "exploration_config.noise=1 is no argument of Random"),
+        ("config.model.custom_model=no_such_module:Net", "there is no module 'no_such_module'"),
+        ("config.model.free_log_std=true", "model.free_log_std=True needs a Box action space"),
     ],
 )
 def test_everything_a_document_names_is_checked(change: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:

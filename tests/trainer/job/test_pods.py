@@ -252,6 +252,8 @@ def test_an_object_store_that_refuses_ends_the_job_before_ray_starts(job, docume
         ({"config": {"lrr": 1}}, "'lr'"),
         ({"environment": {"name": "CartPol-v1"}}, "'CartPole-v1'"),
         ({"environment": {"name": "no_such_module:Env"}}, "no_such_module"),
+        ({"config": {"exploration_config": {"type": "Nothing"}}}, "exploration_config.type='Nothing' is unknown"),
+        ({"stop": {"evaluation/episode_reward_mean": 1}}, "Set config.evaluation_interval"),
     ],
 )
 def test_everything_wrong_is_found_before_ray_starts(document, changes, expected):

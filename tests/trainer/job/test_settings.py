@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
+import gymnasium as gym
+import numpy as np
 import pytest
 
 from reef.api import RLTrainingJob, job_from_document
-from reef.job.settings import checkpoint_settings, cluster_config_of, config_of
+from reef.errors import ConfigError
+from reef.job.settings import check_training, checkpoint_settings, cluster_config_of, config_of
 
 POOLS = [
     {"name": "a", "replicas": 2, "resources": {"requests": {"cpu": 2}}},
@@ -59,3 +63,43 @@ def test_checkpoints_are_written_as_the_document_says(job: Any) -> None:
     asked = checkpoint_settings(job(checkpoint={"frequency": 7, "keep": 0, "atEnd": False}))
     assert (asked.frequency, asked.keep, asked.at_end) == (7, 0, False)
     assert asked.score_attribute == "training_iteration"
+
+
+class Images(gym.Env[Any, Any]):
+    """Too many pixels for statistics."""
+
+    observation_space = gym.spaces.Box(0, 255, (8, 8, 3), np.uint8)
+    action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def __init__(self, context: dict[str, Any]) -> None: ...
+
+    def reset(self, **_: Any) -> Any:
+        return np.zeros((8, 8, 3), np.uint8), {}
+
+    def step(self, action: Any) -> Any:
+        return np.zeros((8, 8, 3), np.uint8), 0.0, True, False, {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"algorithm": "DQN"}, "algorithm='DQN' needs a Discrete action space"),
+        ({"config": {"observation_filter": "MeanStdFilter"}}, "needs floating-point observations"),
+        ({"config": {"model": {"conv_filters": [[8, 9, 1]]}}}, "shrinks an image"),
+        ({"stop": {"evaluation/episode_reward_mean": 1}}, "Set config.evaluation_interval"),
+    ],
+)
+def test_what_would_end_a_training_is_found_before(
+    document: Any, changes: dict[str, Any], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "images", sys.modules[__name__])
+    made = document(environment={"name": "images:Images"})
+    made["spec"] |= {"config": {}} | changes
+    asked = job_from_document(made)
+    with pytest.raises(ConfigError, match=expected):
+        check_training(asked, config_of(asked), asked.spec.stop)
+
+
+def test_a_fine_training_passes(job: Any) -> None:
+    asked = job(config={"evaluation_interval": 1}, stop={"evaluation/episode_reward_mean": 1})
+    check_training(asked, config_of(asked), asked.spec.stop)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reef.job.settings import check_environment, checkpoint_settings, config_of
+from reef.job.settings import check_training, checkpoint_settings, config_of
 
 if TYPE_CHECKING:
     from reef.api import RLTrainingJob
@@ -64,17 +64,17 @@ def run_job(job: RLTrainingJob, options: Options, *, stop: Mapping[str, float] |
     conditions = dict(job.spec.stop if stop is None else stop)
     if job.spec.tune:
         return _sweep(job, config, options, conditions)
-    with _ray(job, config, options):
+    with _ray(job, config, options, conditions):
         return _train(job, config, options, conditions)
 
 
 @contextmanager
-def _ray(job: RLTrainingJob, config: AlgorithmConfig, options: Options) -> Iterator[None]:
+def _ray(job: RLTrainingJob, config: AlgorithmConfig, options: Options, stop: Mapping[str, float]) -> Iterator[None]:
     """Have Ray for the length of the training: a local one as large as the job's pools, or none when not needed."""
     if not (config.num_rollout_workers or config.num_learner_workers or config.evaluation_num_workers):
         yield
         return
-    _check_process(config)
+    _check_process(job, config, stop)
     from reef.distributed.resources import check_resources
 
     rooms = local_rooms(job) if options.ray_address is None else []
@@ -98,11 +98,11 @@ def _session(options: Options, rooms: list[Room]) -> RaySession:
     )
 
 
-def _check_process(config: AlgorithmConfig) -> None:
+def _check_process(job: RLTrainingJob, config: AlgorithmConfig, stop: Mapping[str, float]) -> None:
     """Find in seconds what would else be found over Ray, in a minute and with a worker's traceback."""
     from reef.learn.device import learner_device
 
-    check_environment(config)
+    check_training(job, config, stop)
     if not config.num_learner_workers:
         learner_device(config)
 
@@ -163,7 +163,7 @@ def _sweep(job: RLTrainingJob, config: AlgorithmConfig, options: Options, stop: 
     from reef.sweep.plan import described
 
     plan = checked_plan(job, config, stop)
-    _check_process(config)
+    _check_process(job, config, stop)
     with ExitStack() as stack:
         board = serve_metrics(stack, options.metrics_port)
         stack.enter_context(_session(options, local_rooms(job) if options.ray_address is None else []))

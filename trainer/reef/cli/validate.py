@@ -12,7 +12,7 @@ from reef.cli.experiment import kubernetes_notice, local_rooms
 from reef.cli.overrides import apply_overrides
 from reef.cli.run import add_override
 from reef.errors import EXIT_OK, EXIT_WRONG_USE, ReefError, ResourceError
-from reef.job.settings import check_environment, config_of
+from reef.job.settings import check_training, config_of
 from reef.job.sweep import check_room, checked_plan
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _checked(file: str, overrides: Sequence[str]) -> Iterator[str]:
     job = job_from_document(apply_overrides(read_yaml(file), overrides), file)
     config = config_of(job)
     plan = checked_plan(job, config, job.spec.stop) if job.spec.tune else None
-    check_environment(config)
+    check_training(job, config, job.spec.stop)
     here, cluster = _with_reef_run(job, config, plan), _on_kubernetes(job, config, plan)
     stop = ", ".join(f"{key} {value:.12g}" for key, value in job.spec.stop.items())
     what = f", a sweep of {len(plan.trials)} trials" if plan else ""

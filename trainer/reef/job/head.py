@@ -29,7 +29,7 @@ from reef.errors import EXIT_FAILED, EXIT_OK, EXIT_TERMINATED, ConfigError, Reef
 from reef.job.capacity import pods_of, rollout_workers_that_fit
 from reef.job.cluster import Node, RayProcess, number, required
 from reef.job.progress import JobBoard, LastWords
-from reef.job.settings import check_environment, checkpoint_settings, cluster_config_of
+from reef.job.settings import check_training, checkpoint_settings, cluster_config_of
 from reef.run.prometheus import MetricsServer
 from reef.run.remote.mirror import checked_folder
 from reef.run.remote.object_store import is_uri
@@ -151,7 +151,7 @@ def checked_config(job: RLTrainingJob, node: Node) -> AlgorithmConfig:
     config = cluster_config_of(job)
     if not job.spec.tune:
         take_rollout_workers_that_fit(config, job, node)
-    check_environment(config)
+    check_training(job, config, job.spec.stop)
     return config
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from reef.errors import ConfigError
@@ -66,8 +67,16 @@ def checkpoint_settings(job: RLTrainingJob) -> CheckpointSettings:
     )
 
 
-def check_environment(config: AlgorithmConfig) -> None:
-    """Make the environment once, so that what is wrong with it is said before anything is written."""
-    from reef.envs.make import make_vector_env
+def check_training(job: RLTrainingJob, config: AlgorithmConfig, stop: Mapping[str, float]) -> None:
+    """Say what is wrong before anything is written or waited for.
 
-    make_vector_env(config, worker_index=0, num_envs=1).close()
+    Makes what a rollout worker has: environment, network, observation filter and exploration.
+
+    Raises:
+        ConfigError, EnvironmentError: one of them cannot be made, or what the run is asked to do is wrong.
+    """
+    from reef.rollout.worker import RolloutWorker
+    from reef.run.experiment import check_settings
+
+    check_settings(config, stop, checkpoint_settings(job), job.metadata.name)
+    RolloutWorker(config, with_env=False)

@@ -33,7 +33,7 @@ from reef.run.reporters.picture import draw_learning_curve
 from reef.run.reporters.reporter import Reporter, Run, Summary
 from reef.run.reporters.tensorboard import TensorBoardEvents
 from reef.run.signals import Overdue, StopSignals
-from reef.run.stopping import StopConditions, lookup, stop_problems
+from reef.run.stopping import StopConditions, absence, lookup, stop_problems
 from reef.types import State
 
 if TYPE_CHECKING:
@@ -261,12 +261,13 @@ def check_settings(
 ) -> None:
     """Raise a `ConfigError` with everything that is wrong with what a run is asked to do."""
     problems = stop_problems(stop)
+    problems += [f"stop: {key!r} {problem}" for key in stop if (problem := absence(str(key), config))]
     try:
         config.validate()
     except ConfigError as error:
         problems.insert(0, str(error))
     score = checkpoint.score_key
-    if problem := stop_key_problem(score):
+    if problem := stop_key_problem(score) or absence(score, config):
         problems.append(f"checkpoint: score attribute {score!r} {problem}")
     problems += [
         f"checkpoint: {key}={value}: expected 0 or more."

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reef.api.stop import stop_key_problem
 from reef.errors import ConfigError
 from reef.run.metrics import Result
+
+if TYPE_CHECKING:
+    from reef.config import AlgorithmConfig
 
 # Fields that only grow, so that their share of the threshold tells how far the run is.
 GROWING_FIELDS = frozenset(
@@ -62,6 +65,13 @@ def stop_problems(conditions: Mapping[str, float]) -> list[str]:
         if isinstance(threshold, bool) or not isinstance(threshold, int | float) or math.isnan(threshold):
             problems.append(f"stop: {key} is {threshold!r}, which is no number: give the value at which to stop.")
     return problems
+
+
+def absence(key: str, config: AlgorithmConfig) -> str | None:
+    """Say why a result field never comes with these settings, or None."""
+    if key.startswith("evaluation/") and not config.evaluation_interval:
+        return "is never there without evaluations. Set config.evaluation_interval."
+    return None
 
 
 def lookup(result: Mapping[str, Any], key: str) -> float | None:

@@ -13,9 +13,10 @@ import numpy as np
 from reef.api.stop import stop_key_problem
 from reef.api.tune import Parameter, Tune
 from reef.config import AlgorithmConfig
-from reef.config.aliases import RENAMED
+from reef.config.aliases import MOVED, RENAMED
 from reef.config.settings import Settings
 from reef.errors import ConfigError
+from reef.run.stopping import absence
 
 MOST_TRIALS = 1000
 SHOWN_PROBLEMS = 10  # of trials whose settings contradict each other
@@ -80,10 +81,8 @@ def plan_problems(tune: Tune, base: AlgorithmConfig, stop: Mapping[str, float]) 
             f"{WHERE}: the grid and numSamples={tune.num_samples} make {count} trials, at most {MOST_TRIALS} are "
             "possible. Draw from `choice` in place of a `grid`, or lower numSamples."
         )
-    if problem := stop_key_problem(tune.metric):
+    if problem := stop_key_problem(tune.metric) or absence(tune.metric, base):
         yield f"{WHERE}.metric: {tune.metric!r} {problem}"
-    elif tune.metric.startswith("evaluation/") and base.evaluation_interval is None:
-        yield f"{WHERE}.metric: {tune.metric!r} is never there without evaluations. Set config.evaluation_interval."
     last, grace = stop.get("training_iteration", math.inf), tune.scheduler.grace_period
     if tune.scheduler.kind == "asha" and grace >= last:
         yield (
@@ -146,7 +145,7 @@ def is_whole(base: AlgorithmConfig, key: str) -> bool:
     """Whether a setting, by its dotted key, takes whole numbers only."""
     holder: Any = base
     kind: Any = None
-    for name in key.split("."):
+    for name in MOVED.get(key, key).split("."):
         item = holder.by_key.get(RENAMED.get(name, name)) if isinstance(holder, Settings) else None
         if item is None:
             return False
