@@ -120,6 +120,11 @@ def test_the_job_reference_has_every_field_and_setting(capsys: pytest.CaptureFix
     assert "| `spec.algorithm` | string, required | " in text
 
 
+def test_describe_refuses_a_name_that_it_would_not_heed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["describe", "PPO", "--markdown"]) == 2
+    assert "--markdown prints the whole job reference: leave PPO out." in capsys.readouterr().err
+
+
 def test_describe_refuses_an_unknown_algorithm(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["describe", "PPPO"]) == 2
     assert "Did you mean 'PPO'?" in capsys.readouterr().err

@@ -4,8 +4,10 @@ import subprocess
 import sys
 
 import pytest
+import ray
 
 from reef.distributed.start import start
+from reef.errors import ConfigError
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(120)]
 PROGRAM = """
@@ -46,7 +48,11 @@ def test_a_local_ray_has_the_size_asked_for_is_quiet_and_ends_with_its_session()
 def test_a_running_ray_is_used_as_it_is(ray_cluster):
     with start(num_cpus=64) as session:
         assert not session.embedded
-    import ray
-
     assert ray.is_initialized()
     assert ray.cluster_resources()["CPU"] == 4.0
+
+
+def test_a_running_cluster_takes_no_size(monkeypatch):
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    with pytest.raises(ConfigError, match="whose size \\['object_store_memory'\\] cannot set"):
+        start("127.0.0.1:1", object_store_memory=1)

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
+from reef.errors import ConfigError
+
 if TYPE_CHECKING:
     from reef.config import AlgorithmConfig
     from reef.config.describe import SettingInfo
@@ -29,6 +31,8 @@ def add_parser(
 
 
 def _command(args: argparse.Namespace) -> int:
+    if args.markdown and args.algorithm:
+        raise ConfigError(f"--markdown prints the whole job reference: leave {args.algorithm} out.")
     if args.markdown:
         from reef.cli.reference import job_reference
 

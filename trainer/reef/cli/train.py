@@ -53,9 +53,7 @@ def add_parser(
     parser = commands.add_parser("train", parents=[verbosity], help="train from flags, or `train file PATH`")
     parser.add_argument("--algo", "--run", "-a", "-r", metavar="NAME", help="algorithm, see `reef list`")
     parser.add_argument("--env", "-e", metavar="ID", help="Gymnasium id, or package.module:Class")
-    parser.add_argument(
-        "--config", "-c", type=json_mapping, default={}, metavar="JSON", help="settings of the algorithm"
-    )
+    parser.add_argument("--config", "-c", type=json_mapping, metavar="JSON", help="settings of the algorithm")
     parser.add_argument(
         "--stop",
         "-s",
@@ -64,22 +62,18 @@ def add_parser(
         help="result fields and values that end training; default never",
     )
     parser.add_argument(
-        "--checkpoint-freq", type=int, default=0, metavar="N", help="iterations between checkpoints (0: none)"
+        "--checkpoint-freq", type=int, metavar="N", help="iterations between checkpoints (default 0: none)"
     )
     parser.add_argument(
         "--checkpoint-at-end",
         action=argparse.BooleanOptionalAction,
-        default=True,
-        help="a checkpoint when training ends",
+        help="a checkpoint when training ends (default)",
     )
-    parser.add_argument(
-        "--keep-checkpoints-num", type=int, default=0, metavar="N", help="checkpoints to keep (default all)"
-    )
+    parser.add_argument("--keep-checkpoints-num", type=int, metavar="N", help="checkpoints to keep (default all)")
     parser.add_argument(
         "--checkpoint-score-attr",
-        default="training_iteration",
         metavar="FIELD",
-        help="result field that ranks checkpoints; 'min-' in front: the smallest is best (%(default)s)",
+        help="result field that ranks checkpoints; 'min-' in front: the smallest is best (default training_iteration)",
     )
     parser.add_argument("--experiment-name", "-n", metavar="NAME", help="name of the results' folder")
     parser.add_argument("--restore", metavar="CHECKPOINT", help="start from this checkpoint")
@@ -125,10 +119,12 @@ def _command(args: argparse.Namespace) -> int:
         "--restore": args.restore,
         "--experiment-name": args.experiment_name,
         "--checkpoint-freq": args.checkpoint_freq,
+        "--[no-]checkpoint-at-end": args.checkpoint_at_end,
         "--keep-checkpoints-num": args.keep_checkpoints_num,
+        "--checkpoint-score-attr": args.checkpoint_score_attr,
         "--framework": args.framework,
     }
-    given = [flag for flag, value in flags.items() if value]
+    given = [flag for flag, value in flags.items() if value is not None]
     if given:
         raise ConfigError(f"{', '.join(given)}: the file says this. Change what it says with --set PATH=VALUE.")
     return _train_source(args, args.source[1])
@@ -156,7 +152,7 @@ def _train_flags(args: argparse.Namespace) -> int:
         raise ConfigError(f"--type {args.type}: says what a file is. Give `file PATH`.")
     if args.overrides:
         raise ConfigError("--set changes a file: give --config or --stop.")
-    if args.framework and args.config.get("framework", args.framework) != args.framework:
+    if args.framework and (args.config or {}).get("framework", args.framework) != args.framework:
         raise ConfigError(
             f"--framework {args.framework}: --config says {args.config['framework']!r}. Give one of them."
         )
@@ -166,7 +162,7 @@ def _train_flags(args: argparse.Namespace) -> int:
 
 def _document(args: argparse.Namespace) -> dict[str, Any]:
     name = args.experiment_name or re.sub(r"[^a-z0-9]+", "-", f"{args.algo}-{args.env}".lower()).strip("-")[:52]
-    config = dict(args.config)
+    config = dict(args.config or {})
     environment = {"name": args.env, "config": config.pop("env_config", {})}
     spec = {
         "algorithm": args.algo,
@@ -174,10 +170,10 @@ def _document(args: argparse.Namespace) -> dict[str, Any]:
         "config": config | ({"framework": args.framework} if args.framework else {}),
         "stop": UNTIL_STOPPED if args.stop is None else args.stop,
         "checkpoint": {
-            "frequency": args.checkpoint_freq,
-            "atEnd": args.checkpoint_at_end,
-            "keep": args.keep_checkpoints_num,
-            "scoreAttribute": args.checkpoint_score_attr,
+            "frequency": args.checkpoint_freq or 0,
+            "atEnd": args.checkpoint_at_end is not False,
+            "keep": args.keep_checkpoints_num or 0,
+            "scoreAttribute": args.checkpoint_score_attr or "training_iteration",
         },
     } | ({"restoreFrom": args.restore} if args.restore else {})
     return {"apiVersion": "reef.dev/v1", "kind": "RLTrainingJob", "metadata": {"name": name}, "spec": spec}

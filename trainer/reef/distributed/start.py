@@ -72,6 +72,7 @@ def start(
         return RaySession(owned=False, embedded=False)
     if address is not None:
         sizes = {"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": resources}
+        sizes["object_store_memory"] = object_store_memory
         if given := [key for key, value in sizes.items() if value is not None]:
             raise ConfigError(f"address={address!r} names a running cluster, whose size {given} cannot set. Drop one.")
         with sigterm_as_before():
