@@ -200,7 +200,7 @@ def _play(
     limit: int | None,
     args: argparse.Namespace,
 ) -> PlayedEpisode:
-    from reef.envs.make import env_name
+    from reef.envs.failures import env_name
 
     name, layout = env_name(settings.env), algorithm.get_policy().observation_layout
     with _guarded(name, "reset", episode):
