@@ -64,6 +64,10 @@ INVALID: dict[str, tuple[Job, list[str]]] = {  # by CEL rules where the server h
         wrong("gpu-twice", workers=[pool(gpu=GPU) | {"resources": {"limits": {"nvidia.com/gpu": 1}}}]),
         ["spec.workers[0]", "nvidia.com/gpu", "remove it from resources"],
     ),
+    "runtime-env": (
+        wrong("runtime-env", runtimeEnv={"working_dir": "https://somewhere/code.zip"}),
+        ["spec.runtimeEnv.working_dir", "'https://somewhere/code.zip'", "name its folder"],
+    ),
     "l" * 60: (wrong("l" * 60), ["metadata.name", "65 characters", "shorten the job's name by 8"]),
 }
 FAILED: dict[str, tuple[Job, list[str]]] = {  # what only the trainer can know

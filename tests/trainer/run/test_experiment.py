@@ -31,7 +31,7 @@ class FakeAlgorithm:
         self.iteration = 0
         self.counters = {"num_env_steps_sampled": 0}
         self.stopped = False
-        self.workers = SimpleNamespace(resize=lambda count: None)
+        self.workers = SimpleNamespace(resize=lambda count: None, problem="")
         type(self).latest = self
 
     latest: ClassVar[FakeAlgorithm]

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import importlib
 import signal
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
-from reef.run.signals import Overdue, StopSignals, end_if_overdue
+from reef.run.signals import Overdue, StopSignals, Terminated, end_if_overdue, sigterm_raises
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -74,3 +76,23 @@ def test_without_patience_and_after_the_run_nothing_is_overdue() -> None:
     with StopSignals(patience_s=0.0):
         signal.raise_signal(signal.SIGTERM)
     end_if_overdue()
+
+
+def test_sigterm_waits_for_the_end_of_an_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slowly_imported.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGTERM)\ntime.sleep(0.2)\nimported = True\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    modules = []
+    with pytest.raises(Terminated), sigterm_raises():
+        modules.append(importlib.import_module("slowly_imported"))
+        time.sleep(10.0)
+    assert modules[0].imported
+
+
+def test_sigterm_that_waits_is_not_forgotten_when_a_run_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reef.run.signals._is_importing", lambda frame: frame is not None)
+    with pytest.raises(Terminated), sigterm_raises():
+        signal.raise_signal(signal.SIGTERM)
+        with StopSignals():
+            pytest.fail("the run began")

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 
 from reef.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_TERMINATED
 
+DELAY_S, MOST_DELAYS = 0.005, 2000  # for how long and how often SIGTERM waits for the end of an import
 EXIT_CODES = {signal.SIGTERM: EXIT_TERMINATED, signal.SIGINT: EXIT_INTERRUPTED}
 
 
@@ -64,9 +65,35 @@ def put_back(handler: Any) -> None:
         signal.signal(signal.SIGTERM, handler)
 
 
-def _raise_terminated(number: int, frame: FrameType | None) -> None:
+def _raise_terminated(number: int, frame: FrameType | None, delays: int = MOST_DELAYS) -> None:
+    if delays and _is_importing(frame):  # modules in C make something else of an exception in their middle
+        signal.signal(signal.SIGTERM, _Postponed(delays - 1))
+        return
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: what is left to do is to end
     raise Terminated
+
+
+class _Postponed:
+    """The handler while a SIGTERM that came waits to be sent again."""
+
+    def __init__(self, delays: int) -> None:
+        self._delays = delays
+        self._timer = threading.Timer(DELAY_S, os.kill, (os.getpid(), signal.SIGTERM))
+        self._timer.start()
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        _raise_terminated(number, frame, self._delays)
+
+    def end(self) -> None:
+        """Wait no longer."""
+        self._timer.cancel()
+        _raise_terminated(signal.SIGTERM, None)
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
+        frame = frame.f_back
+    return frame is not None
 
 
 def time_left() -> float:
@@ -113,6 +140,8 @@ class StopSignals:
         """Put the handlers, also in place of those that somebody put since; returns those replaced."""
         if threading.current_thread() is not threading.main_thread():
             return {}
+        if isinstance(postponed := signal.getsignal(signal.SIGTERM), _Postponed):
+            postponed.end()
         return {number: signal.signal(number, self._note) for number in EXIT_CODES}
 
     def __exit__(
