@@ -63,7 +63,7 @@ class WatchProof:
     def ages(self) -> dict[str, float]:
         """How long ago the oldest state came to be that is overdue, by kind; 0 where none is: silence is no fault."""
         now, ages = self._clock(), dict.fromkeys(WATCHED, 0.0)
-        for until, found in self._expected.values():
+        for until, found in list(self._expected.values()):
             if now > until:
                 ages[found["kind"]] = max(ages.get(found["kind"], 0.0), now - until + self._patience_s)
         return ages
