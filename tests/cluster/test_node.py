@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from installation import Installation, pool, processes_of, small_job
 from kube.cluster import OwnCluster
+from kube.progress import wait_until
 
 pytestmark = pytest.mark.timeout(600)
 NOT_LONG = [  # pods of a lost node go after 10 s, not after five minutes
@@ -67,4 +68,4 @@ def test_a_job_outlives_its_node(reef: Installation, own_cluster: OwnCluster, vo
     assert len(alive) == 2
     assert not pods & {pod["metadata"]["uid"] for pod in alive}
     assert reef.resumed("stranded", namespace) >= before["checkpoint"]["iteration"]
-    assert not processes_of(old_head), "the head before it writes no more"
+    wait_until("the head before it to have ended", lambda: not processes_of(old_head))

@@ -104,11 +104,12 @@ def test_what_a_pod_sees_from_inside(reef: Installation, cluster: Cluster, two_j
 
 
 TOOLS = """
-import json, pathlib, shutil
-caches = [p for f in ("/var/lib/apt/lists", "/var/cache/apt/archives", "/root/.cache", "/opt/reef/.cache")
-          for p in pathlib.Path(f).glob("**/*") if p.is_file() and p.name != "lock"]
+import json, os, shutil
+folders = ("/var/lib/apt/lists", "/var/cache/apt/archives", "/root/.cache", "/opt/reef/.cache")
+caches = [os.path.join(at, name) for folder in folders for at, _, names in os.walk(folder) for name in names]
 tools = [shutil.which(name) for name in ("cc", "gcc", "g++", "c++", "ld", "make", "pip", "pip3")]
-print(json.dumps({"caches": [str(path) for path in caches], "tools": [path for path in tools if path]}))
+caches = [path for path in caches if not path.endswith("/lock")]
+print(json.dumps({"caches": caches, "tools": [path for path in tools if path]}))
 """
 
 

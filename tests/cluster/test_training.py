@@ -60,7 +60,7 @@ def test_the_example_trains_to_its_end_with_workers_and_gpus(
         "STEPS": status["training"]["timesteps"],
         "REWARD": status["training"]["rewardMean"],
         "EVALUATION": status["evaluation"]["rewardMean"],
-        "DESIRED": 3,
+        "DESIRED": status["workers"]["desired"],
         "ATTEMPTS": 1,
         "CHECKPOINT": status["checkpoint"]["iteration"],
     }
