@@ -194,7 +194,10 @@ def processes_of(pod: dict[str, Any]) -> dict[int, str]:
 
 def process_of(pod: dict[str, Any]) -> int:
     """The number, on this machine, of the operator's process in a pod."""
-    return next(number for number, command in processes_of(pod).items() if "reef-operator" in command)
+    for number, command in processes_of(pod).items():
+        if "reef-operator" in command:
+            return number
+    raise LookupError(f"no process of {pod['metadata']['name']}")
 
 
 def kill(pod: dict[str, Any]) -> None:
