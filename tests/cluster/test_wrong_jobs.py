@@ -147,7 +147,7 @@ class Eater(gym.Wrapper):
         return super().step(action)
 
 class Broken(gym.Wrapper):
-    good_steps = 0
+    good_steps = 10  # more than are tried before training
     def __init__(self, config):
         super().__init__(gym.make("CartPole-v1"))
         self.left = self.good_steps if config.worker_index else 1_000_000
@@ -198,10 +198,6 @@ FAULTY = [
         **KEPT,
     ),
     small_job("crash", environment={"name": "mine:Crash"}, head=WITH_CODE, faultTolerance={"backoffLimit": 1}, **KEPT),
-    *(
-        small_job(name, environment={"name": f"mine:{env}"}, head=WITH_CODE, workers=[pool() | WITH_CODE], **LONG)
-        for name, env in (("broken", "Broken"), ("flaky", "Flaky"))
-    ),
 ]
 
 
@@ -263,8 +259,14 @@ def test_user_code_that_crashes(reef: Installation, cluster: Cluster, crowd: str
     assert "exit code 3" in said
 
 
+def in_workers(name: str, env: str) -> Job:
+    """A job whose environment is one of the module above, in a worker's pod."""
+    return small_job(name, environment={"name": f"mine:{env}"}, head=WITH_CODE, workers=[pool() | WITH_CODE], **LONG)
+
+
 def test_user_code_that_never_works_in_the_workers(reef: Installation, cluster: Cluster, crowd: str) -> None:
     """The head can make the environment; that no worker can step it is not tried for ever."""
+    cluster.apply(in_workers("broken", "Broken"), namespace=crowd)  # alone: many heads at once are slow to start
     status = reef.wait_for_phase("broken", "Failed", namespace=crowd, timeout_s=GIVEN_UP_S)
     assert condition(status, "Failed")[:2] == ("True", "JobWrong")
     assert status["attempts"] == 1
@@ -273,6 +275,7 @@ def test_user_code_that_never_works_in_the_workers(reef: Installation, cluster: 
 
 def test_user_code_that_fails_in_the_workers_now_and_then(reef: Installation, cluster: Cluster, crowd: str) -> None:
     """Workers are started again and training goes on; pods are ready all the time, and yet it is said."""
+    cluster.apply(in_workers("flaky", "Flaky"), namespace=crowd)
     status = reef.wait(
         "flaky",
         lambda now: condition(now, "WorkersReady")[1] == "WorkersFailing",
