@@ -27,7 +27,8 @@ static void on_signal(int number) { if (number == SIGCHLD) while (waitpid(-1, 0,
 int main(void) { signal(SIGCHLD, on_signal); signal(SIGTERM, on_signal); signal(SIGINT, on_signal); for (;;) pause(); }
 """
 BASE_PACKAGES = "ca-certificates,python3,python3-venv"
-BASE = f"localhost/reef-base:{hashlib.sha256(f'{SUITE} {BASE_PACKAGES}'.encode()).hexdigest()[:12]}"
+LEFT_BEHIND = "var/cache/apt/* var/lib/apt/lists/*"  # by debootstrap; the Dockerfile's own base has none of it
+BASE = f"localhost/reef-base:{hashlib.sha256(f'{SUITE} {BASE_PACKAGES} {LEFT_BEHIND}'.encode()).hexdigest()[:12]}"
 KEPT = 2  # images per target
 KEPT_LAYERS = 200  # of all builds together; then those of no image go, and the next build takes as long as the first
 
@@ -80,7 +81,7 @@ class ImageStore:
                     tree = Path(folder, "tree")
                     options = ["--variant=minbase", f"--include={BASE_PACKAGES}"]
                     run(["debootstrap", *options, SUITE, tree, debian_mirror()], timeout_s=900)
-                    run(["sh", "-c", f"rm -rf {tree}/var/cache/apt/*.bin {tree}/var/cache/apt/archives/*.deb"])
+                    run(["sh", "-c", f"cd {tree} && rm -rf {LEFT_BEHIND}"])
                     Path(folder, "Dockerfile").write_text('FROM scratch\nCOPY tree /\nCMD ["/bin/sh"]\n')
                     self._buildah("bud", "--isolation", "chroot", "-t", BASE, folder)
         return BASE

@@ -263,6 +263,8 @@ class Machine:
         wait_until("the node's processes to end", lambda: not self.running, timeout_s=30)
         if network_file.exists():
             link = Path("/sys/class/net", self.network.link)
+            with contextlib.suppress(ClusterError):  # connections that were cut keep the namespace for a while
+                run(["ip", "link", "delete", link.name])
             wait_until(f"the interface {link.name} to vanish", lambda: not link.exists(), timeout_s=30)
         wait_until("the node's control groups to be empty", self._remove_cgroups, timeout_s=30)
         shutil.rmtree(self.state, ignore_errors=True)
