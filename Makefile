@@ -22,9 +22,11 @@ run: $(VENV)/.trainer ## install Reef into .venv and train examples/cartpole-ppo
 	@echo "==> Training: reef run examples/cartpole-ppo.yaml $(RUN_ARGS)"
 	@$(VENV)/bin/reef run examples/cartpole-ppo.yaml $(RUN_ARGS)
 
-test: lint type ## install Reef and the tools into .venv, then pass lint, types and all tests but those of test-cluster
+test: lint type ## install Reef and the tools into .venv, then pass lint, types, all tests, and test-cluster where that can be
 	@echo "==> Tests"
 	@$(RUN) pytest -q -x -n 2 --dist loadgroup --timeout=300 --ignore=tests/cluster $(TEST_ARGS)
+	@$(if $(strip $(TEST_ARGS)),true,echo "==> Tests on a Kubernetes of their own, where this machine can run one (Debian, root)" && \
+	  env -u KUBECONFIG $(RUN) pytest -q -x --durations=20 tests/cluster)
 
 tiny: $(VENV)/.dev ## the tests that need neither Ray nor much time
 	@$(RUN) pytest -q -x -m "not ray and not slow and not learn and not cluster" $(TEST_ARGS)
