@@ -80,11 +80,13 @@ def lunar() -> Iterator[Case]:
 
 
 def dqn() -> Iterator[Case]:
-    """One gradient step per four environment steps."""
+    """One gradient step per four environment steps, in process and with two workers."""
     args = {**DQN, "measure_s": 5.0}
     yield Case("rllib", "rllib", args)
     yield Case("sb3", "sb3", args, "benchmarks.peers.stable_baselines3_dqn")
     yield Case("reef", "reef", args)
+    for peer in ("rllib", "reef"):
+        yield Case(f"{peer}, 2 workers", peer, {**args, "workers": 2})
 
 
 def sampling() -> Iterator[Case]:

@@ -102,6 +102,8 @@ def _dqn(numbers: Numbers) -> Iterator[str]:
     yield from table("", "steps/s")
     for case in ("rllib", "sb3", "reef"):
         yield row(NAMES[case], _text(numbers.rate("dqn", case)))
+    for case in ("rllib", "reef"):
+        yield row(f"{NAMES[case]}, 2 workers", _text(numbers.rate("dqn", f"{case}, 2 workers")))
     yield ""
 
 

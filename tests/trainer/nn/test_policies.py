@@ -75,6 +75,31 @@ def test_a_custom_model_that_makes_no_module_is_refused(kind: type[AlgorithmConf
         make_policy(kind().training(model={"custom_model": path}), OBS, ACTIONS)
 
 
+IMAGE = spaces.Box(0, 255, (42, 42, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "obs", "expected"),
+    [
+        (PPOConfig, {"model": {"fcnet_hiddens": [8]}}, IMAGE, "model.fcnet_hiddens=.8. has no effect with an image"),
+        (PPOConfig, {"model": {"fcnet_activation": "relu"}}, IMAGE, "model.fcnet_activation='relu' has no effect"),
+        (DQNConfig, {"model": {"fcnet_hiddens": [8]}}, IMAGE, "Use model.post_fcnet_hiddens"),
+        (PPOConfig, {"model": {"conv_activation": "elu"}}, OBS, "no effect without an image in the observations"),
+        (DQNConfig, {"model": {"conv_filters": [[8, 4, 2]]}}, OBS, "model.conv_filters=.* has no effect without"),
+        (DQNConfig, {"model": {"vf_share_layers": False}}, OBS, "model.vf_share_layers=False .* on Q-values"),
+        (DQNConfig, {"model": {"custom_model": Tiny}, "noisy": True}, OBS, "noisy=True .* beside model.custom_model"),
+        (PPOConfig, {"model": {"custom_model": Tiny, "vf_share_layers": True}}, OBS, "model.vf_share_layers=True"),
+    ],
+)
+def test_settings_that_a_network_does_not_read_are_refused(
+    kind: type[AlgorithmConfig], settings: dict[str, Any], obs: spaces.Space[Any], expected: str
+) -> None:
+    """DQN's other layers read fcnet_activation, whatever the encoder is."""
+    with pytest.raises(ConfigError, match=expected):
+        make_policy(kind.from_dict(settings), obs, ACTIONS)
+    make_policy(DQNConfig().training(model={"fcnet_activation": "relu"}), IMAGE, ACTIONS)
+
+
 class Normalised(Tiny):
     def __init__(self, *arguments: Any, persistent: bool) -> None:
         super().__init__(*arguments)

@@ -17,13 +17,21 @@ class ModelConfig(Settings):
     label: ClassVar[str] = "model"
     prefix: ClassVar[str] = "model."
 
-    fcnet_hiddens: list[int] = setting([256, 256], "Sizes of the fully connected layers of the encoder.", minimum=1)
+    fcnet_hiddens: list[int] = setting(
+        [256, 256],
+        "Sizes of the fully connected layers of the encoder, without an image in the observations.",
+        minimum=1,
+    )
     fcnet_activation: str = setting("tanh", "Activation of the fully connected layers.", choices=ACTIVATIONS)
     conv_filters: list[tuple[int, int, int]] | None = setting(
         None, "Convolutions as [channels, kernel, stride] each; null picks them by the image's size.", minimum=1
     )
     conv_activation: str = setting("relu", "Activation of the convolutions.", choices=ACTIVATIONS)
-    post_fcnet_hiddens: list[int] = setting([], "Sizes of fully connected layers after convolutions.", minimum=1)
+    post_fcnet_hiddens: list[int] = setting(
+        [],
+        "Sizes of fully connected layers after convolutions ([256] when empty), else after fcnet_hiddens.",
+        minimum=1,
+    )
     post_fcnet_activation: str = setting(
         "relu",
         "Activation of the layers after convolutions.",
@@ -73,7 +81,8 @@ class ModelConfig(Settings):
     zero_mean: bool = setting(True, "Scale Atari frames to -1..1 instead of 0..1.", available=False)
 
     custom_model: str | type | Callable[..., Any] | None = setting(
-        None, "The encoder as 'package.module:Class' or as a class, in place of the built-in ones."
+        None,
+        "The whole network as 'package.module:Class' or as a class; other settings of networks are refused beside it.",
     )
     custom_model_config: dict[str, Any] = setting({}, "Keyword arguments of the custom model.")
     custom_action_dist: str | type | None = setting(None, "The action distribution as a class.", available=False)

@@ -17,7 +17,13 @@ from reef.errors import ConfigError
 from reef.nn.activations import ACTIVATIONS
 from reef.nn.distributions import Categorical, Distribution
 from reef.nn.encoders import Encoder
-from reef.nn.policies import Policy, custom_module
+from reef.nn.policies import (
+    FOR_ACTOR_CRITICS,
+    Policy,
+    custom_module,
+    refuse_other_encoder,
+    refuse_unused,
+)
 
 
 class NoisyLinear(nn.Module):
@@ -99,9 +105,13 @@ class QPolicy(Policy):
         self.module: nn.Module | None = None
         self.value: Stream | None = None
         if config.model.custom_model:
-            self.module = custom_module(config, observation_space, action_space, self.actions * self.num_atoms)
+            streams = ("dueling", "hiddens", "noisy", "sigma0")
+            outputs = self.actions * self.num_atoms
+            self.module = custom_module(config, observation_space, action_space, outputs, *streams)
             return
         self.encoder = Encoder(self.observation_layout, config.model)
+        refuse_other_encoder(config, self.encoder, "model.fcnet_hiddens")
+        refuse_unused(config, "on Q-values, which have neither an actor nor a critic", *FOR_ACTOR_CRITICS)
         hidden = [self.encoder.out_features, *settings.hiddens]
         linear = (lambda i, o: NoisyLinear(i, o, settings.sigma0)) if self.noisy else nn.Linear
         activation = config.model.fcnet_activation

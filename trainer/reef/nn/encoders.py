@@ -168,9 +168,10 @@ class Encoder(nn.Module):
         super().__init__()
         self.branches = branches
         first = Features(layout, model)
-        separate = branches if first.has_image else 1
+        self.has_image = first.has_image
+        separate = branches if self.has_image else 1
         self.features = nn.ModuleList([first, *(Features(layout, model) for _ in range(separate - 1))])
-        if first.has_image:
+        if self.has_image:
             hiddens, activation = model.post_fcnet_hiddens or [256], model.conv_activation
         else:
             hiddens, activation = [*model.fcnet_hiddens, *model.post_fcnet_hiddens], model.fcnet_activation

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from operator import attrgetter
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +20,11 @@ from reef.nn.flat import FlatParameters
 from reef.nn.stacked import StackedMLP
 from reef.spaces import Layout, Space
 from reef.types import Array
+
+FOR_VECTORS = ("model.fcnet_hiddens", "model.fcnet_activation")
+FOR_IMAGES = ("model.conv_filters", "model.conv_activation")
+FOR_OUR_ENCODER = (*FOR_VECTORS, *FOR_IMAGES, "model.post_fcnet_hiddens")
+FOR_ACTOR_CRITICS = ("model.free_log_std", "model.vf_share_layers")
 
 
 class Policy(nn.Module):
@@ -95,6 +101,7 @@ class ActorCritic(Policy):
         super().__init__(config, observation_space, action_space)
         model: ModelConfig = config.model
         self.encoder = Encoder(self.observation_layout, model, branches=1 if model.vf_share_layers else 2)
+        refuse_other_encoder(config, self.encoder, *FOR_VECTORS)
         self.critic_branch = self.encoder.branches - 1
         gaussian = self.dist_class.gaussian
         self.log_std: nn.Parameter | None = None
@@ -163,8 +170,32 @@ class CustomActorCritic(Policy):
         return self.forward(obs)[1]
 
 
-def custom_module(config: AlgorithmConfig, observation_space: Space, action_space: Space, outputs: int) -> nn.Module:
-    """What `model.custom_model` makes; ConfigError when it raises or makes anything else."""
+def refuse_unused(config: AlgorithmConfig, reason: str, *keys: str) -> None:
+    """Raise ConfigError for one of the settings (dotted keys) that is given although the network does not read it."""
+    usual = type(config)()
+    for key in keys:
+        if (value := attrgetter(key)(config)) != attrgetter(key)(usual):
+            raise ConfigError(f"{key}={value!r} has no effect {reason}.")
+
+
+def refuse_other_encoder(config: AlgorithmConfig, encoder: Encoder, *for_vectors: str) -> None:
+    """Raise ConfigError for settings of another encoder than the observations have; `for_vectors`: those of an MLP."""
+    if encoder.has_image:
+        advice = "Use model.post_fcnet_hiddens and model.conv_activation"
+        refuse_unused(config, f"with an image in the observations. {advice}", *for_vectors)
+    else:
+        refuse_unused(config, "without an image in the observations. Use model.fcnet_hiddens", *FOR_IMAGES)
+
+
+def custom_module(
+    config: AlgorithmConfig, observation_space: Space, action_space: Space, outputs: int, *unused: str
+) -> nn.Module:
+    """What `model.custom_model` makes; ConfigError when it raises or makes anything else.
+
+    `unused`: settings of the algorithm's own network, which are refused beside it.
+    """
+    reason = "beside model.custom_model, which is the whole network. Its own settings are model.custom_model_config"
+    refuse_unused(config, reason, *FOR_OUR_ENCODER, *FOR_ACTOR_CRITICS, *unused)
     custom, settings = config.model.custom_model, config.model.custom_model_config
     make = load(custom, what="model.custom_model") if isinstance(custom, str) else custom
     assert make is not None, "asked for only when there is one"
