@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from kube.cluster import OwnCluster
-from kube.images import ImageStore, content_hash, copied_files, pip_mounts
+from kube.images import KEPT, ImageStore, content_hash, copied_files, pip_mounts
 
 DOCKERFILE = """
 ARG BASE_IMAGE=debian:bookworm-slim
@@ -94,3 +94,16 @@ def test_a_project_is_built_once_and_runs(
     printed = own_cluster.kubectl("logs", "look", "-n", namespace)
     lines = [line for line in printed.splitlines() if "No such file" not in line]
     assert lines == [f"# {namespace}", "global.timeout='77'", "yaml"]
+
+
+def test_old_images_go_also_after_a_build_that_was_cut_off(own_cluster: OwnCluster, tmp_path: Path):
+    """Such a build leaves a container, and that one's image cannot be removed. (The cluster brought buildah along.)"""
+    store, numbers = ImageStore(tmp_path / "store"), range(KEPT + 2)
+    for number in numbers:
+        (tmp_path / "Dockerfile").write_text(f"FROM scratch\nLABEL number={number}\n")
+        image = f"localhost/reef-old:{number}"
+        assert not store.has(image)
+        store._buildah("bud", "--isolation", "chroot", "-t", image, tmp_path)
+    store._buildah("from", "localhost/reef-old:0")
+    store._forget_old("localhost/reef-old")
+    assert [store.has(f"localhost/reef-old:{number}") for number in numbers] == [False, False, True, True]

@@ -119,6 +119,7 @@ class ImageStore:
         return image
 
     def _forget_old(self, name: str) -> None:
+        self._buildah("rm", "--all")  # of builds that were cut off, which hold on to images
         listed = self._buildah("images", "--format", "{{.Name}}:{{.Tag}}")  # the newest first
         for image in [line for line in listed.split() if line.startswith(f"{name}:")][KEPT:]:
             self._buildah("rmi", image)
