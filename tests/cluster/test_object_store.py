@@ -42,16 +42,17 @@ def test_a_killed_head_is_replaced_and_goes_on_from_the_store(
     assert conditions["StorageDurable"]["reason"] == "ObjectStore"
     (head,) = reef.pods("stored", namespace, "head")
     kill(head)
-    again = reef.wait(
+    kept = max(int(each.parent.name.rpartition("_")[2]) for each in store.folder.rglob("checkpoint_*/manifest.json"))
+    reef.wait(
         "stored",
         lambda now: (now["attempts"], now["phase"]) == (2, "Running"),
         namespace=namespace,
         timeout_s=240,
     )
-    known = again["checkpoint"]["iteration"]
-    after = reef.wait("stored", lambda now: now["checkpoint"]["iteration"] > known, namespace=namespace)
+    resumed = reef.resumed("stored", namespace)
+    after = reef.wait("stored", lambda now: now["checkpoint"]["iteration"] > resumed, namespace=namespace)
     assert after["checkpoint"]["path"].rpartition("/")[0] == before["checkpoint"]["path"].rpartition("/")[0]
-    assert before["checkpoint"]["iteration"] <= reef.resumed("stored", namespace) <= known
+    assert before["checkpoint"]["iteration"] <= kept <= resumed
     log = own_cluster.kubectl("logs", "-n", namespace, reef.pods("stored", namespace, "head")[-1]["metadata"]["name"])
     assert store.environment["AWS_SECRET_ACCESS_KEY"] not in log
 

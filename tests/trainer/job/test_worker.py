@@ -79,6 +79,20 @@ def test_another_life_at_the_same_address_is_noticed(head: Head, ray: RayProcess
     head.http.stop()
 
 
+def test_a_head_is_found_among_the_addresses_of_earlier_ones(
+    head: Head, ray: RayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody answers at the first address: as before the head that died there was replaced."""
+    monkeypatch.setattr(worker, "addresses_of", lambda host: ["127.0.0.2", "127.0.0.1"])
+    one = worker_of(head, tmp_path)
+    thread = stays(one, head, ray)
+    one.stopping.set()
+    thread.join(5)
+    earlier = worker.Head("127.0.0.2", "another")
+    worker_of(head, tmp_path).stay(ray, earlier)  # until it sees the one that came after
+    head.http.stop()
+
+
 def test_a_head_is_gone_when_ray_is_and_not_when_it_answers_slowly(head: Head, ray: RayProcess, tmp_path: Path) -> None:
     thread = stays(worker_of(head, tmp_path), head, ray)
     head.http.stop()

@@ -115,11 +115,16 @@ class Worker:
             log.info("%s", line)
             self._said, self._said_at = line, time.monotonic()
 
-    def find_head(self) -> Head | None:
-        """The head that answers now, on both of its ports."""
-        ip = address_of(self._pod.host)
-        identity = identity_at(ip, self._pod.http_port) if ip else None
-        return Head(ip, identity) if ip and identity and is_open(ip, self._pod.gcs_port) else None
+    def find_head(self, *known: str) -> Head | None:
+        """The head that answers now, on both of its ports; the addresses `known` are asked first.
+
+        The name may have more of them than one: servers before 1.25 also name heads that were killed.
+        """
+        for ip in dict.fromkeys((*known, *addresses_of(self._pod.host))):
+            identity = identity_at(ip, self._pod.http_port)
+            if identity and is_open(ip, self._pod.gcs_port):
+                return Head(ip, identity)
+        return None
 
     def join(self, ray: RayProcess) -> bool:
         """Whether the node became part of the cluster."""
@@ -155,23 +160,22 @@ class Worker:
             if ray.exit_code is not None:
                 log.warning("this pod's Ray node ended with exit code %s: it joins again", ray.exit_code)
                 return
-            ip = address_of(self._pod.host) or head.ip  # a resolver that fails says nothing about the head
-            identity = identity_at(ip, self._pod.http_port)
-            if identity is not None and identity != head.identity:
-                log.warning("the head was replaced: this pod joins the new one at %s", ip)
+            now = self.find_head(head.ip)
+            if now is not None and now != head:
+                log.warning("the head was replaced: this pod joins the new one at %s", now.ip)
                 return
-            misses = 0 if is_open(ip, self._pod.gcs_port) else misses + 1
+            misses = 0 if now or is_open(head.ip, self._pod.gcs_port) else misses + 1  # it may be slow to answer
             if misses >= MISSES:
-                log.warning("the head at %s is gone", ip)
+                log.warning("the head at %s is gone", head.ip)
                 return
 
 
-def address_of(host: str) -> str | None:
-    """The IPv4 address of a name, or None while there is none."""
+def addresses_of(host: str) -> list[str]:
+    """The IPv4 addresses of a name; none while nobody knows it."""
     try:
-        return socket.gethostbyname(host)
+        return socket.gethostbyname_ex(host)[2]
     except OSError:
-        return None
+        return []
 
 
 def is_open(ip: str, port: int) -> bool:
