@@ -203,10 +203,11 @@ def test_another_operator_takes_over_while_a_job_runs(
 @pytest.mark.usefixtures("two_operators")
 def test_what_a_job_left_behind_is_removed(reef: Installation, own_cluster: OwnCluster, namespace: str) -> None:
     """A job deleted in the one way that tells the garbage collector to leave its objects alone."""
-    own_cluster.apply(hollow_job("leaver"), namespace=namespace)
-    wait_until("the job's objects", lambda: kinds(objects(own_cluster, namespace)) == PER_JOB, timeout_s=30)
-    own_cluster.kubectl("delete", "rltrainingjob", "leaver", "-n", namespace, "--cascade=orphan")
-    wait_until("them to go", lambda: not objects(own_cluster, namespace), timeout_s=60)
+    with own_cluster.hollow_nodes(1):
+        own_cluster.apply(hollow_job("leaver"), namespace=namespace)
+        wait_until("the job's objects", lambda: kinds(objects(own_cluster, namespace)) == PER_JOB, timeout_s=30)
+        own_cluster.kubectl("delete", "rltrainingjob", "leaver", "-n", namespace, "--cascade=orphan")
+        wait_until("them to go", lambda: not objects(own_cluster, namespace), timeout_s=60)
     log = own_cluster.kubectl("logs", "-n", reef.namespace, leader(own_cluster, reef.namespace))
     assert {f"delete orphan {kind} " in log for kind in PER_JOB if kind != "Pod"} == {True}
 
