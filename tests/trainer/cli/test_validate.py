@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from reef.algorithms.ppo import PPOConfig
 from reef.algorithms.registry import ALGORITHMS, config_class
 from reef.cli import schema
 from reef.cli.main import main
@@ -25,6 +26,16 @@ def test_a_valid_document_is_summed_up(capsys: pytest.CaptureFixture[str]) -> No
     out = capsys.readouterr().out
     assert "valid. PPO on CartPole-v1, until episode_reward_mean 450, timesteps_total 5000000.\n" in out
     assert "ttlSecondsAfterFinished" in out
+
+
+def test_what_has_no_effect_is_told(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
+    """By `reef validate`, and by whoever trains."""
+    settings = {"model": {"conv_activation": "elu"}}
+    assert main(["validate", PPO, "--set", "config.model.conv_activation=elu"]) == 0
+    expected = "model.conv_activation='elu' has no effect without an image in the observations."
+    assert f"  But {expected}" in capsys.readouterr().out
+    with PPOConfig.from_dict(settings).environment("CartPole-v1").build():
+        assert expected in caplog.text
 
 
 POOL = "workers=[{name: a, replicas: 2, rolloutWorkers: 2}]"

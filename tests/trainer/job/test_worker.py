@@ -82,14 +82,42 @@ def test_another_life_at_the_same_address_is_noticed(head: Head, ray: RayProcess
 def test_a_head_is_found_among_the_addresses_of_earlier_ones(
     head: Head, ray: RayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody answers at the first address: as before the head that died there was replaced."""
+    """Nobody answers at the first address."""
     monkeypatch.setattr(worker, "addresses_of", lambda host: ["127.0.0.2", "127.0.0.1"])
     one = worker_of(head, tmp_path)
     thread = stays(one, head, ray)
     one.stopping.set()
     thread.join(5)
-    earlier = worker.Head("127.0.0.2", "another")
-    worker_of(head, tmp_path).stay(ray, earlier)  # until it sees the one that came after
+    head.http.stop()
+
+
+def test_a_head_that_is_not_named_any_more_is_left_for_the_one_that_is(
+    head: Head, ray: RayProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although it may live on, out of Kubernetes' sight; while both are named, the present one stays."""
+    monkeypatch.setattr(worker, "MISSES", 1_000)
+    names = ["127.0.0.2", "127.0.0.1"]
+    monkeypatch.setattr(worker, "addresses_of", lambda host: names)
+    one = worker_of(head, tmp_path)
+    thread = threading.Thread(target=one.stay, args=(ray, worker.Head("127.0.0.2", "earlier")))
+    thread.start()
+    time.sleep(0.5)
+    assert thread.is_alive(), "slow to answer is not replaced"
+    names.remove("127.0.0.2")
+    thread.join(10)
+    assert not thread.is_alive()
+    head.http.stop()
+
+
+def test_a_head_that_refused_is_asked_last(head: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(worker, "addresses_of", lambda host: ["127.0.0.1", "127.0.0.2"])
+    monkeypatch.setattr(worker, "identity_at", lambda ip, port: asked.append(ip))
+    one = worker_of(head, tmp_path)
+    one.find_head()
+    one._refused_by = "127.0.0.1"
+    one.find_head()
+    assert asked == ["127.0.0.1", "127.0.0.2", "127.0.0.2", "127.0.0.1"]
     head.http.stop()
 
 

@@ -90,7 +90,7 @@ class OwnModel(nn.Module):
 
 
 def test_a_custom_model_gives_the_values_itself() -> None:
-    made = policy(model={"custom_model": OwnModel, "custom_model_config": {"scale": 0.0}}, hiddens=[256], num_atoms=5)
+    made = policy(model={"custom_model": OwnModel, "custom_model_config": {"scale": 0.0}}, num_atoms=5)
     assert made.logits(ROWS).shape == (5, 3, 5)
     torch.testing.assert_close(made.q_values(ROWS), torch.zeros(5, 3))
 

@@ -82,7 +82,7 @@ class ModelConfig(Settings):
 
     custom_model: str | type | Callable[..., Any] | None = setting(
         None,
-        "The whole network as 'package.module:Class' or as a class; other settings of networks are refused beside it.",
+        "The whole network as 'package.module:Class' or as a class; others of its settings have no effect then.",
     )
     custom_model_config: dict[str, Any] = setting({}, "Keyword arguments of the custom model.")
     custom_action_dist: str | type | None = setting(None, "The action distribution as a class.", available=False)

@@ -67,8 +67,8 @@ def checkpoint_settings(job: RLTrainingJob) -> CheckpointSettings:
     )
 
 
-def check_training(job: RLTrainingJob, config: AlgorithmConfig, stop: Mapping[str, float]) -> None:
-    """Say what is wrong before anything is written or waited for.
+def check_training(job: RLTrainingJob, config: AlgorithmConfig, stop: Mapping[str, float]) -> list[str]:
+    """Say what is wrong before anything is written or waited for; returns what was given and has no effect.
 
     Makes what a rollout worker has: environment, network, observation filter and exploration.
 
@@ -79,4 +79,4 @@ def check_training(job: RLTrainingJob, config: AlgorithmConfig, stop: Mapping[st
     from reef.run.experiment import check_settings
 
     check_settings(config, stop, checkpoint_settings(job), job.metadata.name)
-    RolloutWorker(config, with_env=False)
+    return list(RolloutWorker(config, with_env=False).policy.unread())

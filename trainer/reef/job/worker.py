@@ -20,7 +20,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,6 +84,7 @@ class Worker:
         self._pod = pod
         self.stopping = stopping
         self._said, self._said_at = "", 0.0
+        self._refused_by = ""  # the address where joining last failed: perhaps another job's head by now
         self._kills = memory_kills()
 
     def run(self) -> None:
@@ -100,7 +101,9 @@ class Worker:
                 continue
             ray = RayProcess(self._pod.node.worker_command(f"{head.ip}:{self._pod.gcs_port}", self._pod.pool))
             try:
-                if self.join(ray):
+                joined = self.join(ray)
+                self._refused_by = "" if joined else head.ip
+                if joined:
                     log.info("joined the head at %s", head.ip)
                     self.stay(ray, head)
             finally:
@@ -115,12 +118,17 @@ class Worker:
             log.info("%s", line)
             self._said, self._said_at = line, time.monotonic()
 
-    def find_head(self, *known: str) -> Head | None:
-        """The head that answers now, on both of its ports; the addresses `known` are asked first.
+    def find_head(self) -> Head | None:
+        """The head that answers now, on both of its ports.
 
-        The name may have more of them than one: servers before 1.25 also name heads that were killed.
+        Its name may have more addresses than one: servers before 1.25 also name heads that were killed.
         """
-        for ip in dict.fromkeys((*known, *addresses_of(self._pod.host))):
+        addresses = addresses_of(self._pod.host)
+        return self.head_among(sorted(addresses, key=self._refused_by.__eq__))
+
+    def head_among(self, addresses: Sequence[str]) -> Head | None:
+        """The first of them that answers on both ports."""
+        for ip in addresses:
             identity = identity_at(ip, self._pod.http_port)
             if identity and is_open(ip, self._pod.gcs_port):
                 return Head(ip, identity)
@@ -160,7 +168,8 @@ class Worker:
             if ray.exit_code is not None:
                 log.warning("this pod's Ray node ended with exit code %s: it joins again", ray.exit_code)
                 return
-            now = self.find_head(head.ip)
+            named = addresses_of(self._pod.host)  # a resolver that fails says nothing about the head
+            now = self.head_among(named if named and head.ip not in named else [head.ip])
             if now is not None and now != head:
                 log.warning("the head was replaced: this pod joins the new one at %s", now.ip)
                 return

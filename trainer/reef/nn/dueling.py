@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -21,8 +21,9 @@ from reef.nn.policies import (
     FOR_ACTOR_CRITICS,
     Policy,
     custom_module,
-    refuse_other_encoder,
-    refuse_unused,
+    given,
+    given_beside_custom_model,
+    given_for_other_observations,
 )
 
 
@@ -105,19 +106,24 @@ class QPolicy(Policy):
         self.module: nn.Module | None = None
         self.value: Stream | None = None
         if config.model.custom_model:
-            streams = ("dueling", "hiddens", "noisy", "sigma0")
-            outputs = self.actions * self.num_atoms
-            self.module = custom_module(config, observation_space, action_space, outputs, *streams)
+            self.module = custom_module(config, observation_space, action_space, self.actions * self.num_atoms)
             return
         self.encoder = Encoder(self.observation_layout, config.model)
-        refuse_other_encoder(config, self.encoder, "model.fcnet_hiddens")
-        refuse_unused(config, "on Q-values, which have neither an actor nor a critic", *FOR_ACTOR_CRITICS)
         hidden = [self.encoder.out_features, *settings.hiddens]
         linear = (lambda i, o: NoisyLinear(i, o, settings.sigma0)) if self.noisy else nn.Linear
         activation = config.model.fcnet_activation
         self.advantage = Stream([*hidden, self.actions * self.num_atoms], activation, linear)
         if settings.dueling:
             self.value = Stream([*hidden, self.num_atoms], activation, linear)
+
+    def unread(self) -> Iterator[str]:
+        """As every policy. The streams read model.fcnet_activation, whatever the encoder is."""
+        if self.module is not None:
+            yield from given_beside_custom_model(self.config, "dueling", "hiddens", "sigma0")
+            return
+        yield from given_for_other_observations(self.config, self.encoder, "model.fcnet_hiddens")
+        reason = "on Q-values, which have neither an actor nor a critic"
+        yield from given(self.config, reason, *FOR_ACTOR_CRITICS)
 
     def logits(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N, A, atoms], of the return distributions; with one atom the Q-values [N, A] themselves."""

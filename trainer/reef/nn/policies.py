@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from operator import attrgetter
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -48,6 +48,10 @@ class Policy(nn.Module):
         for module in self.modules():
             if isinstance(module, StackedMLP):
                 module.settle()
+
+    def unread(self) -> Iterator[str]:
+        """Settings that were given and that this network does not read, a text for each with the reason."""
+        yield from ()
 
     def compile_acting(self, **options: Any) -> None:
         """Compile `dist_inputs`; `options` go to `torch.compile`."""
@@ -101,7 +105,6 @@ class ActorCritic(Policy):
         super().__init__(config, observation_space, action_space)
         model: ModelConfig = config.model
         self.encoder = Encoder(self.observation_layout, model, branches=1 if model.vf_share_layers else 2)
-        refuse_other_encoder(config, self.encoder, *FOR_VECTORS)
         self.critic_branch = self.encoder.branches - 1
         gaussian = self.dist_class.gaussian
         self.log_std: nn.Parameter | None = None
@@ -119,6 +122,10 @@ class ActorCritic(Policy):
         """As every policy; and keep the actor's last layer at hand for acting."""
         super().finish(device)
         self.acting_head = (self.pi.bias.detach(), self.pi.weight.detach().t())
+
+    def unread(self) -> Iterator[str]:
+        """As every policy."""
+        yield from given_for_other_observations(self.config, self.encoder, *FOR_VECTORS)
 
     def dist_inputs(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N, D], by the actor alone: acting needs no critic."""
@@ -156,6 +163,10 @@ class CustomActorCritic(Policy):
         super().__init__(config, observation_space, action_space)
         self.module = custom_module(config, observation_space, action_space, self.dist_class.num_inputs)
 
+    def unread(self) -> Iterator[str]:
+        """As every policy."""
+        yield from given_beside_custom_model(self.config)
+
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """[N, *obs] -> distribution inputs [N, D] and state values [N]."""
         outputs, values = self.module(obs)
@@ -170,32 +181,35 @@ class CustomActorCritic(Policy):
         return self.forward(obs)[1]
 
 
-def refuse_unused(config: AlgorithmConfig, reason: str, *keys: str) -> None:
-    """Raise ConfigError for one of the settings (dotted keys) that is given although the network does not read it."""
-    usual = type(config)()
+def given(config: AlgorithmConfig, reason: str, *keys: str) -> Iterator[str]:
+    """A text for each of the settings (dotted keys) whose value is not the algorithm's default, with the `reason`."""
     for key in keys:
-        if (value := attrgetter(key)(config)) != attrgetter(key)(usual):
-            raise ConfigError(f"{key}={value!r} has no effect {reason}.")
+        name, _, part = key.partition(".")
+        value, usual = getattr(config, name), config.declared[name].fresh()
+        if part:
+            value, usual = getattr(value, part), getattr(usual, part)
+        if value != usual:
+            yield f"{key}={value!r} has no effect {reason}."
 
 
-def refuse_other_encoder(config: AlgorithmConfig, encoder: Encoder, *for_vectors: str) -> None:
-    """Raise ConfigError for settings of another encoder than the observations have; `for_vectors`: those of an MLP."""
+def given_for_other_observations(config: AlgorithmConfig, encoder: Encoder, *for_vectors: str) -> Iterator[str]:
+    """What was `given` for another encoder than the observations have; `for_vectors`: settings of an MLP."""
     if encoder.has_image:
         advice = "Use model.post_fcnet_hiddens and model.conv_activation"
-        refuse_unused(config, f"with an image in the observations. {advice}", *for_vectors)
+        yield from given(config, f"with an image in the observations. {advice}", *for_vectors)
     else:
-        refuse_unused(config, "without an image in the observations. Use model.fcnet_hiddens", *FOR_IMAGES)
+        advice = "Use model.fcnet_hiddens and model.fcnet_activation"
+        yield from given(config, f"without an image in the observations. {advice}", *FOR_IMAGES)
 
 
-def custom_module(
-    config: AlgorithmConfig, observation_space: Space, action_space: Space, outputs: int, *unused: str
-) -> nn.Module:
-    """What `model.custom_model` makes; ConfigError when it raises or makes anything else.
-
-    `unused`: settings of the algorithm's own network, which are refused beside it.
-    """
+def given_beside_custom_model(config: AlgorithmConfig, *keys: str) -> Iterator[str]:
+    """What was `given` of the network that a custom model takes the place of; `keys`: those of the algorithm."""
     reason = "beside model.custom_model, which is the whole network. Its own settings are model.custom_model_config"
-    refuse_unused(config, reason, *FOR_OUR_ENCODER, *FOR_ACTOR_CRITICS, *unused)
+    yield from given(config, reason, *FOR_OUR_ENCODER, *FOR_ACTOR_CRITICS, *keys)
+
+
+def custom_module(config: AlgorithmConfig, observation_space: Space, action_space: Space, outputs: int) -> nn.Module:
+    """What `model.custom_model` makes; ConfigError when it raises or makes anything else."""
     custom, settings = config.model.custom_model, config.model.custom_model_config
     make = load(custom, what="model.custom_model") if isinstance(custom, str) else custom
     assert make is not None, "asked for only when there is one"

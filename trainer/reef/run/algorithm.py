@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from abc import ABC, abstractmethod
@@ -28,6 +29,8 @@ from reef.run.checkpoint import find_checkpoint, read_checkpoint, write_checkpoi
 from reef.run.evaluation import Evaluation
 from reef.run.metrics import IterationMetrics
 from reef.types import DEFAULT_POLICY, Array, PolicyId, State, Stats
+
+log = logging.getLogger(__name__)
 
 
 class Algorithm(ABC):
@@ -69,6 +72,8 @@ class Algorithm(ABC):
             self.workers: Workers = make_workers(config)
             on_failure.callback(self.workers.stop)
             local = self.workers.local_worker()
+            for text in local.policy.unread():
+                log.warning("%s", text)
             self.learners: Learners = make_learners(
                 self.learner_class,
                 config,
