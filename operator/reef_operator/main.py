@@ -76,21 +76,23 @@ async def run(options: Options) -> None:
     metrics = Metrics()
     login = kubeconfig_login if options.dev else service_account_login
     start_http_server(options.metrics_port, options.listen, metrics.registry)
-    client = Client(Credentials(login), rate=options.api_rate, burst=options.api_burst, observe=metrics.request)
-    async with client:
-        election = LeaderElection(client, options.own_namespace, f"{options.name}-leader", options.identity)
-        async with waiting_health(options):
-            await definition_is_served(client)
+    made = partial(Client, Credentials(login), rate=options.api_rate, burst=options.api_burst, observe=metrics.request)
+    async with made() as lease_client:  # of its own: work must not hold up the Lease
+        election = LeaderElection(lease_client, options.own_namespace, f"{options.name}-leader", options.identity)
+        may_write = election.leads if options.leader_election else lambda: True
+        async with made(may_write=may_write) as client:
+            async with waiting_health(options):
+                await definition_is_served(client)
+                if options.leader_election:
+                    await election.acquire()
+            operator = Operator(options, client, metrics)
             if options.leader_election:
-                await election.acquire()
-        operator = Operator(options, client, metrics)
-        if options.leader_election:
-            operator.parts.append(("leader election", end_when_lost(election)))
-        await operator.run(login)
-        if options.leader_election:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(RELEASE_S):
-                    await election.release()
+                operator.parts.append(("leader election", end_when_lost(election)))
+            await operator.run(login)
+            if options.leader_election:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(RELEASE_S):
+                        await election.release()
 
 
 def end_by_sigterm() -> None:

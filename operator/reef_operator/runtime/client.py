@@ -72,6 +72,7 @@ class Client:
         rate: requests per second that are allowed on average.
         burst: requests that are allowed at once after a pause.
         observe: told verb and HTTP code of every answer ("error" when there was none).
+        may_write: asked before everything that would change the cluster, and again before each repetition of it.
     """
 
     def __init__(
@@ -81,10 +82,12 @@ class Client:
         rate: float = 100.0,
         burst: int = 200,
         observe: Callable[[str, str], None] = lambda verb, code: None,
+        may_write: Callable[[], bool] = lambda: True,
     ) -> None:
         self._credentials = credentials
         self._bucket = TokenBucket(rate, burst)
         self._observe = observe
+        self._may_write = may_write
         self._backoff = Backoff(first=0.2, limit=2.0)
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
 
@@ -220,6 +223,8 @@ class Client:
         renew = False
         for attempt in range(1, ATTEMPTS + 1):
             await self._bucket.take()
+            if method != "GET" and not self._may_write():
+                raise ApiError(0, "NotLeading", f"{method} {path}: not sent, as another operator may lead by now")
             try:
                 status, headers, content = await self._send(verb, method, path, query, body, renew=renew)
             except NETWORK_ERRORS as error:

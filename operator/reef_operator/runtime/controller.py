@@ -20,6 +20,7 @@ from reef_operator.model import (
     Delete,
     Object,
     Observed,
+    Patch,
     Plan,
     Progress,
     Server,
@@ -335,11 +336,14 @@ class LeftoverError(ApiError):
 
 
 def is_decisive(plan: Plan, job: Object) -> bool:
-    """Whether a plan removes something, or says something for good, and may be wrong."""
+    """Whether a plan removes or changes something, or says something for good, and may be wrong.
+
+    Of two watches one may be late: a job of before its last edit, beside what was made after it, looks like an edit.
+    """
     if plan.certain:
         return False
     before, after = (job.get("status") or {}).get("phase"), (plan.status or {}).get("phase")
-    return any(isinstance(action, Delete) for action in plan.actions) or (after in DECISIVE and after != before)
+    return any(isinstance(action, Delete | Patch) for action in plan.actions) or (after in DECISIVE and after != before)
 
 
 def is_older(pod: Object, job: Object) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -151,6 +152,11 @@ class LeaderElection:
         self._name = name
         self._identity = identity
         self._last: tuple[str, float] = ("", 0.0)  # version of another's lease, and since when it has not changed
+        self._renewed = -math.inf  # when the renewal was asked for that succeeded last
+
+    def leads(self) -> bool:
+        """Whether no other operator can have the Lease yet; False also after this process has stood still for long."""
+        return time.monotonic() - self._renewed < RENEW_WITHIN_S
 
     async def acquire(self) -> None:
         """Wait until this operator leads."""
@@ -168,19 +174,16 @@ class LeaderElection:
         logger.info("this operator leads: %s", self._identity)
 
     async def hold(self) -> None:
-        """Renew until another leads, or renewing fails for nearly as long as another would wait; then return.
+        """After `acquire`: renew until another leads, or until renewing fails for nearly as long as another would wait.
 
         This operator must end at once then.
         """
-        renewed = time.monotonic()
-        while time.monotonic() - renewed < RENEW_WITHIN_S:
+        while self.leads():
             await asyncio.sleep(RETRY_S)
-            asked = time.monotonic()
             try:
-                async with asyncio.timeout(max(0.1, renewed + RENEW_WITHIN_S - asked)):
+                async with asyncio.timeout(max(0.1, self._renewed + RENEW_WITHIN_S - time.monotonic())):
                     if not await self._attempt():
                         break
-                    renewed = asked
             except TimeoutError:
                 break
             except ApiError as error:  # another cannot take it yet
@@ -202,16 +205,21 @@ class LeaderElection:
         Raises:
             ApiError: the API server did not do it, or the Lease changed meanwhile.
         """
+        asked = time.monotonic()
         found = await self._client.get("Lease", self._namespace, self._name)
         if found is None:
             spec = self._spec() | {"acquireTime": micro_time(), "leaseTransitions": 0}
-            return await self._client.create("Lease", self._namespace, lease(self._name, spec)) is not None
+            if await self._client.create("Lease", self._namespace, lease(self._name, spec)) is None:
+                return False
+            self._renewed = asked
+            return True
         spec, own = found.get("spec") or {}, self._spec()
         if spec.get("holderIdentity") != self._identity:
             if not self._expired(found, spec):
                 return False
             own |= {"acquireTime": micro_time(), "leaseTransitions": (spec.get("leaseTransitions") or 0) + 1}
         await self._write(found, own)
+        self._renewed = asked
         return True
 
     def _expired(self, found: Object, spec: Mapping[str, Any]) -> bool:

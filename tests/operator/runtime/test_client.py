@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reef_operator.model import Server
-from reef_operator.runtime.client import ApiError, path_of, seconds
+from reef_operator.runtime.client import ApiError, Client, path_of, seconds
 
 PODS = "/api/v1/namespaces/ns/pods"
 JOBS = "/apis/batch/v1/namespaces/ns/jobs"
@@ -100,6 +100,23 @@ def test_what_does_not_pass_is_raised_and_a_refusal_is_not_repeated(rig):
         with pytest.raises(ApiError, match="exceeded quota"):
             await rig.client.create("Pod", "ns", {})
         assert len(rig.server.requests) == 5
+
+    rig(test)
+
+
+def test_who_may_not_write_any_more_sends_no_change_nor_repeats_one(rig):
+    async def test(rig) -> None:
+        answers = iter([True, False, False])
+        client = Client(rig.client._credentials, may_write=lambda: next(answers))
+        async with client:
+            rig.server.on("POST", PODS, {"message": "down"}, status=503, headers={"Retry-After": "0"})
+            rig.server.on("GET", f"{PODS}/p", {"ok": 1})
+            with pytest.raises(ApiError, match="another operator may lead"):
+                await client.create("Pod", "ns", {})
+            with pytest.raises(ApiError, match="another operator may lead"):
+                await client.delete("Pod", "ns", "p", "u")
+            assert await client.get("Pod", "ns", "p") == {"ok": 1}
+        assert [each.method for each in rig.server.requests] == ["POST", "GET"]
 
     rig(test)
 

@@ -88,6 +88,8 @@ def done(rig) -> list[tuple[str, str]]:
 def test_actions_come_in_order_then_the_status_once_then_events(rig):
     async def test(rig) -> None:
         head = child("Job", "j-head")
+        rig.server.on("GET", JOB, job())
+        rig.server.on("GET", f"{DEPLOYMENTS}/j-cpu", child("Deployment", "j-cpu"))
         rig.server.on("POST", CONFIG_MAPS, child("ConfigMap", "j-job"), status=201)
         rig.server.on("POST", HEADS, head, status=201)
         rig.server.on("PATCH", f"{DEPLOYMENTS}/j-cpu", child("Deployment", "j-cpu"))
@@ -106,16 +108,17 @@ def test_actions_come_in_order_then_the_status_once_then_events(rig):
         bench = Bench(rig, plan)
         bench.stores.owned["Deployment"].put(child("Deployment", "j-cpu"))
         await bench.handle()
-        assert done(rig) == [
+        writes = [each for each in rig.server.requests if each.method != "GET"]
+        assert [(each.method, each.path) for each in writes] == [
             ("POST", CONFIG_MAPS),
             ("POST", HEADS),
             ("PATCH", f"{DEPLOYMENTS}/j-cpu"),
             ("PATCH", STATUS),
             ("POST", EVENTS),
         ]
-        assert rig.server.requests[2].body == {"spec": {"replicas": 3}, "metadata": {"uid": "u-j-cpu"}}
+        assert writes[2].body == {"spec": {"replicas": 3}, "metadata": {"uid": "u-j-cpu"}}
         expected = {"metadata": {"uid": "u", "resourceVersion": "5"}, "status": {"phase": "Provisioning"}}
-        assert rig.server.requests[3].body == expected
+        assert writes[3].body == expected
         assert bench.stores.jobs.get(KEY)["status"] == {"phase": "Provisioning"}
         assert [each["metadata"]["resourceVersion"] for each in bench.written] == ["6"]
         assert await bench.queue.get() == KEY  # after requeue_after_s
@@ -332,11 +335,15 @@ def test_before_it_is_said_that_nothing_is_left_the_cluster_itself_is_listed(rig
 
 @pytest.mark.parametrize(
     "plan",
-    [Plan(actions=(Delete("Deployment", "j-cpu", "u1"),)), Plan(status={"phase": "Succeeded"})],
-    ids=["delete", "phase"],
+    [
+        Plan(actions=(Delete("Deployment", "j-cpu", "u1"),)),
+        Plan(actions=(Patch("Deployment", "j-cpu", {"spec": {"replicas": 1}}),)),
+        Plan(status={"phase": "Succeeded"}),
+    ],
+    ids=["delete", "change", "phase"],
 )
 @pytest.mark.parametrize("pods", [2, FEW_PODS + 1])
-def test_before_something_final_what_is_known_is_looked_at_itself(rig, plan, pods):
+def test_before_something_is_changed_or_final_what_is_known_is_looked_at_itself(rig, plan, pods):
     async def test(rig) -> None:
         bench = Bench(rig, plan, Plan())
         for name in ("j-head", "j-cpu"):

@@ -131,9 +131,28 @@ def test_a_held_lease_is_not_taken_until_it_has_not_changed_for_its_time(rig):
 
 def test_holding_ends_when_another_has_the_lease(rig):
     async def test(rig) -> None:
-        rig.server.on("GET", f"{LEASES}/l", lease("other", 3))
-        await LeaderElection(rig.client, "ns", "l", "me").hold()
-        assert rig.server.asked("PATCH") == []
+        rig.server.on("GET", f"{LEASES}/l", lease("", 3), lease("other", 5))
+        rig.server.on("PATCH", f"{LEASES}/l", lease("me", 4))
+        election = LeaderElection(rig.client, "ns", "l", "me")
+        assert not election.leads()
+        await election.acquire()
+        assert election.leads()
+        await election.hold()
+        assert len(rig.server.asked("PATCH")) == 1
+
+    rig(test)
+
+
+def test_who_stood_still_leads_no_more_before_it_asks(rig):
+    async def test(rig) -> None:
+        rig.server.on("GET", f"{LEASES}/l", lease("me", 3))
+        rig.server.on("PATCH", f"{LEASES}/l", lease("me", 4))
+        election = LeaderElection(rig.client, "ns", "l", "me")
+        await election.acquire()
+        election._renewed -= leases.RENEW_WITHIN_S
+        assert not election.leads()
+        assert await election._attempt()
+        assert election.leads()
 
     rig(test)
 
@@ -144,12 +163,15 @@ def test_holding_outlasts_an_api_server_in_trouble_but_not_for_as_long_as_anothe
 
     async def test(rig) -> None:
         trouble = {"reason": "Forbidden", "message": "the authorizer does not answer"}
+        rig.server.on("GET", f"{LEASES}/l", lease("me", 2))
         rig.server.on("GET", f"{LEASES}/l", trouble, trouble, status=403)
         rig.server.on("GET", f"{LEASES}/l", lease("me", 3))
-        rig.server.on("PATCH", f"{LEASES}/l", lease("me", 4))
+        rig.server.on("PATCH", f"{LEASES}/l", lease("me", 3), lease("me", 4))
         rig.server.on("PATCH", f"{LEASES}/l", trouble, status=403)
+        election = LeaderElection(rig.client, "ns", "l", "me")
+        await election.acquire()
         start = time.monotonic()
-        await LeaderElection(rig.client, "ns", "l", "me").hold()
+        await election.hold()
         assert len(rig.server.asked("PATCH")) > 2, "it was renewed after two faults, and then tried further"
         assert time.monotonic() - start >= 2
 
