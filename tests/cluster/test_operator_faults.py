@@ -220,6 +220,6 @@ def test_what_a_job_left_behind_is_removed(reef: Installation, own_cluster: OwnC
         own_cluster.apply(hollow_job("leaver"), namespace=namespace)
         wait_until("the job's objects", lambda: kinds(objects(own_cluster, namespace)) == PER_JOB, timeout_s=30)
         own_cluster.kubectl("delete", "rltrainingjob", "leaver", "-n", namespace, "--cascade=orphan")
-        wait_until("them to go", lambda: not objects(own_cluster, namespace), timeout_s=60)
+        wait_until("them to go", lambda: not objects(own_cluster, namespace), timeout_s=180)
     log = reef.log()
     assert {f"delete orphan {kind} leaver" in log for kind in PER_JOB if kind != "Pod"} == {True}, log
