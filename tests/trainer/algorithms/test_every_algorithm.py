@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -59,3 +61,17 @@ def test_the_same_seed_is_the_same_run(name: str) -> None:
     assert runs[0] == runs[1]
     with small(name).debugging(seed=8).build() as other:
         assert [comparable(other.train()) for _ in range(2)] != runs[0]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_training_in_process_imports_nothing_that_is_slow_to_import(name: str) -> None:
+    """Ray is not needed; sympy comes with doors of PyTorch that need not be gone through (half a second, 30 MB)."""
+    program = (
+        "import sys; from reef.algorithms.registry import config_class\n"
+        f"config = config_class({name!r})().environment('CartPole-v1').training(**{SMALL[name]})\n"
+        "config.reporting(min_sample_timesteps_per_iteration=128)\n"
+        "with config.build() as algorithm: algorithm.train()\n"
+        "print(*{name.split('.')[0] for name in sys.modules})"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
+    assert set(ran.stdout.split()) & {"matplotlib", "pandas", "ray", "sympy", "tensorboard", "torchvision"} == set()

@@ -15,7 +15,7 @@ from torch import Tensor
 from reef.batch import Rollout, Transitions
 from reef.config import AlgorithmConfig, ModelConfig, default, setting
 from reef.learn.device import to_device
-from reef.learn.learner import Columns, Learner
+from reef.learn.learner import Columns, Learner, backward_from
 from reef.math.gae import gae
 from reef.math.surrogate import clipped_error, clipped_surrogate
 from reef.nn.policies import ActorCritic, CustomActorCritic
@@ -155,7 +155,7 @@ class PPOLearner(Learner):
         with torch.no_grad():
             loss, stats, gradient = self._objective(dist_inputs, values, minibatch)
             of_inputs, of_values = gradient()
-        torch.autograd.backward((dist_inputs, values), (of_inputs, of_values))
+        backward_from((dist_inputs, values), (of_inputs, of_values))
         return loss, stats
 
     def _objective(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -186,6 +186,15 @@ def _by_autograd(
     value, stats = loss(minibatch)
     torch.autograd.backward(value)
     return value.detach(), stats
+
+
+def backward_from(outputs: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
+    """As `torch.autograd.backward`, without its comparison of shapes: that alone imports sympy, half a second."""
+    engine = torch.autograd.Variable._execution_engine
+    keep_graph = create_graph = False
+    engine.run_backward(
+        tuple(outputs), tuple(gradients), keep_graph, create_graph, (), allow_unreachable=True, accumulate_grad=True
+    )
 
 
 def mean_stats(stats: list[dict[str, Tensor]], reduce: Reduce | None) -> Stats:
