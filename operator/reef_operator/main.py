@@ -76,23 +76,31 @@ async def run(options: Options) -> None:
     metrics = Metrics()
     login = kubeconfig_login if options.dev else service_account_login
     start_http_server(options.metrics_port, options.listen, metrics.registry)
-    made = partial(Client, Credentials(login), rate=options.api_rate, burst=options.api_burst, observe=metrics.request)
-    async with made() as lease_client:  # of its own: work must not hold up the Lease
+    async with connected(options, Credentials(login), metrics) as (election, client):
+        async with waiting_health(options):
+            await definition_is_served(client)
+            if options.leader_election:
+                await election.acquire()
+        operator = Operator(options, client, metrics)
+        if options.leader_election:
+            operator.parts.append(("leader election", end_when_lost(election)))
+        await operator.run(login)
+        if options.leader_election:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RELEASE_S):
+                    await election.release()
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    options: Options, credentials: Credentials, metrics: Metrics
+) -> AsyncIterator[tuple[LeaderElection, Client]]:
+    """The election, with a client of its own that no work holds up, and the client for work: it writes for a leader."""
+    made = partial(Client, credentials, rate=options.api_rate, burst=options.api_burst, observe=metrics.request)
+    async with made() as lease_client:
         election = LeaderElection(lease_client, options.own_namespace, f"{options.name}-leader", options.identity)
-        may_write = election.leads if options.leader_election else lambda: True
-        async with made(may_write=may_write) as client:
-            async with waiting_health(options):
-                await definition_is_served(client)
-                if options.leader_election:
-                    await election.acquire()
-            operator = Operator(options, client, metrics)
-            if options.leader_election:
-                operator.parts.append(("leader election", end_when_lost(election)))
-            await operator.run(login)
-            if options.leader_election:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(RELEASE_S):
-                        await election.release()
+        async with made(may_write=election.leads if options.leader_election else lambda: True) as client:
+            yield election, client
 
 
 def end_by_sigterm() -> None:

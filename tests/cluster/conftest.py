@@ -17,17 +17,20 @@ from kube.__main__ import name_of_cluster
 from kube.cluster import Cluster, OwnCluster, given_cluster, used_cluster
 from kube.progress import NoClusterError, say
 
-FIRST_TIME_S = 2400  # programs and images are made when the first test asks for them
+TEST_S = 600  # for a test that names no other limit
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every test of this folder that uses the cluster is marked so, and may have to wait until it has been made."""
+    """Every test of this folder that uses the cluster is marked so, and its limit is for itself.
+
+    Programs and images are made when the first test asks for them, and have limits of their own.
+    """
     for item in items:
         if Path(__file__).parent in item.path.parents and "cluster" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.cluster)
-            if not item.get_closest_marker("timeout"):
-                item.add_marker(pytest.mark.timeout(FIRST_TIME_S))
+            limit = item.get_closest_marker("timeout")
+            item.add_marker(pytest.mark.timeout(limit.args[0] if limit else TEST_S, func_only=True))
 
 
 @pytest.fixture(scope="session")

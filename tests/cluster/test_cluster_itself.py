@@ -66,7 +66,7 @@ def test_a_service_is_reached_by_name_and_by_address(own_cluster: OwnCluster, na
     assert in_pod(f"socket.gethostbyname('site.{namespace}.svc.cluster.local')") == address
     assert in_pod("urllib.request.urlopen('http://site/os-release', timeout=5).status") == "200"
     own = own_cluster.get("pod", "web-0", namespace=namespace)["status"]["podIP"]
-    assert in_pod("socket.gethostbyname('pods')") == own
+    wait_until("the headless name", lambda: in_pod("socket.gethostbyname('pods')") == own, timeout_s=20)
     assert in_pod("socket.gethostbyname('first.pods')") == own
     with pytest.raises(ClusterError, match="Name or service not known"):
         in_pod("socket.gethostbyname('no-such-service')")

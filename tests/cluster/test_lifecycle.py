@@ -114,7 +114,7 @@ def ready(status: dict[str, Any]) -> tuple[int, int]:
 
 def test_a_finished_job_goes_in_stages(reef: Installation, cluster: Cluster, namespace: str) -> None:
     """First the workers, then the head, then the job and all that is left of it."""
-    stages = {"cleanup": {"workerDelaySeconds": 10, "headDelaySeconds": 10}, "ttlSecondsAfterFinished": 40}
+    stages = {"cleanup": {"workerDelaySeconds": 20, "headDelaySeconds": 20}, "ttlSecondsAfterFinished": 75}
     cluster.apply(small_job("brief", workers=[pool()], **stages), namespace=namespace)
     reef.wait_for_phase("brief", "Succeeded", "Failed", namespace=namespace)
     assert len(left(cluster, namespace, "brief", "deployments,jobs")) == 2

@@ -104,18 +104,27 @@ def test_dashboards_show_a_job_and_alerts_fire(
     wait_until("both targets to be scraped", found, timeout_s=60)
     asked = panels(namespace, "shown")
 
-    def empty() -> set[str]:
-        return {place for place, expression in asked.items() if not prometheus.query(expression)}
+    empty: set[str] = set()
+
+    def shown() -> bool:
+        nonlocal empty
+        empty = {place for place, expression in asked.items() if not prometheus.query(expression)}
+        return empty <= NOTHING_TO_SHOW
 
     with contextlib.suppress(ClusterError):
-        wait_until("every panel to show something", lambda: empty() <= NOTHING_TO_SHOW, timeout_s=90)
-    assert empty() - NOTHING_TO_SHOW == set()
+        wait_until("every panel to show something", shown, timeout_s=90)
+    assert empty - NOTHING_TO_SHOW == set()
     for rule in prometheus.ask("/api/v1/rules")["data"]["groups"]:
         assert {each["health"] for each in rule["rules"]} == {"ok"}, rule
     labels = {"namespace": namespace, "job_name": "shown"}
-    (series,) = prometheus.query(f'reef_training_iterations_total{{namespace="{namespace}"}}')
-    assert labels.items() <= series["metric"].items()
-    assert int(prometheus.query(asked["fleet: Running A"])[0]["value"][1]) == 1
+
+    def counted() -> bool:
+        """Not for a moment after a scrape that came too late."""
+        (series,) = prometheus.query(f'reef_training_iterations_total{{namespace="{namespace}"}}') or [{"metric": {}}]
+        running = int(prometheus.query(asked["fleet: Running A"])[0]["value"][1])
+        return labels.items() <= series["metric"].items() and running == 1
+
+    wait_until("the job's labels, and one job that runs", counted, timeout_s=30)
 
     lonely = {"nodeSelector": {"disk": "none-has-this"}}
     own_cluster.apply(small_job("lonely", head=lonely), namespace=namespace)
@@ -127,7 +136,7 @@ def test_dashboards_show_a_job_and_alerts_fire(
     ):
         wait_until(f"{alert} to fire", lambda: prometheus.firing(**alert), timeout_s=90)  # noqa: B023
 
-    assert not prometheus.firing(alertname="ReefOperatorDown")
+    wait_until("no alert on the operator", lambda: not prometheus.firing(alertname="ReefOperatorDown"), timeout_s=30)
     scale = ("scale", "deployment", reef.deployment, "-n", reef.namespace)
     try:
         own_cluster.kubectl(*scale, "--replicas=0")

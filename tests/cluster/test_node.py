@@ -45,11 +45,15 @@ def test_a_job_outlives_its_node(reef: Installation, own_cluster: OwnCluster, vo
     def reason(status: dict[str, Any]) -> str:
         return str(conditions(status)["HeadReady"]["reason"])
 
+    def silent() -> bool:
+        """By an Event, which stays: the condition holds for ten seconds."""
+        said = [message for why, message in reef.events("stranded", namespace) if why == "NodeLost"]
+        return any("does not answer" in message and old_head["metadata"]["name"] in message for message in said)
+
     with own_cluster.hollow_nodes(1):
         try:
             own_cluster.stop_kubelet()
-            silent = reef.wait("stranded", lambda now: reason(now) == "NodeLost", namespace=namespace, timeout_s=60)
-            assert "does not answer" in conditions(silent)["HeadReady"]["message"]
+            wait_until("the silent node to be told", silent, timeout_s=60)
             lost = reef.wait("stranded", lambda now: reason(now) == "Unschedulable", namespace=namespace, timeout_s=150)
             assert "node" in conditions(lost)["HeadReady"]["message"]
             assert lost["phase"] == "Retrying"

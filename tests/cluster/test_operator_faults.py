@@ -97,8 +97,12 @@ def test_an_operator_killed_while_it_creates_makes_everything_once(
         by_job = Counter((each["metadata"]["labels"]["reef.dev/job"], each["kind"]) for each in after)
         assert by_job == Counter({(f"many-{n}", kind): count for n in range(JOBS) for kind, count in PER_JOB.items()})
         assert uids(before) <= uids(after)
-        attempts = [job["status"]["attempts"] for job in own_cluster.get("rlj", namespace=namespace)["items"]]
-        assert attempts == [1] * JOBS
+
+        def told() -> bool:
+            jobs = own_cluster.get("rlj", namespace=namespace)["items"]
+            return [job["status"]["attempts"] for job in jobs] == [1] * JOBS
+
+        wait_until("one attempt of each", told, timeout_s=30)
         own_cluster.kubectl("delete", "rlj", "--all", "-n", namespace, "--wait=false")
         wait_until("all pods to go", lambda: kinds(objects(own_cluster, namespace))["Pod"] == 0, timeout_s=180)
 

@@ -68,7 +68,8 @@ def test_writes_per_job_are_these(
         assert 1 <= statuses[1][name] <= STATUSES_OF_THE_END, name
         selector = f"involvedObject.name={name},involvedObject.kind=RLTrainingJob"
         text = own_cluster.kubectl("get", "events", "-n", namespace, "--field-selector", selector, "-o", "json")
-        assert {each["reason"]: each["count"] for each in json.loads(text)["items"]} == EVENTS
+        found = {each["reason"]: each["count"] for each in json.loads(text)["items"]}
+        assert {"Provisioning": 1} | found == EVENTS  # a head may train before it is looked at again
     watcher.take()
     time.sleep(6)  # heads are asked every five seconds
     assert [change for change in watcher.take() if change.kind in (*CHILDREN, "RLTrainingJob")] == []

@@ -214,8 +214,8 @@ def test_a_worker_without_enough_memory_is_named_while_it_happens(
 ) -> None:
     def was_killed() -> bool:
         worker = reef.pods("eater", crowd, "worker")[0]
-        last = worker["status"]["containerStatuses"][0]["lastState"]["terminated"]
-        return bool(last["reason"] == "OOMKilled")
+        container = worker["status"]["containerStatuses"][0]
+        return not container["ready"] and bool(container["lastState"]["terminated"]["reason"] == "OOMKilled")
 
     wait_until("the worker to be killed for its memory", was_killed, timeout_s=GIVEN_UP_S)
     status = reef.wait(

@@ -132,13 +132,20 @@ class Controller:
         if memory is None or memory.uid != job["metadata"]["uid"]:
             memory = self._memories[key] = Memory(job["metadata"]["uid"])
         await self._load(job, memory)
-        plan = self._decide(self._observed(job, memory, self._children(job, memory), self._stores.pods.of_job(key)))
-        if is_decisive(plan, job):  # caches may be late: look again at the cluster itself
-            fresh = await self._fresh(job, memory, whole=(plan.status or {}).get("phase") == "Suspended")
-            if fresh is None:
+        plan = self._decide(self._known(job, memory))
+        # Caches may be late, and one later than another: a job of before its last edit, beside what was made after it,
+        # looks like an edit.
+        if any(isinstance(action, Patch) for action in plan.actions):
+            job = await self._job_now(job)
+            if job is None:
                 return
-            job, observed = fresh
-            plan = self._decide(observed)
+            plan = self._decide(self._known(job, memory))
+        if is_decisive(plan, job):
+            job = await self._job_now(job)
+            if job is None:
+                return
+            whole = (plan.status or {}).get("phase") == "Suspended"
+            plan = self._decide(await self._fresh(job, memory, whole=whole))
         await self._carry_out(job, memory, plan)
 
     async def _carry_out(self, job: Object, memory: Memory, plan: Plan) -> None:
@@ -153,6 +160,10 @@ class Controller:
             self._queue.add(key)  # words that merely vary are seen with the next try, after its pause
         if failure is not None:
             raise failure
+
+    def _known(self, job: Object, memory: Memory) -> Observed:
+        """What the caches say."""
+        return self._observed(job, memory, self._children(job, memory), self._stores.pods.of_job(key_of(job)))
 
     def _observed(self, job: Object, memory: Memory, children: dict[Child, Object], pods: list[Object]) -> Observed:
         return Observed(
@@ -194,27 +205,30 @@ class Controller:
         memory.unwatched = found
         memory.read_again = time.monotonic() + self._reread_s * random.uniform(0.5, 1.0)  # noqa: S311 (spread)
 
-    async def _fresh(self, job: Object, memory: Memory, *, whole: bool) -> tuple[Object, Observed] | None:
-        """The job, its children and pods from the API server instead of the caches; None when the job is gone.
+    async def _job_now(self, job: Object) -> Object | None:
+        """The job from the API server; None when it is gone or going."""
+        found = await self._client.get("RLTrainingJob", *key_of(job))
+        if found is None or found["metadata"]["uid"] != job["metadata"]["uid"]:
+            return None
+        now = trim_whole(found)
+        self._stores.jobs.put(now)
+        return None if now["metadata"].get("deletionTimestamp") else now
+
+    async def _fresh(self, job: Object, memory: Memory, *, whole: bool) -> Observed:
+        """The job's children and pods from the API server instead of the caches.
 
         Args:
-            job: as it is known.
+            job: as it is now.
             memory: of the job.
             whole: it counts whether there is a pod that the caches do not know yet.
         """
-        namespace, name = key_of(job)
-        now = await self._client.get("RLTrainingJob", namespace, name)
-        if now is None or now["metadata"]["uid"] != job["metadata"]["uid"] or now["metadata"].get("deletionTimestamp"):
-            return None
         owned = await self._owned_now(job, memory, whole=whole)
         children = dict(memory.unwatched)
         for kind, found in owned:
-            if is_owned_by(found, now["metadata"]["uid"]):
+            if is_owned_by(found, job["metadata"]["uid"]):
                 children[kind, found["metadata"]["name"]] = trim_owner_of_pods(found)
         pods = [trim_pod(pod) for pod in await self._pods_now(key_of(job), whole=whole)]
-        job = trim_whole(now)
-        self._stores.jobs.put(job)
-        return job, self._observed(job, memory, children, pods)
+        return self._observed(job, memory, children, pods)
 
     async def _owned_now(self, job: Object, memory: Memory, *, whole: bool) -> list[tuple[ChildKind, Object]]:
         """The watched children; by their names, as for a list the API server reads those of all jobs."""
@@ -336,14 +350,11 @@ class LeftoverError(ApiError):
 
 
 def is_decisive(plan: Plan, job: Object) -> bool:
-    """Whether a plan removes or changes something, or says something for good, and may be wrong.
-
-    Of two watches one may be late: a job of before its last edit, beside what was made after it, looks like an edit.
-    """
+    """Whether a plan removes something, or says something for good, and may be wrong."""
     if plan.certain:
         return False
     before, after = (job.get("status") or {}).get("phase"), (plan.status or {}).get("phase")
-    return any(isinstance(action, Delete | Patch) for action in plan.actions) or (after in DECISIVE and after != before)
+    return any(isinstance(action, Delete) for action in plan.actions) or (after in DECISIVE and after != before)
 
 
 def is_older(pod: Object, job: Object) -> bool:

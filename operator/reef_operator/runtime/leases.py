@@ -18,6 +18,7 @@ BEAT_S = 30.0
 PATIENCE_S = 150.0  # Kopf takes 70 s to notice a silent stream, and as long again while the API server restarts
 WATCHED = ("RLTrainingJob", "Lease")  # kinds whose watches are proved in this way
 LEASE_S, RENEW_WITHIN_S, RETRY_S = 15.0, 10.0, 2.0
+CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on while the machine is suspended, where it can
 
 logger = logging.getLogger(__name__)
 
@@ -156,7 +157,7 @@ class LeaderElection:
 
     def leads(self) -> bool:
         """Whether no other operator can have the Lease yet; False also after this process has stood still for long."""
-        return time.monotonic() - self._renewed < RENEW_WITHIN_S
+        return time.clock_gettime(CLOCK) - self._renewed < RENEW_WITHIN_S
 
     async def acquire(self) -> None:
         """Wait until this operator leads."""
@@ -164,8 +165,9 @@ class LeaderElection:
         while True:
             try:
                 if await self._attempt():
-                    break
-                if not told:
+                    if self.leads():
+                        break
+                elif not told:
                     logger.info("another operator leads; waiting for the Lease %s/%s", self._namespace, self._name)
                     told = True
             except ApiError as error:
@@ -181,8 +183,8 @@ class LeaderElection:
         while self.leads():
             await asyncio.sleep(RETRY_S)
             try:
-                async with asyncio.timeout(max(0.1, self._renewed + RENEW_WITHIN_S - time.monotonic())):
-                    if not await self._attempt():
+                async with asyncio.timeout(max(0.1, self._renewed + RENEW_WITHIN_S - time.clock_gettime(CLOCK))):
+                    if not await self._attempt(take=False):
                         break
             except TimeoutError:
                 break
@@ -199,14 +201,14 @@ class LeaderElection:
         except ApiError as error:
             logger.debug("lease not released: %s", error)
 
-    async def _attempt(self) -> bool:
-        """Take or renew the lease; False when another holds it.
+    async def _attempt(self, *, take: bool = True) -> bool:
+        """Renew the lease, or `take` it; False when another has it or, without `take`, has had it.
 
         Raises:
             ApiError: the API server did not do it, or the Lease changed meanwhile.
         """
-        asked = time.monotonic()
         found = await self._client.get("Lease", self._namespace, self._name)
+        asked = time.clock_gettime(CLOCK)  # others count from when they see what is written now
         if found is None:
             spec = self._spec() | {"acquireTime": micro_time(), "leaseTransitions": 0}
             if await self._client.create("Lease", self._namespace, lease(self._name, spec)) is None:
@@ -215,7 +217,7 @@ class LeaderElection:
             return True
         spec, own = found.get("spec") or {}, self._spec()
         if spec.get("holderIdentity") != self._identity:
-            if not self._expired(found, spec):
+            if not take or not self._expired(found, spec):
                 return False
             own |= {"acquireTime": micro_time(), "leaseTransitions": (spec.get("leaseTransitions") or 0) + 1}
         await self._write(found, own)

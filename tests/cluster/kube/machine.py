@@ -246,7 +246,7 @@ class Machine:
             wait_until(f"{name} to stop", lambda: process.pid is None, timeout_s=timeout_s)
         except ClusterError:
             process.signal(signal.SIGKILL, children=True)
-            wait_until(f"{name} to be killed", lambda: process.pid is None, timeout_s=timeout_s)
+            wait_until(f"{name} to be killed", lambda: process.pid is None, timeout_s=30)
 
     def process(self, name: str) -> PidFile:
         """The program's process (nsenter, whose only child it is)."""

@@ -102,12 +102,13 @@ def wait_until(
     limit = time.monotonic() + timeout_s
     reason = ""
     while True:
+        late = time.monotonic() > limit  # asked first: this machine may stand still between a look and the clock
         try:
             if holds():
                 return
         except (ClusterError, OSError, LookupError) as problem:
             reason = f": {problem!r}" if isinstance(problem, LookupError) else f": {problem}"
-        if time.monotonic() > limit:
+        if late:
             tail = f"\n--- end of {log}\n{log.read_text(errors='replace')[-3000:]}" if log and log.exists() else ""
             raise ClusterError(f"waited {timeout_s:.0f} s in vain for {what}{reason}{tail}")
         time.sleep(poll_s)

@@ -6,9 +6,12 @@ import time
 
 import pytest
 
+from reef_operator.main import connected
+from reef_operator.options import parse
 from reef_operator.runtime import leases
 from reef_operator.runtime.client import ApiError
 from reef_operator.runtime.leases import Canary, LeaderElection, WatchProof
+from reef_operator.runtime.metrics import Metrics
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
 JOB = "/apis/reef.dev/v1/namespaces/ns/rltrainingjobs/j"
@@ -151,8 +154,56 @@ def test_who_stood_still_leads_no_more_before_it_asks(rig):
         await election.acquire()
         election._renewed -= leases.RENEW_WITHIN_S
         assert not election.leads()
-        assert await election._attempt()
+        assert await election._attempt(take=False)
         assert election.leads()
+
+    rig(test)
+
+
+def test_what_another_has_had_meanwhile_is_not_held_again(rig):
+    async def test(rig) -> None:
+        rig.server.on("GET", f"{LEASES}/l", lease("me", 3), lease("", 7))  # the other has come and gone
+        rig.server.on("PATCH", f"{LEASES}/l", lease("me", 4))
+        election = LeaderElection(rig.client, "ns", "l", "me")
+        await election.acquire()
+        await election.hold()
+        assert len(rig.server.asked("PATCH")) == 1
+
+    rig(test)
+
+
+def test_a_lease_that_took_long_to_get_is_renewed_before_it_counts(rig, monkeypatch):
+    monkeypatch.setattr(leases, "RETRY_S", 0.01)
+
+    async def test(rig) -> None:
+        rig.server.on("GET", f"{LEASES}/l", lease("", 3), lease("me", 4))
+        rig.server.on("PATCH", f"{LEASES}/l", lease("me", 4), lease("me", 5))
+        election = LeaderElection(rig.client, "ns", "l", "me")
+        late = iter([False, True])
+        monkeypatch.setattr(election, "leads", lambda: next(late))
+        await election.acquire()
+        assert len(rig.server.asked("PATCH")) == 2
+
+    rig(test)
+
+
+def test_the_client_for_work_writes_for_a_leader_alone(rig):
+    async def test(rig) -> None:
+        credentials = rig.client._credentials
+        rig.server.on("POST", "/api/v1/namespaces/ns/pods", {"made": 1}, status=201)
+        options = parse(["--leader-election", "--name", "l"], {"POD_NAMESPACE": "ns"})
+        async with connected(options, credentials, Metrics()) as (election, client):
+            rig.server.on("GET", f"{LEASES}/l-leader", lease("", 3))
+            rig.server.on("PATCH", f"{LEASES}/l-leader", lease(options.identity, 4))
+            with pytest.raises(ApiError, match="another operator may lead"):
+                await client.create("Pod", "ns", {})
+            await election.acquire()
+            assert await client.create("Pod", "ns", {}) == {"made": 1}
+            election._renewed -= leases.RENEW_WITHIN_S
+            with pytest.raises(ApiError, match="another operator may lead"):
+                await client.create("Pod", "ns", {})
+        async with connected(parse([], {}), credentials, Metrics()) as (_, client):
+            assert await client.create("Pod", "ns", {}) == {"made": 1}
 
     rig(test)
 

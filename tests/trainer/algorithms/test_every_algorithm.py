@@ -65,7 +65,7 @@ def test_the_same_seed_is_the_same_run(name: str) -> None:
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_training_in_process_imports_nothing_that_is_slow_to_import(name: str) -> None:
-    """Ray is not needed; sympy comes with doors of PyTorch that need not be gone through (half a second, 30 MB)."""
+    """Ray is not needed; sympy comes with doors of PyTorch that need not be gone through (half a second, 50 MB)."""
     program = (
         "import sys; from reef.algorithms.registry import config_class\n"
         f"config = config_class({name!r})().environment('CartPole-v1').training(**{SMALL[name]})\n"

@@ -103,21 +103,35 @@ def test_a_head_that_is_not_named_any_more_is_left_for_the_one_that_is(
     thread.start()
     time.sleep(0.5)
     assert thread.is_alive(), "slow to answer is not replaced"
-    names.remove("127.0.0.2")
+    looks = iter([["127.0.0.1"], names, ["127.0.0.1"], ["127.0.0.1"]])  # a copy of the DNS that is ahead, and behind
+    monkeypatch.setattr(worker, "addresses_of", lambda host: next(looks))
     thread.join(10)
+    assert next(looks, None) is None, "one look is not enough"
     assert not thread.is_alive()
     head.http.stop()
 
 
-def test_a_head_that_refused_is_asked_last(head: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    monkeypatch.setattr(worker, "addresses_of", lambda host: ["127.0.0.1", "127.0.0.2"])
-    monkeypatch.setattr(worker, "identity_at", lambda ip, port: asked.append(ip))
+def test_heads_that_refused_are_asked_last(head: Head, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others' heads may have their addresses by now; when all have refused, it begins anew."""
+    asked: list[str] = []
+
+    def identity_at(ip: str, port: int) -> str:
+        asked.append(ip[-1])
+        return "someone"
+
+    def refused(ray: RayProcess) -> bool:
+        if len(asked) == 5:
+            one.stopping.set()
+        return False
+
+    monkeypatch.setattr(worker, "addresses_of", lambda host: ["127.0.0.1", "127.0.0.2", "127.0.0.3"])
+    monkeypatch.setattr(worker, "identity_at", identity_at)
+    monkeypatch.setattr(worker, "is_open", lambda ip, port: True)
+    monkeypatch.setattr(worker, "RayProcess", lambda command: RayProcess([sys.executable, "-c", ""]))
     one = worker_of(head, tmp_path)
-    one.find_head()
-    one._refused_by = "127.0.0.1"
-    one.find_head()
-    assert asked == ["127.0.0.1", "127.0.0.2", "127.0.0.2", "127.0.0.1"]
+    monkeypatch.setattr(one, "join", refused)
+    one.run()
+    assert asked == ["1", "2", "3", "1", "2"]
     head.http.stop()
 
 

@@ -13,6 +13,7 @@ from reef.algorithms.dqn import DQNConfig
 from reef.algorithms.ppo import PPOConfig
 from reef.config import AlgorithmConfig
 from reef.errors import ConfigError
+from reef.nn.dueling import NoisyLinear
 from reef.nn.policies import ActorCritic, CustomActorCritic, make_policy
 
 OBS, ACTIONS = spaces.Box(-1, 1, (4,)), spaces.Discrete(3)
@@ -27,6 +28,17 @@ class Tiny(nn.Module):
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         out = self.heads(self.body(obs))
         return out[:, :-1], out[:, -1]
+
+
+class TinyAndNoisy(Tiny):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.body = NoisyLinear(4, 4, sigma0=0.5)
+
+
+class OneValue(Tiny):
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        return super().forward(obs)[0], torch.zeros(1)
 
 
 @pytest.mark.parametrize("share", [True, False])
@@ -62,6 +74,12 @@ def test_a_custom_module_by_its_path() -> None:
     assert extras["action_dist_inputs"].shape == (2, 3)
 
 
+def test_a_custom_module_has_a_value_for_each_observation() -> None:
+    policy = make_policy(PPOConfig().training(model={"custom_model": OneValue}), OBS, ACTIONS)
+    with pytest.raises(ConfigError, match=r"returns values of shape \[1\] for 2 observations\. Return one for each"):
+        policy(torch.zeros(2, 4))
+
+
 @pytest.mark.parametrize("kind", [PPOConfig, DQNConfig])
 @pytest.mark.parametrize(
     ("path", "expected"),
@@ -92,7 +110,13 @@ IMAGE = spaces.Box(0, 255, (42, 42, 3), np.uint8)
         (PPOConfig, {"model": {"conv_activation": "elu"}}, OBS, ["conv_activation='elu' has no effect without an"]),
         (DQNConfig, {"model": {"conv_filters": [[8, 4, 2]]}}, OBS, ["model.conv_filters="]),
         (DQNConfig, {"model": {"vf_share_layers": False}}, OBS, ["model.vf_share_layers=False has no effect on Q"]),
-        (DQNConfig, {"model": {"custom_model": Tiny}, "hiddens": [8], "noisy": True}, OBS, ["hiddens=[8] has no"]),
+        (
+            DQNConfig,
+            {"model": {"custom_model": Tiny}, "hiddens": [8], "noisy": True},
+            OBS,
+            ["hiddens=[8] has no", "noisy=True has no effect beside"],
+        ),
+        (DQNConfig, {"model": {"custom_model": TinyAndNoisy}, "noisy": True}, OBS, []),
         (PPOConfig, {"model": {"custom_model": Tiny, "vf_share_layers": True}}, OBS, ["model.vf_share_layers=True"]),
         (PPOConfig, {"model": {"fcnet_hiddens": [8], "vf_share_layers": True}}, OBS, []),
     ],

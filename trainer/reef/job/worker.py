@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 LOOK_AGAIN_S = 2.0
 ANSWER_S = 1.5  # the head's time for one answer
 MISSES = 2  # looks in a row without a sign of the head, after which it counts as gone: within 10 seconds
+UNNAMED = 2  # looks in a row at a name that has lost the head: copies of a cluster's DNS may differ for a while
 JOIN_S = 60.0
 SAY_AGAIN_S = 30.0  # between two lines about the same wait
 EXIT_OUT_OF_MEMORY = 137  # as of a container whose first process was the one to be killed
@@ -84,7 +85,7 @@ class Worker:
         self._pod = pod
         self.stopping = stopping
         self._said, self._said_at = "", 0.0
-        self._refused_by = ""  # the address where joining last failed: perhaps another job's head by now
+        self._refused_by = set[str]()  # addresses where joining failed: perhaps other jobs' heads by now
         self._kills = memory_kills()
 
     def run(self) -> None:
@@ -102,8 +103,9 @@ class Worker:
             ray = RayProcess(self._pod.node.worker_command(f"{head.ip}:{self._pod.gcs_port}", self._pod.pool))
             try:
                 joined = self.join(ray)
-                self._refused_by = "" if joined else head.ip
+                self._refused_by.add(head.ip)
                 if joined:
+                    self._refused_by.clear()
                     log.info("joined the head at %s", head.ip)
                     self.stay(ray, head)
             finally:
@@ -124,7 +126,9 @@ class Worker:
         Its name may have more addresses than one: servers before 1.25 also name heads that were killed.
         """
         addresses = addresses_of(self._pod.host)
-        return self.head_among(sorted(addresses, key=self._refused_by.__eq__))
+        if self._refused_by.issuperset(addresses):
+            self._refused_by.clear()
+        return self.head_among(sorted(addresses, key=self._refused_by.__contains__))
 
     def head_among(self, addresses: Sequence[str]) -> Head | None:
         """The first of them that answers on both ports."""
@@ -157,7 +161,7 @@ class Worker:
         Raises:
             OutOfMemoryError: a process of this pod was killed for its memory.
         """
-        misses = 0
+        misses = unnamed = 0
         while not self.stopping.wait(LOOK_AGAIN_S):
             if memory_kills() > self._kills:
                 raise OutOfMemoryError(
@@ -169,7 +173,8 @@ class Worker:
                 log.warning("this pod's Ray node ended with exit code %s: it joins again", ray.exit_code)
                 return
             named = addresses_of(self._pod.host)  # a resolver that fails says nothing about the head
-            now = self.head_among(named if named and head.ip not in named else [head.ip])
+            unnamed = unnamed + 1 if named and head.ip not in named else 0
+            now = self.head_among(named if unnamed >= UNNAMED else [head.ip])
             if now is not None and now != head:
                 log.warning("the head was replaced: this pod joins the new one at %s", now.ip)
                 return

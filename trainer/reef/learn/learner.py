@@ -189,7 +189,10 @@ def _by_autograd(
 
 
 def backward_from(outputs: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
-    """As `torch.autograd.backward`, without its comparison of shapes: that alone imports sympy, half a second."""
+    """As `torch.autograd.backward`, whose own comparison of shapes imports sympy first: half a second."""
+    for output, gradient in zip(outputs, gradients, strict=True):
+        if output.shape != gradient.shape:  # the engine would add up what it can
+            raise ValueError(f"an output of shape {list(output.shape)} has a gradient of {list(gradient.shape)}")
     engine = torch.autograd.Variable._execution_engine
     keep_graph = create_graph = False
     engine.run_backward(

@@ -119,7 +119,8 @@ class QPolicy(Policy):
     def unread(self) -> Iterator[str]:
         """As every policy. The streams read model.fcnet_activation, whatever the encoder is."""
         if self.module is not None:
-            yield from given_beside_custom_model(self.config, "dueling", "hiddens", "sigma0")
+            noise = () if any(isinstance(part, NoisyLinear) for part in self.module.modules()) else ("noisy",)
+            yield from given_beside_custom_model(self.config, "dueling", "hiddens", "sigma0", *noise)
             return
         yield from given_for_other_observations(self.config, self.encoder, "model.fcnet_hiddens")
         reason = "on Q-values, which have neither an actor nor a critic"

@@ -170,6 +170,11 @@ class CustomActorCritic(Policy):
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """[N, *obs] -> distribution inputs [N, D] and state values [N]."""
         outputs, values = self.module(obs)
+        if values.shape[:1] != outputs.shape[:1]:
+            raise ConfigError(
+                f"model.custom_model={self.config.model.custom_model!r} returns values of shape {list(values.shape)} "
+                f"for {len(outputs)} observations. Return one for each."
+            )
         return outputs, values.reshape(-1)
 
     def dist_inputs(self, obs: Tensor) -> Tensor:
