@@ -167,6 +167,7 @@ class LeaderElection:
                 if await self._attempt():
                     if self.leads():
                         break
+                    logger.warning("lease: written only after %.0f s, so that it is renewed first", RENEW_WITHIN_S)
                 elif not told:
                     logger.info("another operator leads; waiting for the Lease %s/%s", self._namespace, self._name)
                     told = True
@@ -181,7 +182,6 @@ class LeaderElection:
         This operator must end at once then.
         """
         while self.leads():
-            await asyncio.sleep(RETRY_S)
             try:
                 async with asyncio.timeout(max(0.1, self._renewed + RENEW_WITHIN_S - time.clock_gettime(CLOCK))):
                     if not await self._attempt(take=False):
@@ -190,6 +190,7 @@ class LeaderElection:
                 break
             except ApiError as error:  # another cannot take it yet
                 logger.warning("lease: %s", error)
+            await asyncio.sleep(RETRY_S)
         logger.error("the Lease %s/%s is lost", self._namespace, self._name)
 
     async def release(self) -> None:

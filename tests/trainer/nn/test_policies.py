@@ -41,6 +41,17 @@ class OneValue(Tiny):
         return super().forward(obs)[0], torch.zeros(1)
 
 
+class TwoValues(Tiny):
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        return super().forward(obs)[0], torch.zeros(len(obs), 2)
+
+
+class OneRow(Tiny):
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        outputs, values = super().forward(obs)
+        return outputs[:1], values
+
+
 @pytest.mark.parametrize("share", [True, False])
 def test_acting_and_training_see_the_same_network(share: bool) -> None:
     config = PPOConfig().training(model={"fcnet_hiddens": [8, 8], "vf_share_layers": share})
@@ -74,10 +85,11 @@ def test_a_custom_module_by_its_path() -> None:
     assert extras["action_dist_inputs"].shape == (2, 3)
 
 
-def test_a_custom_module_has_a_value_for_each_observation() -> None:
-    policy = make_policy(PPOConfig().training(model={"custom_model": OneValue}), OBS, ACTIONS)
-    with pytest.raises(ConfigError, match=r"returns values of shape \[1\] for 2 observations\. Return one for each"):
-        policy(torch.zeros(2, 4))
+@pytest.mark.parametrize("module", [OneValue, TwoValues, OneRow])
+def test_a_custom_module_has_a_row_and_a_value_for_each_observation(module: type[nn.Module]) -> None:
+    policy = make_policy(PPOConfig().training(model={"custom_model": module}), OBS, ACTIONS)
+    with pytest.raises(ConfigError, match=r"values of shape .* for 3 observations\. Return a row and a value for each"):
+        policy(torch.zeros(3, 4))
 
 
 @pytest.mark.parametrize("kind", [PPOConfig, DQNConfig])

@@ -126,7 +126,7 @@ class Worker:
         Its name may have more addresses than one: servers before 1.25 also name heads that were killed.
         """
         addresses = addresses_of(self._pod.host)
-        if self._refused_by.issuperset(addresses):
+        if addresses and self._refused_by.issuperset(addresses):
             self._refused_by.clear()
         return self.head_among(sorted(addresses, key=self._refused_by.__contains__))
 

@@ -170,10 +170,11 @@ class CustomActorCritic(Policy):
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """[N, *obs] -> distribution inputs [N, D] and state values [N]."""
         outputs, values = self.module(obs)
-        if values.shape[:1] != outputs.shape[:1]:
+        if outputs.shape[:1] != obs.shape[:1] or values.numel() != len(obs):
             raise ConfigError(
-                f"model.custom_model={self.config.model.custom_model!r} returns values of shape {list(values.shape)} "
-                f"for {len(outputs)} observations. Return one for each."
+                f"model.custom_model={self.config.model.custom_model!r} returns outputs of shape {list(outputs.shape)} "
+                f"and values of shape {list(values.shape)} for {len(obs)} observations. "
+                "Return a row and a value for each."
             )
         return outputs, values.reshape(-1)
 
