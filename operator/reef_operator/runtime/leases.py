@@ -214,14 +214,13 @@ class LeaderElection:
             spec = self._spec() | {"acquireTime": micro_time(), "leaseTransitions": 0}
             if await self._client.create("Lease", self._namespace, lease(self._name, spec)) is None:
                 return False
-            self._renewed = asked
-            return True
-        spec, own = found.get("spec") or {}, self._spec()
-        if spec.get("holderIdentity") != self._identity:
-            if not take or not self._expired(found, spec):
-                return False
-            own |= {"acquireTime": micro_time(), "leaseTransitions": (spec.get("leaseTransitions") or 0) + 1}
-        await self._write(found, own)
+        else:
+            spec, own = found.get("spec") or {}, self._spec()
+            if spec.get("holderIdentity") != self._identity:
+                if not take or not self._expired(found, spec):
+                    return False
+                own |= {"acquireTime": micro_time(), "leaseTransitions": (spec.get("leaseTransitions") or 0) + 1}
+            await self._write(found, own)
         self._renewed = asked
         return True
 

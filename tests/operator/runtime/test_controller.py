@@ -334,10 +334,7 @@ def test_before_it_is_said_that_nothing_is_left_the_cluster_itself_is_listed(rig
 
 @pytest.mark.parametrize(
     "plan",
-    [
-        Plan(actions=(Delete("Deployment", "j-cpu", "u1"),)),
-        Plan(status={"phase": "Succeeded"}),
-    ],
+    [Plan(actions=(Delete("Deployment", "j-cpu", "u1"),)), Plan(status={"phase": "Succeeded"})],
     ids=["delete", "phase"],
 )
 @pytest.mark.parametrize("pods", [2, FEW_PODS + 1])

@@ -102,12 +102,12 @@ class Worker:
                 continue
             ray = RayProcess(self._pod.node.worker_command(f"{head.ip}:{self._pod.gcs_port}", self._pod.pool))
             try:
-                joined = self.join(ray)
-                self._refused_by.add(head.ip)
-                if joined:
+                if self.join(ray):
                     self._refused_by.clear()
                     log.info("joined the head at %s", head.ip)
                     self.stay(ray, head)
+                else:
+                    self._refused_by.add(head.ip)
             finally:
                 self._pod.joined_file.unlink(missing_ok=True)
                 ray.stop()
