@@ -6,17 +6,47 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from torch import Tensor, nn
 
 from reef.algorithms.ppo import PPOConfig, PPOLearner
 from reef.batch import Rollout
-from reef.learn.learner import Learner
+from reef.learn.learner import Columns, Learner
+from reef.nn.policies import ActorCritic
 
 BOX = spaces.Box(-1.0, 1.0, (3,))
 
 
-def learner(action_space: spaces.Space[Any], **settings: Any) -> PPOLearner:
-    config = PPOConfig().training(model={"fcnet_hiddens": [8], **settings.pop("model", {})}, **settings)
-    return PPOLearner(config.debugging(seed=1), BOX, action_space)
+class Custom(nn.Module):
+    def __init__(self, observation_space: Any, action_space: Any, num_outputs: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, num_outputs + 1)
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        out = torch.tanh(self.layer(obs))
+        return out[:, :-1], out[:, -1]
+
+
+def learner(action_space: spaces.Space[Any], make: type[PPOLearner] = PPOLearner, **settings: Any) -> PPOLearner:
+    model = {"fcnet_hiddens": [8]} | settings.pop("model", {})
+    config = PPOConfig().training(model=model, **settings)
+    return make(config.debugging(seed=1), BOX, action_space)
+
+
+def some_steps(each: PPOLearner) -> Columns:
+    """Put other weights into the policy, and make up a minibatch."""
+    generator = torch.Generator().manual_seed(0)
+    for parameter in each.policy.parameters():
+        parameter.data.normal_(generator=generator)
+    old = each.policy.dist_class(torch.randn(64, each.policy.dist_class.num_inputs, generator=generator))
+    actions = old.sample(generator)
+    return {
+        "obs": torch.randn(64, 3, generator=generator),
+        "actions": actions,
+        "action_logp": old.logp(actions),
+        "action_dist_inputs": old.inputs,
+        "advantages": torch.randn(64, generator=generator),
+        "value_targets": 3 * torch.randn(64, generator=generator),
+    }
 
 
 @pytest.mark.parametrize(
@@ -26,6 +56,10 @@ def learner(action_space: spaces.Space[Any], **settings: Any) -> PPOLearner:
         (spaces.Discrete(4), {"entropy_coeff": 0.5, "kl_coeff": 0.0, "vf_clip_param": None}),
         (spaces.Box(-1.0, 1.0, (2,)), {"entropy_coeff": 0.5, "vf_loss_coeff": 0.3}),
         (spaces.Box(-1.0, 1.0, (2,)), {"model": {"free_log_std": True, "vf_share_layers": True}}),
+        (spaces.Discrete(4), {"model": {"fcnet_activation": "relu", "fcnet_hiddens": [8, 5, 6]}}),
+        (spaces.Discrete(4), {"model": {"fcnet_activation": "silu"}}),
+        (spaces.Discrete(4), {"model": {"fcnet_hiddens": []}}),
+        (spaces.Discrete(4), {"model": {"custom_model": Custom}}),
     ],
 )
 def test_the_gradient_written_out_is_that_of_the_loss(
@@ -34,19 +68,7 @@ def test_the_gradient_written_out_is_that_of_the_loss(
     each = learner(action_space, **settings)
     assert each.policy.dist_class.closed_form
     each.begin(timestep=0)
-    generator = torch.Generator().manual_seed(0)
-    for parameter in each.policy.parameters():
-        parameter.data.normal_(generator=generator)
-    old = each.policy.dist_class(torch.randn(64, each.policy.dist_class.num_inputs, generator=generator))
-    actions = old.sample(generator)
-    minibatch = {
-        "obs": torch.randn(64, 3, generator=generator),
-        "actions": actions,
-        "action_logp": old.logp(actions),
-        "action_dist_inputs": old.inputs,
-        "advantages": torch.randn(64, generator=generator),
-        "value_targets": 3 * torch.randn(64, generator=generator),
-    }
+    minibatch = some_steps(each)
     gradients = []
     for differentiate in (each.differentiate, lambda rows: Learner.differentiate(each, rows)):
         each.policy.flat.gradient.zero_()
@@ -55,6 +77,32 @@ def test_the_gradient_written_out_is_that_of_the_loss(
     assert gradients[0][0].norm() > 0.1
     for by_hand, by_autograd in zip(*gradients, strict=True):
         torch.testing.assert_close(by_hand, by_autograd, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("override", ["loss", "forward"])
+def test_what_a_subclass_changes_is_what_is_learned_from(override: str) -> None:
+    class OtherLoss(PPOLearner):
+        def loss(self, minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
+            _, values = self.policy(minibatch["obs"])
+            return values.mean(), {}
+
+    each = learner(spaces.Discrete(4), OtherLoss if override == "loss" else PPOLearner)
+    minibatch = some_steps(each)
+    if override == "forward":
+
+        class OtherNetwork(ActorCritic):
+            def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+                inputs, values = super().forward(obs)
+                return inputs, 0 * values
+
+        each.policy = OtherNetwork(each.config, BOX, spaces.Discrete(4))
+        each.policy.finish()
+    assert isinstance(each.policy, ActorCritic)
+    each.differentiate(minibatch)
+    without_gradient = each.policy.pi.weight.grad if override == "loss" else each.policy.vf.weight.grad
+    assert without_gradient is not None
+    assert without_gradient.count_nonzero() == 0
+    assert each.policy.flat.gradient.count_nonzero() > 0
 
 
 def test_joint_actions_are_left_to_autograd() -> None:

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from reef.algorithms.ppo import PPOConfig, PPOLearner
 from reef.batch import Rollout, concat_columns
 from reef.errors import ConfigError, ResourceError, TrainingError
-from reef.learn.learner import backward_from, mean_stats
+from reef.learn.learner import mean_stats
 
 OBS, ACTIONS = spaces.Box(-9, 9, (3,)), spaces.Discrete(2)
 
@@ -26,7 +26,7 @@ def rollout(steps: int = 8, columns: int = 4) -> Rollout:
     actions = rng.integers(0, 2, (steps, columns))
     inputs = rng.normal(size=(steps, columns, 2)).astype(np.float32)
     flags = np.zeros((steps, columns), np.bool_)
-    logp = np.log(0.5) * np.ones((steps, columns), np.float32)
+    logp = np.full((steps, columns), np.log(0.5), np.float32)
     return Rollout(
         obs, actions, rng.normal(size=(steps, columns)).astype(np.float32), obs, flags, flags, ~flags,
         {"action_logp": logp, "action_dist_inputs": inputs},
@@ -163,12 +163,3 @@ def test_statistics_are_those_of_all_learners() -> None:
 def test_minibatches_that_learners_cannot_share_are_refused() -> None:
     with pytest.raises(ConfigError, match="num_learner_workers=3"):
         config().resources(num_learner_workers=3).validate()
-
-
-def test_backward_begins_at_outputs_with_gradients_of_their_shape() -> None:
-    weight = torch.ones(3, requires_grad=True)
-    backward_from((weight * 2, weight.sum()), (torch.tensor([1.0, 0.0, 2.0]), torch.tensor(5.0)))
-    assert weight.grad is not None
-    assert weight.grad.tolist() == [7.0, 5.0, 9.0]
-    with pytest.raises(ValueError, match=r"an output of shape \[1\] has a gradient of \[3\]"):
-        backward_from((weight.sum().reshape(1),), (torch.ones(3),))

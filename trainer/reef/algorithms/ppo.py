@@ -15,7 +15,7 @@ from torch import Tensor
 from reef.batch import Rollout, Transitions
 from reef.config import AlgorithmConfig, ModelConfig, default, setting
 from reef.learn.device import to_device
-from reef.learn.learner import Columns, Learner, backward_from
+from reef.learn.learner import Columns, Learner
 from reef.math.gae import gae
 from reef.math.surrogate import clipped_error, clipped_surrogate
 from reef.nn.policies import ActorCritic, CustomActorCritic
@@ -148,14 +148,13 @@ class PPOLearner(Learner):
         return loss, stats
 
     def differentiate(self, minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
-        """As `Learner.differentiate`; autograd begins at the network's outputs where the rest is written out."""
-        if not self.policy.dist_class.closed_form:
+        """As `Learner.differentiate`; without autograd where the gradients are written out."""
+        if not self.policy.dist_class.closed_form or type(self).loss is not PPOLearner.loss:
             return super().differentiate(minibatch)
-        dist_inputs, values = self.policy(minibatch["obs"])
-        with torch.no_grad():
+        with torch.inference_mode():
+            dist_inputs, values, pull_back = self.policy.vjp(minibatch["obs"])
             loss, stats, gradient = self._objective(dist_inputs, values, minibatch)
-            of_inputs, of_values = gradient()
-        backward_from((dist_inputs, values), (of_inputs, of_values))
+            pull_back(*gradient())
         return loss, stats
 
     def _objective(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -25,6 +25,7 @@ from reef.schedules import Schedule
 from reef.types import Array, State, Stats
 
 Columns = dict[str, Tensor]  # equally long columns on the learner's device
+Loss = Callable[[Columns], tuple[Tensor, dict[str, Tensor]]]  # the mean, and what to report
 Reduce = Callable[[Tensor], None]  # average a flat gradient over all learners, in place
 
 
@@ -63,10 +64,9 @@ class Learner(ABC):
         self.optimizer = Adam(self.policy.flat, self.lr(0), **optimizer)
         self.backward = self._make_backward()
 
-    def _make_backward(self) -> Callable[[Columns], tuple[Tensor, dict[str, Tensor]]]:
+    def _make_backward(self) -> Loss:
         """The function that computes a minibatch's loss and fills the flat gradient: eager, or compiled as set."""
         config = self.config
-        differentiate = self.differentiate
         if config.torch_compile_learner:
             options: dict[str, Any] = {
                 "backend": config.torch_compile_learner_dynamo_backend,
@@ -75,21 +75,22 @@ class Learner(ABC):
             }
             if config.torch_compile_learner_what_to_compile == "complete_update":
                 return compile_gradient(self.policy, self.loss, **options)
-            differentiate = partial(_by_autograd, torch.compile(self.loss, **options))
-
-        def backward(minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
-            self.policy.flat.gradient.zero_()
-            return differentiate(minibatch)
-
-        return backward
+            return partial(self._by_autograd, torch.compile(self.loss, **options))
+        return self.differentiate
 
     def differentiate(self, minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
-        """Add the gradient of `loss` to that of the parameters; returns what `loss` does.
+        """Set the parameters' gradient to that of `loss`; returns what `loss` does.
 
         Subclasses whose loss has a gradient in closed form may write it out: autograd's overhead is what small
         minibatches pay for most.
         """
-        return _by_autograd(self.loss, minibatch)
+        return self._by_autograd(self.loss, minibatch)
+
+    def _by_autograd(self, loss: Loss, minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
+        self.policy.flat.gradient.zero_()
+        value, stats = loss(minibatch)
+        torch.autograd.backward(value)
+        return value.detach(), stats
 
     @abstractmethod
     def prepare(self, batch: Rollout) -> Columns:
@@ -178,26 +179,6 @@ class Learner(ABC):
         self.set_weights(state["weights"])
         self.generator.set_state(torch.from_numpy(np.array(state["generator"])))
         self.optimizer.set_state(state["optimizer"])
-
-
-def _by_autograd(
-    loss: Callable[[Columns], tuple[Tensor, dict[str, Tensor]]], minibatch: Columns
-) -> tuple[Tensor, dict[str, Tensor]]:
-    value, stats = loss(minibatch)
-    torch.autograd.backward(value)
-    return value.detach(), stats
-
-
-def backward_from(outputs: Sequence[Tensor], gradients: Sequence[Tensor]) -> None:
-    """As `torch.autograd.backward`, whose own comparison of shapes imports sympy first: half a second."""
-    for output, gradient in zip(outputs, gradients, strict=True):
-        if output.shape != gradient.shape:  # the engine would add up what it can
-            raise ValueError(f"an output of shape {list(output.shape)} has a gradient of {list(gradient.shape)}")
-    engine = torch.autograd.Variable._execution_engine
-    keep_graph = create_graph = False
-    engine.run_backward(
-        tuple(outputs), tuple(gradients), keep_graph, create_graph, (), allow_unreachable=True, accumulate_grad=True
-    )
 
 
 def mean_stats(stats: list[dict[str, Tensor]], reduce: Reduce | None) -> Stats:

@@ -69,6 +69,7 @@ class Categorical(Distribution):
         self.inputs = inputs
         self._log_probs: Tensor | None = None
         self._probs: Tensor | None = None
+        self._expected_log_prob: Tensor | None = None
 
     @property
     def log_probs(self) -> Tensor:
@@ -83,6 +84,13 @@ class Categorical(Distribution):
         if self._probs is None:
             self._probs = self.log_probs.exp()
         return self._probs
+
+    @property
+    def expected_log_prob(self) -> Tensor:
+        """[N], the negative entropy; computed once."""
+        if self._expected_log_prob is None:
+            self._expected_log_prob = (self.probs * self.log_probs).sum(-1)
+        return self._expected_log_prob
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         """Draw by the Gumbel-max trick: one noise tensor and an argmax, cheaper than `torch.multinomial`."""
@@ -99,7 +107,7 @@ class Categorical(Distribution):
 
     def entropy(self) -> Tensor:
         """[N]."""
-        return -(self.probs * self.log_probs).sum(-1)
+        return -self.expected_log_prob
 
     def kl(self, other: Categorical) -> Tensor:
         """[N]."""
@@ -109,9 +117,9 @@ class Categorical(Distribution):
         self, actions: Tensor, of_logp: Tensor, of_entropy: Tensor, of_kl: Tensor, old: Categorical | None
     ) -> Tensor:
         """[N, A]."""
-        mean = (self.probs * self.log_probs).sum(-1, keepdim=True)
         weight = of_logp.unsqueeze(-1)
-        gradient = self.probs * (of_entropy * (mean - self.log_probs) - weight)
+        surprise = self.expected_log_prob.unsqueeze(-1) - self.log_probs
+        gradient = self.probs * (of_entropy * surprise - weight)
         if old is not None:
             gradient += of_kl * (self.probs - old.probs)
         return gradient.scatter_add_(-1, actions.long().unsqueeze(-1), weight)

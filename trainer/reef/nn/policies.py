@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,10 +17,12 @@ from reef.config.loading import load
 from reef.errors import ConfigError
 from reef.nn.distributions import Distribution, DistributionMaker
 from reef.nn.encoders import Encoder
-from reef.nn.flat import FlatParameters
+from reef.nn.flat import FlatParameters, Settled
 from reef.nn.stacked import StackedMLP
 from reef.spaces import Layout, Space
 from reef.types import Array
+
+PullBack = Callable[[Tensor, Tensor], None]  # sets parameters' gradients from those of outputs [N, D] and values [N]
 
 FOR_VECTORS = ("model.fcnet_hiddens", "model.fcnet_activation")
 FOR_IMAGES = ("model.conv_filters", "model.conv_activation")
@@ -105,7 +108,6 @@ class ActorCritic(Policy):
         super().__init__(config, observation_space, action_space)
         model: ModelConfig = config.model
         self.encoder = Encoder(self.observation_layout, model, branches=1 if model.vf_share_layers else 2)
-        self.critic_branch = self.encoder.branches - 1
         gaussian = self.dist_class.gaussian
         self.log_std: nn.Parameter | None = None
         outputs = self.dist_class.num_inputs
@@ -116,12 +118,13 @@ class ActorCritic(Policy):
             self.log_std = nn.Parameter(torch.zeros(outputs))
         self.pi = _linear(self.encoder.out_features, outputs, gain=0.01)
         self.vf = _linear(self.encoder.out_features, 1, gain=1.0)
-        self.acting_head: tuple[Tensor, Tensor] | None = None  # bias and transposed weight of `pi`, once settled
+        self.heads: tuple[Settled, Settled] | None = None  # `pi` and `vf`, once settled
+        self.by_hand = self.encoder.has_slope and type(self).forward is ActorCritic.forward  # see `vjp`
 
     def finish(self, device: torch.device | str = "cpu") -> None:
-        """As every policy; and keep the actor's last layer at hand for acting."""
+        """As every policy; and keep the last layers at hand."""
         super().finish(device)
-        self.acting_head = (self.pi.bias.detach(), self.pi.weight.detach().t())
+        self.heads = Settled.of(self.pi), Settled.of(self.vf)
 
     def unread(self) -> Iterator[str]:
         """As every policy."""
@@ -130,22 +133,51 @@ class ActorCritic(Policy):
     def dist_inputs(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N, D], by the actor alone: acting needs no critic."""
         features = self.encoder.single(0, obs)
-        if self.acting_head is None or torch.is_grad_enabled():
+        if self.heads is None or torch.is_grad_enabled():
             return self._with_log_std(F.linear(features, self.pi.weight, self.pi.bias))
-        bias, weight = self.acting_head
-        return self._with_log_std(torch.addmm(bias, features, weight))
+        pi, _ = self.heads
+        return self._with_log_std(F.linear(features, pi.weight, pi.bias))
 
     def values(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N] state values, by the critic alone."""
-        values: Tensor = self.vf(self.encoder.single(self.critic_branch, obs))
+        values: Tensor = self.vf(self.encoder.single(self.encoder.branches - 1, obs))
         return values.squeeze(-1)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """[N, *obs] -> distribution inputs [N, D] and state values [N]."""
         branches = self.encoder(obs).unbind()  # indexing would cost a gradient of the size of all branches each
         outputs = F.linear(branches[0], self.pi.weight, self.pi.bias)
-        values = F.linear(branches[self.critic_branch], self.vf.weight, self.vf.bias)
+        values = F.linear(branches[-1], self.vf.weight, self.vf.bias)
         return self._with_log_std(outputs), values.squeeze(-1)
+
+    def vjp(self, obs: Tensor) -> tuple[Tensor, Tensor, PullBack]:
+        """As `forward`, and the function that goes back, once (vector-Jacobian product); without autograd's graph.
+
+        For perceptrons it is written out: autograd costs, at the sizes of reinforcement learning, as much as the
+        arithmetic. Call both in inference mode.
+        """
+        if self.heads is None or not self.by_hand:
+            return by_autograd(self, obs)
+        pi, vf = self.heads
+        hidden = self.encoder.trace(obs)
+        branches = hidden[-1].unbind()
+        outputs = self._with_log_std(F.linear(branches[0], pi.weight, pi.bias))
+        values = F.linear(branches[-1], vf.weight, vf.bias)
+        return outputs, values.squeeze(-1), partial(self._pull_back, hidden, branches)
+
+    def _pull_back(
+        self, hidden: list[Tensor], branches: Sequence[Tensor], of_inputs: Tensor, of_values: Tensor
+    ) -> None:
+        assert self.heads is not None
+        pi, vf = self.heads
+        of_outputs = of_inputs if self.log_std is None else of_inputs[:, : len(pi.bias)]
+        of_actor = _pull_back_linear(pi, branches[0], of_outputs)
+        of_critic = _pull_back_linear(vf, branches[-1], of_values.unsqueeze(-1))
+        if self.log_std is not None:
+            torch.sum(of_inputs[:, len(pi.bias) :], 0, out=self.log_std.grad)
+        shared = len(branches) == 1
+        of_features = (of_actor + of_critic).unsqueeze(0) if shared else torch.stack([of_actor, of_critic])
+        self.encoder.mlp.pull_back(hidden, of_features)
 
     def _with_log_std(self, outputs: Tensor) -> Tensor:
         if self.log_std is None:
@@ -178,6 +210,10 @@ class CustomActorCritic(Policy):
             )
         return outputs, values.reshape(-1)
 
+    def vjp(self, obs: Tensor) -> tuple[Tensor, Tensor, PullBack]:
+        """As `ActorCritic.vjp`."""
+        return by_autograd(self, obs)
+
     def dist_inputs(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N, D]."""
         return self.forward(obs)[0]
@@ -185,6 +221,19 @@ class CustomActorCritic(Policy):
     def values(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N]."""
         return self.forward(obs)[1]
+
+
+def by_autograd(policy: ActorCritic | CustomActorCritic, obs: Tensor) -> tuple[Tensor, Tensor, PullBack]:
+    """The `vjp` of any network, also in inference mode."""
+    with torch.inference_mode(False), torch.enable_grad():
+        outputs, values = policy(obs)
+
+    def pull_back(of_outputs: Tensor, of_values: Tensor) -> None:
+        policy.flat.gradient.zero_()
+        with torch.inference_mode(False):
+            torch.autograd.backward((outputs, values), (of_outputs.clone(), of_values.clone()))
+
+    return outputs.detach(), values.detach(), pull_back
 
 
 def given(config: AlgorithmConfig, reason: str, *keys: str) -> Iterator[str]:
@@ -245,6 +294,13 @@ def actor_critic(
     """The actor-critic that the settings ask for."""
     make = CustomActorCritic if config.model.custom_model else ActorCritic
     return make(config, observation_space, action_space)
+
+
+def _pull_back_linear(layer: Settled, x: Tensor, gradient: Tensor) -> Tensor:
+    """Overwrite the parameters' gradients from that [N, out] of the output; returns that of the input `x` [N, in]."""
+    torch.mm(gradient.t(), x, out=layer.weight_gradient)
+    torch.sum(gradient, 0, out=layer.bias_gradient)
+    return gradient @ layer.weight
 
 
 def _linear(in_features: int, out_features: int, gain: float) -> nn.Linear:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,28 @@ from torch.autograd.function import once_differentiable
 from torch.compiler import is_compiling
 
 from reef.nn.activations import ACTIVATIONS, Activation
+from reef.nn.flat import Settled
+
+
+def _trace(activation: Activation, x: Tensor, layers: Iterable[tuple[Tensor, Tensor]]) -> list[Tensor]:
+    """The input [count, N, in] and the output of every layer (weight, bias) after it."""
+    assert activation.in_place is not None
+    hidden = [x]
+    for weight, bias in layers:
+        hidden.append(activation.in_place(torch.baddbmm(bias, hidden[-1], weight)))
+    return hidden
+
+
+def _chain_rule(
+    activation: Activation, hidden: Sequence[Tensor], weights: Sequence[Tensor], gradient: Tensor
+) -> Iterator[Tensor]:
+    """From the last layer to the first the gradient before its activation, then that of the input."""
+    assert activation.slope is not None
+    for weight, output in zip(reversed(weights), reversed(hidden), strict=False):
+        gradient = activation.slope(gradient, output)
+        yield gradient
+        gradient = torch.bmm(gradient, weight.transpose(1, 2))
+    yield gradient
 
 
 class _Chain(torch.autograd.Function):
@@ -24,11 +46,8 @@ class _Chain(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, activation: Activation, *parameters: Tensor) -> Tensor:
         """`parameters`: weight [count, in, out] and bias [count, 1, out] of each layer in turn."""
-        weights, biases = parameters[::2], parameters[1::2]
-        assert activation.in_place is not None
-        hidden = [x]
-        for weight, bias in zip(weights, biases, strict=True):
-            hidden.append(activation.in_place(torch.baddbmm(bias, hidden[-1], weight)))
+        weights = parameters[::2]
+        hidden = _trace(activation, x, zip(weights, parameters[1::2], strict=True))
         ctx.activation = activation
         ctx.save_for_backward(*hidden, *weights)
         return hidden[-1]
@@ -39,16 +58,13 @@ class _Chain(torch.autograd.Function):
         """The chain rule, from the last layer to the first."""
         depth = len(ctx.saved_tensors) // 2
         hidden, weights = ctx.saved_tensors[: depth + 1], ctx.saved_tensors[depth + 1 :]
+        before = _chain_rule(ctx.activation, hidden, weights, gradient)
         of_parameters: list[Tensor] = []
-        of_input: Tensor | None = None
         for layer in reversed(range(depth)):
-            gradient = ctx.activation.slope(gradient, hidden[layer + 1])
+            gradient = next(before)
             of_weight = torch.bmm(hidden[layer].transpose(1, 2), gradient)
             of_parameters[:0] = [of_weight, gradient.sum(1, keepdim=True)]
-            if layer > 0:
-                gradient = torch.bmm(gradient, weights[layer].transpose(1, 2))
-            elif ctx.needs_input_grad[0]:
-                of_input = torch.bmm(gradient, weights[0].transpose(1, 2))
+        of_input = next(before) if ctx.needs_input_grad[0] else None
         return of_input, None, *of_parameters
 
 
@@ -85,37 +101,51 @@ class StackedMLP(nn.Module):
         super().__init__()
         self.count = count
         self.activation = ACTIVATIONS[activation]
+        self.has_slope = self.activation.slope is not None
         sizes = [in_features, *hiddens]
         self.chain = [StackedLinear(i, o, count) for i, o in itertools.pairwise(sizes)]
         self.layers = nn.ModuleList(self.chain)  # registers them; slower to walk than the plain list
         self.out_features = sizes[-1]
-        self.settled: list[list[tuple[Tensor, Tensor]]] = []  # bias and weight of each layer, by perceptron
+        self.settled: list[Settled] = []
+        self.singles: list[list[tuple[Tensor, Tensor]]] = []  # bias and weight of each layer, by perceptron
 
     def settle(self) -> None:
-        """Look up the parameters for acting, once; call it when they stay where they are in memory.
-
-        To look them up costs, for a few observations, as much as to multiply by them.
-        """
-        self.settled = [
-            [(layer.bias.detach()[index], layer.weight.detach()[index]) for layer in self.chain]
-            for index in range(self.count)
-        ]
+        """Look up the parameters, once; call it when they stay where they are in memory."""
+        self.settled = [Settled.of(layer) for layer in self.chain]
+        self.singles = [[(layer.bias[i], layer.weight[i]) for layer in self.settled] for i in range(self.count)]
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, in] or [count, N, in] -> [count, N, out]."""
-        hidden = x if x.dim() == 3 else x.expand(self.count, *x.shape)
-        if self.chain and self.activation.slope is not None and torch.is_grad_enabled() and not is_compiling():
+        hidden = self._stacked(x)
+        if self.chain and self.has_slope and torch.is_grad_enabled() and not is_compiling():
             parameters = itertools.chain.from_iterable((layer.weight, layer.bias) for layer in self.chain)
             return _Chain.apply(hidden, self.activation, *parameters)  # type: ignore[no-any-return, no-untyped-call]
         for layer in self.chain:
             hidden = self.activation(layer(hidden))
         return hidden
 
+    def _stacked(self, x: Tensor) -> Tensor:
+        return x if x.dim() == 3 else x.expand(self.count, *x.shape)
+
+    def trace(self, x: Tensor) -> list[Tensor]:
+        """As `forward`, once settled and without autograd: the input of every layer, then what comes out."""
+        return _trace(self.activation, self._stacked(x), ((layer.weight, layer.bias) for layer in self.settled))
+
+    def pull_back(self, hidden: Sequence[Tensor], gradient: Tensor) -> None:
+        """Overwrite the parameters' gradients by way of what `trace` returned, from that of its last [count, N, out].
+
+        Only with an activation that `has_slope`.
+        """
+        of_outputs = _chain_rule(self.activation, hidden, [layer.weight for layer in self.settled], gradient)
+        for layer, x, of_output in zip(reversed(self.settled), reversed(hidden[:-1]), of_outputs, strict=False):
+            torch.bmm(x.transpose(1, 2), of_output, out=layer.weight_gradient)
+            torch.sum(of_output, 1, keepdim=True, out=layer.bias_gradient)
+
     def single(self, index: int, x: Tensor) -> Tensor:
         """Only perceptron `index`: [N, in] -> [N, out]."""
-        if self.settled and not torch.is_grad_enabled():
+        if self.singles and not torch.is_grad_enabled():
             activate = self.activation.in_place or self.activation.function
-            for bias, weight in self.settled[index]:
+            for bias, weight in self.singles[index]:
                 x = activate(torch.addmm(bias, x, weight))
             return x
         for layer in self.chain:
