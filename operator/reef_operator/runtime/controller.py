@@ -133,19 +133,19 @@ class Controller:
             memory = self._memories[key] = Memory(job["metadata"]["uid"])
         await self._load(job, memory)
         plan = self._decide(self._known(job, memory))
+        decisive = is_decisive(plan, job)
         # Caches may be late, and one later than another: a job of before its last edit, beside what was made after it,
         # looks like an edit.
-        if any(isinstance(action, Patch) for action in plan.actions):
+        if decisive or any(isinstance(action, Patch) for action in plan.actions):
             job = await self._job_now(job)
             if job is None:
                 return
-            plan = self._decide(self._known(job, memory))
-        if is_decisive(plan, job):
-            job = await self._job_now(job)
-            if job is None:
-                return
-            whole = (plan.status or {}).get("phase") == "Suspended"
-            plan = self._decide(await self._fresh(job, memory, whole=whole))
+            if not decisive:
+                plan = self._decide(self._known(job, memory))
+                decisive = is_decisive(plan, job)
+            if decisive:
+                whole = (plan.status or {}).get("phase") == "Suspended"
+                plan = self._decide(await self._fresh(job, memory, whole=whole))
         await self._carry_out(job, memory, plan)
 
     async def _carry_out(self, job: Object, memory: Memory, plan: Plan) -> None:

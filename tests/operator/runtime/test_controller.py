@@ -374,6 +374,24 @@ def test_before_a_change_the_job_itself_is_looked_at(rig):
     rig(test)
 
 
+def test_one_look_at_the_job_does_for_a_change_and_for_an_end(rig):
+    async def test(rig) -> None:
+        rig.server.on("GET", JOB, job(8))
+        rig.server.on("GET", HEADS, {"items": []})
+        patch = Patch("Deployment", "j-cpu", {"spec": {"replicas": 1}})
+        for plans in (
+            [Plan(actions=(patch,), status={"phase": "Failed"})],
+            [Plan(actions=(patch,)), Plan(status={"phase": "Failed"})],
+        ):
+            before = len(done(rig))
+            bench = Bench(rig, *plans, Plan())
+            await bench.handle()
+            assert done(rig)[before:].count(("GET", JOB)) == 1
+            assert len(bench.observed) == len(plans) + 1
+
+    rig(test)
+
+
 def test_what_is_certain_is_done_without_another_look(rig):
     async def test(rig) -> None:
         delete = Delete("Deployment", "j-cpu", "u1")
