@@ -179,6 +179,12 @@ def test_resuming_skips_a_damaged_checkpoint(tmp_path: Path, caplog: pytest.LogC
     assert [line["training_iteration"] for line in read_results(result.folder)] == [1, 2, 3, 4]
 
 
+def test_a_stop_key_that_nothing_answers_to_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run(tmp_path, stop={"training_iteration": 3, "custom_metrics/heigth_mean": 1})
+    (told,) = [record.getMessage() for record in caplog.records if "heigth_mean" in record.getMessage()]
+    assert "is no number in the result of iteration 1" in told
+
+
 def test_resuming_a_finished_run_trains_no_further(tmp_path: Path) -> None:
     first = run(tmp_path)
     second = run(tmp_path, resume=True)

@@ -57,6 +57,15 @@ def test_wrong_conditions_are_refused(conditions: dict[str, Any], text: str) -> 
     assert text in str(error.value)
 
 
+def test_keys_that_nothing_answers_to_are_found_once_they_could_be_there() -> None:
+    conditions = StopConditions({"custom_metrics/x_mean": 1, "evaluation/custom_metrics/y_mean": 1, "timers/z": 1})
+    assert conditions.absent(RESULT) == [], "no episode has ended"
+    ended = {**RESULT, "episode_reward_mean": 1.0, "custom_metrics": {"x_mean": 0.5}}
+    assert conditions.absent(ended) == ["evaluation/custom_metrics/y_mean", "timers/z"]
+    del ended["evaluation"]
+    assert conditions.absent(ended) == ["timers/z"]
+
+
 def test_all_problems_come_together() -> None:
     with pytest.raises(ConfigError) as error:
         StopConditions({"nonsense": 1, "training_iteration": None})  # type: ignore[dict-item]

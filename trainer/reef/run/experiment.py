@@ -147,6 +147,7 @@ class Experiment:
     result: Result | None = None  # the newest; at first that of the iteration which is restored
     writing: Callable[[], AbstractContextManager[None]] = nullcontext  # around all that is written into the folder
     exit_code: int = field(default=EXIT_OK, init=False)
+    warned: set[str] = field(default_factory=set, init=False)  # stop keys that are in no result so far
 
     def run(self) -> Summary:
         """Train to the end and say how it was; reporters are finished also when it fails."""
@@ -193,6 +194,7 @@ class Experiment:
         """Train, report and save once; returns the reason to end, if there is one."""
         self.result = self.algorithm.train()
         reason = self.reason()
+        self._warn_of_absent()
         identity = {"trial_id": self.folder.name.rpartition("_")[2], "experiment_tag": self.name}
         self.result.update(done=reason is not None, **identity)
         with self.writing():
@@ -201,6 +203,17 @@ class Experiment:
         if self._checkpoint_is_due(ending=reason is not None):
             self.save()
         return reason
+
+    def _warn_of_absent(self) -> None:
+        assert self.result is not None, "an iteration has ended"
+        for key in self.stop.absent(self.result):
+            if key not in self.warned:
+                self.warned.add(key)
+                log.warning(
+                    "stop: %r is no number in the result of iteration %d, so it cannot end the run so far. "
+                    "The lines of result.json show what there is.",
+                    key, self.algorithm.iteration,
+                )  # fmt: skip
 
     def _cut_short(self) -> str:
         """End although the iteration has not: what was learnt since the newest checkpoint is kept."""

@@ -46,6 +46,16 @@ class StopConditions:
                 return f"{key} {value:g} >= {threshold:g}"
         return None
 
+    def absent(self, result: Result) -> list[str]:
+        """Keys that no number of `result` answers to, of those that could by now: an episode, an evaluation has ended.
+
+        Such as "custom_metrics/heigth_mean": which names there are only the running training knows.
+        """
+        if lookup(result, "episode_reward_mean") is None:
+            return []
+        could = [key for key in self._conditions if not key.startswith("evaluation/") or "evaluation" in result]
+        return [key for key in could if lookup(result, key) is None]
+
     def progress(self, result: Result) -> float:
         """How far the run is, 0 to 1, by the steps, iterations or seconds that end it first; 0 when none does."""
         shares = [
