@@ -83,5 +83,6 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     """
     exact = {choice: choice for choice in choices}
     spellings = {choice.removesuffix("_mean"): choice for choice in exact} | exact
-    matches = difflib.get_close_matches(str(name), spellings, n=1, cutoff=0.6)
+    spellings = {spelling.lower(): choice for spelling, choice in spellings.items()}
+    matches = difflib.get_close_matches(str(name).lower(), spellings, n=1, cutoff=0.6)
     return f" Did you mean {spellings[matches[0]]!r}?" if matches else ""

@@ -45,7 +45,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         uri = f"{place}/cart" if "://" in str(place) else None
         folder = Path("/copy/cart") if uri else place / "cart"
         checkpoint, picture = folder / "ck 1", folder / "curve.png"
-        return SimpleNamespace(folder=folder, checkpoint=checkpoint, picture=picture, exit_code=143, uri=uri)
+        return SimpleNamespace(folder=folder, checkpoint=checkpoint, picture=picture, exit_code=143, uri=uri, result={})
 
     module = ModuleType("reef.run.experiment")
     vars(module).update(run_experiment=run_experiment, check_settings=lambda *_: None)
@@ -157,6 +157,27 @@ def test_the_next_command_is_one_that_the_shell_finds(
     assert "\n  reef evaluate " in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("calls")
+def test_a_run_that_ended_before_an_iteration_did_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing = SimpleNamespace(result=None, exit_code=130)
+    monkeypatch.setattr(sys.modules["reef.run.experiment"], "run_experiment", lambda config, **_: nothing)
+    assert run_job(job(), Options(tmp_path)) == 130
+    out = capsys.readouterr().out
+    assert "No iteration ended, nothing was written." in out
+    assert "Checkpoint" not in out
+
+
+@pytest.mark.usefixtures("calls")
+def test_the_command_to_go_on_with_finds_the_modules_that_were_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REEF_LAST_FOLDER", "/home/me/my envs")
+    run_job(job(), Options(tmp_path))
+    assert "\n  PYTHONPATH='/home/me/my envs' " in capsys.readouterr().out
+
+
 def test_what_is_in_an_object_store_is_named_by_its_address(
     calls: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -192,8 +213,10 @@ def test_a_local_ray_as_large_as_the_pools_lives_as_long_as_the_training(
     assert events == [(None, 6.0, 1), "enter", "checked", 1]
     events.clear()
     run_job(job(workers=POOLS), Options(tmp_path, ray_num_cpus=9))
+    run_job(job(workers=POOLS), Options(tmp_path, ray_num_cpus=0))
     run_job(job(workers=POOLS), Options(tmp_path, ray_address="auto"))
-    assert [event for event in events if isinstance(event, tuple)] == [(None, 9, 1), ("auto", None, None)]
+    sizes = [event for event in events if isinstance(event, tuple)]
+    assert sizes == [(None, 9, 1), (None, 0, 1), ("auto", None, None)]
     events.clear()
     run_job(job(), Options(tmp_path))
     assert events == []

@@ -77,6 +77,12 @@ def test_in_sentences_only_the_new_name_is_taken():
         AlgorithmConfig().rollouts(num_workers=2)
 
 
+def test_the_keys_of_multiagent_are_settings():
+    with pytest.warns(FutureWarning, match="'multiagent' are now settings of their own"):
+        config = OffPolicyConfig.from_dict({"multiagent": {"policies": ["default_policy"]}, "gamma": 0.5})
+    assert (config.policies, config.gamma) == (["default_policy"], 0.5)
+
+
 def test_what_has_moved_into_another_setting_is_found_there():
     with pytest.warns(FutureWarning, match="now called 'replay_buffer_config") as warnings:
         config = ExampleConfig.from_dict(

@@ -22,7 +22,8 @@ def four_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("four_cpus")
 def test_a_minibatch_gets_the_threads_that_it_has_work_for() -> None:
     assert learner_threads(PPOConfig(), parameters=9_000, rows=128) == 1
-    assert learner_threads(PPOConfig(), parameters=9_000, rows=1024) == 2
+    assert learner_threads(PPOConfig(), parameters=9_000, rows=4096) == 1
+    assert learner_threads(PPOConfig(), parameters=140_000, rows=1024) == 2
     assert learner_threads(PPOConfig(), parameters=2_000_000, rows=128) == 4
     for busy, expected in ((1, 3), (8, 1)):  # rollout workers on this machine need CPUs of their own
         assert learner_threads(PPOConfig(), parameters=2_000_000, rows=128, busy=busy) == expected
@@ -55,7 +56,7 @@ def test_threads_are_put_back() -> None:
 @pytest.mark.usefixtures("four_cpus")
 def test_rollout_workers_that_wait_leave_their_cpus_to_the_learner(ahead: bool, expected: int) -> None:
     config = PPOConfig().rollouts(num_rollout_workers=3, sample_async=ahead)
-    config = config.training(sgd_minibatch_size=1024, model={"fcnet_hiddens": [64, 64]}).freeze()
+    config = config.training(sgd_minibatch_size=1024, model={"fcnet_hiddens": [256, 256]}).freeze()
     env = gym.make("CartPole-v1")
     before = torch.get_num_threads()
     learners = LocalLearners(PPOLearner, config, env.observation_space, env.action_space, neighbours=lambda: 3)

@@ -87,9 +87,41 @@ def test_a_custom_module_by_its_path() -> None:
 
 @pytest.mark.parametrize("module", [OneValue, TwoValues, OneRow])
 def test_a_custom_module_has_a_row_and_a_value_for_each_observation(module: type[nn.Module]) -> None:
-    policy = make_policy(PPOConfig().training(model={"custom_model": module}), OBS, ACTIONS)
-    with pytest.raises(ConfigError, match=r"values of shape .* for 3 observations\. Return a row and a value for each"):
-        policy(torch.zeros(3, 4))
+    with pytest.raises(
+        ConfigError, match=r"returns \(shape .*\) for 2 observations, expected \(outputs of shape \[2, 3\]"
+    ):
+        make_policy(PPOConfig().training(model={"custom_model": module}), OBS, ACTIONS)
+
+
+class OneOutput(Tiny):
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        return super().forward(obs)[0][:, :1], torch.zeros(len(obs))
+
+
+class NoPair(Tiny):
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        return super().forward(obs)[0]  # type: ignore[return-value]
+
+
+class Fails(Tiny):
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        raise KeyError("no such layer")
+
+
+@pytest.mark.parametrize("kind", [PPOConfig, DQNConfig])
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        (OneOutput, r"returns \(shape \[2, 1\], shape \[2\]\) for 2 observations"),
+        (NoPair, r"returns shape \[2, 3\] for 2 observations"),
+        (Fails, r"fails on observations of shape \[2, 4\] and type torch.float32: KeyError: 'no such layer'"),
+    ],
+)
+def test_a_custom_module_is_tried_before_it_is_trained(
+    kind: type[AlgorithmConfig], module: type[nn.Module], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        make_policy(kind().training(model={"custom_model": module}), OBS, ACTIONS)
 
 
 @pytest.mark.parametrize("kind", [PPOConfig, DQNConfig])

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -8,9 +7,11 @@ import pytest
 import torch
 from gymnasium import spaces
 
+from reef.algorithms.dqn import DQNConfig
+from reef.config import AlgorithmConfig
 from reef.errors import ConfigError
 from reef.nn.distributions import DistributionMaker
-from reef.rollout.exploration import EXPLORATIONS, EpsilonGreedy, Exploration, make_exploration
+from reef.rollout.exploration import EXPLORATIONS, EpsilonGreedy, Exploration, SoftQ, make_exploration
 from reef.spaces import Layout
 
 THREE = spaces.Discrete(3, start=5)
@@ -21,8 +22,19 @@ Q = torch.tensor([[0.0, 2.0, 1.0]])
 def make(
     space: spaces.Space[Any], worker_index: int = 0, workers: int = 0, normalize: bool = True, **options: Any
 ) -> Exploration:
-    config = SimpleNamespace(exploration_config=options, normalize_actions=normalize, num_rollout_workers=workers)
+    config = AlgorithmConfig().exploration(exploration_config=options)
+    config.rollouts(num_rollout_workers=workers).environment(normalize_actions=normalize)
     return make_exploration(config, Layout.of(space), worker_index)
+
+
+def test_what_is_not_given_stays_as_the_algorithm_has_it() -> None:
+    def explore(**options: Any) -> Any:
+        config = DQNConfig().exploration(exploration_config=options)
+        return make_exploration(config, Layout.of(spaces.Discrete(2)))
+
+    for same in (explore(final_epsilon=0.5), explore(type="EpsilonGreedy", final_epsilon=0.5)):
+        assert (same.initial_epsilon, same.final_epsilon, same.epsilon_timesteps) == (1.0, 0.5, 10_000)
+    assert isinstance(explore(type="SoftQ", temperature=2.0), SoftQ), "another type has arguments of its own"
 
 
 def act(

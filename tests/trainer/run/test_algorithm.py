@@ -110,6 +110,11 @@ def test_single_actions_are_filtered_unsquashed_and_deterministic_on_request() -
         assert extras["action_dist_inputs"].shape == (2,)
 
 
+def test_an_observation_of_another_shape_is_named() -> None:
+    with config().build() as algorithm, pytest.raises(ValueError, match=r"has shape \(7,\), expected \("):
+        algorithm.compute_single_action(np.zeros(7))
+
+
 def test_a_discrete_action_is_a_number_an_environment_takes() -> None:
     with config().build() as algorithm:
         env = gym.make("CartPole-v1")

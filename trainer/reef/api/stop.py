@@ -65,6 +65,6 @@ def stop_key_problem(key: str) -> str | None:
     if group in OPEN_GROUPS | {"evaluation"}:
         return f"is a group of results: name a number in it, as '{group}/<name>'."
     return (
-        f"is no result field that can stop a training.{nearest(key, STOP_FIELDS)} "
+        f"is no result field that is a number.{nearest(key, STOP_FIELDS)} "
         "A number of your own is 'custom_metrics/<name>_mean'."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shlex
 import shutil
 import sys
@@ -78,7 +79,7 @@ def _ray(job: RLTrainingJob, config: AlgorithmConfig, options: Options, stop: Ma
     from reef.distributed.resources import check_resources
 
     rooms = local_rooms(job) if options.ray_address is None else []
-    if rooms and not (options.ray_num_cpus or options.ray_num_gpus):
+    if rooms and options.ray_num_cpus is None and options.ray_num_gpus is None:
         take_workers_that_fit(config, rooms)
     with _session(options, rooms):
         check_resources(config)  # now, also for workers that only a later evaluation starts
@@ -91,8 +92,8 @@ def _session(options: Options, rooms: list[Room]) -> RaySession:
 
     return start(
         options.ray_address,
-        num_cpus=options.ray_num_cpus or _total(rooms, "CPU"),
-        num_gpus=options.ray_num_gpus or _total(rooms, "GPU"),
+        num_cpus=_total(rooms, "CPU") if options.ray_num_cpus is None else options.ray_num_cpus,
+        num_gpus=_total(rooms, "GPU") if options.ray_num_gpus is None else options.ray_num_gpus,
         object_store_memory=options.ray_object_store_memory,
         show_output=options.verbosity > 1,
     )
@@ -146,14 +147,17 @@ def _train(job: RLTrainingJob, config: AlgorithmConfig, options: Options, stop: 
         metrics_port=options.metrics_port,
         verbosity=options.verbosity,
     )
+    exit_code: int = result.exit_code
     print()
+    if result.result is None:
+        print("No iteration ended, nothing was written.")
+        return exit_code
     _tell_results(result.folder, result.uri)
     if result.picture:
         print(f"Learning curve  {result.picture}")
     _tell_checkpoint(
         f"{result.uri}/{result.checkpoint.name}" if result.uri and result.checkpoint else result.checkpoint
     )
-    exit_code: int = result.exit_code
     return exit_code
 
 
@@ -198,7 +202,11 @@ def _tell_results(folder: Path, uri: str | None) -> None:
 def _tell_checkpoint(checkpoint: str | Path | None) -> None:
     if checkpoint:
         print(f"Checkpoint      {checkpoint}")
-        print(f"\nSee what it learnt:\n  {_command()} evaluate {shlex.quote(str(checkpoint))} --episodes 10")
+        from reef.config.loading import LAST_FOLDER
+
+        beside = os.environ.get(LAST_FOLDER)  # where the modules were found
+        path = f"PYTHONPATH={shlex.quote(beside)} " if beside else ""
+        print(f"\nSee what it learnt:\n  {path}{_command()} evaluate {shlex.quote(str(checkpoint))} --episodes 10")
     else:
         print("Checkpoint      none was written: checkpoint.atEnd is false and checkpoint.frequency was not reached")
 

@@ -83,6 +83,10 @@ def translate(settings: Mapping[str, Any]) -> dict[str, Any]:
     translated = {renamed.get(key, key): value for key, value in kept.items() if key not in WITHOUT_EFFECT}
     if "evaluation_num_episodes" in settings:
         translated.setdefault("evaluation_duration_unit", "episodes")
+    if isinstance(inner := translated.get("multiagent"), Mapping):
+        warnings.warn("the keys of 'multiagent' are now settings of their own.", FutureWarning, stacklevel=4)
+        del translated["multiagent"]
+        translated |= inner
     for old in [old for old in MOVED if old in settings]:
         outer, _, inner = MOVED[old].partition(".")
         group = translated.get(outer, {})

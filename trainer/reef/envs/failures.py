@@ -5,6 +5,8 @@ from __future__ import annotations
 import traceback
 from types import TracebackType
 
+import gymnasium as gym
+
 from reef.errors import EnvironmentError
 
 RESULTS = {"reset": "(obs, info)", "step": "(obs, reward, terminated, truncated, info)"}
@@ -25,6 +27,8 @@ def failure(
     name: str, call: str, where: str, error: Exception, fix: str = "Correct the environment."
 ) -> EnvironmentError:
     """The error to raise for it, with the environment's own traceback or what it should return."""
+    if isinstance(error, gym.error.DependencyNotInstalled):
+        return EnvironmentError(f"environment {name!r} cannot be used {where}: {error}")
     expected = f" {call}() returns {RESULTS[call]}, with obs as observation_space says."
     return EnvironmentError(f"{describe(name, call, where, error)}\n{fix}{own_traceback(error) or expected}")
 

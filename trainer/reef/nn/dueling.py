@@ -96,7 +96,7 @@ class QPolicy(Policy):
         if not isinstance(action_space, spaces.Discrete):
             raise ConfigError(
                 f"algorithm={config.algorithm!r} needs a Discrete action space, but the environment's is "
-                f"{action_space}. Use SAC for Box actions and PPO for others."
+                f"{action_space}. Use PPO."
             )
         settings: Any = config
         self.actions, self.noisy = int(action_space.n), bool(settings.noisy)
@@ -106,7 +106,8 @@ class QPolicy(Policy):
         self.module: nn.Module | None = None
         self.value: Stream | None = None
         if config.model.custom_model:
-            self.module = custom_module(config, observation_space, action_space, self.actions * self.num_atoms)
+            outputs = self.actions * self.num_atoms
+            self.module = custom_module(config, observation_space, action_space, outputs, critic=False)
             return
         self.encoder = Encoder(self.observation_layout, config.model)
         hidden = [self.encoder.out_features, *settings.hiddens]

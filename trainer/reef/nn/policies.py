@@ -193,7 +193,7 @@ class CustomActorCritic(Policy):
     def __init__(self, config: AlgorithmConfig, observation_space: Space, action_space: Space) -> None:
         """`model.custom_model` is called with the spaces, the number of outputs D and `model.custom_model_config`."""
         super().__init__(config, observation_space, action_space)
-        self.module = custom_module(config, observation_space, action_space, self.dist_class.num_inputs)
+        self.module = custom_module(config, observation_space, action_space, self.dist_class.num_inputs, critic=True)
 
     def unread(self) -> Iterator[str]:
         """As every policy."""
@@ -202,12 +202,6 @@ class CustomActorCritic(Policy):
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """[N, *obs] -> distribution inputs [N, D] and state values [N]."""
         outputs, values = self.module(obs)
-        if outputs.shape[:1] != obs.shape[:1] or values.numel() != len(obs):
-            raise ConfigError(
-                f"model.custom_model={self.config.model.custom_model!r} returns outputs of shape {list(outputs.shape)} "
-                f"and values of shape {list(values.shape)} for {len(obs)} observations. "
-                "Return a row and a value for each."
-            )
         return outputs, values.reshape(-1)
 
     def vjp(self, obs: Tensor) -> tuple[Tensor, Tensor, PullBack]:
@@ -263,8 +257,13 @@ def given_beside_custom_model(config: AlgorithmConfig, *keys: str) -> Iterator[s
     yield from given(config, reason, *FOR_OUR_ENCODER, *FOR_ACTOR_CRITICS, *keys)
 
 
-def custom_module(config: AlgorithmConfig, observation_space: Space, action_space: Space, outputs: int) -> nn.Module:
-    """What `model.custom_model` makes; ConfigError when it raises or makes anything else."""
+def custom_module(
+    config: AlgorithmConfig, observation_space: Space, action_space: Space, outputs: int, *, critic: bool
+) -> nn.Module:
+    """What `model.custom_model` makes; ConfigError when it raises or makes what cannot be trained.
+
+    Its outputs are [N, outputs]; with a `critic` it gives values [N] too.
+    """
     custom, settings = config.model.custom_model, config.model.custom_model_config
     make = load(custom, what="model.custom_model") if isinstance(custom, str) else custom
     assert make is not None, "asked for only when there is one"
@@ -285,7 +284,34 @@ def custom_module(config: AlgorithmConfig, observation_space: Space, action_spac
             "observation_filter='MeanStdFilter' in place of own statistics), or, if they are constants, register them "
             "with persistent=False."
         )
+    _try_custom(custom, module, Layout.of(observation_space), outputs, critic)
     return module
+
+
+def _try_custom(custom: object, module: nn.Module, layout: Layout, outputs: int, critic: bool) -> None:
+    """Refuse a module that does not map two observations to as many rows of outputs, and values."""
+    observations = torch.from_numpy(np.zeros((2, *layout.shape), layout.dtype))
+    try:
+        with torch.no_grad():
+            found = module(observations)
+    except Exception as error:
+        raise ConfigError(
+            f"model.custom_model={custom!r} fails on observations of shape {list(observations.shape)} and type "
+            f"{observations.dtype}: {type(error).__name__}: {error}"
+        ) from error
+    pair = isinstance(found, tuple | list) and len(found) == 2
+    fits = pair and isinstance(found[0], Tensor) and found[0].shape == (2, outputs)
+    if not fits or (critic and not (isinstance(found[1], Tensor) and found[1].numel() == 2)):
+        raise ConfigError(
+            f"model.custom_model={custom!r} returns {_shown(found)} for 2 observations, expected (outputs of shape "
+            f"[2, {outputs}], values of shape [2])."
+        )
+
+
+def _shown(found: Any) -> str:
+    if isinstance(found, tuple | list):
+        return f"({', '.join(map(_shown, found))})"
+    return f"shape {list(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
 
 
 def actor_critic(

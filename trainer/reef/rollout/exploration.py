@@ -330,8 +330,9 @@ def make_exploration(
     worker_index: int = 0,
 ) -> Exploration:
     """Make the exploration of one policy on one worker; ConfigError names a wrong type or argument."""
-    arguments = dict(config.exploration_config)
-    make = _constructor(arguments.pop("type", "StochasticSampling"))
+    given, usual = config.exploration_config, config.declared["exploration_config"].fresh()
+    arguments = usual | given if given.get("type", usual["type"]) == usual["type"] else dict(given)
+    make = _constructor(arguments.pop("type"))
     known = list(inspect.signature(make).parameters)[1:]
     for name in arguments:
         if name not in known:

@@ -194,11 +194,16 @@ class Algorithm(ABC):
     ) -> Any:  # a value of the environment's action space
         """The action for one observation, filtered and unsquashed as in training.
 
-        `explore` None means the setting of that name. With `full_fetch` returns (action, state, extras).
+        `explore` None means the setting of that name. With `full_fetch` returns (action, state, extras). Raises
+        ValueError for an observation of another shape.
         """
         worker = self.workers.local_worker()
         policy = self.get_policy(policy_id)
-        obs = worker.filters[policy_id](policy.observation_layout.flatten(observation)[None], update=False)
+        layout = policy.observation_layout
+        flat = layout.flatten(observation)
+        if flat.shape != layout.shape:
+            raise ValueError(f"the observation has shape {flat.shape}, expected {layout.shape} of {layout.space}")
+        obs = worker.filters[policy_id](flat[None], update=False)
         chosen = self.config.explore if explore is None else explore
         with torch.inference_mode():
             distribution = policy.distribution(torch.from_numpy(np.array(obs)))

@@ -74,6 +74,8 @@ def stop_problems(conditions: Mapping[str, float]) -> list[str]:
             problems.append(f"stop: key {key!r} {problem}")
         if isinstance(threshold, bool) or not isinstance(threshold, int | float) or math.isnan(threshold):
             problems.append(f"stop: {key} is {threshold!r}, which is no number: give the value at which to stop.")
+        elif key in GROWING_FIELDS and threshold <= 0:
+            problems.append(f"stop: {key}={threshold:g} is reached before anything is trained: give a number above 0.")
     return problems
 
 

@@ -109,7 +109,8 @@ class ExplorationSettings(Group):
     explore: bool = setting(True, "Explore while collecting experience; false always takes the policy's best action.")
     exploration_config: dict[str, Any] = setting(
         {"type": "StochasticSampling"},
-        "'type' is the name of an exploration, 'package.module:Class' or a class; the other keys are its arguments.",
+        "'type' is the name of an exploration, 'package.module:Class' or a class; the other keys are its arguments. "
+        "What is not given stays as in the algorithm's default, unless the type is another one.",
     )
 
     def exploration(self, **settings: Any) -> Self:
