@@ -144,8 +144,8 @@ class Controller:
                 plan = self._decide(self._known(job, memory))
                 decisive = is_decisive(plan, job)
             if decisive:
-                whole = (plan.status or {}).get("phase") == "Suspended"
-                plan = self._decide(await self._fresh(job, memory, whole=whole))
+                suspends = (job.get("spec") or {}).get("suspend") or (plan.status or {}).get("phase") == "Suspended"
+                plan = self._decide(await self._fresh(job, memory, whole=bool(suspends)))
         await self._carry_out(job, memory, plan)
 
     async def _carry_out(self, job: Object, memory: Memory, plan: Plan) -> None:

@@ -26,10 +26,28 @@ class Custom(nn.Module):
         return out[:, :-1], out[:, -1]
 
 
-def learner(action_space: spaces.Space[Any], make: type[PPOLearner] = PPOLearner, **settings: Any) -> PPOLearner:
+def learner(
+    action_space: spaces.Space[Any],
+    make: type[PPOLearner] = PPOLearner,
+    observation_space: spaces.Space[Any] = BOX,
+    **settings: Any,
+) -> PPOLearner:
     model = {"fcnet_hiddens": [8]} | settings.pop("model", {})
     config = PPOConfig().training(model=model, **settings)
-    return make(config.debugging(seed=1), BOX, action_space)
+    return make(config.debugging(seed=1), observation_space, action_space)
+
+
+def compare_with_autograd(each: PPOLearner, minibatch: Columns) -> None:
+    each.begin(timestep=0)
+    gradients = []
+    for differentiate in (each.backward, lambda rows: Learner.differentiate(each, rows)):
+        each.policy.flat.gradient.fill_(7.0 if differentiate is each.backward else 0.0)
+        loss, stats = differentiate(minibatch)
+        gradients.append([each.policy.flat.gradient.clone(), loss, stats["policy_loss"], stats["vf_loss"]])
+    assert gradients[0][0].norm() > 0.1
+    for by_hand, by_autograd in zip(*gradients, strict=True):
+        assert not by_hand.is_inference()
+        torch.testing.assert_close(by_hand, by_autograd, rtol=1e-4, atol=1e-5)
 
 
 def some_steps(each: PPOLearner) -> Columns:
@@ -67,42 +85,77 @@ def test_the_gradient_written_out_is_that_of_the_loss(
 ) -> None:
     each = learner(action_space, **settings)
     assert each.policy.dist_class.closed_form
-    each.begin(timestep=0)
+    if isinstance(each.policy, ActorCritic):
+        model = settings.get("model", {})
+        assert each.policy.by_hand == (model.get("fcnet_activation") != "silu" and model.get("fcnet_hiddens") != [])
+    compare_with_autograd(each, some_steps(each))
+
+
+class OtherLoss(PPOLearner):
+    def loss(self, minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
+        _, values = self.policy(minibatch["obs"])
+        return values.mean(), {}
+
+
+class OtherForward(ActorCritic):
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        inputs, values = super().forward(obs)
+        return inputs, 0 * values
+
+
+class Frozen(ActorCritic):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.vf.requires_grad_(False)
+
+
+def test_a_loss_of_a_subclass_is_what_is_learned_from() -> None:
+    each = learner(spaces.Discrete(4), OtherLoss)
+    each.backward(some_steps(each))
+    assert each.policy.get_submodule("pi").weight.grad.count_nonzero() == 0  # type: ignore[union-attr]
+    assert each.policy.get_submodule("vf").weight.grad.count_nonzero() > 0  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("kind", [OtherForward, Frozen])
+def test_a_network_of_a_subclass_is_what_is_learned_from(kind: type[ActorCritic]) -> None:
+    each = learner(spaces.Discrete(4))
     minibatch = some_steps(each)
-    gradients = []
-    for differentiate in (each.differentiate, lambda rows: Learner.differentiate(each, rows)):
-        each.policy.flat.gradient.zero_()
-        loss, stats = differentiate(minibatch)
-        gradients.append([each.policy.flat.gradient.clone(), loss, stats["policy_loss"], stats["vf_loss"]])
-    assert gradients[0][0].norm() > 0.1
-    for by_hand, by_autograd in zip(*gradients, strict=True):
-        torch.testing.assert_close(by_hand, by_autograd, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("override", ["loss", "forward"])
-def test_what_a_subclass_changes_is_what_is_learned_from(override: str) -> None:
-    class OtherLoss(PPOLearner):
-        def loss(self, minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
-            _, values = self.policy(minibatch["obs"])
-            return values.mean(), {}
-
-    each = learner(spaces.Discrete(4), OtherLoss if override == "loss" else PPOLearner)
-    minibatch = some_steps(each)
-    if override == "forward":
-
-        class OtherNetwork(ActorCritic):
-            def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-                inputs, values = super().forward(obs)
-                return inputs, 0 * values
-
-        each.policy = OtherNetwork(each.config, BOX, spaces.Discrete(4))
-        each.policy.finish()
-    assert isinstance(each.policy, ActorCritic)
-    each.differentiate(minibatch)
-    without_gradient = each.policy.pi.weight.grad if override == "loss" else each.policy.vf.weight.grad
-    assert without_gradient is not None
-    assert without_gradient.count_nonzero() == 0
+    each.policy = kind(each.config, BOX, spaces.Discrete(4))
+    each.policy.finish()
+    each.policy.flat.gradient.fill_(7.0)
+    each.backward(minibatch)
+    assert each.policy.vf.weight.grad is not None
+    assert each.policy.vf.weight.grad.count_nonzero() == 0
     assert each.policy.flat.gradient.count_nonzero() > 0
+    assert each.policy.flat.gradient.max() < 7.0
+
+
+def test_a_critic_may_be_a_constant() -> None:
+    class NoCritic(Custom):
+        def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+            return super().forward(obs)[0], torch.zeros(len(obs))
+
+    each = learner(spaces.Discrete(4), model={"custom_model": NoCritic}, use_critic=False)
+    each.backward(some_steps(each))
+    assert each.policy.flat.gradient.count_nonzero() > 0
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Discrete(3, start=1),
+        spaces.Box(0, 255, (3,), np.uint8),
+        spaces.Dict(a=spaces.Discrete(3), b=spaces.Tuple([spaces.Box(-1.0, 1.0, (2, 2)), spaces.MultiBinary(2)])),
+    ],
+)
+def test_observations_of_any_kind_have_their_gradient_written_out(space: spaces.Space[Any]) -> None:
+    each = learner(spaces.Discrete(4), observation_space=space)
+    assert isinstance(each.policy, ActorCritic)
+    assert each.policy.by_hand
+    layout = each.policy.observation_layout
+    space.seed(1)
+    obs = torch.from_numpy(np.stack([layout.flatten(space.sample()) for _ in range(64)]))
+    compare_with_autograd(each, {**some_steps(each), "obs": obs})
 
 
 def test_joint_actions_are_left_to_autograd() -> None:

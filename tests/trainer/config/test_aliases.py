@@ -81,6 +81,8 @@ def test_the_keys_of_multiagent_are_settings():
     with pytest.warns(FutureWarning, match="'multiagent' are now settings of their own"):
         config = OffPolicyConfig.from_dict({"multiagent": {"policies": ["default_policy"]}, "gamma": 0.5})
     assert (config.policies, config.gamma) == (["default_policy"], 0.5)
+    with pytest.warns(FutureWarning), pytest.raises(ConfigError, match="multiagent: gamma is given beside it too"):
+        OffPolicyConfig.from_dict({"multiagent": {"gamma": 0.9}, "gamma": 0.5})
 
 
 def test_what_has_moved_into_another_setting_is_found_there():

@@ -11,6 +11,8 @@ from reef.learn import threads
 from reef.learn.learner_group import LocalLearners
 from reef.learn.threads import available_cpus, learner_threads, using_threads
 
+MANY = 2_000_000 * 128
+
 
 @pytest.fixture
 def four_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,15 +23,14 @@ def four_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("four_cpus")
 def test_a_minibatch_gets_the_threads_that_it_has_work_for() -> None:
-    assert learner_threads(PPOConfig(), parameters=9_000, rows=128) == 1
-    assert learner_threads(PPOConfig(), parameters=9_000, rows=4096) == 1
-    assert learner_threads(PPOConfig(), parameters=140_000, rows=1024) == 2
-    assert learner_threads(PPOConfig(), parameters=2_000_000, rows=128) == 4
+    assert learner_threads(PPOConfig(), products=9_000 * 4096) == 1
+    assert learner_threads(PPOConfig(), products=140_000 * 1024) == 2
+    assert learner_threads(PPOConfig(), products=MANY) == 4
     for busy, expected in ((1, 3), (8, 1)):  # rollout workers on this machine need CPUs of their own
-        assert learner_threads(PPOConfig(), parameters=2_000_000, rows=128, busy=busy) == expected
+        assert learner_threads(PPOConfig(), products=MANY, busy=busy) == expected
     elsewhere = PPOConfig().rollouts(num_rollout_workers=8)
-    assert learner_threads(elsewhere, parameters=2_000_000, rows=128) == 4
-    assert learner_threads(PPOConfig().framework(torch_threads_per_learner=3), parameters=9_000, rows=128) == 3
+    assert learner_threads(elsewhere, products=MANY) == 4
+    assert learner_threads(PPOConfig().framework(torch_threads_per_learner=3), products=0) == 3
 
 
 @pytest.mark.parametrize(("quota", "expected"), [(2.0, 2), (0.5, 1), (None, 4)])

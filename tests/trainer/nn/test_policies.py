@@ -108,6 +108,32 @@ class Fails(Tiny):
         raise KeyError("no such layer")
 
 
+class Indexed(nn.Module):
+    """Takes whole numbers from 1 on, gives a row for each action."""
+
+    def __init__(self, observation_space: Any, action_space: Any, num_outputs: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(10, num_outputs)
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, None]:
+        return self.table(obs[:, 0] - 1).view(len(obs), 3, -1), None
+
+
+def test_a_custom_module_is_tried_on_observations_of_the_space() -> None:
+    config = DQNConfig().training(model={"custom_model": Indexed}, num_atoms=5)
+    policy = make_policy(config, spaces.Box(1, 10, (1,), np.int64), ACTIONS)
+    assert policy.dist_inputs(torch.full((4, 1), 10)).shape == (4, 3)
+
+
+def test_products_count_a_convolution_at_every_place() -> None:
+    image = make_policy(PPOConfig(), spaces.Box(0, 255, (84, 84, 4), np.uint8), ACTIONS)
+    image.finish()
+    assert image.products > 3 * image.flat.vector.numel()
+    vector = make_policy(PPOConfig(), OBS, ACTIONS)
+    vector.finish()
+    assert vector.products == vector.flat.vector.numel()
+
+
 @pytest.mark.parametrize("kind", [PPOConfig, DQNConfig])
 @pytest.mark.parametrize(
     ("module", "words"),

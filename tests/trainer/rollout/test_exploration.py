@@ -32,7 +32,9 @@ def test_what_is_not_given_stays_as_the_algorithm_has_it() -> None:
         config = DQNConfig().exploration(exploration_config=options)
         return make_exploration(config, Layout.of(spaces.Discrete(2)))
 
-    for same in (explore(final_epsilon=0.5), explore(type="EpsilonGreedy", final_epsilon=0.5)):
+    path = "reef.rollout.exploration:EpsilonGreedy"
+    for kind in ({}, {"type": "EpsilonGreedy"}, {"type": EpsilonGreedy}, {"type": path}):
+        same = explore(**kind, final_epsilon=0.5)
         assert (same.initial_epsilon, same.final_epsilon, same.epsilon_timesteps) == (1.0, 0.5, 10_000)
     assert isinstance(explore(type="SoftQ", temperature=2.0), SoftQ), "another type has arguments of its own"
 

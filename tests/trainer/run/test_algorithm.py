@@ -111,7 +111,7 @@ def test_single_actions_are_filtered_unsquashed_and_deterministic_on_request() -
 
 
 def test_an_observation_of_another_shape_is_named() -> None:
-    with config().build() as algorithm, pytest.raises(ValueError, match=r"has shape \(7,\), expected \("):
+    with config().build() as algorithm, pytest.raises(ConfigError, match=r"has shape \(7,\), expected \("):
         algorithm.compute_single_action(np.zeros(7))
 
 

@@ -155,7 +155,7 @@ class PPOLearner(Learner):
             dist_inputs, values, pull_back = self.policy.vjp(minibatch["obs"])
             loss, stats, gradient = self._objective(dist_inputs, values, minibatch)
             pull_back(*gradient())
-        return loss, stats
+        return loss.clone(), {name: value.clone() for name, value in stats.items()}  # ordinary tensors
 
     def _objective(
         self,

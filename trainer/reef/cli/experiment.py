@@ -204,8 +204,8 @@ def _tell_checkpoint(checkpoint: str | Path | None) -> None:
         print(f"Checkpoint      {checkpoint}")
         from reef.config.loading import LAST_FOLDER
 
-        beside = os.environ.get(LAST_FOLDER)  # where the modules were found
-        path = f"PYTHONPATH={shlex.quote(beside)} " if beside else ""
+        folders = [folder for folder in (os.environ.get("PYTHONPATH"), os.environ.get(LAST_FOLDER)) if folder]
+        path = f"PYTHONPATH={shlex.quote(':'.join(folders))} " if LAST_FOLDER in os.environ else ""
         print(f"\nSee what it learnt:\n  {path}{_command()} evaluate {shlex.quote(str(checkpoint))} --episodes 10")
     else:
         print("Checkpoint      none was written: checkpoint.atEnd is false and checkpoint.frequency was not reached")

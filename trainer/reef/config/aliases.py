@@ -69,6 +69,11 @@ def translate(settings: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError: an old and a new spelling of one setting are both given.
     """
+    if isinstance(inner := settings.get("multiagent"), Mapping):
+        warnings.warn("the keys of 'multiagent' are now settings of their own.", FutureWarning, stacklevel=4)
+        if twice := sorted(map(str, inner.keys() & settings.keys())):
+            raise ConfigError(f"multiagent: {', '.join(twice)} is given beside it too. Give one.")
+        settings = {**{key: value for key, value in settings.items() if key != "multiagent"}, **inner}
     renamed = {old: new for old, new in RENAMED.items() if old in settings}
     clashes = {old: new for old, new in renamed.items() if new in settings and settings[old] is not None}
     if clashes:
@@ -83,10 +88,6 @@ def translate(settings: Mapping[str, Any]) -> dict[str, Any]:
     translated = {renamed.get(key, key): value for key, value in kept.items() if key not in WITHOUT_EFFECT}
     if "evaluation_num_episodes" in settings:
         translated.setdefault("evaluation_duration_unit", "episodes")
-    if isinstance(inner := translated.get("multiagent"), Mapping):
-        warnings.warn("the keys of 'multiagent' are now settings of their own.", FutureWarning, stacklevel=4)
-        del translated["multiagent"]
-        translated |= inner
     for old in [old for old in MOVED if old in settings]:
         outer, _, inner = MOVED[old].partition(".")
         group = translated.get(outer, {})

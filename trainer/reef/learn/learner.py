@@ -67,6 +67,7 @@ class Learner(ABC):
     def _make_backward(self) -> Loss:
         """The function that computes a minibatch's loss and fills the flat gradient: eager, or compiled as set."""
         config = self.config
+        differentiate = self.differentiate
         if config.torch_compile_learner:
             options: dict[str, Any] = {
                 "backend": config.torch_compile_learner_dynamo_backend,
@@ -75,22 +76,21 @@ class Learner(ABC):
             }
             if config.torch_compile_learner_what_to_compile == "complete_update":
                 return compile_gradient(self.policy, self.loss, **options)
-            return partial(self._by_autograd, torch.compile(self.loss, **options))
-        return self.differentiate
+            differentiate = partial(_by_autograd, torch.compile(self.loss, **options))
+
+        def backward(minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
+            self.policy.flat.gradient.zero_()
+            return differentiate(minibatch)
+
+        return backward
 
     def differentiate(self, minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
-        """Set the parameters' gradient to that of `loss`; returns what `loss` does.
+        """Give the parameters, whose gradients are zero, those of `loss`; returns what `loss` does.
 
         Subclasses whose loss has a gradient in closed form may write it out: autograd's overhead is what small
         minibatches pay for most.
         """
-        return self._by_autograd(self.loss, minibatch)
-
-    def _by_autograd(self, loss: Loss, minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
-        self.policy.flat.gradient.zero_()
-        value, stats = loss(minibatch)
-        torch.autograd.backward(value)
-        return value.detach(), stats
+        return _by_autograd(self.loss, minibatch)
 
     @abstractmethod
     def prepare(self, batch: Rollout) -> Columns:
@@ -179,6 +179,12 @@ class Learner(ABC):
         self.set_weights(state["weights"])
         self.generator.set_state(torch.from_numpy(np.array(state["generator"])))
         self.optimizer.set_state(state["optimizer"])
+
+
+def _by_autograd(loss: Loss, minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
+    value, stats = loss(minibatch)
+    torch.autograd.backward(value)
+    return value.detach(), stats
 
 
 def mean_stats(stats: list[dict[str, Tensor]], reduce: Reduce | None) -> Stats:

@@ -62,9 +62,9 @@ class LocalLearners:
         """
         learner = learner_class(config, observation_space, action_space)
         rows = learner.minibatch_size or config.total_train_batch_size
-        parameters = learner.policy.flat.vector.numel()
+        products = learner.policy.products * rows
         self.threads: Callable[[], int] = lambda: learner_threads(
-            config, parameters, rows, busy=neighbours() if config.sample_async else 0
+            config, products, busy=neighbours() if config.sample_async else 0
         )
         torch.set_num_threads(config.torch_threads_per_worker)  # between updates this process samples
         self.learners = {DEFAULT_POLICY: learner}

@@ -17,15 +17,15 @@ from reef.container import cpu_quota
 PRODUCTS_PER_THREAD = 64_000_000
 
 
-def learner_threads(config: AlgorithmConfig, parameters: int, rows: int, busy: int = 0) -> int:
-    """Threads for updates on minibatches of `rows`: as set, else as many as have work and a CPU of their own.
+def learner_threads(config: AlgorithmConfig, products: int, busy: int = 0) -> int:
+    """Threads for minibatches of so many multiplications: as set, else as many as have work and a CPU of their own.
 
     `busy` rollout workers on this machine have a CPU each. Threads that share one wait for each other by spinning,
     which costs far more than they save.
     """
     if config.torch_threads_per_learner is not None:
         return config.torch_threads_per_learner
-    useful = parameters * rows // PRODUCTS_PER_THREAD
+    useful = products // PRODUCTS_PER_THREAD
     return 1 if useful <= 1 else min(useful, available_cpus(busy))
 
 

@@ -61,6 +61,7 @@ class ImageEncoder(nn.Module):
         self.order = [0, *(axis + 1 for axis in range(len(space.shape)) if axis not in axes), *(a + 1 for a in axes)]
         self.shape = channels, height, width
         self.layers = nn.ModuleList()
+        self.again = 0  # multiplications for one image beyond the first by each parameter
         for out_channels, kernel, stride in filters or default_filters(min(height, width)):
             layer = nn.Conv2d(channels, out_channels, kernel, stride)
             nn.init.orthogonal_(layer.weight, math.sqrt(2))
@@ -71,6 +72,7 @@ class ImageEncoder(nn.Module):
             height, width = (height - kernel) // stride + 1, (width - kernel) // stride + 1
             if min(height, width) < 1:
                 raise ConfigError(f"model.conv_filters={filters} shrinks an image of shape {space.shape} to nothing")
+            self.again += layer.weight.numel() * (height * width - 1)
         self.out_features = height * width * channels
 
     def forward(self, images: Tensor) -> Tensor:

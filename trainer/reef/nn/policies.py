@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -16,7 +17,7 @@ from reef.config import AlgorithmConfig, ModelConfig
 from reef.config.loading import load
 from reef.errors import ConfigError
 from reef.nn.distributions import Distribution, DistributionMaker
-from reef.nn.encoders import Encoder
+from reef.nn.encoders import Encoder, ImageEncoder
 from reef.nn.flat import FlatParameters, Settled
 from reef.nn.stacked import StackedMLP
 from reef.spaces import Layout, Space
@@ -43,6 +44,12 @@ class Policy(nn.Module):
         self.action_layout = Layout.of(action_space)
         self.dist_class = DistributionMaker(self.action_layout)
 
+    @property
+    def products(self) -> int:
+        """Multiplications for one observation: every parameter once, those of convolutions at every place."""
+        again = sum(module.again for module in self.modules() if isinstance(module, ImageEncoder))
+        return self.flat.vector.numel() + again
+
     def finish(self, device: torch.device | str = "cpu") -> None:
         """Move to `device` and lay the parameters out as one vector: `self.flat`."""
         self.to(device)
@@ -63,6 +70,22 @@ class Policy(nn.Module):
     @abstractmethod
     def dist_inputs(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N, D], what the action distribution is made from."""
+
+    def vjp(self, obs: Tensor) -> tuple[Tensor, Tensor, PullBack]:
+        """As `forward` of an actor-critic, with the function that goes back, once (vector-Jacobian product).
+
+        It adds to the parameters' gradients. Both may be called in inference mode.
+        """
+        with torch.inference_mode(False), torch.enable_grad():
+            outputs, values = self(obs)
+
+        def pull_back(of_outputs: Tensor, of_values: Tensor) -> None:
+            with torch.inference_mode(False):
+                ends = [(outputs, of_outputs.clone()), (values, of_values.clone())]  # clones are no inference tensors
+                trained = [(end, gradient) for end, gradient in ends if end.requires_grad]
+                torch.autograd.backward([end for end, _ in trained], [gradient for _, gradient in trained])
+
+        return outputs.detach(), values.detach(), pull_back
 
     def distribution(self, obs: Tensor) -> Distribution:
         """[N, *obs] -> how to act there."""
@@ -119,12 +142,15 @@ class ActorCritic(Policy):
         self.pi = _linear(self.encoder.out_features, outputs, gain=0.01)
         self.vf = _linear(self.encoder.out_features, 1, gain=1.0)
         self.heads: tuple[Settled, Settled] | None = None  # `pi` and `vf`, once settled
-        self.by_hand = self.encoder.has_slope and type(self).forward is ActorCritic.forward  # see `vjp`
+        self.by_hand = False  # see `vjp`
 
     def finish(self, device: torch.device | str = "cpu") -> None:
         """As every policy; and keep the last layers at hand."""
         super().finish(device)
         self.heads = Settled.of(self.pi), Settled.of(self.vf)
+        own = all(getattr(type(self), name) is getattr(ActorCritic, name) for name in ("forward", "_with_log_std"))
+        trained = all(parameter.requires_grad for parameter in self.parameters())
+        self.by_hand = own and trained and type(self.encoder) is Encoder and self.encoder.has_slope
 
     def unread(self) -> Iterator[str]:
         """As every policy."""
@@ -151,13 +177,12 @@ class ActorCritic(Policy):
         return self._with_log_std(outputs), values.squeeze(-1)
 
     def vjp(self, obs: Tensor) -> tuple[Tensor, Tensor, PullBack]:
-        """As `forward`, and the function that goes back, once (vector-Jacobian product); without autograd's graph.
+        """As every policy's; for our own perceptrons written out, and the gradients are overwritten.
 
-        For perceptrons it is written out: autograd costs, at the sizes of reinforcement learning, as much as the
-        arithmetic. Call both in inference mode.
+        Autograd costs, at the sizes of reinforcement learning, as much as the arithmetic. Hooks are not called.
         """
         if self.heads is None or not self.by_hand:
-            return by_autograd(self, obs)
+            return super().vjp(obs)
         pi, vf = self.heads
         hidden = self.encoder.trace(obs)
         branches = hidden[-1].unbind()
@@ -204,10 +229,6 @@ class CustomActorCritic(Policy):
         outputs, values = self.module(obs)
         return outputs, values.reshape(-1)
 
-    def vjp(self, obs: Tensor) -> tuple[Tensor, Tensor, PullBack]:
-        """As `ActorCritic.vjp`."""
-        return by_autograd(self, obs)
-
     def dist_inputs(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N, D]."""
         return self.forward(obs)[0]
@@ -215,19 +236,6 @@ class CustomActorCritic(Policy):
     def values(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N]."""
         return self.forward(obs)[1]
-
-
-def by_autograd(policy: ActorCritic | CustomActorCritic, obs: Tensor) -> tuple[Tensor, Tensor, PullBack]:
-    """The `vjp` of any network, also in inference mode."""
-    with torch.inference_mode(False), torch.enable_grad():
-        outputs, values = policy(obs)
-
-    def pull_back(of_outputs: Tensor, of_values: Tensor) -> None:
-        policy.flat.gradient.zero_()
-        with torch.inference_mode(False):
-            torch.autograd.backward((outputs, values), (of_outputs.clone(), of_values.clone()))
-
-    return outputs.detach(), values.detach(), pull_back
 
 
 def given(config: AlgorithmConfig, reason: str, *keys: str) -> Iterator[str]:
@@ -290,22 +298,27 @@ def custom_module(
 
 def _try_custom(custom: object, module: nn.Module, layout: Layout, outputs: int, critic: bool) -> None:
     """Refuse a module that does not map two observations to as many rows of outputs, and values."""
-    observations = torch.from_numpy(np.zeros((2, *layout.shape), layout.dtype))
+    space = copy.deepcopy(layout.space)
+    space.seed(0)
+    observations = torch.from_numpy(np.stack([layout.flatten(space.sample()) for _ in range(2)]))
+    device = next((parameter.device for parameter in module.parameters()), None)
     try:
-        with torch.no_grad():
-            found = module(observations)
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            found = module(observations.to(device))
     except Exception as error:
         raise ConfigError(
             f"model.custom_model={custom!r} fails on observations of shape {list(observations.shape)} and type "
             f"{observations.dtype}: {type(error).__name__}: {error}"
         ) from error
-    pair = isinstance(found, tuple | list) and len(found) == 2
-    fits = pair and isinstance(found[0], Tensor) and found[0].shape == (2, outputs)
-    if not fits or (critic and not (isinstance(found[1], Tensor) and found[1].numel() == 2)):
-        raise ConfigError(
-            f"model.custom_model={custom!r} returns {_shown(found)} for 2 observations, expected (outputs of shape "
-            f"[2, {outputs}], values of shape [2])."
-        )
+    pair = found if isinstance(found, tuple | list) and len(found) == 2 else (None, None)
+    sizes = [2 * outputs, 2] if critic else [2 * outputs]
+    for each, size in zip(pair, sizes, strict=False):
+        if not isinstance(each, Tensor) or len(each) != 2 or each.numel() != size:
+            values = "values of shape [2]" if critic else "anything"
+            raise ConfigError(
+                f"model.custom_model={custom!r} returns {_shown(found)} for 2 observations, expected (outputs of shape "
+                f"[2, {outputs}], {values})."
+            )
 
 
 def _shown(found: Any) -> str:

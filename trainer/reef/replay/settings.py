@@ -53,11 +53,6 @@ class OffPolicyConfig(AlgorithmConfig):
     def problems(self) -> Iterator[str]:
         """Say what is wrong."""
         yield from super().problems()
-        if self.replay_buffer_config.capacity < self.total_train_batch_size:
-            yield (
-                f"replay_buffer_config.capacity={self.replay_buffer_config.capacity}: the buffer cannot hold one batch "
-                f"of train_batch_size={self.total_train_batch_size}. Raise the first."
-            )
         if self.num_learner_workers > 1 and self.total_train_batch_size % self.num_learner_workers:
             yield (
                 f"train_batch_size={self.train_batch_size}: num_learner_workers={self.num_learner_workers} cannot "

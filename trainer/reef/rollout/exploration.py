@@ -17,6 +17,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from reef.config import AlgorithmConfig
 from reef.config.loading import load
 from reef.errors import ConfigError, nearest
 from reef.nn.distributions import Distribution
@@ -325,14 +326,15 @@ EXPLORATIONS: dict[str, type[Exploration]] = {
 
 
 def make_exploration(
-    config: Any,  # AlgorithmConfig: exploration_config, normalize_actions, num_rollout_workers
+    config: AlgorithmConfig,
     action_layout: Layout,
     worker_index: int = 0,
 ) -> Exploration:
     """Make the exploration of one policy on one worker; ConfigError names a wrong type or argument."""
     given, usual = config.exploration_config, config.declared["exploration_config"].fresh()
-    arguments = usual | given if given.get("type", usual["type"]) == usual["type"] else dict(given)
-    make = _constructor(arguments.pop("type"))
+    make = _constructor(given.get("type", usual["type"]))
+    arguments = {**(usual if make is _constructor(usual["type"]) else {}), **given}
+    arguments.pop("type", None)
     known = list(inspect.signature(make).parameters)[1:]
     for name in arguments:
         if name not in known:

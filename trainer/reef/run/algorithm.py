@@ -19,7 +19,7 @@ from gymnasium import spaces
 from reef.batch import Sample
 from reef.config import AlgorithmConfig
 from reef.config.loading import load
-from reef.errors import CheckpointError
+from reef.errors import CheckpointError, ConfigError
 from reef.learn.learner import Learner
 from reef.learn.learner_group import Learners, LocalLearners
 from reef.nn.policies import Policy
@@ -195,14 +195,14 @@ class Algorithm(ABC):
         """The action for one observation, filtered and unsquashed as in training.
 
         `explore` None means the setting of that name. With `full_fetch` returns (action, state, extras). Raises
-        ValueError for an observation of another shape.
+        ConfigError for an observation of another shape.
         """
         worker = self.workers.local_worker()
         policy = self.get_policy(policy_id)
         layout = policy.observation_layout
         flat = layout.flatten(observation)
         if flat.shape != layout.shape:
-            raise ValueError(f"the observation has shape {flat.shape}, expected {layout.shape} of {layout.space}")
+            raise ConfigError(f"the observation has shape {flat.shape}, expected {layout.shape} of {layout.space}")
         obs = worker.filters[policy_id](flat[None], update=False)
         chosen = self.config.explore if explore is None else explore
         with torch.inference_mode():

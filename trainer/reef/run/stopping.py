@@ -49,12 +49,13 @@ class StopConditions:
     def absent(self, result: Result) -> list[str]:
         """Keys that no number of `result` answers to, of those that could by now: an episode, an evaluation has ended.
 
-        Such as "custom_metrics/heigth_mean": which names there are only the running training knows.
+        Such as "custom_metrics/heigth_mean": which names there are only the running training knows. What learners tell
+        may begin later.
         """
         if lookup(result, "episode_reward_mean") is None:
             return []
         could = [key for key in self._conditions if not key.startswith("evaluation/") or "evaluation" in result]
-        return [key for key in could if lookup(result, key) is None]
+        return [key for key in could if not key.startswith("info/") and lookup(result, key) is None]
 
     def progress(self, result: Result) -> float:
         """How far the run is, 0 to 1, by the steps, iterations or seconds that end it first; 0 when none does."""
@@ -74,8 +75,6 @@ def stop_problems(conditions: Mapping[str, float]) -> list[str]:
             problems.append(f"stop: key {key!r} {problem}")
         if isinstance(threshold, bool) or not isinstance(threshold, int | float) or math.isnan(threshold):
             problems.append(f"stop: {key} is {threshold!r}, which is no number: give the value at which to stop.")
-        elif key in GROWING_FIELDS and threshold <= 0:
-            problems.append(f"stop: {key}={threshold:g} is reached before anything is trained: give a number above 0.")
     return problems
 
 
