@@ -174,8 +174,10 @@ def test_the_command_to_go_on_with_finds_the_modules_that_were_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REEF_LAST_FOLDER", "/home/me/my envs")
-    run_job(job(), Options(tmp_path))
-    assert "\n  PYTHONPATH='/home/me/my envs' " in capsys.readouterr().out
+    for own, expected in (("", "'/home/me/my envs'"), ("/mine", "'/mine:/home/me/my envs'")):
+        monkeypatch.setenv("PYTHONPATH", own)
+        run_job(job(), Options(tmp_path))
+        assert f"\n  PYTHONPATH={expected} " in capsys.readouterr().out
 
 
 def test_what_is_in_an_object_store_is_named_by_its_address(
