@@ -128,6 +128,7 @@ def test_a_name_that_leaves_no_room_for_the_pods_is_refused_with_the_arithmetic(
         ("\n\n", "holds no documents"),
         ("a: !!python/object/apply:os.getcwd []\n", "is no valid YAML"),
         ("apiVersion: batch/v1\nkind: Job\n", "expected apiVersion 'reef.dev/v1' and kind 'RLTrainingJob'"),
+        ("cart: {run: PPO, env: CartPole-v1}\n", "'cart' is an experiment of RLlib: make it a job, with its `run` as"),
     ],
 )
 def test_a_foreign_text_is_refused(text: str, expected: str) -> None:

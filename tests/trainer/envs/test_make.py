@@ -81,6 +81,15 @@ def test_a_missing_package_is_named_with_the_command(settings):
         make_vector_env(settings(needs_box2d), 0, 1)
 
 
+def test_a_package_that_the_first_reset_misses_is_named_likewise(counter, settings):
+    class NeedsPygame(counter):
+        def reset(self, **kwargs):
+            raise gym.error.DependencyNotInstalled("pygame is not installed, run `pip install pygame`")
+
+    with pytest.raises(EnvironmentError, match="^environment .NeedsPygame. needs a package .*: pygame is not"):
+        make_vector_env(settings(NeedsPygame), 0, 1).reset()
+
+
 def test_an_environment_that_cannot_be_made_shows_its_env_config(settings):
     with pytest.raises(
         EnvironmentError, match=r"(?s)'Pendulum-v1' cannot be made with env_config=\{'gg': 1\}: TypeError"

@@ -93,7 +93,7 @@ def job_from_document(document: Any, source: str = "the job", names: Mapping[str
     if (document.get("apiVersion"), document.get("kind")) != (API_VERSION, KIND):
         raise ConfigError(
             f"{source}: is of apiVersion {document.get('apiVersion')!r} and kind {document.get('kind')!r}, "
-            f"expected apiVersion {API_VERSION!r} and kind {KIND!r}."
+            f"expected apiVersion {API_VERSION!r} and kind {KIND!r}.{_from_rllib(document)}"
         )
     try:
         return RLTrainingJob.model_validate(document, by_alias=True, by_name=False)
@@ -101,6 +101,17 @@ def job_from_document(document: Any, source: str = "the job", names: Mapping[str
         problems = list(_problems(error, names or {}))
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
         raise ConfigError(f"{source}: {count}\n" + "\n".join(f"  - {problem}" for problem in problems)) from error
+
+
+def _from_rllib(document: Mapping[Any, Any]) -> str:
+    """How to go on with a file of RLlib's, "" for any other: its experiments stand under their names."""
+    names = [name for name, found in document.items() if isinstance(found, Mapping) and {"run", "env"} <= found.keys()]
+    if not names:
+        return ""
+    return (
+        f" {names[0]!r} is an experiment of RLlib: make it a job, with its `run` as spec.algorithm, `env` as "
+        "spec.environment.name, `stop` as spec.stop and `config` as spec.config."
+    )
 
 
 def _yaml_problem(error: Exception) -> str:

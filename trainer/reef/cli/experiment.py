@@ -200,10 +200,10 @@ def _tell_results(folder: Path, uri: str | None) -> None:
 
 
 def _tell_checkpoint(checkpoint: str | Path | None) -> None:
+    from reef.config.loading import LAST_FOLDER
+
     if checkpoint:
         print(f"Checkpoint      {checkpoint}")
-        from reef.config.loading import LAST_FOLDER
-
         folders = [folder for folder in (os.environ.get("PYTHONPATH"), os.environ.get(LAST_FOLDER)) if folder]
         path = f"PYTHONPATH={shlex.quote(':'.join(folders))} " if LAST_FOLDER in os.environ else ""
         print(f"\nSee what it learnt:\n  {path}{_command()} evaluate {shlex.quote(str(checkpoint))} --episodes 10")

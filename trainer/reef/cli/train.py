@@ -50,7 +50,12 @@ def add_parser(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], verbosity: argparse.ArgumentParser
 ) -> None:
     """Add the command to the command line."""
-    parser = commands.add_parser("train", parents=[verbosity], help="train from flags, or `train file PATH`")
+    parser = commands.add_parser(
+        "train",
+        parents=[verbosity],
+        help="train from flags, or `train file PATH`",
+        epilog=f"not available yet: {', '.join(NOT_YET)}",
+    )
     parser.add_argument("--algo", "--run", "-a", "-r", metavar="NAME", help="algorithm, see `reef list`")
     parser.add_argument("--env", "-e", metavar="ID", help="Gymnasium id, or package.module:Class")
     parser.add_argument("--config", "-c", type=json_mapping, metavar="JSON", help="settings of the algorithm")
@@ -82,7 +87,7 @@ def add_parser(
         "--torch", action="store_const", const="torch", dest="framework", help="same as --framework torch"
     )
     add_options(parser)
-    parser.add_argument(*NOT_YET, action=_NotYet, nargs="?", help="not available yet")
+    parser.add_argument(*NOT_YET, action=_NotYet, nargs="?", help=argparse.SUPPRESS)
     parser.add_argument(
         "source",
         nargs="*",

@@ -28,9 +28,14 @@ def failure(
 ) -> EnvironmentError:
     """The error to raise for it, with the environment's own traceback or what it should return."""
     if isinstance(error, gym.error.DependencyNotInstalled):
-        return EnvironmentError(f"environment {name!r} cannot be used {where}: {error}")
+        return missing_package(name, error)
     expected = f" {call}() returns {RESULTS[call]}, with obs as observation_space says."
     return EnvironmentError(f"{describe(name, call, where, error)}\n{fix}{own_traceback(error) or expected}")
+
+
+def missing_package(name: str, error: Exception) -> EnvironmentError:
+    """The error to raise for Gymnasium's DependencyNotInstalled, which says what to install."""
+    return EnvironmentError(f"environment {name!r} needs a package that is not installed: {error}")
 
 
 def own_traceback(error: Exception) -> str:

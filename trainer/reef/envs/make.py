@@ -16,7 +16,7 @@ import gymnasium as gym
 from reef.config.loading import load
 from reef.envs.adapted import AdaptedVector, FirstColumn
 from reef.envs.check import check_env, check_methods
-from reef.envs.failures import env_name, own_traceback
+from reef.envs.failures import env_name, missing_package, own_traceback
 from reef.envs.loop import Env, LoopVectorEnv
 from reef.envs.native import CartPoleVector
 from reef.envs.old_api import STEPS_TO_NEW_API, OldApiEnv, speaks_old_api
@@ -135,7 +135,7 @@ def _making(name: str, env_config: Mapping[str, Any], *, own_code: bool = False)
     try:
         yield
     except gym.error.DependencyNotInstalled as error:
-        raise EnvironmentError(f"environment {name!r} needs a package that is not installed: {error}") from error
+        raise missing_package(name, error) from error
     except Exception as error:
         own = own_traceback(error) if own_code else ""
         raise EnvironmentError(
