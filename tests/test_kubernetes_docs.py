@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,14 @@ import pytest
 import yaml
 
 from reef.errors import EXIT_FAILED, EXIT_OK, EXIT_TERMINATED, EXIT_WRONG_USE
+from reef_operator import names
 from reef_operator.conditions import ConditionType, Reason
 from reef_operator.runtime.metrics import JOB_GAUGES
 
 ROOT = Path(__file__).parents[1]
 CHART = ROOT / "charts" / "reef"
-OPERATIONS, MONITORING, SECURITY = (
-    (ROOT / "docs" / f"{name}.md").read_text() for name in ("operations", "monitoring", "security")
+KUBERNETES, OPERATIONS, MONITORING, SECURITY = (
+    (ROOT / "docs" / f"{name}.md").read_text() for name in ("kubernetes", "operations", "monitoring", "security")
 )
 RULES = [
     rule for group in yaml.safe_load((CHART / "rules" / "reef.yaml").read_text())["groups"] for rule in group["rules"]
@@ -56,6 +58,44 @@ def test_every_condition_and_reason_is_explained_once():
 def test_every_exit_code_of_the_head_is_explained():
     rows = re.findall(r"^\| (\d+) \|", section(OPERATIONS, "## On Kubernetes: exit codes of the head"), re.MULTILINE)
     assert {EXIT_OK, EXIT_FAILED, EXIT_WRONG_USE, EXIT_TERMINATED} <= set(map(int, rows))
+
+
+def test_the_termination_message_is_asked_of_the_container_that_trains():
+    command = re.search(r"`kubectl get pod (\w+) -o jsonpath='([^']*terminated.message})'`", OPERATIONS)
+    assert command is not None and command[1] == "POD"
+    assert f'[?(@.name=="{names.CONTAINER}")]' in command[2]
+
+
+def test_every_install_says_where_its_images_are_and_one_alone_installs_the_definition():
+    scripts = "".join(re.findall(r"^```sh\n(.*?)^```$", KUBERNETES, re.MULTILINE | re.DOTALL)).replace("\\\n", "")
+    installs = [line for line in scripts.splitlines() if line.startswith("helm install")]
+    assert ["--set crds.install=false" in line for line in installs] == [False, True]
+    for line in installs:
+        assert "--set image.repository=" in line and "--set trainerImage.repository=" in line
+
+
+def test_what_the_gpu_example_needs_is_named_before_it_is_applied():
+    text = (ROOT / "examples" / "kubernetes-gpu.yaml").read_text()
+    example = yaml.safe_load(text)
+    spec = example["spec"]
+    before = KUBERNETES.partition("kubectl apply -f examples/kubernetes-gpu.yaml")[0].split("\n\n")[-2]
+    needed = [
+        example["metadata"]["namespace"],
+        spec["checkpoint"]["storage"]["persistentVolumeClaim"]["claimName"],
+        *spec["imagePullSecrets"],
+        spec["head"]["priorityClassName"],
+    ]
+    assert [name for name in needed if f"`{name}`" not in before] == []
+    assert f"-n {needed[0]} " in text.partition("apiVersion")[0]
+
+
+def test_the_extras_of_the_trainers_image_are_those_of_the_package():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    example = (ROOT / "examples" / "kubernetes-gpu.yaml").read_text()
+    for text in (KUBERNETES, example):
+        (named,) = re.findall(r"TRAINER_EXTRAS=([\w,]+)", text)
+        assert "box2d" in named.split(",") and set(named.split(",")) <= extras.keys()
+    assert "ARG TRAINER_EXTRAS=" in (ROOT / "Dockerfile").read_text()
 
 
 def asked(expression: str) -> str:

@@ -17,7 +17,9 @@ _HELD = ("Suspending", "Suspended")
 def transitions(old: JobStatus, new: JobStatus, outcome: Outcome) -> Iterator[Event]:
     """Return what the job's owner should hear of the step from one status to the next."""
     if old.phase in _HELD and new.phase not in (*_HELD, "Failed", "Succeeded"):
-        yield Event(type="Normal", reason=Reason.RESUMED, message="the job is resumed from its newest checkpoint")
+        first = "the job is no longer suspended and starts for the first time"
+        message = "the job is resumed from its newest checkpoint" if old.attempts else first
+        yield Event(type="Normal", reason=Reason.RESUMED, message=message)
     if new.phase != old.phase and new.phase not in _UNTOLD:
         yield Event(
             type="Warning" if new.phase in _WARNINGS else "Normal",

@@ -78,11 +78,14 @@ def _suspension(situation: Situation) -> Outcome:
 
 
 def _failure(situation: Situation) -> Outcome | None:
-    """Return the end that Kubernetes' batch Job, or an exit code that is never retried, has decided."""
+    """Return the end that Kubernetes' batch Job, or an exit code that is never retried, has decided.
+
+    Once another head trains, the code was one to be retried, whatever the document has come to say of it.
+    """
     if situation.head_job is None or pods.is_going(situation.head_job):
         return None  # its pods were stopped by us, or by someone who deleted it: it is created again
     given_up = batch_condition(situation, "Failed")
-    if ended := _last_ended(situation):
+    if not is_training(situation) and (ended := _last_ended(situation)):
         code = pods.exit_code(ended)
         if code in situation.spec.fault_tolerance.no_retry_exit_codes:
             return Outcome("Failed", Reason.JOB_WRONG, f"{_words_of(ended)} (exit code {code} is not retried)")
@@ -224,6 +227,9 @@ def _has_failed_before(situation: Situation) -> bool:
 
 
 def _crew(situation: Situation) -> str:
+    """Return who trains; while the head pauses, what it waits for, in its own words."""
+    if situation.state == "waiting" and situation.report and situation.report.message:
+        return situation.report.message
     desired = sum(situation.spec.pool_replicas.values())
     if desired == 0:
         return "the head trains alone"

@@ -82,6 +82,23 @@ def test_a_job_runs_when_its_head_trains() -> None:
     assert world.status["runningTime"] == world.status["activeSince"]
 
 
+@pytest.mark.parametrize(
+    ("state", "said", "shown"),
+    [
+        ("training", "", "training with 2 of 2 workers"),
+        ("waiting", "training pauses, pool cpu: 1 of 3 pods", "training pauses, pool cpu: 1 of 3 pods"),
+        ("waiting", "", "training with 2 of 2 workers"),
+    ],
+)
+def test_a_pause_in_training_is_told_in_the_heads_words(state: str, said: str, shown: str) -> None:
+    world = running_world()
+    world.says("pole-head-a", state, message=said, training={"iteration": 1, "timesteps": 100})
+    condition = world.condition("Running")
+    assert (world.phase, world.status["message"]) == ("Running", shown)
+    assert (condition["status"], condition["message"]) == ("True", shown)
+    assert world.told.count("Running") == 1, "a pause is no other phase"
+
+
 def test_a_sweep_tells_its_best_trial_and_its_counts() -> None:
     world = new_world()
     assert "bestTrial" not in world.status and "trials" not in world.status
@@ -391,6 +408,16 @@ def test_a_wrong_job_fails_although_kubernetes_has_started_the_next_head_already
     assert world.status["message"] == "env='CartPol-v1' is not registered (exit code 2 is not retried)"
     assert world.children["Job", "pole-head"]["spec"]["parallelism"] == 0, "which ends the next one"
     assert Reason.RETRYING not in world.told
+
+
+@pytest.mark.parametrize(("state", "phase"), [("training", "Running"), ("starting", "Failed")])
+def test_codes_that_are_added_later_do_not_end_a_job_whose_next_head_trains(state: str, phase: str) -> None:
+    world = running_world()
+    world.put(head(**ended(3, result("boom"))))
+    world.put(head("pole-head-b", created=20, **ready(since=20)))
+    world.says("pole-head-b", state)
+    world.edit(faultTolerance={"noRetryExitCodes": [2, 3]})
+    assert world.phase == phase
 
 
 def test_a_retry_says_why_the_head_before_ended() -> None:

@@ -44,6 +44,8 @@ Decide = Callable[[Observed], Plan]
 
 ENDED = {"Succeeded", "Failed", "Invalid"}
 FEW_PODS = 10
+PASSING = {404, 409, 429}  # nothing is refused: the object was just replaced, or the server is busy
+NAME_TAKEN = "NameTaken"  # this 409 does not pass by itself
 DECISIVE = {"Suspended", "Succeeded", "Failed"}  # phases that promise something about the cluster
 
 logger = logging.getLogger(__name__)
@@ -265,7 +267,7 @@ class Controller:
                 failure = failure or error
                 if error.status == 0 or error.status >= 500:
                     break
-                if not isinstance(action, Delete) and not isinstance(error, LeftoverError):
+                if not isinstance(action, Delete) and (error.status not in PASSING or error.reason == NAME_TAKEN):
                     memory.refused[action.kind, action.name] = error.message  # type: ignore[index]
         wanted = {(action.kind, action.name) for action in plan.actions if not isinstance(action, Delete)}
         memory.refused = {child: why for child, why in memory.refused.items() if child in wanted}
@@ -301,9 +303,9 @@ class Controller:
         if found is None or is_owned_by(found, uid):
             return found
         if is_leftover(found):
-            raise LeftoverError(409, "Leftover", f"{kind} {name} of an earlier job of this name is still there")
+            raise ApiError(409, "Leftover", f"{kind} {name} of an earlier job of this name is still there")
         raise ApiError(
-            409, "NameTaken", f"{kind} {name} exists and does not belong to this job; delete it or rename the job"
+            409, NAME_TAKEN, f"{kind} {name} exists and does not belong to this job; delete it or rename the job"
         )
 
     async def _patch(self, job: Object, memory: Memory, child: Child, body: Object) -> Object:
@@ -343,10 +345,6 @@ class Controller:
         self._stores.jobs.put(trim_whole(found))
         self._written(found)
         return True
-
-
-class LeftoverError(ApiError):
-    """An object of an earlier job still has the name; the garbage collector is about to remove it."""
 
 
 def is_decisive(plan: Plan, job: Object) -> bool:

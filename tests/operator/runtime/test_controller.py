@@ -298,6 +298,34 @@ def test_what_an_earlier_job_left_is_waited_for_silently(rig):
     rig(test)
 
 
+@pytest.mark.parametrize(("status", "refused"), [(404, False), (409, False), (429, False), (403, True), (422, True)])
+def test_an_object_that_was_just_replaced_and_a_busy_server_are_no_refusal(rig, status, refused):
+    async def test(rig) -> None:
+        answer = {"reason": "Any", "message": "the server's words"}
+        rig.server.on("PATCH", f"{DEPLOYMENTS}/j-cpu", answer, status=status, headers={"Retry-After": "0"})
+        rig.server.on("GET", JOB, job())
+        bench = Bench(rig, Plan(actions=(Patch("Deployment", "j-cpu", {"spec": {"replicas": 3}}),)))
+        for _ in range(2):
+            with pytest.raises(ApiError, match="the server's words"):
+                await bench.handle()
+        assert bench.observed[-1].refused == ({("Deployment", "j-cpu"): "the server's words"} if refused else {})
+        assert bench.queue.depth() == refused
+
+    rig(test)
+
+
+def test_a_server_that_is_too_busy_to_make_an_object_has_not_refused_it(rig):
+    async def test(rig) -> None:
+        rig.server.on("POST", HEADS, {"message": "too many requests"}, status=429, headers={"Retry-After": "0"})
+        bench = Bench(rig, Plan(actions=(Create(child("Job", "j-head")),)))
+        for _ in range(2):
+            with pytest.raises(ApiError, match="too many requests"):
+                await bench.handle()
+        assert bench.observed[-1].refused == {}
+
+    rig(test)
+
+
 def test_our_own_object_of_before_is_taken_up(rig):
     async def test(rig) -> None:
         rig.server.on("POST", CONFIG_MAPS, {"reason": "AlreadyExists"}, status=409)

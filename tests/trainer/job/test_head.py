@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from reef.api import JobSpec, load_job
 from reef.api.runtime_env import RuntimeEnv
 from reef.api.status import TrialsStatus
 from reef.errors import ConfigError
-from reef.job.head import linger, take_runtime_env
+from reef.job.head import Pod, linger, sweep, take_runtime_env, train
 from reef.job.progress import JobBoard
+from reef.run.signals import Terminated
 
 
 @pytest.fixture
@@ -52,3 +57,32 @@ def test_a_head_lingers_after_an_end_that_is_final_when_there_is_something_to_se
         board.swept(None, TrialsStatus(total=1))
     linger(code, board)
     assert slept == ([30.0] if lingers else [])
+
+
+@pytest.mark.parametrize("begin", [train, sweep])
+def test_a_head_waits_for_the_pods_that_its_document_names_by_now(
+    monkeypatch: pytest.MonkeyPatch, document: Any, tmp_path: Path, begin: Callable[..., Any]
+) -> None:
+    job_file = tmp_path / "job.json"
+    job_file.write_text(json.dumps(document(workers=[{"name": "cpu", "replicas": 3}])))
+    environment = {
+        "REEF_JOB_FILE": str(job_file),
+        "REEF_STORAGE_PATH": str(tmp_path),
+        "REEF_NAMESPACE": "team",
+        "REEF_JOB_NAME": "cart",
+        "REEF_JOB_UID": "u1",
+        "POD_IP": "127.0.0.1",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": "0" * 64,
+    }
+
+    def wait(read_spec: Callable[[], JobSpec], board: JobBoard, patience_s: float) -> None:
+        assert read_spec().pool_replicas == {"cpu": 3}
+        job_file.write_text(json.dumps(document(workers=[{"name": "gpu", "replicas": 1}])))
+        assert read_spec().pool_replicas == {"gpu": 1}
+        raise Terminated
+
+    monkeypatch.setattr("reef.job.waiting.wait_for_pools", wait)
+    job = load_job(job_file)
+    with pytest.raises(Terminated):
+        begin(job, None, Pod.of(environment), JobBoard())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -9,11 +11,15 @@ from typing import Any
 import pytest
 
 from reef.api import JobSpec, job_from_document
-from reef.errors import ConfigError
+from reef.errors import EXIT_TERMINATED, ConfigError
 from reef.job import waiting
 from reef.job.progress import JobBoard
-from reef.job.waiting import PoolGate, lacking, wait_for_pools
+from reef.job.settings import cluster_config_of
+from reef.job.waiting import LatestSpec, PoolGate, lacking, wait_for_pools
+from reef.run.checkpoint import read_metadata
+from reef.run.experiment import run_experiment
 from reef.run.reporters.reporter import Run
+from reef.run.signals import Overdue, StopSignals, end_if_overdue
 from reef.run.stopping import StopConditions
 
 POOLS = [{"name": "a", "replicas": 3, "minReplicas": 2}, {"name": "b", "replicas": 1}]
@@ -72,11 +78,11 @@ def test_what_is_missing_is_said_by_pool(spec: JobSpec, document: Any) -> None:
 
 def test_the_wait_ends_when_all_are_there_or_patience_with_the_rest_does(spec: JobSpec, cluster: Any) -> None:
     full = cluster({}, {"a": 3}, {"a": 3, "b": 1})
-    wait_for_pools(spec, Record(), patience_s=600)
+    wait_for_pools(lambda: spec, Record(), patience_s=600)
     assert full.looks == 3
     some = cluster({"a": 2}, {"a": 2, "b": 1})
     board = Record()
-    wait_for_pools(spec, board, patience_s=0.05)
+    wait_for_pools(lambda: spec, board, patience_s=0.05)
     assert some.looks > 3
     assert {state for state, _ in board.told} == {"waiting"}
 
@@ -84,8 +90,84 @@ def test_the_wait_ends_when_all_are_there_or_patience_with_the_rest_does(spec: J
 def test_patience_begins_anew_when_too_few_are_left(spec: JobSpec, cluster: Any) -> None:
     enough = {"a": 2, "b": 1}
     found = cluster(enough, {"a": 1, "b": 1}, enough, {"a": 3, "b": 1})
-    wait_for_pools(spec, Record(), patience_s=0.0)
+    wait_for_pools(lambda: spec, Record(), patience_s=0.0)
     assert found.looks == 4
+
+
+def edited(spec: JobSpec, answers: list[Any]) -> LatestSpec:
+    """A document of which each look finds the next version, or that it cannot be read."""
+
+    def read() -> JobSpec:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return LatestSpec(spec, read)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"workers": POOLS, "replicas": 1},
+        {"workers": [{"name": "a", "replicas": 1}, POOLS[1]]},
+        {"workers": [{"name": "c", "replicas": 2}, POOLS[1]]},
+        {"workers": [POOLS[1]]},
+    ],
+    ids=["scaled", "edited", "renamed", "removed"],
+)
+def test_a_head_that_waits_goes_by_the_document_as_it_is_now(
+    spec: JobSpec, cluster: Any, document: Any, caplog: Any, change: dict[str, Any]
+) -> None:
+    after = job_from_document(document(**change)).spec
+    few = {"a": 1, "b": 1, "c": 2}
+    found = cluster(*[few] * 5, {"a": 3, "b": 1})
+    board = Record()
+    wrong = [ConfigError("half-written"), ConfigError("half-written")]
+    wait_for_pools(edited(spec, [spec, *wrong, after]), board, patience_s=600)
+    assert found.looks == 4
+    assert board.told == [("waiting", "waiting for workers, pool a: 1 of 3 pods have joined")] * 3
+    assert caplog.text.count("half-written") == 1, "it is said once"
+
+
+def test_fewer_pods_suffice_once_the_document_says_so(spec: JobSpec, cluster: Any, document: Any) -> None:
+    lower = job_from_document(document(workers=[POOLS[0] | {"minReplicas": 1}, POOLS[1]])).spec
+    found = cluster(*[{"a": 1, "b": 1}] * 5, {"a": 3, "b": 1})
+    wait_for_pools(edited(spec, [spec, lower, lower]), Record(), patience_s=0.0)
+    assert found.looks == 3
+
+
+@pytest.mark.parametrize("patience_s", [0.0, 600.0])
+def test_a_pause_in_training_ends_when_a_signal_comes(spec: JobSpec, cluster: Any, patience_s: float) -> None:
+    cluster({"a": 1, "b": 1}, {"a": 2, "b": 1})
+    with StopSignals(patience_s):
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(Overdue):
+            PoolGate(lambda: spec, Record()).report({"done": False})
+        end_if_overdue()  # the checkpoint is written undisturbed
+
+
+def test_a_pause_that_a_signal_ends_leaves_a_checkpoint_of_the_newest_iteration(
+    spec: JobSpec, cluster: Any, document: Any, tmp_path: Path
+) -> None:
+    class Signalled(Record):
+        def tell(self, state: Any, message: str = "") -> None:
+            super().tell(state, message)
+            if state == "waiting":
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    board = Signalled()
+    cluster(*[{"a": 1, "b": 1}] * 3, {"a": 3, "b": 1})
+    summary = run_experiment(
+        cluster_config_of(job_from_document(document(config={"num_rollout_workers": 0}))),
+        stop={"training_iteration": 3},
+        storage_path=tmp_path,
+        patience_s=600,
+        reporters=[PoolGate(lambda: spec, board)],
+    )
+    assert (summary.exit_code, summary.reason) == (EXIT_TERMINATED, "SIGTERM")
+    assert summary.checkpoint is not None and read_metadata(summary.checkpoint)["iteration"] == 1
+    assert [state for state, _ in board.told] == ["training", "waiting"]
 
 
 def test_training_pauses_while_a_pool_is_too_small(spec: JobSpec, cluster: Any) -> None:
@@ -122,15 +204,8 @@ def test_rollout_workers_follow_the_pools_unless_the_settings_name_a_number(clus
 
 def test_a_pool_that_is_scaled_down_holds_nothing_up(spec: JobSpec, cluster: Any, document: Any) -> None:
     smaller = job_from_document(document(workers=POOLS, replicas=1)).spec
-    answers: list[Any] = [spec, spec, ConfigError("half-written"), smaller]
-
-    def read() -> JobSpec:
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    gate = PoolGate(read, Record())
+    answers = [spec, ConfigError("half-written"), smaller]
+    gate = PoolGate(edited(spec, answers), Record())
     cluster({"a": 1, "b": 1})
     gate.report({"done": False})
     assert answers == []

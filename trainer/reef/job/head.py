@@ -223,12 +223,13 @@ def joined_cluster(job: RLTrainingJob, pod: Pod, ray: RayProcess) -> Iterator[No
 
 def train(job: RLTrainingJob, config: AlgorithmConfig, pod: Pod, board: JobBoard) -> Summary:
     """Wait for the pods and train, from the newest checkpoint where there is one."""
-    from reef.job.waiting import PoolGate, wait_for_pools
+    from reef.job.waiting import LatestSpec, PoolGate, wait_for_pools
     from reef.run.experiment import run_experiment
     from reef.run.reporters.console import Console
     from reef.run.signals import Overdue
 
-    wait_for_pools(job.spec, board, pod.patience_s)
+    read_spec = LatestSpec(job.spec, lambda: load_job(pod.job_file).spec)
+    wait_for_pools(read_spec, board, pod.patience_s)
     board.tell("starting", "starting the rollout workers")
     storage_path, name = pod.results_of(job)
     try:
@@ -243,7 +244,7 @@ def train(job: RLTrainingJob, config: AlgorithmConfig, pod: Pod, board: JobBoard
             restore_from=job.spec.restore_from,
             board=board,
             patience_s=job.spec.fault_tolerance.termination_grace_period_seconds / 2,
-            reporters=[Console(sys.stderr, lines=True), PoolGate(lambda: load_job(pod.job_file).spec, board)],
+            reporters=[Console(sys.stderr, lines=True), PoolGate(read_spec, board)],
         )
     except Overdue as overdue:
         raise Terminated from overdue
@@ -252,9 +253,9 @@ def train(job: RLTrainingJob, config: AlgorithmConfig, pod: Pod, board: JobBoard
 def sweep(job: RLTrainingJob, plan: Plan, pod: Pod, board: JobBoard) -> SweepSummary:
     """Wait for the pods and run the trials; those that an earlier head ended are not run again."""
     from reef.job.sweep import run_job_sweep
-    from reef.job.waiting import wait_for_pools
+    from reef.job.waiting import LatestSpec, wait_for_pools
 
-    wait_for_pools(job.spec, board, pod.patience_s)
+    wait_for_pools(LatestSpec(job.spec, lambda: load_job(pod.job_file).spec), board, pod.patience_s)
     board.tell("training")
     storage_path, name = pod.results_of(job)
     return run_job_sweep(

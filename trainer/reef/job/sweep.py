@@ -48,7 +48,7 @@ def run_job_sweep(
 ) -> SweepSummary:
     """Run the trials in the Ray that this process has joined."""
     from reef.distributed.sweep import run_sweep
-    from reef.run.experiment import DEFAULT_FOLDER
+    from reef.run.folders import DEFAULT_FOLDER
 
     return run_sweep(
         plan,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from reef.job.progress import JobBoard
 from reef.job.settings import pools_decide
 from reef.run.metrics import Result
 from reef.run.reporters.reporter import Run, Summary
-from reef.run.signals import end_if_overdue
+from reef.run.signals import Overdue, StopSignals, time_left
 
 if TYPE_CHECKING:
     from reef.api import JobSpec
@@ -43,10 +44,32 @@ def lacking(spec: JobSpec, there: Counter[str], *, all_of_them: bool) -> Iterato
             yield f"pool {pool.name}: {there[pool.name]} of {count} pods have joined{at_least}"
 
 
-def wait_for_pools(spec: JobSpec, board: JobBoard, patience_s: float) -> None:
-    """Return when every pool is complete, or `patience_s` seconds after each has its `minReplicas`."""
+class LatestSpec:
+    """The document as it is now, at each call: pools may be scaled, renamed or removed while the job waits or runs."""
+
+    def __init__(self, spec: JobSpec, read: Callable[[], JobSpec]) -> None:
+        """`spec` counts until `read` gives another one."""
+        self._spec, self._read = spec, read
+        self._wrong = ""  # what was last said of the document
+
+    def __call__(self) -> JobSpec:
+        """Read it; one that cannot be read leaves the last one."""
+        try:
+            self._spec = self._read()
+        except ConfigError as error:  # half-written, or edited into something wrong
+            if str(error) != self._wrong:
+                log.warning("%s", error)
+            self._wrong = str(error)
+        return self._spec
+
+
+def wait_for_pools(read_spec: Callable[[], JobSpec], board: JobBoard, patience_s: float) -> None:
+    """Return when every pool is complete, or `patience_s` seconds after each has its `minReplicas`.
+
+    `read_spec` gives the document as it is now, as a `LatestSpec` does.
+    """
     enough_since: float | None = None
-    while missing := list(lacking(spec, there := joined(), all_of_them=True)):
+    while missing := list(lacking(spec := read_spec(), there := joined(), all_of_them=True)):
         if any(lacking(spec, there, all_of_them=False)):
             enough_since = None
         elif enough_since is None:
@@ -65,10 +88,8 @@ class PoolGate:
     """
 
     def __init__(self, read_spec: Callable[[], JobSpec], board: JobBoard) -> None:
-        """`read_spec` gives the document as it is now: pools may be scaled while the job runs."""
+        """`read_spec` gives the document as it is now, as a `LatestSpec` does."""
         self._read_spec, self._board = read_spec, board
-        self._spec = read_spec()
-        self._wrong = ""  # what was last said of the document
         self._looked_at = 0.0
         self._resize: Callable[[int], None] = lambda _: None
 
@@ -78,29 +99,30 @@ class PoolGate:
         self._board.tell("training")
 
     def report(self, result: Result) -> None:
-        """Hold while pods are missing, unless this was the last iteration."""
+        """Hold while pods are missing, unless this was the last iteration.
+
+        Raises:
+            Overdue: a signal came meanwhile; no iteration is under way that is worth waiting for.
+        """
         if result["done"] or time.monotonic() - self._looked_at < LOOK_RARELY_S:
             return
-        self._read_again()
-        while missing := list(lacking(self._spec, joined(), all_of_them=False)):
-            end_if_overdue()
+        while missing := list(lacking(spec := self._read_spec(), joined(), all_of_them=False)):
+            end_if_told()
             self._board.tell("waiting", "training pauses, " + "; ".join(missing))
             time.sleep(LOOK_AGAIN_S)
-            self._read_again()
         self._board.tell("training")
-        if pools_decide(self._spec):
-            there, wanted = joined(), self._spec.pool_replicas  # pods come before the document says so
+        if pools_decide(spec):
+            there, wanted = joined(), spec.pool_replicas  # pods come before the document says so
             pods = {name: max(there[name], wanted[name]) for name in wanted}
-            self._resize(sum(pods[pool.name] * pool.rollout_workers for pool in self._spec.workers))
+            self._resize(sum(pods[pool.name] * pool.rollout_workers for pool in spec.workers))
         self._looked_at = time.monotonic()
-
-    def _read_again(self) -> None:
-        try:
-            self._spec = self._read_spec()
-        except ConfigError as error:  # half-written, or edited into something wrong: the last one counts
-            if str(error) != self._wrong:
-                log.warning("%s", error)
-            self._wrong = str(error)
 
     def finish(self, summary: Summary | None) -> None:
         """Training has ended."""
+
+
+def end_if_told() -> None:
+    """Raise `Overdue` when a signal has come, and not again while the checkpoint is written: for pauses in training."""
+    if time_left() < math.inf:
+        StopSignals.deadline = math.inf
+        raise Overdue
