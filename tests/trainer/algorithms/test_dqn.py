@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -10,7 +9,6 @@ from gymnasium import spaces
 
 from reef.algorithms.dqn import DQNConfig, DQNLearner
 from reef.batch import Transitions
-from reef.config import AlgorithmConfig
 from reef.errors import ConfigError
 
 OBS, ACTIONS = spaces.Box(-1, 1, (2,)), spaces.Discrete(2)
@@ -120,59 +118,6 @@ def test_state_holds_the_target_network() -> None:
 def test_atoms_need_a_range() -> None:
     with pytest.raises(ConfigError, match="v_min below v_max"):
         settings(num_atoms=51, v_min=1.0, v_max=1.0).environment("CartPole-v1").validate()
-
-
-class Echo(gymnasium.Env[Any, Any]):
-    """Reward 1 for repeating the observation; three steps an episode, so that the best return is 3."""
-
-    observation_space, action_space = spaces.Discrete(3), spaces.Discrete(3)
-
-    def __init__(self, **_: Any) -> None:
-        self.steps = 0
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.steps, self.shown = 0, int(self.np_random.integers(3))
-        return self.shown, {}
-
-    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        reward = float(action == self.shown)
-        self.steps, self.shown = self.steps + 1, int(self.np_random.integers(3))
-        return self.shown, reward, self.steps == 3, False, {}
-
-
-@pytest.mark.parametrize(
-    "variant",
-    [
-        {},
-        {"n_step": 3, "double_q": False, "dueling": False, "replay_buffer_config": {"prioritized_replay": False}},
-        {"num_atoms": 11, "v_min": 0.0, "v_max": 3.0},
-        {"noisy": True},
-    ],
-    ids=["default", "plain n-step", "distributional", "noisy"],
-)
-def test_every_variant_learns_the_identity(variant: dict[str, Any]) -> None:
-    config: AlgorithmConfig = (
-        DQNConfig()
-        .environment(Echo)
-        .rollouts(num_envs_per_worker=4)
-        .exploration(exploration_config={"type": "EpsilonGreedy", "epsilon_timesteps": 300})
-        .training(
-            gamma=0.5,
-            lr=0.02,
-            hiddens=[16],
-            model={"fcnet_hiddens": [16]},
-            num_steps_sampled_before_learning_starts=100,
-            target_network_update_freq=50,
-            **variant,
-        )
-        .reporting(min_sample_timesteps_per_iteration=1600)
-        .debugging(seed=0)
-    )
-    with config.build() as algorithm:
-        algorithm.train()
-        chosen = [algorithm.compute_single_action(shown, explore=False) for shown in range(3)]
-        assert chosen == [0, 1, 2]
 
 
 def test_soft_q_explores_by_value() -> None:

@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from reef.algorithms.registry import ALGORITHMS, config_class
 from reef.config import AlgorithmConfig
@@ -18,6 +20,42 @@ SMALL: dict[str, dict[str, Any]] = {
     "PPO": {"train_batch_size": 128, "sgd_minibatch_size": 64, "num_sgd_iter": 2},
     "DQN": {"num_steps_sampled_before_learning_starts": 64, "train_batch_size": 16, "n_step": 3},
 }
+QUICK: dict[str, dict[str, Any]] = {  # settings by which it learns to repeat what it is shown, within 1600 steps
+    "PPO": {"lr": 0.02, "train_batch_size": 200, "sgd_minibatch_size": 50, "num_sgd_iter": 4},
+    "DQN": {
+        "lr": 0.02,
+        "hiddens": [16],
+        "num_steps_sampled_before_learning_starts": 100,
+        "target_network_update_freq": 50,
+        "exploration_config": {"type": "EpsilonGreedy", "epsilon_timesteps": 300},
+    },
+}
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    *((name, {}) for name in ALGORITHMS),
+    ("PPO", {"kl_coeff": 0.0, "use_gae": False, "grad_clip": 1.0}),
+    ("DQN", {"n_step": 3, "double_q": False, "dueling": False, "replay_buffer_config": {"prioritized_replay": False}}),
+    ("DQN", {"num_atoms": 11, "v_min": 0.0, "v_max": 3.0}),
+    ("DQN", {"noisy": True}),
+]
+
+
+class Echo(gymnasium.Env[Any, Any]):
+    """Reward 1 for repeating the observation; three steps an episode, so that the best return is 3."""
+
+    observation_space, action_space = spaces.Discrete(3), spaces.Discrete(3)
+
+    def __init__(self, **_: Any) -> None:
+        self.steps = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps, self.shown = 0, int(self.np_random.integers(3))
+        return self.shown, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        reward = float(action == self.shown)
+        self.steps, self.shown = self.steps + 1, int(self.np_random.integers(3))
+        return self.shown, reward, self.steps == 3, False, {}
 
 
 def small(name: str) -> AlgorithmConfig:
@@ -50,6 +88,15 @@ def test_resumed_is_uninterrupted_bit_for_bit(name: str, tmp_path: Path) -> None
             obs = np.array([0.01, -0.02, 0.03, -0.04], np.float32)
             actions = [algorithm.compute_single_action(obs, explore=False) for algorithm in (one, two)]
             assert actions[0] == actions[1]
+
+
+@pytest.mark.parametrize(("name", "variant"), VARIANTS, ids=[f"{name}-{','.join(v)}" for name, v in VARIANTS])
+def test_to_repeat_what_is_shown_is_learnt(name: str, variant: dict[str, Any]) -> None:
+    config = config_class(name).from_dict(QUICK[name] | variant).environment(Echo).rollouts(num_envs_per_worker=4)
+    config = config.training(gamma=0.5, model={"fcnet_hiddens": [16]}).debugging(seed=0)
+    with config.reporting(min_sample_timesteps_per_iteration=1600).build() as algorithm:
+        algorithm.train()
+        assert [algorithm.compute_single_action(shown, explore=False) for shown in range(3)] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -310,6 +310,22 @@ def test_an_older_file_is_kept_until_there_is_something_to_play(wrong: list[str]
     assert out.read_text() == "older"
 
 
+@pytest.mark.parametrize("older", ["older", None])
+def test_what_fails_before_an_episode_ends_leaves_the_file_as_it_was(
+    older: str | None, checkpoint: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    if older:
+        out.write_text(older)
+    assert main(["evaluate", checkpoint, *broken("nan"), "--out", str(out)]) == 2
+    assert (out.read_text() if out.exists() else None) == older
+
+
+def test_no_folder_for_videos_is_made_without_a_checkpoint(tmp_path: Path) -> None:
+    assert main(["evaluate", str(tmp_path / "missing"), "--video-dir", str(tmp_path / "videos")]) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_every_episode_becomes_a_video(checkpoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     videos = tmp_path / "videos"
     assert main(["evaluate", checkpoint, "--episodes", "2", "--video-dir", str(videos)]) == 0

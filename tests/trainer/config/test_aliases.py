@@ -67,6 +67,15 @@ def test_both_spellings_at_once_are_refused():
         AlgorithmConfig.from_dict({"num_workers": 2, "num_rollout_workers": 4})
 
 
+def test_two_older_spellings_of_one_setting_are_refused():
+    with pytest.raises(ConfigError) as refusal:
+        AlgorithmConfig.from_dict({"num_workers": 2, "num_env_runners": 4})
+    assert str(refusal.value).splitlines() == [
+        "num_workers=2: an older spelling of 'num_rollout_workers'. Give one.",
+        "num_env_runners=4: an older spelling of 'num_rollout_workers'. Give one.",
+    ]
+
+
 def test_a_setting_without_effect_says_so():
     with pytest.warns(FutureWarning, match="'simple_optimizer' has no effect"):
         assert AlgorithmConfig.from_dict({"simple_optimizer": True}) == AlgorithmConfig()

@@ -136,9 +136,12 @@ def test_two_learners_of_dqn_and_one_come_to_the_same_weights_and_td_errors(num_
         two.stop()
 
 
-def test_what_is_not_finite_in_another_process_comes_with_the_error():
-    two = RayLearners(PPOLearner, config(), *SPACES)
+@pytest.mark.parametrize("recreate", [False, True])
+def test_what_is_not_finite_in_another_process_ends_the_run_at_once(recreate):
+    two = RayLearners(PPOLearner, config(recreate_failed_workers=recreate), *SPACES)
     try:
+        if recreate:  # a round that went well does not make this one worth repeating
+            two.update({"default_policy": rollout(1)}, 0)
         batch = rollout(0)
         batch.rewards[2, 1] = np.nan
         with pytest.raises(WorkerError, match="is not finite") as caught:
@@ -147,6 +150,7 @@ def test_what_is_not_finite_in_another_process_comes_with_the_error():
         two.stop()
     assert caught.value.exit_code == EXIT_WRONG_USE
     assert math.isnan(caught.value.statistics["grad_gnorm"])
+    assert two._group.num_restarts == 0
 
 
 def test_a_gpu_that_is_not_there_is_named():

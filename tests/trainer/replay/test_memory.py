@@ -59,6 +59,14 @@ def test_a_restored_memory_goes_on_the_same() -> None:
     assert 4.0 in first.obs, "the step that waited when the state was taken"
 
 
+def test_a_restored_memory_forgets_what_came_later() -> None:
+    remembered = memory()
+    empty = remembered.state()
+    remembered.add(sample(0, steps=5))
+    remembered.set_state(empty)
+    assert (len(remembered), remembered.sample(3)) == (0, {})
+
+
 def test_the_kind_of_buffer_follows_the_settings() -> None:
     kinds = []
     for prioritized in (True, False):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
+from reef.algorithms.dqn import DQNConfig
 from reef.algorithms.ppo import PPO, PPOConfig
 from reef.errors import CheckpointError, ConfigError, EnvironmentError
 from reef.rollout.worker_set import LocalWorkers
@@ -161,6 +162,13 @@ def test_a_restored_evaluation_runs_the_same_episodes(tmp_path: Path) -> None:
 def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="nowhere"):
         PPO.from_checkpoint(tmp_path / "nowhere")
+
+
+def test_a_checkpoint_of_another_algorithm_is_refused(tmp_path: Path) -> None:
+    with DQNConfig().environment("CartPole-v1").build() as other:
+        path = other.save(tmp_path / "checkpoint")
+    with config().build() as algorithm, pytest.raises(CheckpointError, match="written by DQN, but PPO is to be"):
+        algorithm.restore(path)
 
 
 def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:

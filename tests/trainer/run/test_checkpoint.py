@@ -333,6 +333,15 @@ def test_a_damaged_manifest_is_found_and_the_one_before_is_used(tmp_path: Path, 
     assert store.newest_valid() == tmp_path / "checkpoint_000001"
 
 
+def test_one_of_another_kind_is_passed_over(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path)
+    for iteration in (1, 2):
+        store.save({"x": 1}, {"iteration": iteration})
+    manifest = tmp_path / "checkpoint_000002" / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"algorithm"', '"alforithm"'))  # one byte
+    assert store.newest_valid() == tmp_path / "checkpoint_000001"
+
+
 KILLED_ALGORITHM = """
 import os, signal, sys
 from pathlib import Path

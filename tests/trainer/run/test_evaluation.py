@@ -83,6 +83,14 @@ def test_episodes_that_never_end_cost_one_evaluation(
         assert max(episodes) <= 3, "new workers begin with episodes of their own"
 
 
+def test_a_state_of_before_the_first_evaluation_is_restored() -> None:
+    with config().build() as algorithm:
+        before = algorithm.evaluation.state()
+        algorithm.evaluate()
+        algorithm.evaluation.set_state(before)
+        assert algorithm.evaluation.state() == before == {"latest": None, "workers": None}
+
+
 def test_evaluation_starts_elsewhere_than_training() -> None:
     with config().build() as algorithm:
         trained, evaluated = (

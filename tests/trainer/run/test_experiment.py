@@ -205,6 +205,39 @@ def test_resume_takes_the_newest_run_of_this_name_or_starts_one(
     assert run(tmp_path, resume=True, stop={"training_iteration": 4}).folder == new
 
 
+def test_a_resumed_run_that_cannot_begin_does_not_end_the_one_that_is_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Misfit(FakeConfig):
+        def build(self, env: Any = None) -> FakeAlgorithm:
+            raise CheckpointError("the checkpoint does not fit")
+
+    def meanwhile(iteration: int) -> None:
+        if iteration == 2:
+            with pytest.raises(CheckpointError, match="does not fit"):
+                run(tmp_path, Misfit().environment("CartPole-v1"), resume=True)
+
+    monkeypatch.setattr(FakeAlgorithm, "hook", staticmethod(meanwhile))
+    result = run(tmp_path, checkpoint=CheckpointSettings(frequency=1))
+    assert (result.exit_code, result.checkpoint.name) == (0, "checkpoint_000003")
+
+
+def test_a_resumed_run_takes_over_what_the_other_one_wrote_while_it_was_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = run(tmp_path)
+
+    class Slow(FakeConfig):
+        def build(self, env: Any = None) -> FakeAlgorithm:
+            state, metadata = read_checkpoint(first.checkpoint)
+            metadata["iteration"] = state["iteration"] = 4
+            CheckpointStore(first.folder).save(state, metadata)
+            return FakeAlgorithm(self)
+
+    result = run(tmp_path, Slow().environment("CartPole-v1"), resume=True, stop={"training_iteration": 5})
+    assert [line["training_iteration"] for line in read_results(result.folder)] == [1, 2, 3, 5]
+
+
 def test_restoring_starts_a_new_folder_from_a_checkpoint_or_a_run(tmp_path: Path) -> None:
     first = run(tmp_path)
     for source in (first.checkpoint, first.folder):

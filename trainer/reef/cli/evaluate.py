@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -27,6 +28,7 @@ ALONE = {  # the settings of an algorithm without other processes and GPUs
     "num_rollout_workers": 0,
     "num_learner_workers": 0,
     "num_gpus": 0,
+    "num_gpus_per_learner_worker": 0,
     "sample_async": False,
     "train_batch_size_per_learner": None,
 }
@@ -89,8 +91,10 @@ def _count(text: str) -> int:
 def _command(args: argparse.Namespace) -> int:
     if args.render and args.video_dir:
         raise ConfigError("--render and --video-dir exclude each other: an environment renders in one way.")
-    if args.video_dir:
-        _check_video(Path(args.video_dir))
+    if args.video_dir and find_spec("moviepy") is None:
+        raise ConfigError(
+            "--video-dir needs moviepy to write mp4 files: pip install moviepy, or Reef with its extra 'video'."
+        )
     about_out = ("save_info", "track_progress", "use_shelve")
     needy = [f"--{name.replace('_', '-')}" for name in about_out if vars(args)[name]]
     if needy and not args.out:
@@ -106,10 +110,12 @@ def _command(args: argparse.Namespace) -> int:
         stack.callback(env.close)
         if args.track_progress:
             _write_progress(args.out, 0, 0)  # before any episode: here it turns out whether it can be written
-        out = stack.enter_context(_opened(args.out)) if args.out else None  # an older file stays until all else works
+        out = stack.enter_context(_appending(args.out)) if args.out else None
         finished: list[PlayedEpisode] = []
         complete = steps = 0
         for episode in _episodes(algorithm, env, settings, args):
+            if out and not finished and os.path.isfile(args.out):  # which /dev/stdout need not be
+                out.truncate(0)  # an older file stays until there is something to take its place
             finished.append(episode)
             _report(episode, args, out)
             episode.steps.clear()
@@ -120,22 +126,23 @@ def _command(args: argparse.Namespace) -> int:
     return 0
 
 
+@contextmanager
+def _appending(path: str) -> Iterator[TextIO]:
+    """The file `path`; one that was not there before is removed again if nothing comes to be in it."""
+    new = not os.path.lexists(path)
+    with _opened(path) as out:
+        try:
+            yield out
+        finally:
+            if new and not out.tell():
+                os.unlink(path)
+
+
 def _opened(path: str) -> TextIO:
     try:
-        return open(path, "w", encoding="utf-8")
+        return open(path, "a", encoding="utf-8")
     except OSError as error:
         raise StorageError(f"--out {path}: cannot be written: {error.strerror}.") from error
-
-
-def _check_video(folder: Path) -> None:
-    if find_spec("moviepy") is None:
-        raise ConfigError(
-            "--video-dir needs moviepy to write mp4 files: pip install moviepy, or Reef with its extra 'video'."
-        )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"--video-dir {folder}: cannot be written: {error.strerror}.") from error
 
 
 def _algorithm(args: argparse.Namespace) -> Algorithm:
@@ -170,6 +177,11 @@ def _environment(settings: AlgorithmConfig, args: argparse.Namespace) -> Any:
     env = make_env(settings, EnvContext(settings.env_config), render_mode=mode)
     if not args.video_dir:
         return env
+    try:
+        Path(args.video_dir).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        env.close()
+        raise StorageError(f"--video-dir {args.video_dir}: cannot be written: {error.strerror}.") from error
     from gymnasium.wrappers import RecordVideo
 
     with warnings.catch_warnings():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import sys
 import time
@@ -111,7 +112,7 @@ def run_python(path: Path) -> ModuleType:
 
     path = path.absolute()
     name = path.stem
-    if not path.is_file():
+    if not os.path.isfile(path):  # Path.is_file raises where nobody may look
         raise ConfigError(f"{path}: there is no such file.")
     if not name.isidentifier() or _is_taken(name, path):
         raise ConfigError(f"{path}: {name!r} cannot be the name of a module, or is one's already. Rename the file.")

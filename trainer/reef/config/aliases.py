@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -67,7 +68,7 @@ def translate(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return `settings` under their present names, with one warning for each older spelling.
 
     Raises:
-        ConfigError: an old and a new spelling of one setting are both given.
+        ConfigError: one setting is given in two spellings.
     """
     if isinstance(inner := settings.get("multiagent"), Mapping):
         warnings.warn("the keys of 'multiagent' are now settings of their own.", FutureWarning, stacklevel=4)
@@ -75,7 +76,9 @@ def translate(settings: Mapping[str, Any]) -> dict[str, Any]:
             raise ConfigError(f"multiagent: {', '.join(twice)} is given beside it too. Give one.")
         settings = {**{key: value for key, value in settings.items() if key != "multiagent"}, **inner}
     renamed = {old: new for old, new in RENAMED.items() if old in settings}
-    clashes = {old: new for old, new in renamed.items() if new in settings and settings[old] is not None}
+    given = {old: new for old, new in renamed.items() if settings[old] is not None}
+    spellings = Counter([*settings.keys() & set(given.values()), *given.values()])
+    clashes = {old: new for old, new in given.items() if spellings[new] > 1}
     if clashes:
         texts = (f"{old}={settings[old]!r}: an older spelling of {new!r}. Give one." for old, new in clashes.items())
         raise ConfigError("\n".join(texts))

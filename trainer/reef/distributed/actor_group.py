@@ -368,7 +368,8 @@ class ActorGroup:
         settings = self._settings
         if failure.late and settings.late_is_an_error and failure.method != PROBE:
             return "Its limit is the evaluation's own."
-        if not self._ignore and not self._replace:
+        again = self._together and failure.method != START  # the round would be repeated, with the same data
+        if (again and failure.exit_code == EXIT_WRONG_USE) or not (self._ignore or self._replace):
             member.lost = True
             return REMEDY if failure.exit_code == EXIT_FAILED else ""
         free = 0 if self._room is None else 1  # the loss of a node may be the loss of many
@@ -391,8 +392,7 @@ class ActorGroup:
         """End all actors; idle ones may close their environments first."""
         if not ray.is_initialized():
             return
-        idle = [m for m in self._members.values() if m.entered and not m.in_flight]
-        farewells = [member.actor.call.remote("stop") for member in idle]
+        farewells = [m.actor.call.remote("stop") for m in self._members.values() if m.entered and not m.in_flight]
         if farewells:
             ray.wait(farewells, num_returns=len(farewells), timeout=FAREWELL_S)
         for member in self._members.values():

@@ -30,11 +30,10 @@ from reef.distributed.resources import trial_bundles
 from reef.distributed.trial import SCORE, TOLD, TrialProcess
 from reef.errors import EXIT_OK, EXIT_WRONG_USE, StorageError, TrainingError
 from reef.run.checkpoint import CheckpointStore
-from reef.run.experiment import (
+from reef.run.experiment import CheckpointSettings, check_settings
+from reef.run.folders import (
     DEFAULT_FOLDER,
     FOLDER_ID,
-    CheckpointSettings,
-    check_settings,
     environment_name,
     folder_label,
     new_folder,

@@ -81,6 +81,7 @@ class ReplayMemory:
     def set_state(self, state: State) -> None:
         """The reverse of `state`; the buffers' capacity may have changed."""
         self.rng.bit_generator.state = state["rng"]
+        self.buffers, self._n_steps = {}, {}
         for policy_id, stored in state["buffers"].items():
             self._buffer(policy_id).set_state(stored)
         for key, stored in state["n_steps"].items():

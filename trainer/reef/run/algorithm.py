@@ -25,7 +25,7 @@ from reef.learn.learner_group import Learners, LocalLearners
 from reef.nn.policies import Policy
 from reef.rollout.seams import Workers
 from reef.rollout.worker_set import LocalWorkers
-from reef.run.checkpoint import find_checkpoint, read_checkpoint, write_checkpoint
+from reef.run.checkpoint import find_checkpoint, read_checkpoint, read_state, write_checkpoint
 from reef.run.evaluation import Evaluation
 from reef.run.metrics import IterationMetrics
 from reef.types import DEFAULT_POLICY, Array, PolicyId, State, Stats
@@ -236,8 +236,7 @@ class Algorithm(ABC):
 
     def restore(self, path: str | Path) -> None:
         """Go on from a checkpoint of the same algorithm and environment; CheckpointError when it does not fit."""
-        state, _ = read_checkpoint(find_checkpoint(path))
-        self.set_state(state)
+        self.set_state(read_state(find_checkpoint(path), self.config.algorithm))
 
     @classmethod
     def from_checkpoint(cls, path: str | Path) -> Algorithm:

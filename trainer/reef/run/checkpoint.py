@@ -25,20 +25,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 import reef
 from reef.config.loading import load
 from reef.errors import CheckpointError, StorageError, WriteError
+from reef.trees import put_arrays_back, take_arrays_out
 from reef.types import Array, State
 
 FORMAT = "reef-checkpoint"
 FORMAT_VERSION = 1
 ARRAYS, STATE, METADATA, MANIFEST = "arrays.safetensors", "state.json", "metadata.json", "manifest.json"
-ARRAY_KEY = "$array"
-ARRAY_KINDS = "biuf"  # bool, signed and unsigned integers, floats
 PREFIX = "checkpoint_"
 READ_ATTEMPTS = 10
 USE_ANOTHER = "Use another checkpoint, such as the one before."
@@ -60,7 +58,7 @@ def write_checkpoint(
     if path.exists() and not (path / MANIFEST).exists() and any(path.iterdir() if path.is_dir() else [path]):
         raise StorageError(f"{path} exists and is no checkpoint: it is left alone. Name another directory.")
     arrays: dict[str, Array] = {}
-    tree = _take_arrays_out(state, "", arrays)
+    tree = take_arrays_out(state, "", arrays)
     temporary = path.with_name(f".{path.name}{_writer(os.getpid())}")
     stamp = {"reef_version": reef.__version__, "time": datetime.now(UTC).isoformat(timespec="seconds")}
     try:
@@ -93,14 +91,23 @@ def read_checkpoint(path: str | Path, *, kind: str = "algorithm") -> tuple[State
 
 
 def _read(path: Path, kind: str) -> tuple[State, dict[str, Any]]:
-    found = _verify(path)["kind"]
-    if found != kind:
-        raise CheckpointError(f"{path} is a checkpoint of kind {found!r}, not {kind!r}: give one of that kind.")
+    _verify(path, kind)
     try:
-        state = _put_arrays_back(_read_json(path / STATE), load_file(path / ARRAYS))
+        state = put_arrays_back(_read_json(path / STATE), load_file(path / ARRAYS))
     except (SafetensorError, KeyError) as error:
         raise CheckpointError(f"{path / ARRAYS} does not fit {STATE}: {error}. {USE_ANOTHER}") from error
     return state, read_metadata(path)
+
+
+def read_state(path: Path, algorithm: str) -> State:
+    """The state in a checkpoint; raises `CheckpointError` also when another algorithm wrote it."""
+    state, metadata = read_checkpoint(path)
+    if metadata.get("algorithm") != algorithm:
+        raise CheckpointError(
+            f"{path} was written by {metadata.get('algorithm')}, but {algorithm} is to be trained: "
+            "give a checkpoint of the same algorithm."
+        )
+    return state
 
 
 def read_metadata(path: str | Path) -> dict[str, Any]:
@@ -114,8 +121,10 @@ def verify_checkpoint(path: Path) -> dict[str, Any]:
     return _undisturbed(path, _verify)
 
 
-def _verify(path: Path) -> dict[str, Any]:
+def _verify(path: Path, kind: str = "algorithm") -> dict[str, Any]:
     manifest = _read_manifest(path)
+    if (found := manifest["kind"]) != kind:
+        raise CheckpointError(f"{path} is a checkpoint of kind {found!r}, not {kind!r}: give one of that kind.")
     for name, expected in manifest["files"].items():
         file = path / name
         if not file.is_file():
@@ -136,10 +145,10 @@ def find_checkpoint(path: str | Path) -> Path:
     if "://" in str(path):
         copied: Path = load("reef.run.remote.fetch:copied_checkpoint")(str(path))
         return copied
-    path = Path(path).expanduser()
+    path = Path(os.path.expanduser(path))
     if _place(path) != path:
         log.warning("%s is not there, as a save over it was cut off or goes on: taking the one before", path)
-    if path.is_dir() and not (path / MANIFEST).exists() and (newest := CheckpointStore(path).newest_valid()):
+    if os.path.isdir(path) and not os.path.exists(path / MANIFEST) and (newest := CheckpointStore(path).newest_valid()):
         return newest
     _undisturbed(path, _read_manifest)
     return path
@@ -256,37 +265,6 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def _take_arrays_out(value: object, path: str, arrays: dict[str, Array]) -> Any:
-    """Copy a state tree with each array replaced by its key in `arrays`."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, np.ndarray) and value.dtype.kind in ARRAY_KINDS:
-        arrays[path] = value if value.flags.c_contiguous else value.copy(order="C")
-        return {ARRAY_KEY: path}
-    if isinstance(value, list):
-        return [_take_arrays_out(item, f"{path}/{index}", arrays) for index, item in enumerate(value)]
-    if isinstance(value, dict) and ARRAY_KEY not in value and all(isinstance(key, str) for key in value):
-        return {
-            key: _take_arrays_out(item, f"{path}/{key.replace('~', '~0').replace('/', '~1')}", arrays)
-            for key, item in value.items()
-        }
-    kind = f"array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
-    raise CheckpointError(
-        f"the state holds {kind} at {path or '/'}: a checkpoint holds dicts with text keys, lists, numbers, text, "
-        "null and numeric numpy arrays. Convert it in state()."
-    )
-
-
-def _put_arrays_back(tree: Any, arrays: dict[str, Array]) -> Any:
-    if isinstance(tree, list):
-        return [_put_arrays_back(item, arrays) for item in tree]
-    if not isinstance(tree, dict):
-        return tree
-    if ARRAY_KEY in tree:
-        return arrays[tree[ARRAY_KEY]]
-    return {key: _put_arrays_back(item, arrays) for key, item in tree.items()}
-
-
 def _fingerprint(file: Path) -> dict[str, Any]:
     with file.open("rb") as stream:
         return {"bytes": os.fstat(stream.fileno()).st_size, "sha256": hashlib.file_digest(stream, "sha256").hexdigest()}
@@ -356,7 +334,8 @@ def _name_of(aside: Path) -> str:
 
 def _place(path: Path) -> Path:
     """Where the checkpoint `path` is now."""
-    return path if path.exists() or not (_aside(path) / MANIFEST).exists() else _aside(path)
+    there, waits = os.path.exists(path), os.path.exists(_aside(path) / MANIFEST)  # False also where nobody may look
+    return _aside(path) if waits and not there else path
 
 
 def _undisturbed(path: Path, read: Callable[[Path], T]) -> T:

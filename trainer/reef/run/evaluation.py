@@ -64,7 +64,6 @@ class Evaluation:
         except WorkerTimeoutError as error:
             log.warning(TIMED_OUT, self.config.evaluation_sample_timeout_s, error)
             self.stop()
-            self._workers = None  # the next evaluation starts new ones
             return self.latest or {**summarize_episodes([]), "episodes_this_iter": 0, "timesteps_this_iter": 0}
 
     def _run(self, weights: Weights, trained: RolloutWorker, timestep: int) -> dict[str, Any]:
@@ -99,12 +98,15 @@ class Evaluation:
     def set_state(self, state: State) -> None:
         """The reverse of `state`."""
         self.latest, self._stored = state["latest"], None
-        if self._workers is None:
+        if state["workers"] is None:
+            self.stop()
+        elif self._workers is None:
             self._stored = state["workers"]  # for those that the next evaluation makes
-        elif state["workers"] is not None:
+        else:
             self._workers.set_state(state["workers"])
 
     def stop(self) -> None:
-        """End the workers."""
+        """End the workers; the next evaluation would start new ones."""
         if self._workers is not None:
             self._workers.stop()
+            self._workers = None

@@ -8,27 +8,31 @@ from __future__ import annotations
 
 import logging
 import re
-import secrets
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from reef.api.stop import stop_key_problem
 from reef.config import AlgorithmConfig
-from reef.errors import EXIT_OK, CheckpointError, ConfigError, StorageError
-from reef.run.checkpoint import CheckpointStore, find_checkpoint, read_checkpoint, read_metadata
+from reef.errors import EXIT_OK, ConfigError
+from reef.run.checkpoint import CheckpointStore, read_metadata
+from reef.run.folders import (
+    DEFAULT_FOLDER,
+    Start,
+    choose_folder,
+    environment_name,
+    last_result,
+    newer_start,
+    places_of,
+)
 from reef.run.identity import Claim
 from reef.run.metrics import Result
-from reef.run.remote.fetch import fetch_run
-from reef.run.remote.mirror import Mirror, checked_folder
-from reef.run.remote.object_store import RemoteFolder, is_uri
+from reef.run.remote.mirror import Mirror
 from reef.run.reporters.console import Console
-from reef.run.reporters.files import ResultFiles, read_results
+from reef.run.reporters.files import ResultFiles
 from reef.run.reporters.picture import draw_learning_curve
 from reef.run.reporters.reporter import Reporter, Run, Summary
 from reef.run.reporters.tensorboard import TensorBoardEvents
@@ -41,8 +45,6 @@ if TYPE_CHECKING:
     from reef.run.prometheus import Board
 
 log = logging.getLogger(__name__)
-DEFAULT_FOLDER = "~/reef_results"
-FOLDER_ID = r"\d{8}-\d{6}-[0-9a-f]{6}"  # UTC time first, so that names sort by age
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,15 +98,14 @@ def run_experiment(
     settings = checkpoint or CheckpointSettings()
     check_settings(config, stop, settings, name)
     parent, remote = places_of(storage_path, local_folder, name)
-    folder, start = choose_folder(config, parent, resume, restore_from, claim := Claim(), remote)
+    folder, start = choose_folder(config, parent, resume, restore_from, remote)
     with ExitStack() as stack:
         board = board or serve_metrics(stack, metrics_port, metrics_address)
         signals = stack.enter_context(StopSignals(patience_s))
         algorithm = stack.enter_context(config.build())
-        if start is not None:
-            algorithm.set_state(read_state(start, config.algorithm))
-        goes_on = start is not None and start.parent == folder
-        store = CheckpointStore(folder, settings.keep, settings.score_attribute)
+        store, claim = CheckpointStore(folder, settings.keep, settings.score_attribute), Claim()
+        own = begin(algorithm, store, start, claim)
+        del start  # what it holds may be large
         return Experiment(
             algorithm=algorithm,
             name=name,
@@ -116,10 +117,27 @@ def run_experiment(
             signals=signals,
             reporters=reporters_of(board, [Console(lines=verbosity > 0)] if reporters is None else reporters),
             board=board,
-            checkpoint=start if goes_on else None,
-            result=last_result(folder, algorithm.iteration) if goes_on else None,
+            checkpoint=own,
+            result=last_result(folder, algorithm.iteration) if own else None,
             writing=lambda: claim.held(folder),
         ).run()
+
+
+def begin(algorithm: Algorithm, store: CheckpointStore, start: Start | None, claim: Claim) -> Path | None:
+    """Restore what a run starts from; returns the checkpoint if it is of the run's own folder, which is gone on with.
+
+    That folder is taken over only once all is checked: a run that cannot begin must not end the one that writes there.
+    """
+    folder = store.directory
+    if start is not None:
+        algorithm.set_state(start.state)
+    if folder.is_dir():
+        claim.take(folder)
+        store.clean()
+        if later := newer_start(store, start, algorithm.config.algorithm):
+            algorithm.set_state(later.state)
+        start = later or start
+    return start.checkpoint if start is not None and start.checkpoint.parent == folder else None
 
 
 class Checkpoints(Protocol):
@@ -291,93 +309,6 @@ def check_settings(
         problems.append(f"name={name!r}: it names a folder, so that only letters, digits, '.', '_' and '-' go.")
     if problems:
         raise ConfigError("\n".join(problems))
-
-
-def places_of(storage_path: str | Path, local_folder: str | Path, name: str) -> tuple[Path, RemoteFolder | None]:
-    """Where runs of this name are written, and where in an object store they are copied to, if they are."""
-    if not is_uri(storage_path):
-        return writable_folder(storage_path, name), None
-    return writable_folder(local_folder, name), checked_folder(str(storage_path), name)
-
-
-def writable_folder(path: str | Path, name: str = "") -> Path:
-    """The absolute `path`/`name`, which need not exist; raises `StorageError` when nothing can be written there."""
-    folder = Path(path).expanduser().absolute() / name
-    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    try:
-        with tempfile.TemporaryFile(dir=existing):
-            return folder
-    except OSError as error:
-        raise StorageError(
-            f"storage path {path}: {folder} cannot be written ({existing}: {error.strerror}). Give another one."
-        ) from error
-
-
-def choose_folder(
-    config: AlgorithmConfig,
-    parent: Path,
-    resume: bool,
-    restore_from: str | None,
-    claim: Claim,
-    remote: RemoteFolder | None,
-) -> tuple[Path, Path | None]:
-    """The folder of this run and the checkpoint to start from, if any; one to resume is taken over by `claim`."""
-    label = folder_label(config)
-    if resume and remote:
-        fetch_run(remote, parent, f"{label}_{FOLDER_ID}")
-    if resume:
-        if (newest := newest_folder(parent, label)) is not None:
-            claim.take(newest)
-            store = CheckpointStore(newest)
-            store.clean()
-            if (checkpoint := store.newest_valid()) is None:
-                log.warning("no valid checkpoint in %s: its run begins anew", newest)
-            return newest, checkpoint or _given(restore_from)
-        log.warning("nothing to resume: there is no %s in %s, so that a new run begins", label, parent)
-    return new_folder(parent, label), _given(restore_from)
-
-
-def folder_label(config: AlgorithmConfig) -> str:
-    """How the names of folders begin: algorithm and environment."""
-    names = (config.algorithm, environment_name(config))
-    return "_".join(re.sub(r"[^A-Za-z0-9.-]+", "-", name) for name in names)
-
-
-def new_folder(parent: Path, label: str) -> Path:
-    """A path that nobody has, named after now."""
-    return parent / f"{label}_{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
-
-
-def newest_folder(parent: Path, label: str) -> Path | None:
-    """The folder in `parent` that was made last under this label, if there is one."""
-    earlier = [path for path in parent.glob(f"{label}_*") if re.fullmatch(f"{label}_{FOLDER_ID}", path.name)]
-    return max(earlier, default=None)
-
-
-def _given(restore_from: str | None) -> Path | None:
-    return find_checkpoint(restore_from) if restore_from else None
-
-
-def read_state(path: Path, algorithm: str) -> dict[str, Any]:
-    """The state in a checkpoint; raises `CheckpointError` when another algorithm wrote it."""
-    state, metadata = read_checkpoint(path)
-    if metadata.get("algorithm") != algorithm:
-        raise CheckpointError(
-            f"{path} was written by {metadata.get('algorithm')}, but {algorithm} is to be trained: "
-            "give a checkpoint of the same algorithm."
-        )
-    return state
-
-
-def last_result(folder: Path, iteration: int) -> Result | None:
-    """The newest result in a folder up to this iteration, if there is one."""
-    results = list(read_results(folder, until=iteration))
-    return results[-1] if results else None
-
-
-def environment_name(config: AlgorithmConfig) -> str:
-    """The environment's name for people."""
-    return config.env if isinstance(config.env, str) else getattr(config.env, "__name__", str(config.env))
 
 
 def serve_metrics(stack: ExitStack, port: int | None, address: str = "127.0.0.1") -> Board | None:

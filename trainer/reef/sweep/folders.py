@@ -9,8 +9,9 @@ from typing import Any
 
 from reef.config import AlgorithmConfig
 from reef.errors import EXIT_OK
-from reef.run.checkpoint import CheckpointStore, find_checkpoint
-from reef.run.experiment import CheckpointSettings, environment_name, last_result, read_state
+from reef.run.checkpoint import CheckpointStore, find_checkpoint, read_state
+from reef.run.experiment import CheckpointSettings
+from reef.run.folders import environment_name, last_result
 from reef.run.identity import Claim
 from reef.run.metrics import Result
 from reef.run.remote.mirror import Mirror, Missing

@@ -66,6 +66,10 @@ CASES = {
         {"num_gpus": 1, "num_learner_workers": 2},
         ["num_gpus=1, num_learner_workers=2", "Set num_gpus_per_learner_worker instead"],
     ),
+    "GPUs of no learner": (
+        {"num_gpus_per_learner_worker": 1},
+        ["num_gpus_per_learner_worker=1, num_learner_workers=0: it is for learners in", "Set num_gpus for the one in"],
+    ),
     "bounds of rewards": ({"clip_rewards": [1, -1]}, ["clip_rewards=[1.0, -1.0]: expected two bounds"]),
     "size of rewards": ({"clip_rewards": 0}, ["clip_rewards=0.0: must be larger than 0"]),
     "soft horizon alone": ({"soft_horizon": True}, ["soft_horizon=True: needs horizon"]),

@@ -69,6 +69,11 @@ class ResourceSettings(Group):
                 f"num_gpus={self.num_gpus:g}, num_learner_workers={self.num_learner_workers}: num_gpus is for a "
                 "learner in the algorithm's process. Set num_gpus_per_learner_worker instead."
             )
+        if self.num_gpus_per_learner_worker and not self.num_learner_workers:
+            yield (
+                f"num_gpus_per_learner_worker={self.num_gpus_per_learner_worker:g}, num_learner_workers=0: it is for "
+                "learners in processes of their own. Set num_gpus for the one in the algorithm's process."
+            )
 
 
 class PythonEnvironmentSettings(Group):

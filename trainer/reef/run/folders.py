@@ -1,0 +1,135 @@
+"""Where runs are written, and what they start from."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import re
+import secrets
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from reef.config import AlgorithmConfig
+from reef.errors import CheckpointError, StorageError, WriteError
+from reef.run.checkpoint import CheckpointStore, find_checkpoint, read_state
+from reef.run.metrics import Result
+from reef.run.remote.fetch import fetch_run
+from reef.run.remote.mirror import checked_folder
+from reef.run.remote.object_store import RemoteFolder, is_uri
+from reef.run.reporters.files import read_results
+from reef.types import State
+
+log = logging.getLogger(__name__)
+DEFAULT_FOLDER = "~/reef_results"
+FOLDER_ID = r"\d{8}-\d{6}-[0-9a-f]{6}"  # UTC time first, so that names sort by age
+DISK_FAULTS = {errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE}
+
+
+class Start(NamedTuple):
+    """The checkpoint that a run starts from, and what it holds."""
+
+    checkpoint: Path
+    state: State
+
+
+def places_of(storage_path: str | Path, local_folder: str | Path, name: str) -> tuple[Path, RemoteFolder | None]:
+    """Where runs of this name are written, and where in an object store they are copied to, if they are."""
+    if not is_uri(storage_path):
+        return writable_folder(storage_path, name), None
+    return writable_folder(local_folder, name), checked_folder(str(storage_path), name)
+
+
+def writable_folder(path: str | Path, name: str = "") -> Path:
+    """The absolute `path`/`name`, which need not exist.
+
+    Raises `StorageError` when nothing can be written there; where runs of this name are already and the disk has failed
+    since, `WriteError`, as a retry may find it well again.
+    """
+    folder = place = Path(path)
+    try:
+        folder = place = place.expanduser().absolute() / name
+        while not _is_there(place):
+            place = place.parent
+        with tempfile.TemporaryFile(dir=place):
+            return folder
+    except (OSError, RuntimeError) as error:  # RuntimeError: nobody has the home ~name
+        number, text = (error.errno, error.strerror) if isinstance(error, OSError) else (None, error)
+        kind = WriteError if place == folder and number in DISK_FAULTS else StorageError
+        raise kind(f"storage path {path}: {folder} cannot be written ({place}: {text}). Give another one.") from error
+
+
+def _is_there(path: Path) -> bool:
+    """Whether something has this name, be it a link to nothing; OSError where nobody may look."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def choose_folder(
+    config: AlgorithmConfig, parent: Path, resume: bool, restore_from: str | None, remote: RemoteFolder | None
+) -> tuple[Path, Start | None]:
+    """The folder of this run and what it starts from, if anything; nothing is written here."""
+    label = folder_label(config)
+    if resume and remote:
+        fetch_run(remote, parent, f"{label}_{FOLDER_ID}")
+    folder = newest_folder(parent, label) if resume else None
+    if resume and folder is None:
+        log.warning("nothing to resume: there is no %s in %s, so that a new run begins", label, parent)
+    start = newest_start(CheckpointStore(folder), config.algorithm) if folder else None
+    if folder and start is None:
+        log.warning("no valid checkpoint in %s: its run begins anew", folder)
+    if start is None and restore_from:
+        given = find_checkpoint(restore_from)
+        start = Start(given, read_state(given, config.algorithm))
+    return folder or new_folder(parent, label), start
+
+
+def newest_start(store: CheckpointStore, algorithm: str) -> Start | None:
+    """The newest valid checkpoint; raises `CheckpointError` when it is of another algorithm."""
+    while (newest := store.newest_valid()) is not None:
+        try:
+            return Start(newest, read_state(newest, algorithm))
+        except CheckpointError:
+            if newest in store.paths():
+                raise
+            # an earlier process goes on there, and has just removed it for a newer one
+    return None
+
+
+def newer_start(store: CheckpointStore, start: Start | None, algorithm: str) -> Start | None:
+    """The newest valid checkpoint if it was written after `start`, by a process before this one; else None."""
+    before = start.checkpoint if start else None
+    newer = store.newest_valid() if store.paths()[-1:] != [before] else before
+    return None if newer in (None, before) else newest_start(store, algorithm)
+
+
+def folder_label(config: AlgorithmConfig) -> str:
+    """How the names of folders begin: algorithm and environment."""
+    names = (config.algorithm, environment_name(config))
+    return "_".join(re.sub(r"[^A-Za-z0-9.-]+", "-", name) for name in names)
+
+
+def new_folder(parent: Path, label: str) -> Path:
+    """A path that nobody has, named after now."""
+    return parent / f"{label}_{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+
+
+def newest_folder(parent: Path, label: str) -> Path | None:
+    """The folder in `parent` that was made last under this label, if there is one."""
+    earlier = [path for path in parent.glob(f"{label}_*") if re.fullmatch(f"{label}_{FOLDER_ID}", path.name)]
+    return max(earlier, default=None)
+
+
+def last_result(folder: Path, iteration: int) -> Result | None:
+    """The newest result in a folder up to this iteration, if there is one."""
+    results = list(read_results(folder, until=iteration))
+    return results[-1] if results else None
+
+
+def environment_name(config: AlgorithmConfig) -> str:
+    """The environment's name for people."""
+    return config.env if isinstance(config.env, str) else getattr(config.env, "__name__", str(config.env))
