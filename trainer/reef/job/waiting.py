@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from reef.job.progress import JobBoard
 from reef.job.settings import pools_decide
 from reef.run.metrics import Result
 from reef.run.reporters.reporter import Run, Summary
-from reef.run.signals import Overdue, StopSignals, time_left
+from reef.run.signals import end_if_told
 
 if TYPE_CHECKING:
     from reef.api import JobSpec
@@ -119,10 +118,3 @@ class PoolGate:
 
     def finish(self, summary: Summary | None) -> None:
         """Training has ended."""
-
-
-def end_if_told() -> None:
-    """Raise `Overdue` when a signal has come, and not again while the checkpoint is written: for pauses in training."""
-    if time_left() < math.inf:
-        StopSignals.deadline = math.inf
-        raise Overdue

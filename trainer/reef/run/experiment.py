@@ -137,7 +137,7 @@ def begin(algorithm: Algorithm, store: CheckpointStore, start: Start | None, cla
         if later := newer_start(store, start, algorithm.config.algorithm):
             algorithm.set_state(later.state)
         start = later or start
-    return start.checkpoint if start is not None and start.checkpoint.parent == folder else None
+    return start.within(folder) if start is not None else None
 
 
 class Checkpoints(Protocol):

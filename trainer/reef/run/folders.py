@@ -33,6 +33,10 @@ class Start(NamedTuple):
     checkpoint: Path
     state: State
 
+    def within(self, folder: Path) -> Path | None:
+        """The checkpoint if it is one of the run in `folder`, which goes on with it; None for that of another run."""
+        return self.checkpoint if self.checkpoint.parent == folder else None
+
 
 def places_of(storage_path: str | Path, local_folder: str | Path, name: str) -> tuple[Path, RemoteFolder | None]:
     """Where runs of this name are written, and where in an object store they are copied to, if they are."""
@@ -82,10 +86,15 @@ def choose_folder(
     start = newest_start(CheckpointStore(folder), config.algorithm) if folder else None
     if folder and start is None:
         log.warning("no valid checkpoint in %s: its run begins anew", folder)
-    if start is None and restore_from:
-        given = find_checkpoint(restore_from)
-        start = Start(given, read_state(given, config.algorithm))
-    return folder or new_folder(parent, label), start
+    return folder or new_folder(parent, label), start or given_start(restore_from, config.algorithm)
+
+
+def given_start(restore_from: str | None, algorithm: str) -> Start | None:
+    """The checkpoint of another run that this one is to start from, if it is; raises `CheckpointError`."""
+    if not restore_from:
+        return None
+    given = find_checkpoint(restore_from)
+    return Start(given, read_state(given, algorithm))
 
 
 def newest_start(store: CheckpointStore, algorithm: str) -> Start | None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 from reef.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_TERMINATED
 
@@ -107,8 +107,18 @@ def end_if_overdue() -> None:
     Not raised from a signal handler: Ray's own waits turn any exception of a handler into a SystemError.
     """
     if time.monotonic() >= StopSignals.deadline:
-        StopSignals.deadline = math.inf
-        raise Overdue
+        _end()
+
+
+def end_if_told() -> None:
+    """As `end_if_overdue`, without patience: for pauses in which no iteration is under way."""
+    if time_left() < math.inf:
+        _end()
+
+
+def _end() -> NoReturn:
+    StopSignals.deadline = math.inf  # what is written in the end is not cut off
+    raise Overdue
 
 
 class StopSignals:

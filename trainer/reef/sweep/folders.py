@@ -9,9 +9,9 @@ from typing import Any
 
 from reef.config import AlgorithmConfig
 from reef.errors import EXIT_OK
-from reef.run.checkpoint import CheckpointStore, find_checkpoint, read_state
+from reef.run.checkpoint import CheckpointStore
 from reef.run.experiment import CheckpointSettings
-from reef.run.folders import environment_name, last_result
+from reef.run.folders import environment_name, given_start, last_result, newest_start
 from reef.run.identity import Claim
 from reef.run.metrics import Result
 from reef.run.remote.mirror import Mirror, Missing
@@ -80,9 +80,8 @@ class TrialFolders:
         """What trial `name` begins with: its newest valid checkpoint, or the one that all begin with."""
         config, folder, store = self._configs[name], self._folder / name, self._store_of(name)
         store.clean()
-        own = store.newest_valid()
-        start = own or (find_checkpoint(self._restore_from) if self._restore_from else None)
-        state = read_state(start, config.algorithm) if start else None
+        start = newest_start(store, config.algorithm) or given_start(self._restore_from, config.algorithm)
+        state, own = (start.state, start.within(folder)) if start else (None, None)
         return Beginning(
             config=config,
             stop=self._stop,
