@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from reef.algorithms.ppo import PPOConfig, PPOLearner
 from reef.batch import Rollout
 from reef.learn.learner import Columns, Learner
+from reef.nn.distributions import ActionDistribution
 from reef.nn.policies import ActorCritic
 
 BOX = spaces.Box(-1.0, 1.0, (3,))
@@ -56,7 +57,8 @@ def some_steps(each: PPOLearner) -> Columns:
     for parameter in each.policy.parameters():
         parameter.data.normal_(generator=generator)
     old = each.policy.dist_class(torch.randn(64, each.policy.dist_class.num_inputs, generator=generator))
-    actions = old.sample(generator)
+    acting = ActionDistribution(each.policy.dist_class, old.inputs.numpy())
+    actions = torch.from_numpy(acting.sample(np.random.default_rng(0)))
     return {
         "obs": torch.randn(64, 3, generator=generator),
         "actions": actions,

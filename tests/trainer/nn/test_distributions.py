@@ -8,7 +8,7 @@ import torch
 from gymnasium import spaces
 
 from reef.errors import ConfigError
-from reef.nn.distributions import Categorical, DiagonalGaussian, DistributionMaker, Joint
+from reef.nn.distributions import ActionDistribution, Categorical, DiagonalGaussian, DistributionMaker, Joint
 from reef.spaces import Layout
 
 SPACES = [
@@ -30,21 +30,46 @@ def test_every_action_space_has_a_distribution_with_actions_of_its_layout(space:
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(5, make.num_inputs, generator=generator)
     dist = make(inputs)
-    for actions in (dist.sample(generator), dist.deterministic()):
+    acting = ActionDistribution(make, inputs.numpy())
+    best, drawn = acting.deterministic(), acting.sample(np.random.default_rng(0))
+    for actions in (best, drawn):
         assert actions.shape == (5, *layout.shape)
-        assert dist.logp(actions).shape == (5,)
-        assert torch.isfinite(dist.logp(actions)).all()
+        assert actions.dtype == layout.dtype
+        assert torch.isfinite(dist.logp(torch.from_numpy(actions))).all()
+        assert dist.logp(torch.from_numpy(actions)).shape == (5,)
     assert dist.entropy().shape == (5,)
     torch.testing.assert_close(dist.kl(dist), torch.zeros(5), atol=1e-5, rtol=0)
     assert (dist.kl(make(torch.randn(5, make.num_inputs, generator=generator))) > 0).all()
-    assert (dist.logp(dist.deterministic()) >= dist.logp(dist.sample(generator)) - 1e-5).all()
+    assert (dist.logp(torch.from_numpy(best)) >= dist.logp(torch.from_numpy(drawn)) - 1e-5).all()
+
+
+def drawn(space: spaces.Space, inputs: list[float], rows: int = 20_000) -> np.ndarray:
+    acting = ActionDistribution(DistributionMaker(Layout.of(space)), np.full((rows, len(inputs)), inputs, np.float32))
+    return acting.sample(np.random.default_rng(1))
+
+
+def test_drawn_bits_are_set_with_their_probabilities() -> None:
+    bits = drawn(spaces.MultiBinary(2), [math.log(0.2 / 0.8), math.log(0.9 / 0.1)])
+    assert bits.mean(0) == pytest.approx([0.2, 0.9], abs=0.015)
+
+
+def test_drawn_numbers_have_their_mean_and_deviation() -> None:
+    numbers = drawn(spaces.Box(-1, 1, (2,)), [3.0, -1.0, math.log(0.5), math.log(2.0)])
+    assert numbers.mean(0) == pytest.approx([3.0, -1.0], abs=0.05)
+    assert numbers.std(0) == pytest.approx([0.5, 2.0], rel=0.03)
+    assert abs(np.corrcoef(numbers.T)[0, 1]) < 0.03
+
+
+def test_the_parts_of_a_joint_action_are_drawn_apart() -> None:
+    pairs = drawn(spaces.MultiDiscrete([2, 2]), [0.0, 0.0, 0.0, 0.0])
+    assert np.bincount(2 * pairs[:, 0] + pairs[:, 1]) / len(pairs) == pytest.approx(0.25, abs=0.015)
 
 
 def test_categorical_samples_with_its_probabilities() -> None:
     probabilities = torch.tensor([0.1, 0.2, 0.7])
     dist = DistributionMaker(Layout.of(spaces.Discrete(3)))(probabilities.log().expand(20_000, 3))
-    counts = torch.bincount(dist.sample(torch.Generator().manual_seed(1)), minlength=3) / 20_000
-    torch.testing.assert_close(counts, probabilities, atol=0.015, rtol=0)
+    counts = np.bincount(drawn(spaces.Discrete(3), probabilities.log().tolist()), minlength=3) / 20_000
+    assert counts == pytest.approx(probabilities.numpy(), abs=0.015)
     assert dist.logp(torch.full((20_000,), 2))[0].item() == pytest.approx(math.log(0.7))
     assert dist.entropy()[0].item() == pytest.approx(-sum(p * math.log(p) for p in (0.1, 0.2, 0.7)), rel=1e-5)
 

@@ -74,6 +74,83 @@ def test_free_log_std_does_not_depend_on_the_observation() -> None:
         make_policy(config, OBS, ACTIONS)
 
 
+class Halved(ActorCritic):
+    def dist_inputs(self, obs: Tensor) -> Tensor:
+        return super().dist_inputs(obs) / 2
+
+
+def by_torch(policy: ActorCritic, obs: np.ndarray) -> np.ndarray:
+    with torch.inference_mode():
+        return policy.dist_inputs(torch.from_numpy(obs)).numpy()
+
+
+@pytest.mark.parametrize(
+    ("model", "arrays"),
+    [
+        ({"fcnet_activation": "tanh"}, True),
+        ({"fcnet_activation": "relu"}, True),
+        ({"fcnet_activation": "linear"}, True),
+        ({"vf_share_layers": True}, True),
+        ({"free_log_std": True}, True),
+        ({"fcnet_hiddens": []}, True),
+        ({"fcnet_activation": "gelu"}, False),
+        ({"fcnet_hiddens": [600, 600]}, False),
+    ],
+    ids=str,
+)
+def test_acting_in_numpy_is_acting_in_torch(model: dict[str, Any], arrays: bool) -> None:
+    given = {"fcnet_hiddens": [8, 9], **model}
+    policy = ActorCritic(PPOConfig().training(model=given), OBS, spaces.Box(-1, 1, (2,)))
+    policy.finish()
+    assert (policy.actor is not None and policy.actor.most_rows > 0) == arrays
+    for size in (1.0, 5.0):  # weights that were published later are acted by
+        policy.flat.load(size * np.random.default_rng(0).standard_normal(policy.flat.vector.shape, np.float32))
+        for rows in (1, 5):
+            obs = np.random.default_rng(rows).standard_normal((rows, 4), np.float32)
+            before = obs.copy()
+            np.testing.assert_allclose(policy.act(obs).inputs, by_torch(policy, obs), rtol=1e-4, atol=1e-4)
+            np.testing.assert_array_equal(obs, before)
+
+
+def test_many_rows_are_left_to_torch() -> None:
+    policy = ActorCritic(PPOConfig().training(model={"fcnet_hiddens": [64, 64]}), OBS, ACTIONS)
+    policy.finish()
+    assert policy.actor is not None
+    assert policy.actor.most_rows == 64
+    obs = np.random.default_rng(0).standard_normal((65, 4), np.float32)
+    policy.actor.hidden.clear()  # would be seen
+    np.testing.assert_array_equal(policy.act(obs).inputs, by_torch(policy, obs))
+
+
+@pytest.mark.parametrize(
+    ("make", "space"),
+    [(Halved, OBS), (ActorCritic, spaces.Discrete(5)), (ActorCritic, spaces.Box(0, 255, (10, 10, 3), np.uint8))],
+)
+def test_what_numpy_does_not_know_is_left_to_torch(make: type[ActorCritic], space: spaces.Space[Any]) -> None:
+    policy = make(PPOConfig(), space, ACTIONS)
+    policy.finish()
+    assert policy.actor is None
+    obs = np.stack([np.asarray(space.sample(), policy.observation_layout.dtype) for _ in range(3)])
+    np.testing.assert_array_equal(policy.act(obs).inputs, by_torch(policy, obs))
+
+
+def test_acting_that_is_compiled_is_what_acts() -> None:
+    policy = ActorCritic(PPOConfig().training(model={"fcnet_hiddens": [8]}), OBS, ACTIONS)
+    policy.finish()
+    calls: list[int] = []
+
+    def backend(graph: torch.fx.GraphModule, _: list[Tensor]) -> Any:
+        def run(*inputs: Tensor) -> Any:
+            calls.append(1)
+            return graph.forward(*inputs)
+
+        return run
+
+    policy.compile_acting(backend=backend)
+    policy.act(np.zeros((2, 4), np.float32))
+    assert calls
+
+
 def test_a_custom_module_by_its_path() -> None:
     config = PPOConfig().training(model={"custom_model": Tiny, "custom_model_config": {"width": 6}})
     policy = make_policy(config, OBS, ACTIONS)

@@ -4,19 +4,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from gymnasium import spaces
 
 from reef.algorithms.dqn import DQNConfig
 from reef.config import AlgorithmConfig
 from reef.errors import ConfigError
-from reef.nn.distributions import DistributionMaker
+from reef.nn.distributions import ActionDistribution, DistributionMaker
 from reef.rollout.exploration import EXPLORATIONS, EpsilonGreedy, Exploration, SoftQ, make_exploration
 from reef.spaces import Layout
 
 THREE = spaces.Discrete(3, start=5)
 BOX = spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 10.0], np.float32))
-Q = torch.tensor([[0.0, 2.0, 1.0]])
+Q = np.array([[0.0, 2.0, 1.0]], np.float32)
 
 
 def make(
@@ -40,11 +39,10 @@ def test_what_is_not_given_stays_as_the_algorithm_has_it() -> None:
 
 
 def act(
-    exploration: Exploration, inputs: torch.Tensor, timestep: int = 0, explore: bool = True, rows: int = 3000
+    exploration: Exploration, inputs: np.ndarray, timestep: int = 0, explore: bool = True, rows: int = 3000
 ) -> np.ndarray:
-    distribution = DistributionMaker(exploration.actions.layout)(inputs.expand(rows, -1))
-    generator = torch.Generator().manual_seed(0)
-    return exploration.get_exploration_action(distribution, timestep, explore, generator).numpy()
+    distribution = ActionDistribution(DistributionMaker(exploration.actions.layout), np.repeat(inputs, rows, 0))
+    return exploration.get_exploration_action(distribution, timestep, explore, np.random.default_rng(0))
 
 
 def shares(actions: np.ndarray) -> list[float]:
@@ -55,7 +53,7 @@ def shares(actions: np.ndarray) -> list[float]:
 def test_without_exploring_every_kind_takes_the_best_action(kind: str) -> None:
     noisy = "Noise" in kind
     actions = act(
-        make(BOX if noisy else THREE, type=kind), torch.tensor([[0.1, 0.2, 0.0, 0.0]]) if noisy else Q, explore=False
+        make(BOX if noisy else THREE, type=kind), np.array([[0.1, 0.2, 0.0, 0.0]]) if noisy else Q, explore=False
     )
     expected = [0.1, 0.2] if noisy else 1
     np.testing.assert_allclose(actions, np.broadcast_to(expected, actions.shape))
@@ -81,14 +79,14 @@ def test_an_epsilon_schedule_takes_the_place_of_the_ramp() -> None:
 
 @pytest.mark.parametrize("kind", ["EpsilonGreedy", "Random", "SoftQ", "StochasticSampling"])
 def test_masked_actions_are_never_taken(kind: str) -> None:
-    masked = torch.tensor([[torch.finfo(torch.float32).min, 2.0, 1.0]])
+    masked = np.array([[np.finfo(np.float32).min, 2.0, 1.0]], np.float32)
     found = shares(act(make(THREE, type=kind), masked))
     assert found[0] == 0.0
     assert found[2] > 0.2
 
 
 def test_soft_q_follows_the_temperature() -> None:
-    expected = torch.softmax(Q[0] / 2.0, -1).tolist()
+    expected = (np.exp(Q[0] / 2.0) / np.exp(Q[0] / 2.0).sum()).tolist()
     assert shares(act(make(THREE, type="SoftQ", temperature=2.0), Q)) == pytest.approx(expected, abs=0.03)
 
 
@@ -112,7 +110,7 @@ def test_random_actions_fill_the_space(
     space: spaces.Space[Any], normalize: bool, low: list[float], high: list[float]
 ) -> None:
     random = make(space, normalize=normalize, type="Random")
-    actions = act(random, torch.zeros(1, DistributionMaker(Layout.of(space)).num_inputs))
+    actions = act(random, np.zeros((1, DistributionMaker(Layout.of(space)).num_inputs), np.float32))
     assert actions.dtype == Layout.of(space).dtype
     np.testing.assert_allclose(actions.min(0), low, atol=0.05)
     np.testing.assert_allclose(actions.max(0), high, atol=0.05)
@@ -120,7 +118,7 @@ def test_random_actions_fill_the_space(
 
 def test_gaussian_noise_shrinks_and_stays_in_bounds() -> None:
     noise = make(BOX, type="GaussianNoise", random_timesteps=0, stddev=0.1, scale_timesteps=100)
-    mean = torch.tensor([[0.2, 0.99, 0.0, 0.0]])
+    mean = np.array([[0.2, 0.99, 0.0, 0.0]], np.float32)
     early, late = act(noise, mean, timestep=0), act(noise, mean, timestep=100)
     assert early[:, 0].std() == pytest.approx(0.1, rel=0.1)
     assert late[:, 0].std() == pytest.approx(0.002, rel=0.1)
@@ -131,7 +129,7 @@ def test_ornstein_uhlenbeck_noise_remembers_and_is_restored() -> None:
     options = {"type": "OrnsteinUhlenbeckNoise", "random_timesteps": 0, "ou_base_scale": 0.5, "ou_sigma": 0.0}
     noise, restored = make(BOX, **options), make(BOX, **options)
     noise.set_state({"walk": np.array([[0.4, -0.4]], np.float32)})
-    zero = torch.zeros(1, 4)
+    zero = np.zeros((1, 4), np.float32)
     np.testing.assert_allclose(act(noise, zero, rows=1), [[0.4 * 0.85, -0.4 * 0.85]], rtol=1e-5)
     restored.set_state(noise.state())
     np.testing.assert_allclose(act(restored, zero, rows=1), [[0.4 * 0.85**2, -0.4 * 0.85**2]], rtol=1e-5)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from reef.types import Array
 
 FEW = 2048  # numbers for which one call of `torch.tanh` is faster than four of others
 
@@ -19,6 +22,14 @@ def tanh(x: Tensor) -> Tensor:
 
 def _tanh_in_place(x: Tensor) -> Tensor:
     return x.tanh_() if x.numel() < FEW else x.mul_(2).sigmoid_().mul_(2).sub_(1)
+
+
+def _array_tanh(x: Array) -> Array:
+    return np.tanh(x, out=x)
+
+
+def _array_relu(x: Array) -> Array:
+    return np.maximum(x, 0, out=x)
 
 
 def _tanh_slope(gradient: Tensor, output: Tensor) -> Tensor:
@@ -35,6 +46,7 @@ class Activation(NamedTuple):
     function: Callable[[Tensor], Tensor]
     in_place: Callable[[Tensor], Tensor] | None = None  # the function, overwriting its argument
     slope: Callable[[Tensor, Tensor], Tensor] | None = None  # (gradient, output) -> gradient of the argument
+    of_array: Callable[[Array], Array] | None = None  # the same in NumPy, overwriting its argument
 
     def __call__(self, x: Tensor) -> Tensor:
         """[...] -> [...]."""
@@ -42,9 +54,9 @@ class Activation(NamedTuple):
 
 
 ACTIVATIONS: dict[str, Activation] = {
-    "tanh": Activation(tanh, _tanh_in_place, _tanh_slope),
-    "relu": Activation(F.relu, torch.relu_, _relu_slope),
-    "linear": Activation(lambda x: x, lambda x: x, lambda gradient, _: gradient),
+    "tanh": Activation(tanh, _tanh_in_place, _tanh_slope, _array_tanh),
+    "relu": Activation(F.relu, torch.relu_, _relu_slope, _array_relu),
+    "linear": Activation(lambda x: x, lambda x: x, lambda gradient, _: gradient, lambda x: x),
     "silu": Activation(F.silu),
     "swish": Activation(F.silu),
     "elu": Activation(F.elu),

@@ -1,12 +1,16 @@
-"""Action distributions, made from a network's outputs [N, D]."""
+"""Action distributions, made from a network's outputs [N, D].
+
+What a loss reads of them is torch; actions are drawn in NumPy, as torch's calls would cost more than the drawing.
+"""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from gymnasium import spaces
@@ -14,23 +18,19 @@ from torch import Tensor
 
 from reef.errors import ConfigError
 from reef.spaces import Layout
+from reef.types import Array
 
 LOG_2PI = math.log(2 * math.pi)
 
 
 class Distribution(ABC):
-    """A batch of N action distributions; actions are what the environment's action layout says, [N, *action]."""
+    """A batch of N action distributions to learn by; actions are as the environment's action layout says, [N, *action].
+
+    Actions are drawn by `ActionDistribution`.
+    """
 
     inputs: Tensor  # [N, D] what the network put out
     closed_form = False  # whether `gradient` is written out
-
-    @abstractmethod
-    def sample(self, generator: torch.Generator | None = None) -> Tensor:
-        """Draw one action per row."""
-
-    @abstractmethod
-    def deterministic(self) -> Tensor:
-        """The mode of each row."""
 
     @abstractmethod
     def logp(self, actions: Tensor) -> Tensor:
@@ -59,14 +59,32 @@ class Distribution(ABC):
         raise NotImplementedError
 
 
-class Categorical(Distribution):
+class LeafDistribution(Distribution):
+    """What a space that is no composite is acted in by."""
+
+    def __init__(self, inputs: Tensor) -> None:
+        """`inputs`: what the network put out [N, D]."""
+        self.inputs = inputs
+
+    @staticmethod
+    @abstractmethod
+    def draw(inputs: Array, generator: np.random.Generator) -> Array:
+        """[N, D] -> one action per row, drawn."""
+
+    @staticmethod
+    @abstractmethod
+    def mode(inputs: Array) -> Array:
+        """[N, D] -> the likeliest action of each row."""
+
+
+class Categorical(LeafDistribution):
     """One of A actions, from logits [N, A]."""
 
     closed_form = True
 
     def __init__(self, inputs: Tensor) -> None:
         """`inputs`: logits, not necessarily normalised."""
-        self.inputs = inputs
+        super().__init__(inputs)
         self._log_probs: Tensor | None = None
         self._probs: Tensor | None = None
         self._expected_log_prob: Tensor | None = None
@@ -92,14 +110,15 @@ class Categorical(Distribution):
             self._expected_log_prob = (self.probs * self.log_probs).sum(-1)
         return self._expected_log_prob
 
-    def sample(self, generator: torch.Generator | None = None) -> Tensor:
-        """Draw by the Gumbel-max trick: one noise tensor and an argmax, cheaper than `torch.multinomial`."""
-        noise = torch.empty_like(self.inputs).exponential_(generator=generator)
-        return noise.log_().sub_(self.inputs).argmin(dim=-1)
+    @staticmethod
+    def draw(inputs: Array, generator: np.random.Generator) -> Array:
+        """[N, A] -> [N], by the Gumbel-max trick: noise and an argmax."""
+        return (inputs + generator.gumbel(size=inputs.shape)).argmax(-1)  # type: ignore[no-any-return]
 
-    def deterministic(self) -> Tensor:
-        """The likeliest action."""
-        return self.inputs.argmax(dim=-1)
+    @staticmethod
+    def mode(inputs: Array) -> Array:
+        """[N, A] -> [N]."""
+        return inputs.argmax(-1)  # type: ignore[no-any-return]
 
     def logp(self, actions: Tensor) -> Tensor:
         """[N]."""
@@ -125,21 +144,18 @@ class Categorical(Distribution):
         return gradient.scatter_add_(-1, actions.long().unsqueeze(-1), weight)
 
 
-class Bernoulli(Distribution):
-    """n independent bits, from logits [N, n]."""
+class Bernoulli(LeafDistribution):
+    """n independent bits, from the logits of 1 [N, n]."""
 
-    def __init__(self, inputs: Tensor) -> None:
-        """`inputs`: the logit of 1 for each bit."""
-        self.inputs = inputs
+    @staticmethod
+    def draw(inputs: Array, generator: np.random.Generator) -> Array:
+        """[N, n] -> [N, n] of 0 and 1: logistic noise lies below a logit as often as its bit is set."""
+        return (generator.logistic(size=inputs.shape) < inputs).astype(np.int8)
 
-    def sample(self, generator: torch.Generator | None = None) -> Tensor:
-        """[N, n] of 0 and 1."""
-        uniform = torch.empty_like(self.inputs).uniform_(generator=generator)
-        return (uniform < torch.sigmoid(self.inputs)).long()
-
-    def deterministic(self) -> Tensor:
-        """[N, n]."""
-        return (self.inputs > 0).long()
+    @staticmethod
+    def mode(inputs: Array) -> Array:
+        """[N, n] -> [N, n]."""
+        return (inputs > 0).astype(np.int8)
 
     def logp(self, actions: Tensor) -> Tensor:
         """[N]."""
@@ -156,24 +172,27 @@ class Bernoulli(Distribution):
         return cross - self.entropy()
 
 
-class DiagonalGaussian(Distribution):
+class DiagonalGaussian(LeafDistribution):
     """n independent normals, from means and log standard deviations [N, 2 n]."""
 
     closed_form = True
 
     def __init__(self, inputs: Tensor) -> None:
         """`inputs`: the n means, then the n log standard deviations."""
-        self.inputs = inputs
+        super().__init__(inputs)
         self.mean, self.log_std = inputs.chunk(2, dim=-1)
 
-    def sample(self, generator: torch.Generator | None = None) -> Tensor:
-        """[N, n]."""
-        noise = torch.empty_like(self.mean).normal_(generator=generator)
-        return self.mean + noise * self.log_std.exp()
+    @staticmethod
+    def draw(inputs: Array, generator: np.random.Generator) -> Array:
+        """[N, 2 n] -> [N, n]."""
+        mean, log_std = np.split(inputs, 2, axis=-1)
+        actions: Array = mean + np.exp(log_std) * generator.standard_normal(mean.shape, np.float32)
+        return actions
 
-    def deterministic(self) -> Tensor:
-        """[N, n]."""
-        return self.mean
+    @staticmethod
+    def mode(inputs: Array) -> Array:
+        """[N, 2 n] -> [N, n]."""
+        return inputs[:, : inputs.shape[-1] // 2]
 
     def logp(self, actions: Tensor) -> Tensor:
         """[N]."""
@@ -208,19 +227,9 @@ class DiagonalGaussian(Distribution):
 class Reshaped(Distribution):
     """A distribution over vectors, for actions of another rank (a Box of rank 0 or 2 and more)."""
 
-    def __init__(self, inner: Distribution, shape: tuple[int, ...]) -> None:
-        """`shape`: of one action."""
-        self.inner, self.shape, self.inputs = inner, shape, inner.inputs
-
-    def sample(self, generator: torch.Generator | None = None) -> Tensor:
-        """[N, *shape]."""
-        actions = self.inner.sample(generator)
-        return actions.reshape(len(actions), *self.shape)
-
-    def deterministic(self) -> Tensor:
-        """[N, *shape]."""
-        actions = self.inner.deterministic()
-        return actions.reshape(len(actions), *self.shape)
+    def __init__(self, inner: Distribution) -> None:
+        """`inner`: over the actions as vectors."""
+        self.inner, self.inputs = inner, inner.inputs
 
     def logp(self, actions: Tensor) -> Tensor:
         """[N]."""
@@ -238,24 +247,13 @@ class Reshaped(Distribution):
 class Joint(Distribution):
     """Independent parts side by side: MultiDiscrete, and Tuple and Dict actions as one flat vector."""
 
-    def __init__(self, inputs: Tensor, parts: Sequence[Part], dtype: torch.dtype) -> None:
-        """`parts`: which inputs and which action entries belong to each part; `dtype`: of the joint action."""
-        self.inputs, self.parts, self.dtype = inputs, parts, dtype
+    def __init__(self, inputs: Tensor, parts: Sequence[Part]) -> None:
+        """`parts`: which inputs and which action entries belong to each part."""
+        self.inputs, self.parts = inputs, parts
         self.members = [part.make(inputs[:, part.inputs]) for part in parts]
 
     def _split(self, actions: Tensor) -> list[Tensor]:
         return [actions[:, part.actions.start] if part.scalar else actions[:, part.actions] for part in self.parts]
-
-    def _join(self, actions: list[Tensor]) -> Tensor:
-        return torch.cat([a.reshape(len(a), -1).to(self.dtype) for a in actions], dim=-1)
-
-    def sample(self, generator: torch.Generator | None = None) -> Tensor:
-        """[N, sum of parts]."""
-        return self._join([member.sample(generator) for member in self.members])
-
-    def deterministic(self) -> Tensor:
-        """[N, sum of parts]."""
-        return self._join([member.deterministic() for member in self.members])
 
     def logp(self, actions: Tensor) -> Tensor:
         """[N]."""
@@ -275,13 +273,13 @@ class Joint(Distribution):
 class Part:
     """One leaf of a joint action: the distribution's class, its slice of the inputs and of the action vector."""
 
-    def __init__(self, make: type[Any], inputs: slice, actions: slice, scalar: bool) -> None:
+    def __init__(self, make: type[LeafDistribution], inputs: slice, actions: slice, scalar: bool) -> None:
         """`scalar`: the leaf is one number (Discrete), handed to its distribution as [N]."""
         self.make, self.inputs, self.actions, self.scalar = make, inputs, actions, scalar
 
 
 class DistributionMaker:
-    """How an action space becomes a distribution: `num_inputs` says D, a call makes the distribution."""
+    """How an action space becomes a distribution: `num_inputs` says D, a call makes one to learn by."""
 
     def __init__(self, layout: Layout) -> None:
         """Raises ConfigError for a space without a distribution."""
@@ -289,7 +287,7 @@ class DistributionMaker:
         self.parts: list[Part] = []
         self.num_inputs = 0
         self.joint = isinstance(layout.space, spaces.Tuple | spaces.Dict | spaces.MultiDiscrete)
-        self.dtype = torch.int64 if isinstance(layout.space, spaces.MultiDiscrete) else torch.float32
+        self.dtype = layout.dtype
         for leaf in layout.leaves:
             self._add(leaf.space, leaf.offset)
         self.gaussian = slice(*self._gaussian_inputs())
@@ -315,7 +313,7 @@ class DistributionMaker:
                 "or a Tuple or Dict of them"
             )
 
-    def _append(self, make: type[Any], width: int, offset: int, size: int, *, scalar: bool) -> None:
+    def _append(self, make: type[LeafDistribution], width: int, offset: int, size: int, *, scalar: bool) -> None:
         inputs = slice(self.num_inputs, self.num_inputs + width)
         self.parts.append(Part(make, inputs, slice(offset, offset + size), scalar))
         self.num_inputs += width
@@ -327,6 +325,38 @@ class DistributionMaker:
     def __call__(self, inputs: Tensor) -> Distribution:
         """[N, num_inputs] -> a distribution over [N, *action]."""
         if self.joint:
-            return Joint(inputs, self.parts, self.dtype)
-        distribution: Distribution = self.parts[0].make(inputs)
-        return Reshaped(distribution, self.shape) if self.reshaped else distribution
+            return Joint(inputs, self.parts)
+        distribution = self.parts[0].make(inputs)
+        return Reshaped(distribution) if self.reshaped else distribution
+
+    def actions(
+        self,
+        inputs: Array,  # [N, num_inputs]
+        choose: Callable[[type[LeafDistribution], Array], Array],  # (distribution, [N, D]) -> one action per row
+    ) -> Array:  # [N, *action]
+        """Actions that `choose` chooses for each leaf."""
+        if self.joint:
+            chosen = [choose(part.make, inputs[:, part.inputs]).reshape(len(inputs), -1) for part in self.parts]
+            return np.concatenate(chosen, axis=-1).astype(self.dtype)
+        actions = choose(self.parts[0].make, inputs)
+        return actions.reshape(len(actions), *self.shape) if self.reshaped else actions
+
+
+class ActionDistribution:
+    """A batch of N action distributions to act by, in NumPy."""
+
+    def __init__(self, make: DistributionMaker, inputs: Array) -> None:
+        """`inputs`: what the network put out [N, D]."""
+        self.make, self.inputs = make, inputs
+
+    def __len__(self) -> int:
+        """N."""
+        return len(self.inputs)
+
+    def sample(self, generator: np.random.Generator) -> Array:
+        """[N, *action], drawn."""
+        return self.make.actions(self.inputs, lambda leaf, inputs: leaf.draw(inputs, generator))
+
+    def deterministic(self) -> Array:
+        """[N, *action], the likeliest."""
+        return self.make.actions(self.inputs, lambda leaf, inputs: leaf.mode(inputs))

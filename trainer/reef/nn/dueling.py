@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from gymnasium import spaces
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from reef.config import AlgorithmConfig
 from reef.errors import ConfigError
 from reef.nn.activations import ACTIVATIONS
-from reef.nn.distributions import Categorical, Distribution
+from reef.nn.distributions import ActionDistribution
 from reef.nn.encoders import Encoder
 from reef.nn.policies import (
     FOR_ACTOR_CRITICS,
@@ -25,6 +26,7 @@ from reef.nn.policies import (
     given_beside_custom_model,
     given_for_other_observations,
 )
+from reef.types import Array
 
 
 class NoisyLinear(nn.Module):
@@ -158,29 +160,17 @@ class QPolicy(Policy):
         """[N, *obs] -> Q-values [N, A], as logits of a Categorical."""
         return self.q_values(obs)
 
-    def distribution(self, obs: Tensor) -> Distribution:
-        """[N, *obs] -> Q-values as logits; with noisy layers those of the mean weights, see `NoisyCategorical`."""
-        if self.noisy:
-            return NoisyCategorical(self, obs)
-        return super().distribution(obs)
+    def act(self, obs: Array, noise: np.random.Generator | None = None) -> ActionDistribution:
+        """As every policy's; without `noise` by the mean weights, with it the same weights for all rows."""
+        if noise is None or not self.noisy:
+            return super().act(obs)
+        self.draw_noise(torch.Generator().manual_seed(int(noise.integers(2**63))))
+        distribution = super().act(obs)
+        self.draw_noise(None)
+        return distribution
 
     def draw_noise(self, generator: torch.Generator | None) -> None:
         """Draw new noise for all noisy layers, or put it to zero when `generator` is None."""
         for module in self.modules() if self.noisy else ():
             if isinstance(module, NoisyLinear):
                 module.draw(generator) if generator else module.still()
-
-
-class NoisyCategorical(Categorical):
-    """Q-values of the mean weights; `explored` gives those of weights with fresh noise."""
-
-    def __init__(self, policy: QPolicy, obs: Tensor) -> None:
-        super().__init__(policy.q_values(obs))
-        self.policy, self.obs = policy, obs
-
-    def explored(self, generator: torch.Generator) -> Categorical:
-        """Return the Q-values under new noise, the same for all rows."""
-        self.policy.draw_noise(generator)
-        noisy = Categorical(self.policy.q_values(self.obs))
-        self.policy.draw_noise(None)
-        return noisy

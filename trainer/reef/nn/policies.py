@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from reef.config import AlgorithmConfig, ModelConfig
 from reef.config.loading import load
 from reef.errors import ConfigError
-from reef.nn.distributions import Distribution, DistributionMaker
+from reef.nn.array_mlp import ArrayMLP
+from reef.nn.distributions import ActionDistribution, DistributionMaker
 from reef.nn.encoders import Encoder, ImageEncoder
 from reef.nn.flat import FlatParameters, Settled
 from reef.nn.stacked import StackedMLP
@@ -87,18 +88,19 @@ class Policy(nn.Module):
 
         return outputs.detach(), values.detach(), pull_back
 
-    def distribution(self, obs: Tensor) -> Distribution:
-        """[N, *obs] -> how to act there."""
-        return self.dist_class(self.dist_inputs(obs))
+    def act(self, obs: Array, noise: np.random.Generator | None = None) -> ActionDistribution:
+        """[N, *obs] -> how to act there; with `noise` a network that explores by its own weights draws them anew."""
+        with torch.inference_mode():
+            inputs = self.dist_inputs(torch.as_tensor(obs, device=self.device))
+            return ActionDistribution(self.dist_class, inputs.cpu().numpy())
 
     def compute_actions(
-        self, obs: Array, *, explore: bool = False, generator: torch.Generator | None = None
+        self, obs: Array, *, explore: bool = False, generator: np.random.Generator | None = None
     ) -> tuple[Array, dict[str, Array]]:
         """Act on a batch of flat observations [N, *obs]; returns actions [N, *action] and `action_dist_inputs`."""
-        with torch.inference_mode():
-            distribution = self.distribution(torch.as_tensor(obs, device=self.device))
-            actions = distribution.sample(generator) if explore else distribution.deterministic()
-            return actions.cpu().numpy(), {"action_dist_inputs": distribution.inputs.cpu().numpy()}
+        distribution = self.act(obs)
+        actions = distribution.sample(generator or np.random.default_rng()) if explore else distribution.deterministic()
+        return actions, {"action_dist_inputs": distribution.inputs}
 
     @property
     def model(self) -> nn.Module:
@@ -143,14 +145,37 @@ class ActorCritic(Policy):
         self.vf = _linear(self.encoder.out_features, 1, gain=1.0)
         self.heads: tuple[Settled, Settled] | None = None  # `pi` and `vf`, once settled
         self.by_hand = False  # see `vjp`
+        self.actor: ArrayMLP | None = None  # see `act`
 
     def finish(self, device: torch.device | str = "cpu") -> None:
         """As every policy; and keep the last layers at hand."""
         super().finish(device)
-        self.heads = Settled.of(self.pi), Settled.of(self.vf)
-        own = all(getattr(type(self), name) is getattr(ActorCritic, name) for name in ("forward", "_with_log_std"))
+        pi, _ = self.heads = Settled.of(self.pi), Settled.of(self.vf)
+        ours = type(self.encoder) is Encoder
         trained = all(parameter.requires_grad for parameter in self.parameters())
-        self.by_hand = own and trained and type(self.encoder) is Encoder and self.encoder.has_slope
+        self.by_hand = ours and trained and self.encoder.has_slope and self._inherits("forward", "_with_log_std")
+        mlp = self.encoder.mlp
+        arrays = ours and self.encoder.plain and mlp.activation.of_array is not None and self.device.type == "cpu"
+        if arrays and self._inherits("dist_inputs", "_with_log_std"):
+            assert mlp.activation.of_array is not None
+            self.actor = ArrayMLP(mlp.singles[0], (pi.weight.t(), pi.bias), mlp.activation.of_array)
+
+    def _inherits(self, *names: str) -> bool:
+        return all(getattr(type(self), name) is getattr(ActorCritic, name) for name in names)
+
+    def compile_acting(self, **options: Any) -> None:
+        """As every policy's; what is compiled is what acts."""
+        super().compile_acting(**options)
+        self.actor = None
+
+    def act(self, obs: Array, noise: np.random.Generator | None = None) -> ActionDistribution:
+        """As every policy's; for a few observations of our own perceptrons in NumPy."""
+        if self.actor is None or len(obs) > self.actor.most_rows:
+            return super().act(obs, noise)
+        inputs = self.actor(obs)
+        if self.log_std is not None:
+            inputs = np.concatenate([inputs, np.broadcast_to(self.log_std.detach().numpy(), inputs.shape)], axis=-1)
+        return ActionDistribution(self.dist_class, inputs)
 
     def unread(self) -> Iterator[str]:
         """As every policy."""

@@ -107,12 +107,12 @@ class StackedMLP(nn.Module):
         self.layers = nn.ModuleList(self.chain)  # registers them; slower to walk than the plain list
         self.out_features = sizes[-1]
         self.settled: list[Settled] = []
-        self.singles: list[list[tuple[Tensor, Tensor]]] = []  # bias and weight of each layer, by perceptron
+        self.singles: list[list[tuple[Tensor, Tensor]]] = []  # weight and bias of each layer, by perceptron
 
     def settle(self) -> None:
         """Look up the parameters, once; call it when they stay where they are in memory."""
         self.settled = [Settled.of(layer) for layer in self.chain]
-        self.singles = [[(layer.bias[i], layer.weight[i]) for layer in self.settled] for i in range(self.count)]
+        self.singles = [[(layer.weight[i], layer.bias[i, 0]) for layer in self.settled] for i in range(self.count)]
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, in] or [count, N, in] -> [count, N, out]."""
@@ -145,7 +145,7 @@ class StackedMLP(nn.Module):
         """Only perceptron `index`: [N, in] -> [N, out]."""
         if self.singles and not torch.is_grad_enabled():
             activate = self.activation.in_place or self.activation.function
-            for bias, weight in self.singles[index]:
+            for weight, bias in self.singles[index]:
                 x = activate(torch.addmm(bias, x, weight))
             return x
         for layer in self.chain:

@@ -13,18 +13,15 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import torch
 from gymnasium import spaces
-from torch import Tensor
 
 from reef.config import AlgorithmConfig
 from reef.config.loading import load
 from reef.errors import ConfigError, nearest
-from reef.nn.distributions import Distribution
-from reef.nn.dueling import NoisyCategorical
+from reef.nn.distributions import ActionDistribution, Categorical
 from reef.schedules import Schedule
 from reef.spaces import Layout
-from reef.types import State
+from reef.types import Array, State
 
 INVALID_LOGIT = -1e30  # an action mask sets the logits of forbidden actions below this
 
@@ -34,30 +31,29 @@ class ActionBox:
     """The actions a policy may return, element by element, and who asks for them."""
 
     layout: Layout
-    low: Tensor  # [*action] float32
-    high: Tensor  # [*action] float32, itself excluded where whole
-    whole: Tensor  # [*action] bool: an index, not a real number
+    low: Array  # [*action] float32
+    high: Array  # [*action] float32, itself excluded where whole
+    whole: Array  # [*action] bool: an index, not a real number
     worker_index: int = 0
     num_workers: int = 0
 
     @classmethod
     def of(cls, layout: Layout, *, normalized: bool, worker_index: int = 0, num_workers: int = 0) -> ActionBox:
         """Describe `layout`; `normalized` Box elements reach from -1 to 1, and so do unbounded ones."""
-        low, high = torch.empty(2, layout.size)
-        whole = torch.empty(layout.size, dtype=torch.bool)
+        low, high = np.empty((2, layout.size), np.float32)
+        whole = np.empty(layout.size, np.bool_)
         for leaf in layout.leaves:
             part = slice(leaf.offset, leaf.offset + leaf.size)
             low[part], high[part], whole[part] = _bounds(leaf.space, normalized)
-        low, high, whole = (bound.reshape(layout.shape) for bound in (low, high, whole))
-        return cls(layout, low, high, whole, worker_index, num_workers)
+        shape = layout.shape
+        return cls(layout, low.reshape(shape), high.reshape(shape), whole.reshape(shape), worker_index, num_workers)
 
-    def uniform(self, batch: int, generator: torch.Generator) -> Tensor:
+    def uniform(self, batch: int, generator: np.random.Generator) -> Array:
         """[batch, *action] uniformly random actions."""
         if isinstance(self.layout.space, spaces.Discrete):
-            return torch.randint(int(self.layout.space.n), (batch,), generator=generator)
-        values = torch.rand((batch, *self.layout.shape), generator=generator) * (self.high - self.low) + self.low
-        values = torch.where(self.whole, values.floor(), values)
-        return values.to(torch.from_numpy(np.empty(0, self.layout.dtype)).dtype)
+            return generator.integers(int(self.layout.space.n), size=batch)
+        values = generator.random((batch, *self.layout.shape), np.float32) * (self.high - self.low) + self.low
+        return np.where(self.whole, np.floor(values), values).astype(self.layout.dtype)  # type: ignore[no-any-return]
 
     def require(self, kind: type[spaces.Space[Any]], who: object) -> None:
         """Raise ConfigError unless the action space is of `kind`."""
@@ -68,15 +64,15 @@ class ActionBox:
             )
 
 
-def _bounds(space: spaces.Space[Any], normalized: bool) -> tuple[Tensor, Tensor, bool]:
+def _bounds(space: spaces.Space[Any], normalized: bool) -> tuple[Any, Any, bool]:
     """Low and high of the flat elements, and whether they are indices."""
     if isinstance(space, spaces.Box):
         bounded = (not normalized) & np.isfinite(space.low) & np.isfinite(space.high)
         low, high = np.where(bounded, space.low, -1.0), np.where(bounded, space.high, 1.0)
-        return torch.from_numpy(low.ravel()), torch.from_numpy(high.ravel()), False
+        return low.ravel(), high.ravel(), False
     if isinstance(space, spaces.MultiDiscrete):
-        return torch.tensor(0.0), torch.from_numpy(space.nvec.ravel()), True
-    return torch.tensor(0.0), torch.tensor(int(space.n) if isinstance(space, spaces.Discrete) else 2), True
+        return 0, space.nvec.ravel(), True
+    return 0, int(space.n) if isinstance(space, spaces.Discrete) else 2, True
 
 
 @dataclass
@@ -87,19 +83,15 @@ class Exploration:
 
     def get_exploration_action(
         self,
-        distribution: Distribution,  # of B rows
+        distribution: ActionDistribution,  # of B rows
         timestep: int,  # environment steps
         explore: bool,
-        generator: torch.Generator,
-    ) -> Tensor:  # [B, *action]
+        generator: np.random.Generator,
+    ) -> Array:  # [B, *action]
         """Return explored actions, or the deterministic ones when `explore` is False."""
-        if not explore:
-            return distribution.deterministic()
-        if isinstance(distribution, NoisyCategorical):  # a network that explores by its own weights
-            distribution = distribution.explored(generator)
-        return self.explore(distribution, timestep, generator)
+        return self.explore(distribution, timestep, generator) if explore else distribution.deterministic()
 
-    def explore(self, distribution: Distribution, timestep: int, generator: torch.Generator) -> Tensor:
+    def explore(self, distribution: ActionDistribution, timestep: int, generator: np.random.Generator) -> Array:
         """Return explored actions [B, *action]."""
         raise NotImplementedError
 
@@ -125,10 +117,10 @@ class StochasticSampling(Exploration):
     def __post_init__(self) -> None:
         _check("random_timesteps", self.random_timesteps, 0)
 
-    def explore(self, distribution: Distribution, timestep: int, generator: torch.Generator) -> Tensor:
+    def explore(self, distribution: ActionDistribution, timestep: int, generator: np.random.Generator) -> Array:
         """Return samples, uniform ones at first."""
         if timestep < self.random_timesteps:
-            return self.actions.uniform(len(distribution.deterministic()), generator)
+            return self.actions.uniform(len(distribution), generator)
         return distribution.sample(generator)
 
 
@@ -136,11 +128,11 @@ class StochasticSampling(Exploration):
 class Random(Exploration):
     """Uniformly random actions."""
 
-    def explore(self, distribution: Distribution, timestep: int, generator: torch.Generator) -> Tensor:
+    def explore(self, distribution: ActionDistribution, timestep: int, generator: np.random.Generator) -> Array:
         """Return uniform actions; where actions are masked, uniform over the valid ones."""
         if isinstance(self.actions.layout.space, spaces.Discrete):
             return _uniform_valid(distribution.inputs, generator)
-        return self.actions.uniform(len(distribution.deterministic()), generator)
+        return self.actions.uniform(len(distribution), generator)
 
 
 @dataclass
@@ -167,13 +159,13 @@ class EpsilonGreedy(Exploration):
         ramp = _ramp(self.initial_epsilon, self.final_epsilon, self.warmup_timesteps, self.epsilon_timesteps)
         self.epsilon = Schedule(self.epsilon_schedule or ramp)
 
-    def explore(self, distribution: Distribution, timestep: int, generator: torch.Generator) -> Tensor:
+    def explore(self, distribution: ActionDistribution, timestep: int, generator: np.random.Generator) -> Array:
         """Return the best actions, some of them replaced."""
         best = distribution.deterministic()
-        chosen = torch.rand(len(best), generator=generator) < self.epsilon(timestep)
+        chosen = generator.random(len(best)) < self.epsilon(timestep)
         if not chosen.any():  # nearly always, once epsilon is small
             return best
-        return torch.where(chosen, _uniform_valid(distribution.inputs, generator), best)
+        return np.where(chosen, _uniform_valid(distribution.inputs, generator), best)
 
     def info(self, timestep: int) -> dict[str, float]:
         """Return the current epsilon."""
@@ -211,10 +203,9 @@ class SoftQ(Exploration):
         if self.temperature == 0.0:
             raise ConfigError("exploration_config.temperature is 0; it must be above 0. Near 0 means greedy.")
 
-    def explore(self, distribution: Distribution, timestep: int, generator: torch.Generator) -> Tensor:
+    def explore(self, distribution: ActionDistribution, timestep: int, generator: np.random.Generator) -> Array:
         """Return samples of the tempered distribution."""
-        probabilities = torch.softmax(distribution.inputs / self.temperature, dim=-1)
-        return torch.multinomial(probabilities, 1, generator=generator).squeeze(-1)
+        return Categorical.draw(distribution.inputs / self.temperature, generator)
 
 
 @dataclass
@@ -237,17 +228,17 @@ class GaussianNoise(Exploration):
             _check(name, getattr(self, name), 0)
         self.scale = Schedule(_ramp(self.initial_scale, self.final_scale, self.random_timesteps, self.scale_timesteps))
 
-    def explore(self, distribution: Distribution, timestep: int, generator: torch.Generator) -> Tensor:
+    def explore(self, distribution: ActionDistribution, timestep: int, generator: np.random.Generator) -> Array:
         """Return noisy actions."""
         actions = distribution.deterministic()
         if timestep < self.random_timesteps:
             return self.actions.uniform(len(actions), generator)
         noisy = actions + self.scale(timestep) * self.noise(actions, generator)
-        return torch.clamp(noisy, self.actions.low, self.actions.high)
+        return np.clip(noisy, self.actions.low, self.actions.high)
 
-    def noise(self, actions: Tensor, generator: torch.Generator) -> Tensor:
+    def noise(self, actions: Array, generator: np.random.Generator) -> Array:
         """Return noise of the shape of `actions` [B, *action], before scaling."""
-        return self.stddev * torch.randn(actions.shape, generator=generator)
+        return self.stddev * generator.standard_normal(actions.shape, np.float32)
 
     def info(self, timestep: int) -> dict[str, float]:
         """Return the current scale."""
@@ -262,23 +253,24 @@ class OrnsteinUhlenbeckNoise(GaussianNoise):
     ou_theta: float = 0.15
     ou_sigma: float = 0.2
     ou_base_scale: float = 0.1
-    walk: Tensor | None = field(default=None, init=False)  # [B, *action]
+    walk: Array | None = field(default=None, init=False)  # [B, *action]
 
-    def noise(self, actions: Tensor, generator: torch.Generator) -> Tensor:
+    def noise(self, actions: Array, generator: np.random.Generator) -> Array:
         """Return the next point of the walk, in units of half the action range."""
         if self.walk is None or self.walk.shape != actions.shape:
-            self.walk = torch.zeros_like(actions)
-        step = self.ou_sigma * torch.randn(actions.shape, generator=generator)
+            self.walk = np.zeros_like(actions)
+        step = self.ou_sigma * generator.standard_normal(actions.shape, np.float32)
         self.walk = (1.0 - self.ou_theta) * self.walk + step
-        return self.ou_base_scale * self.walk * (self.actions.high - self.actions.low)
+        noise: Array = self.ou_base_scale * self.walk * (self.actions.high - self.actions.low)
+        return noise
 
     def state(self) -> State:
         """Return the walk."""
-        return {} if self.walk is None else {"walk": self.walk.numpy().copy()}
+        return {} if self.walk is None else {"walk": self.walk.copy()}
 
     def set_state(self, state: State) -> None:
         """Go on from a stored walk."""
-        self.walk = torch.from_numpy(np.array(state["walk"])) if "walk" in state else None
+        self.walk = np.array(state["walk"]) if "walk" in state else None
 
 
 @dataclass
@@ -393,7 +385,7 @@ def _mean_share(actions: ActionBox) -> float:
     return sum(shares) / len(shares)
 
 
-def _uniform_valid(logits: Tensor, generator: torch.Generator) -> Tensor:
+def _uniform_valid(logits: Array, generator: np.random.Generator) -> Array:
     """[B] random columns of `logits` [B, n], those below INVALID_LOGIT excluded."""
-    scores = torch.rand(logits.shape, generator=generator)
-    return scores.masked_fill_(logits < INVALID_LOGIT, -1.0).argmax(-1)
+    scores = generator.random(logits.shape)
+    return np.where(logits < INVALID_LOGIT, -1.0, scores).argmax(-1)  # type: ignore[no-any-return]

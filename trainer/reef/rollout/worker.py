@@ -61,7 +61,8 @@ class RolloutWorker:
         self.filters = {DEFAULT_POLICY: self.filter}
         self.update_filter = not config.in_evaluation
         self.exploration = make_exploration(config, self.policy.action_layout, worker_index)
-        self.generator = torch.Generator().manual_seed(_seed(config.seed, worker_index))
+        # the trailing 1 keeps the generator apart from the environments'
+        self.generator = np.random.default_rng(None if config.seed is None else [config.seed, worker_index, 1])
         # Evaluation in the driver's process has nobody else to end it; a worker of its own is ended by the driver.
         self.time_limit_s = config.sample_timeout_s if config.in_evaluation and worker_index == 0 else math.inf
         self._deadline = math.inf  # of the sample in progress
@@ -199,13 +200,12 @@ class RolloutWorker:
         started = time.perf_counter()
         if started > self._deadline:
             raise WorkerTimeoutError(f"after {self.time_limit_s:g} s there were {t} steps of each environment")
-        distribution = self.policy.distribution(torch.from_numpy(fragment.obs[t]))
-        actions = self.exploration.get_exploration_action(
-            distribution, self.timestep, self.config.explore, self.generator
-        ).numpy()
+        explore = self.config.explore
+        distribution = self.policy.act(fragment.obs[t], self.generator if explore else None)
+        actions = self.exploration.get_exploration_action(distribution, self.timestep, explore, self.generator)
         fragment.actions[t] = actions
         if fragment.dist_inputs is not None:
-            fragment.dist_inputs[t] = distribution.inputs.numpy()
+            fragment.dist_inputs[t] = distribution.inputs
         acted = time.perf_counter()
         result = self.env.step(actions)
         stepped = time.perf_counter()
@@ -266,7 +266,7 @@ class RolloutWorker:
     def state(self) -> State:
         """Everything but the weights: random generators, episodes in progress, filters, exploration."""
         return {
-            "generator": self.generator.get_state().numpy().copy(),
+            "generator": self.generator.bit_generator.state,
             "timestep": self.timestep,
             "policy_version": self.policy_version,
             "filters": {policy_id: f.state() for policy_id, f in self.filters.items()},
@@ -279,7 +279,7 @@ class RolloutWorker:
 
     def set_state(self, state: State) -> None:
         """The reverse of `state`; episodes of another number of columns go on as far as the columns reach."""
-        self.generator.set_state(torch.from_numpy(np.array(state["generator"])))
+        self.generator.bit_generator.state = state["generator"]
         self.timestep, self.policy_version = state["timestep"], state["policy_version"]
         self.set_filters(state["filters"])
         self.exploration.set_state(state["exploration"])
@@ -303,9 +303,3 @@ class RolloutWorker:
         """Close the environments."""
         if self.env is not None:
             self.env.close()
-
-
-def _seed(seed: int | None, worker_index: int) -> int:
-    """A generator seed of its own for each worker of a run; the trailing 1 keeps it apart from the environments'."""
-    source = np.random.SeedSequence(None if seed is None else [seed, worker_index, 1])
-    return int(source.generate_state(1, np.uint64)[0] >> 1)

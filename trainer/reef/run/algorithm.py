@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import torch
 from gymnasium import spaces
 
 from reef.batch import Sample
@@ -205,15 +204,12 @@ class Algorithm(ABC):
             raise ConfigError(f"the observation has shape {flat.shape}, expected {layout.shape} of {layout.space}")
         obs = worker.filters[policy_id](flat[None], update=False)
         chosen = self.config.explore if explore is None else explore
-        with torch.inference_mode():
-            distribution = policy.distribution(torch.from_numpy(np.array(obs)))
-            actions = worker.exploration.get_exploration_action(
-                distribution, self.timestep, chosen, worker.generator
-            ).numpy()
+        distribution = policy.act(np.array(obs), worker.generator if chosen else None)
+        actions = worker.exploration.get_exploration_action(distribution, self.timestep, chosen, worker.generator)
         action = policy.action_layout.unflatten(worker.action_transform(actions)[0])
         if policy.action_layout.shape == ():
             action = action.item() if isinstance(action, np.ndarray | np.generic) else action
-        return (action, [], {"action_dist_inputs": distribution.inputs[0].numpy()}) if full_fetch else action
+        return (action, [], {"action_dist_inputs": distribution.inputs[0]}) if full_fetch else action
 
     compute_action = compute_single_action
 
