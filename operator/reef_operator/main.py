@@ -234,7 +234,7 @@ class Operator:
     def _show(self, metrics: Metrics) -> None:
         metrics.gauge("queue_depth", "Jobs that wait to be looked at.", self.queue.depth)
         metrics.gauge("queue_age_seconds", "For how long the oldest of them waits.", self.queue.age)
-        metrics.watches(lambda: self._watch_ages() | self.proof.ages())
+        metrics.watches(lambda: self._watch_ages() | self.proof.ages(), lambda: self.proof.delivered)
         metrics.jobs(self.stores.jobs.all, self.stores.pods.all)
 
     def _watch_ages(self) -> dict[str, float]:

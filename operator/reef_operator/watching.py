@@ -84,8 +84,8 @@ def registry(
     @kopf.on.event(*JOBS, registry=made)
     async def job_event(event: Mapping[str, Any], **_: Any) -> None:
         job = trim_whole(event["object"])
-        gone = event.get("type") == "DELETED"
-        proof.saw(job, gone=gone)
+        gone = event["type"] == "DELETED"
+        proof.saw(job, gone=gone, listed=event["type"] is None)
         if gone:
             jobs.remove(job)
         elif not jobs.put(job):  # what we wrote ourselves comes back
@@ -95,7 +95,7 @@ def registry(
     @kopf.on.event(*LEASES, registry=made)
     async def canary_event(event: Mapping[str, Any], **_: Any) -> None:
         if key_of(event["object"]) == canary:
-            proof.saw(event["object"], gone=event.get("type") == "DELETED")
+            proof.saw(event["object"], gone=event["type"] == "DELETED", listed=event["type"] is None)
 
     @kopf.on.probe(registry=made, id="watch")
     async def probe(**_: Any) -> str:

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from installation import Installation
 from kube.__main__ import name_of_cluster
 from kube.cluster import Cluster, OwnCluster, given_cluster, used_cluster
-from kube.progress import NoClusterError, say
+from kube.progress import NoClusterError, say, wait_until
 
 TEST_S = 600  # for a test that names no other limit
 
@@ -82,6 +83,23 @@ def reef(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Installat
         installation.install()
     yield installation
     installation.uninstall()
+
+
+@pytest.fixture
+def without_operator(reef: Installation, cluster: Cluster) -> Iterator[Any]:
+    """Stops the operator when called; it is back afterwards."""
+
+    def scale(replicas: int) -> None:
+        cluster.kubectl("scale", "deployment", reef.deployment, "-n", reef.namespace, f"--replicas={replicas}")
+
+    def stop() -> None:
+        scale(0)
+        pods = ("get", "pods", "-n", reef.namespace, "-l", "app.kubernetes.io/component=operator", "-o", "name")
+        wait_until("the operator's pod to be gone", lambda: not cluster.kubectl(*pods).strip(), timeout_s=120)
+
+    yield stop
+    scale(1)
+    reef.await_operator()
 
 
 @pytest.fixture

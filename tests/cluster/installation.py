@@ -21,6 +21,7 @@ CHART = ROOT / "charts" / "reef"
 EXAMPLES = ROOT / "examples"
 SYSTEM = "reef-system"
 DEADLINE_S = 240
+CHILDREN = "pods,jobs,deployments,replicasets,services,configmaps,secrets,networkpolicies"  # of a job
 Job = dict[str, Any]
 READ_METRICS = """
 import os, urllib.request

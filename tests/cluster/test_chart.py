@@ -8,7 +8,7 @@ from typing import Any
 import helm_python
 import pytest
 import yaml
-from installation import CHART, Installation, small_job
+from installation import CHART, CHILDREN, Installation, pool, small_job
 from kube.api import Api, ApiError
 from kube.cluster import Cluster
 from kube.progress import wait_until
@@ -66,6 +66,29 @@ def test_a_release_for_one_namespace_comes_changes_and_goes(
         timeout_s=60,
     )
     cluster.get("customresourcedefinition", DEFINITION)
+
+
+def test_an_operator_of_two_namespaces_trains_there_and_nowhere_else(
+    reef: Installation, cluster: Cluster, namespace: str, without_operator: Any
+) -> None:
+    """Roles are enough for a job's whole life; the operator for all namespaces is away meanwhile."""
+    without_operator()
+    second = Installation(cluster, namespace, "second")
+    with cluster.namespace("other") as other, cluster.namespace("unwatched") as unwatched:
+        watched = {"allNamespaces": False, "namespaces": [namespace, other]}
+        second.install(watch=watched, crds={"install": False})
+        for place in (unwatched, namespace, other):
+            cluster.apply(small_job("plain", iterations=2, workers=[pool()]), namespace=place)
+        for place in (namespace, other):
+            status = second.wait_for_phase("plain", "Succeeded", "Failed", namespace=place)
+            assert (status["phase"], status["attempts"]) == ("Succeeded", 1), status["message"]
+            assert {"Running", "Succeeded"} <= {reason for reason, _ in second.events("plain", place)}
+        assert reef.status("plain", unwatched) == {}
+        assert "forbidden" not in second.log().lower()
+        cluster.kubectl("delete", "rltrainingjob", "plain", "-n", other, "--timeout=60s")
+        mine = ("get", CHILDREN, "-n", other, "-l", "reef.dev/job=plain", "-o", "name")
+        wait_until("everything of the job to go", lambda: not cluster.kubectl(*mine).split(), timeout_s=180)
+        second.uninstall()
 
 
 def cluster_wide(cluster: Cluster) -> set[str]:

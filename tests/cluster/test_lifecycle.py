@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import time
 from functools import partial
 from typing import Any
 
 import pytest
-from installation import Installation, pool, small_job
+from installation import CHILDREN, Installation, pool, small_job
 from kube.cluster import Cluster, OwnCluster
+from kube.hollow import is_ready
+from kube.pki import NODE
 from kube.progress import ClusterError, wait_until
 
 pytestmark = pytest.mark.timeout(600)
-CHILDREN = "pods,jobs,deployments,replicasets,services,configmaps,secrets,networkpolicies"
 LONG = {"stop": {"training_iteration": 100_000}}
+STATUS_LAG_S = 10
 
 
 def stored(claim: str) -> dict[str, Any]:
@@ -107,6 +109,42 @@ def test_a_pool_is_scaled_while_training_goes_on(reef: Installation, cluster: Cl
     assert {"workers: 1 -> 3", "workers: 3 -> 1"} <= set(messages)
 
 
+def test_fewer_workers_will_do_down_to_the_least_that_is_asked_for(
+    reef: Installation, own_cluster: OwnCluster, namespace: str
+) -> None:
+    """While the node takes no new pods two workers of three train on, one alone waits, and all go on in the end."""
+    own_cluster.apply(small_job("thin", workers=[pool(replicas=3, minReplicas=2)], **LONG), namespace=namespace)
+    reef.wait("thin", lambda now: iteration(now) > 0 and ready(now) == (3, 3), namespace=namespace)
+    (head,) = reef.pods("thin", namespace, "head")
+
+    def lose_one() -> None:
+        lost = next(pod for pod in reef.pods("thin", namespace, "worker") if is_ready(pod))["metadata"]["name"]
+        own_cluster.kubectl("delete", "pod", lost, "-n", namespace, "--grace-period=0", "--force")
+
+    own_cluster.kubectl("cordon", NODE)
+    try:
+        lose_one()
+        thin = reef.wait("thin", lambda now: ready(now) == (2, 3), namespace=namespace)
+        on = reef.wait("thin", lambda now: iteration(now) > iteration(thin) + 20, namespace=namespace)
+        assert (on["phase"], on["message"]) == ("Running", thin["message"]) and "pauses" not in on["message"]
+
+        lose_one()
+        pause = "training pauses, pool cpu: 1 of 3 pods have joined (at least 2)"
+        reef.wait("thin", lambda now: pause in now.get("message", ""), namespace=namespace)
+        time.sleep(STATUS_LAG_S)
+        held = iteration(reef.status("thin", namespace))
+        time.sleep(STATUS_LAG_S)
+        assert iteration(reef.status("thin", namespace)) == held
+    finally:
+        own_cluster.kubectl("uncordon", NODE)
+
+    reef.wait("thin", lambda now: iteration(now) > held and ready(now) == (3, 3), namespace=namespace)
+    wait_until("three rollout workers", lambda: reef.rollout_workers(head) == (3, 0), timeout_s=240)
+    end = reef.status("thin", namespace)
+    assert (end["phase"], end["attempts"]) == ("Running", 1)
+    assert [pod["metadata"]["uid"] for pod in reef.pods("thin", namespace, "head")] == [head["metadata"]["uid"]]
+
+
 def ready(status: dict[str, Any]) -> tuple[int, int]:
     """Workers that are ready, and that are wanted."""
     return status["workers"]["ready"], status["workers"]["desired"]
@@ -145,23 +183,6 @@ def test_an_immutable_field_stays_and_says_so(reef: Installation, cluster: Clust
     assert (after["phase"], after["attempts"]) == ("Running", 1)
     patch(cluster, namespace, "settled", environment={"name": "CartPole-v1"})
     reef.wait("settled", lambda now: accepted(now)["reason"] == "Accepted", namespace=namespace)
-
-
-@pytest.fixture
-def without_operator(reef: Installation, cluster: Cluster) -> Iterator[Any]:
-    """Stops the operator when called; it is back afterwards."""
-
-    def scale(replicas: int) -> None:
-        cluster.kubectl("scale", "deployment", reef.deployment, "-n", reef.namespace, f"--replicas={replicas}")
-
-    def stop() -> None:
-        scale(0)
-        pods = ("get", "pods", "-n", reef.namespace, "-l", "app.kubernetes.io/component=operator", "-o", "name")
-        wait_until("the operator's pod to be gone", lambda: not cluster.kubectl(*pods).strip(), timeout_s=120)
-
-    yield stop
-    scale(1)
-    reef.await_operator()
 
 
 def test_a_namespace_goes_while_the_operator_is_down(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 import urllib.request
@@ -23,6 +24,7 @@ JOBS = 10
 OUTAGE_S = 90
 TRUE_AGAIN_S = 30
 READY_AGAIN_S = 180
+CANARY_S = 75  # a beat every 30 s, and one that may fall into the outage
 ENDLESS = {"training_iteration": 1_000_000}
 KINDS = "configmaps,secrets,services,networkpolicies,jobs,deployments,pods"
 PER_JOB = Counter(ConfigMap=1, Secret=1, Service=1, NetworkPolicy=1, Job=1, Deployment=1, Pod=2)
@@ -51,6 +53,15 @@ def fetched(pod: dict[str, Any], port: int, path: str) -> tuple[int, str]:
 def iteration_at(head: dict[str, Any]) -> int:
     """How far a head is, in its own words."""
     return int(json.loads(fetched(head, 8080, "/progress")[1])["training"]["iteration"])
+
+
+def canary_beats(operator: dict[str, Any]) -> int:
+    """Changes of the operator's Lease that Kopf's watch has told."""
+    found = re.search(
+        r'^reef_operator_watch_changes_total\{kind="Lease"\} (\S+)', fetched(operator, 8081, "/metrics")[1], re.M
+    )
+    assert found
+    return int(float(found[1]))
 
 
 def iteration(status: dict[str, Any]) -> int:
@@ -135,15 +146,18 @@ def test_training_goes_on_without_operator_and_without_api_server(
     reef.await_operator()
     operator = reef.pod()
     before = iteration_at(running)
+    wait_until("the canary's first beat", lambda: canary_beats(operator) > 0, timeout_s=CANARY_S)
     try:
         own_cluster.stop_apiserver()
         time.sleep(OUTAGE_S)
         during = iteration_at(running)
         assert during > before
         assert fetched(operator, 8082, "/healthz")[0] == 200  # to start it again would help nobody
+        beats = canary_beats(operator)
     finally:
         own_cluster.start_apiserver()
     true_again(during)
+    wait_until("Kopf's watch to tell the canary's beat", lambda: canary_beats(operator) > beats, timeout_s=CANARY_S)
 
     own_cluster.apply(hollow_job("newcomer"), namespace=namespace)
     reef.wait("newcomer", lambda now: bool(now.get("phase")), namespace=namespace, timeout_s=30)  # Kopf's watch lives

@@ -35,6 +35,7 @@ class WatchProof:
         self._clock = clock
         self._seen: dict[str, int] = {}  # by uid: newest version that came by
         self._expected: dict[str, tuple[float, Object]] = {}  # by uid: until when, and which state
+        self.delivered = dict.fromkeys(WATCHED, 0)  # by kind: changes that a watch told, those of its listings left out
 
     def expect(self, found: Object) -> None:
         """This state, or a later one, must come by."""
@@ -42,9 +43,10 @@ class WatchProof:
         if self._seen.get(uid, -1) < version_of(found) and uid not in self._expected:
             self._expected[uid] = (self._clock() + self._patience_s, outline(found))
 
-    def saw(self, found: Object, *, gone: bool = False) -> None:
-        """This state came by."""
+    def saw(self, found: Object, *, gone: bool = False, listed: bool = False) -> None:
+        """This state came by; `listed`: in the listing that a watch begins with."""
         uid, version = found["metadata"]["uid"], version_of(found)
+        self.delivered[outline(found)["kind"]] += not listed
         if gone:
             self.drop(uid)
             return

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
@@ -80,29 +80,30 @@ class Metrics:
         """Show what a function returns at the moment of the scrape."""
         Gauge(f"reef_operator_{name}", text, registry=self.registry).set_function(value)
 
-    def watches(self, ages: Callable[[], Mapping[str, float]]) -> None:
-        """Show how long each watch has been silent, by kind."""
-        self.registry.register(WatchAges(ages))
+    def watches(self, ages: Callable[[], Mapping[str, float]], delivered: Callable[[], Mapping[str, int]]) -> None:
+        """Show how long each watch has been silent, and how many changes those of Kopf have told, by kind."""
+        self.registry.register(WatchCollector(ages, delivered))
 
     def jobs(self, jobs: Callable[[], Iterable[Object]], pods: Callable[[], Iterable[Object]]) -> None:
         """Show the jobs that exist."""
         self.registry.register(JobCollector(jobs, pods))
 
 
-class WatchAges(Collector):
-    """Silence of the watches."""
+class WatchCollector(Collector):
+    """Whether the watches are alive."""
 
-    def __init__(self, ages: Callable[[], Mapping[str, float]]) -> None:
-        self._ages = ages
+    def __init__(self, ages: Callable[[], Mapping[str, float]], delivered: Callable[[], Mapping[str, int]]) -> None:
+        self._ages, self._delivered = ages, delivered
 
     def collect(self) -> Iterator[Metric]:
-        """Yield one family."""
-        family = GaugeMetricFamily(
-            "reef_operator_watch_age_seconds", "Since when a watch has heard nothing.", labels=["kind"]
-        )
+        """Yield both families."""
+        ages = GaugeMetricFamily("reef_operator_watch_age_seconds", "Since when a watch is silent.", labels=["kind"])
+        changes = CounterMetricFamily("reef_operator_watch_changes", "Changes a watch has told.", labels=["kind"])
         for kind, age in self._ages().items():
-            family.add_metric([kind], age)
-        yield family
+            ages.add_metric([kind], age)
+        for kind, count in self._delivered().items():
+            changes.add_metric([kind], count)
+        yield from (ages, changes)
 
 
 class JobCollector(Collector):

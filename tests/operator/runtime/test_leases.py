@@ -66,6 +66,15 @@ def test_what_does_not_come_by_is_overdue_and_further_changes_do_not_put_it_off(
     assert watch.ages() == {"RLTrainingJob": 0, "Lease": 0}
 
 
+def test_what_a_watch_tells_is_counted_and_what_it_lists_is_not():
+    watch, _ = proof()
+    watch.saw(found(5), listed=True)
+    watch.saw(found(6))
+    watch.saw(found(7), gone=True)
+    watch.saw(lease("me", 2) | {"kind": "Lease"})
+    assert watch.delivered == {"RLTrainingJob": 2, "Lease": 1}
+
+
 def test_a_fault_is_told_only_of_what_is_there(rig):
     async def test(rig) -> None:
         watch, clock = proof()

@@ -98,9 +98,10 @@ def test_a_document_that_is_wrong_does_not_break_the_scrape():
 def test_the_operators_own_gauges_are_asked_at_the_scrape():
     metrics, depth = Metrics(), [3.0]
     metrics.gauge("queue_depth", "Waiting.", lambda: depth[0])
-    metrics.watches(lambda: {"Pod": 7.0})
+    metrics.watches(lambda: {"Pod": 7.0}, lambda: {"Lease": 2})
     metrics.request("get", "200")
     value = metrics.registry.get_sample_value
     assert value("reef_operator_queue_depth") == 3
     assert value("reef_operator_watch_age_seconds", {"kind": "Pod"}) == 7
+    assert value("reef_operator_watch_changes_total", {"kind": "Lease"}) == 2
     assert value("reef_operator_api_requests_total", {"verb": "get", "code": "200"}) == 1

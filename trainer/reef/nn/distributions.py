@@ -21,6 +21,7 @@ from reef.spaces import Layout
 from reef.types import Array
 
 LOG_2PI = math.log(2 * math.pi)
+TINY = np.float32(1e-30)  # keeps noise of 0 from the logarithm, and changes no other
 
 
 class Distribution(ABC):
@@ -112,8 +113,9 @@ class Categorical(LeafDistribution):
 
     @staticmethod
     def draw(inputs: Array, generator: np.random.Generator) -> Array:
-        """[N, A] -> [N], by the Gumbel-max trick: noise and an argmax."""
-        return (inputs + generator.gumbel(size=inputs.shape)).argmax(-1)  # type: ignore[no-any-return]
+        """[N, A] -> [N], by the Gumbel-max trick: the negative logarithm of exponential noise is Gumbel's."""
+        noise = generator.standard_exponential(inputs.shape, np.float32)
+        return (np.log(noise + TINY) - inputs).argmin(-1)  # type: ignore[no-any-return]
 
     @staticmethod
     def mode(inputs: Array) -> Array:
