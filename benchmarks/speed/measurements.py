@@ -59,14 +59,14 @@ class Case:
 def ppo() -> Iterator[Case]:
     """Whole training at the shared settings, in process and with two workers."""
     for minibatch in (128, 1024):
-        args = {**PPO, "minibatch": minibatch, "measure_s": 3.0}
+        args = {**PPO, "minibatch": minibatch, "measure_s": 5.0}
         for peer in ("rllib", "sb3", "cleanrl", "bare loop", "reef"):
             yield Case(f"{peer}, minibatch {minibatch}", peer, args)
+        two = {**args, "workers": 2}  # right after the one without, as the machine's own speed changes with time
+        yield Case(f"reef, minibatch {minibatch}, 2 workers", "reef", two)
+        yield Case(f"reef, minibatch {minibatch}, 2 workers ahead", "reef", {**two, "sample_async": True})
         yield Case(f"reef compiled, minibatch {minibatch}", "reef compiled", {**args, "compiled": True})
-        for peer in ("rllib", "reef"):
-            yield Case(f"{peer}, minibatch {minibatch}, 2 workers", peer, {**args, "workers": 2})
-        ahead = {**args, "workers": 2, "sample_async": True}
-        yield Case(f"reef, minibatch {minibatch}, 2 workers ahead", "reef", ahead)
+        yield Case(f"rllib, minibatch {minibatch}, 2 workers", "rllib", two)
 
 
 def lunar() -> Iterator[Case]:

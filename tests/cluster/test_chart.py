@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,9 +83,11 @@ def test_an_operator_of_two_namespaces_trains_there_and_nowhere_else(
         for place in (namespace, other):
             status = second.wait_for_phase("plain", "Succeeded", "Failed", namespace=place)
             assert (status["phase"], status["attempts"]) == ("Succeeded", 1), status["message"]
-            assert {"Running", "Succeeded"} <= {reason for reason, _ in second.events("plain", place)}
+            told = partial(second.events, "plain", place)
+            wait_until("its Events", lambda told=told: "Succeeded" in {reason for reason, _ in told()})
         assert reef.status("plain", unwatched) == {}
-        assert "forbidden" not in second.log().lower()
+        log = second.log()
+        assert "caches are filled" in log and "forbidden" not in log.lower()
         cluster.kubectl("delete", "rltrainingjob", "plain", "-n", other, "--timeout=60s")
         mine = ("get", CHILDREN, "-n", other, "-l", "reef.dev/job=plain", "-o", "name")
         wait_until("everything of the job to go", lambda: not cluster.kubectl(*mine).split(), timeout_s=180)

@@ -32,7 +32,7 @@ def test_a_random_search_ends_the_weak_early(reef: Installation, cluster: Cluste
         "parameters": {"lr": {"logUniform": [1e-4, 1e-2]}},
         "numSamples": 4,
         "maxConcurrentTrials": 1,
-        "metric": "info/learner/default_policy/cur_lr",
+        "metric": "info/learner/default_policy/learner_stats/cur_lr",
         "scheduler": {"kind": "asha", "gracePeriod": 2, "reductionFactor": 2},
     }
     cluster.apply(small_job("random", iterations=6, tune=tune, workers=[pool()]), namespace=namespace)

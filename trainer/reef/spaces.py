@@ -85,6 +85,11 @@ class Layout:
         return math.prod(self.shape)
 
     @property
+    def action_dtype(self) -> np.dtype[Any]:
+        """Of actions as policies choose them: those of any Box are real numbers until an environment gets them."""
+        return np.dtype(np.float32) if isinstance(self.space, spaces.Box) else self.dtype
+
+    @property
     def composite(self) -> bool:
         """Whether the space is a Dict or Tuple, held as one vector of leaves."""
         return not isinstance(self.space, SUPPORTED)

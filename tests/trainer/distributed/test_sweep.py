@@ -155,6 +155,15 @@ def test_asha_ends_the_weak_with_a_checkpoint(sweep):
     assert summary.best is not None and summary.best.name == "trial_0001"
 
 
+def test_a_metric_that_is_in_no_result_is_told_once(sweep, caplog):
+    metric = "info/learner/default_policy/cur_lr"  # learner_stats is left out
+    summary = sweep.run({"lr": {"grid": [0.01, 0.02]}}, tune={"metric": metric})
+    assert summary.best is None
+    told = [record.getMessage() for record in caplog.records if "tune.metric" in record.getMessage()]
+    assert len(told) == 1
+    assert f"{metric!r} is no number" in told[0] and "result.json" in told[0]
+
+
 def test_a_failing_trial_is_recorded_and_the_others_go_on(sweep):
     summary = sweep.run({"env_config.max_episode_steps": {"grid": [20, "many"]}})
     good, bad = sweep.trials()

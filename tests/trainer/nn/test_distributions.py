@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +15,11 @@ from reef.spaces import Layout
 SPACES = [
     spaces.Discrete(4),
     spaces.MultiDiscrete([3, 2]),
+    spaces.MultiDiscrete([[3, 2], [2, 4]]),
     spaces.MultiBinary(3),
     spaces.Box(-1, 1, (2,)),
     spaces.Box(-1, 1, ()),
+    spaces.Box(0, 10, (2,), np.int64),
     spaces.Box(-1, 1, (2, 2)),
     spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (2,))]),
     spaces.Dict({"a": spaces.Discrete(2), "b": spaces.MultiDiscrete([2, 3])}),
@@ -34,7 +37,7 @@ def test_every_action_space_has_a_distribution_with_actions_of_its_layout(space:
     best, drawn = acting.deterministic(), acting.sample(np.random.default_rng(0))
     for actions in (best, drawn):
         assert actions.shape == (5, *layout.shape)
-        assert actions.dtype == layout.dtype
+        assert actions.dtype == layout.action_dtype
         assert torch.isfinite(dist.logp(torch.from_numpy(actions))).all()
         assert dist.logp(torch.from_numpy(actions)).shape == (5,)
     assert dist.entropy().shape == (5,)
@@ -58,6 +61,19 @@ def test_drawn_numbers_have_their_mean_and_deviation() -> None:
     assert numbers.mean(0) == pytest.approx([3.0, -1.0], abs=0.05)
     assert numbers.std(0) == pytest.approx([0.5, 2.0], rel=0.03)
     assert abs(np.corrcoef(numbers.T)[0, 1]) < 0.03
+
+
+class Noiseless:
+    def standard_exponential(self, shape: tuple[int, ...], dtype: type) -> np.ndarray:
+        noise = np.ones(shape, dtype)
+        noise[..., 0] = 0  # as one in ten million is
+        return noise
+
+
+def test_noise_of_zero_does_not_choose_what_is_next_to_impossible() -> None:
+    generator: Any = Noiseless()
+    with np.errstate(all="raise"):
+        assert Categorical.draw(np.array([[-40.0, 0.0]], np.float32), generator) == [1]
 
 
 def test_the_parts_of_a_joint_action_are_drawn_apart() -> None:

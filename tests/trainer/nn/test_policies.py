@@ -79,6 +79,17 @@ class Halved(ActorCritic):
         return super().dist_inputs(obs) / 2
 
 
+class OwnActor(ActorCritic):
+    """A layer may have any name."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.actor = nn.Linear(4, 3)
+
+    def dist_inputs(self, obs: Tensor) -> Tensor:
+        return self.actor(obs)
+
+
 def by_torch(policy: ActorCritic, obs: np.ndarray) -> np.ndarray:
     with torch.inference_mode():
         return policy.dist_inputs(torch.from_numpy(obs)).numpy()
@@ -102,7 +113,7 @@ def test_acting_in_numpy_is_acting_in_torch(model: dict[str, Any], arrays: bool)
     given = {"fcnet_hiddens": [8, 9], **model}
     policy = ActorCritic(PPOConfig().training(model=given), OBS, spaces.Box(-1, 1, (2,)))
     policy.finish()
-    assert (policy.actor is not None and policy.actor.most_rows > 0) == arrays
+    assert (policy.array_actor is not None and policy.array_actor.most_rows > 0) == arrays
     for size in (1.0, 5.0):  # weights that were published later are acted by
         policy.flat.load(size * np.random.default_rng(0).standard_normal(policy.flat.vector.shape, np.float32))
         for rows in (1, 5):
@@ -115,21 +126,48 @@ def test_acting_in_numpy_is_acting_in_torch(model: dict[str, Any], arrays: bool)
 def test_many_rows_are_left_to_torch() -> None:
     policy = ActorCritic(PPOConfig().training(model={"fcnet_hiddens": [64, 64]}), OBS, ACTIONS)
     policy.finish()
-    assert policy.actor is not None
-    assert policy.actor.most_rows == 64
-    obs = np.random.default_rng(0).standard_normal((65, 4), np.float32)
-    policy.actor.hidden.clear()  # would be seen
+    assert policy.array_actor is not None
+    assert (policy.array_actor.block, policy.array_actor.most_rows) == (64, 512)
+    obs = np.random.default_rng(0).standard_normal((513, 4), np.float32)
+    np.testing.assert_allclose(policy.act(obs[:150]).inputs, by_torch(policy, obs[:150]), rtol=1e-4, atol=1e-6)
+    policy.array_actor.layers.clear()  # would be seen
     np.testing.assert_array_equal(policy.act(obs).inputs, by_torch(policy, obs))
+
+
+def test_a_copy_acts_by_its_own_weights() -> None:
+    policy = ActorCritic(PPOConfig().training(model={"fcnet_hiddens": [8]}), OBS, ACTIONS)
+    policy.finish()
+    obs = np.ones((2, 4), np.float32)
+    before = policy.act(obs).inputs
+    other = copy.deepcopy(policy)
+    other.flat.load(np.ones(other.flat.vector.shape, np.float32))
+    np.testing.assert_allclose(other.act(obs).inputs, by_torch(other, obs), rtol=1e-5)
+    assert not np.allclose(other.act(obs).inputs, before)
+    np.testing.assert_array_equal(policy.act(obs).inputs, before)
+
+
+@pytest.mark.parametrize("shape", [(4,), (2, 3), (2, 4, 1)])
+def test_observations_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
+    policy = ActorCritic(PPOConfig(), OBS, ACTIONS)
+    policy.finish()
+    with pytest.raises(ConfigError, match=r"expected \('N', 4\)"):
+        policy.compute_actions(np.zeros(shape, np.float32))
+    assert policy.compute_actions(np.zeros((2, 4)))[1]["action_dist_inputs"].dtype == np.float32
 
 
 @pytest.mark.parametrize(
     ("make", "space"),
-    [(Halved, OBS), (ActorCritic, spaces.Discrete(5)), (ActorCritic, spaces.Box(0, 255, (10, 10, 3), np.uint8))],
+    [
+        (Halved, OBS),
+        (OwnActor, OBS),
+        (ActorCritic, spaces.Discrete(5)),
+        (ActorCritic, spaces.Box(0, 255, (10, 10, 3), np.uint8)),
+    ],
 )
 def test_what_numpy_does_not_know_is_left_to_torch(make: type[ActorCritic], space: spaces.Space[Any]) -> None:
     policy = make(PPOConfig(), space, ACTIONS)
     policy.finish()
-    assert policy.actor is None
+    assert policy.array_actor is None
     obs = np.stack([np.asarray(space.sample(), policy.observation_layout.dtype) for _ in range(3)])
     np.testing.assert_array_equal(policy.act(obs).inputs, by_torch(policy, obs))
 

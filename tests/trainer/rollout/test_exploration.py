@@ -90,6 +90,13 @@ def test_soft_q_follows_the_temperature() -> None:
     assert shares(act(make(THREE, type="SoftQ", temperature=2.0), Q)) == pytest.approx(expected, abs=0.03)
 
 
+@pytest.mark.parametrize("temperature", [0.1, 1e-50])
+def test_soft_q_of_little_temperature_is_greedy_and_masks_hold(temperature: float) -> None:
+    values = np.array([[10.0, 20.0, np.finfo(np.float32).min]], np.float32)
+    with np.errstate(all="raise"):
+        assert shares(act(make(THREE, type="SoftQ", temperature=temperature), values)) == [0, 1, 0]
+
+
 def test_sampling_is_uniform_at_first() -> None:
     sampling = make(THREE, type="StochasticSampling", random_timesteps=100)
     assert shares(act(sampling, 100 * Q, timestep=99)) == pytest.approx([1 / 3] * 3, abs=0.03)
@@ -103,6 +110,7 @@ def test_sampling_is_uniform_at_first() -> None:
         (BOX, False, [-2, 0], [2, 10]),
         (spaces.MultiDiscrete([2, 4]), True, [0, 0], [1, 3]),
         (spaces.MultiBinary(2), True, [0, 0], [1, 1]),
+        (spaces.Box(0, 10, (2,), np.int64), True, [-1, -1], [1, 1]),
         (spaces.Tuple((spaces.Discrete(3), spaces.Box(0.0, 5.0, (1,)))), True, [0, -1], [2, 1]),
     ],
 )
@@ -111,7 +119,7 @@ def test_random_actions_fill_the_space(
 ) -> None:
     random = make(space, normalize=normalize, type="Random")
     actions = act(random, np.zeros((1, DistributionMaker(Layout.of(space)).num_inputs), np.float32))
-    assert actions.dtype == Layout.of(space).dtype
+    assert actions.dtype == Layout.of(space).action_dtype
     np.testing.assert_allclose(actions.min(0), low, atol=0.05)
     np.testing.assert_allclose(actions.max(0), high, atol=0.05)
 

@@ -113,6 +113,36 @@ def test_log_likelihoods_belong_to_the_actions() -> None:
     np.testing.assert_allclose(rollout.extras["action_logp"], logp, atol=1e-5)
 
 
+class Whole(gym.Env[np.ndarray, np.ndarray]):
+    observation_space, action_space = gym.spaces.Box(-1, 1, (1,)), gym.spaces.Box(0, 10, (2,), np.int64)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action)
+        return np.zeros(1, np.float32), float(action[0]), False, False, {}
+
+
+@pytest.mark.parametrize("kind", ["StochasticSampling", "Random"])
+def test_whole_numbers_are_learned_from_as_they_were_drawn(kind: str) -> None:
+    config = PPOConfig().environment(Whole).exploration(exploration_config={"type": kind}).debugging(seed=0)
+    rollout = RolloutWorker(config.rollouts(rollout_fragment_length=50)).sample().rollouts[DEFAULT_POLICY]
+    drawn = rollout.actions[:, 0, 0]
+    assert 0.2 < np.abs(drawn).mean() < 1.2 and not np.array_equal(drawn, np.rint(drawn))
+    np.testing.assert_array_equal(rollout.rewards[:, 0], np.rint(np.clip(5 * drawn + 5, 0, 10)))
+
+
+def test_evaluation_that_explores_draws_otherwise_than_training() -> None:
+    draws = [
+        RolloutWorker(
+            PPOConfig().environment("CartPole-v1").debugging(seed=0).evaluation(**settings)
+        ).generator.random()
+        for settings in ({}, {"in_evaluation": True})
+    ]
+    assert draws[0] != draws[1]
+
+
 @pytest.mark.parametrize("mode", ["truncate_episodes", "complete_episodes"])
 @pytest.mark.parametrize("env", ["CartPole-v1", "Acrobot-v1", Counter])
 def test_a_restored_worker_samples_the_same(env: Any, mode: str) -> None:

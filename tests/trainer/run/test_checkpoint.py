@@ -18,6 +18,7 @@ from reef.errors import EXIT_FAILED, CheckpointError, StorageError
 from reef.run import checkpoint as checkpoint_module
 from reef.run.algorithm import Algorithm
 from reef.run.checkpoint import (
+    FORMAT_VERSION,
     CheckpointStore,
     find_checkpoint,
     read_checkpoint,
@@ -329,7 +330,9 @@ def test_a_damaged_manifest_is_found_and_the_one_before_is_used(tmp_path: Path, 
     for iteration in (1, 2):
         store.save({"x": 1}, {"iteration": iteration})
     manifest = tmp_path / "checkpoint_000002" / "manifest.json"
-    manifest.write_text(f'{{"format": "reef-checkpoint", "version": 1, "kind": "algorithm", "files": {files}}}')
+    manifest.write_text(
+        f'{{"format": "reef-checkpoint", "version": {FORMAT_VERSION}, "kind": "algorithm", "files": {files}}}'
+    )
     assert store.newest_valid() == tmp_path / "checkpoint_000001"
 
 

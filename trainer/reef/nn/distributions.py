@@ -21,7 +21,7 @@ from reef.spaces import Layout
 from reef.types import Array
 
 LOG_2PI = math.log(2 * math.pi)
-TINY = np.float32(1e-30)  # keeps noise of 0 from the logarithm, and changes no other
+TINY = np.float32(1e-8)  # keeps noise of 0 from the logarithm; the next above 0 is 3e-7
 
 
 class Distribution(ABC):
@@ -112,10 +112,13 @@ class Categorical(LeafDistribution):
         return self._expected_log_prob
 
     @staticmethod
-    def draw(inputs: Array, generator: np.random.Generator) -> Array:
-        """[N, A] -> [N], by the Gumbel-max trick: the negative logarithm of exponential noise is Gumbel's."""
-        noise = generator.standard_exponential(inputs.shape, np.float32)
-        return (np.log(noise + TINY) - inputs).argmin(-1)  # type: ignore[no-any-return]
+    def draw(inputs: Array, generator: np.random.Generator, temperature: float = 1.0) -> Array:
+        """[N, A] -> [N] of softmax(inputs / temperature), by the Gumbel-max trick.
+
+        The negative logarithm of exponential noise is Gumbel's.
+        """
+        noise = np.log(generator.standard_exponential(inputs.shape, np.float32) + TINY)
+        return (temperature * noise - inputs).argmin(-1)  # type: ignore[no-any-return]
 
     @staticmethod
     def mode(inputs: Array) -> Array:
@@ -187,8 +190,9 @@ class DiagonalGaussian(LeafDistribution):
     @staticmethod
     def draw(inputs: Array, generator: np.random.Generator) -> Array:
         """[N, 2 n] -> [N, n]."""
-        mean, log_std = np.split(inputs, 2, axis=-1)
-        actions: Array = mean + np.exp(log_std) * generator.standard_normal(mean.shape, np.float32)
+        size = inputs.shape[-1] // 2
+        noise = generator.standard_normal((len(inputs), size), np.float32)
+        actions: Array = inputs[:, :size] + np.exp(inputs[:, size:]) * noise
         return actions
 
     @staticmethod
@@ -255,7 +259,8 @@ class Joint(Distribution):
         self.members = [part.make(inputs[:, part.inputs]) for part in parts]
 
     def _split(self, actions: Tensor) -> list[Tensor]:
-        return [actions[:, part.actions.start] if part.scalar else actions[:, part.actions] for part in self.parts]
+        flat = actions.reshape(len(actions), -1)
+        return [flat[:, part.actions.start] if part.scalar else flat[:, part.actions] for part in self.parts]
 
     def logp(self, actions: Tensor) -> Tensor:
         """[N]."""
@@ -289,7 +294,7 @@ class DistributionMaker:
         self.parts: list[Part] = []
         self.num_inputs = 0
         self.joint = isinstance(layout.space, spaces.Tuple | spaces.Dict | spaces.MultiDiscrete)
-        self.dtype = layout.dtype
+        self.dtype = layout.action_dtype
         for leaf in layout.leaves:
             self._add(leaf.space, leaf.offset)
         self.gaussian = slice(*self._gaussian_inputs())
@@ -339,7 +344,7 @@ class DistributionMaker:
         """Actions that `choose` chooses for each leaf."""
         if self.joint:
             chosen = [choose(part.make, inputs[:, part.inputs]).reshape(len(inputs), -1) for part in self.parts]
-            return np.concatenate(chosen, axis=-1).astype(self.dtype)
+            return np.concatenate(chosen, axis=-1).astype(self.dtype).reshape(len(inputs), *self.shape)
         actions = choose(self.parts[0].make, inputs)
         return actions.reshape(len(actions), *self.shape) if self.reshaped else actions
 
@@ -347,9 +352,9 @@ class DistributionMaker:
 class ActionDistribution:
     """A batch of N action distributions to act by, in NumPy."""
 
-    def __init__(self, make: DistributionMaker, inputs: Array) -> None:
+    def __init__(self, maker: DistributionMaker, inputs: Array) -> None:
         """`inputs`: what the network put out [N, D]."""
-        self.make, self.inputs = make, inputs
+        self.maker, self.inputs = maker, inputs
 
     def __len__(self) -> int:
         """N."""
@@ -357,8 +362,8 @@ class ActionDistribution:
 
     def sample(self, generator: np.random.Generator) -> Array:
         """[N, *action], drawn."""
-        return self.make.actions(self.inputs, lambda leaf, inputs: leaf.draw(inputs, generator))
+        return self.maker.actions(self.inputs, lambda leaf, inputs: leaf.draw(inputs, generator))
 
     def deterministic(self) -> Array:
         """[N, *action], the likeliest."""
-        return self.make.actions(self.inputs, lambda leaf, inputs: leaf.mode(inputs))
+        return self.maker.actions(self.inputs, lambda leaf, inputs: leaf.mode(inputs))

@@ -160,11 +160,11 @@ class QPolicy(Policy):
         """[N, *obs] -> Q-values [N, A], as logits of a Categorical."""
         return self.q_values(obs)
 
-    def act(self, obs: Array, noise: np.random.Generator | None = None) -> ActionDistribution:
-        """As every policy's; without `noise` by the mean weights, with it the same weights for all rows."""
-        if noise is None or not self.noisy:
+    def act(self, obs: Array, generator: np.random.Generator | None = None) -> ActionDistribution:
+        """As every policy's; without a `generator` by the mean weights, with it by the same weights for all rows."""
+        if generator is None or not self.noisy:
             return super().act(obs)
-        self.draw_noise(torch.Generator().manual_seed(int(noise.integers(2**63))))
+        self.draw_noise(torch.Generator().manual_seed(int(generator.integers(2**63))))
         distribution = super().act(obs)
         self.draw_noise(None)
         return distribution

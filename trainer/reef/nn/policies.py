@@ -88,8 +88,8 @@ class Policy(nn.Module):
 
         return outputs.detach(), values.detach(), pull_back
 
-    def act(self, obs: Array, noise: np.random.Generator | None = None) -> ActionDistribution:
-        """[N, *obs] -> how to act there; with `noise` a network that explores by its own weights draws them anew."""
+    def act(self, obs: Array, generator: np.random.Generator | None = None) -> ActionDistribution:
+        """[N, *obs] -> how to act there; with a `generator` noisy weights, where there are any, are drawn anew."""
         with torch.inference_mode():
             inputs = self.dist_inputs(torch.as_tensor(obs, device=self.device))
             return ActionDistribution(self.dist_class, inputs.cpu().numpy())
@@ -97,8 +97,14 @@ class Policy(nn.Module):
     def compute_actions(
         self, obs: Array, *, explore: bool = False, generator: np.random.Generator | None = None
     ) -> tuple[Array, dict[str, Array]]:
-        """Act on a batch of flat observations [N, *obs]; returns actions [N, *action] and `action_dist_inputs`."""
-        distribution = self.act(obs)
+        """Act on a batch of flat observations [N, *obs]; returns actions [N, *action] and `action_dist_inputs`.
+
+        Raises ConfigError for observations of another shape.
+        """
+        rows, shape = np.asarray(obs, self.observation_layout.dtype), self.observation_layout.shape
+        if rows.shape[1:] != shape or rows.ndim != 1 + len(shape):
+            raise ConfigError(f"the observations have shape {rows.shape}, expected {('N', *shape)}: a batch of them.")
+        distribution = self.act(rows)
         actions = distribution.sample(generator or np.random.default_rng()) if explore else distribution.deterministic()
         return actions, {"action_dist_inputs": distribution.inputs}
 
@@ -145,7 +151,7 @@ class ActorCritic(Policy):
         self.vf = _linear(self.encoder.out_features, 1, gain=1.0)
         self.heads: tuple[Settled, Settled] | None = None  # `pi` and `vf`, once settled
         self.by_hand = False  # see `vjp`
-        self.actor: ArrayMLP | None = None  # see `act`
+        self.array_actor: ArrayMLP | None = None  # see `act`
 
     def finish(self, device: torch.device | str = "cpu") -> None:
         """As every policy; and keep the last layers at hand."""
@@ -155,10 +161,9 @@ class ActorCritic(Policy):
         trained = all(parameter.requires_grad for parameter in self.parameters())
         self.by_hand = ours and trained and self.encoder.has_slope and self._inherits("forward", "_with_log_std")
         mlp = self.encoder.mlp
-        arrays = ours and self.encoder.plain and mlp.activation.of_array is not None and self.device.type == "cpu"
-        if arrays and self._inherits("dist_inputs", "_with_log_std"):
-            assert mlp.activation.of_array is not None
-            self.actor = ArrayMLP(mlp.singles[0], (pi.weight.t(), pi.bias), mlp.activation.of_array)
+        of_array = mlp.activation.of_array if ours and self.encoder.plain and self.device.type == "cpu" else None
+        if of_array is not None and self._inherits("dist_inputs", "_with_log_std"):
+            self.array_actor = ArrayMLP(mlp.singles[0], (pi.weight.t(), pi.bias), of_array)
 
     def _inherits(self, *names: str) -> bool:
         return all(getattr(type(self), name) is getattr(ActorCritic, name) for name in names)
@@ -166,15 +171,17 @@ class ActorCritic(Policy):
     def compile_acting(self, **options: Any) -> None:
         """As every policy's; what is compiled is what acts."""
         super().compile_acting(**options)
-        self.actor = None
+        self.array_actor = None
 
-    def act(self, obs: Array, noise: np.random.Generator | None = None) -> ActionDistribution:
+    def act(self, obs: Array, generator: np.random.Generator | None = None) -> ActionDistribution:
         """As every policy's; for a few observations of our own perceptrons in NumPy."""
-        if self.actor is None or len(obs) > self.actor.most_rows:
-            return super().act(obs, noise)
-        inputs = self.actor(obs)
+        if self.array_actor is None or len(obs) > self.array_actor.most_rows:
+            return super().act(obs, generator)
+        inputs = self.array_actor(obs)
         if self.log_std is not None:
-            inputs = np.concatenate([inputs, np.broadcast_to(self.log_std.detach().numpy(), inputs.shape)], axis=-1)
+            means, inputs = inputs, np.empty((len(obs), 2 * inputs.shape[-1]), np.float32)
+            inputs[:, : means.shape[-1]] = means
+            inputs[:, means.shape[-1] :] = self.log_std.detach().numpy()
         return ActionDistribution(self.dist_class, inputs)
 
     def unread(self) -> Iterator[str]:

@@ -53,7 +53,7 @@ class ActionBox:
         if isinstance(self.layout.space, spaces.Discrete):
             return generator.integers(int(self.layout.space.n), size=batch)
         values = generator.random((batch, *self.layout.shape), np.float32) * (self.high - self.low) + self.low
-        return np.where(self.whole, np.floor(values), values).astype(self.layout.dtype)  # type: ignore[no-any-return]
+        return np.where(self.whole, np.floor(values), values).astype(self.layout.action_dtype)  # type: ignore[no-any-return]
 
     def require(self, kind: type[spaces.Space[Any]], who: object) -> None:
         """Raise ConfigError unless the action space is of `kind`."""
@@ -205,7 +205,7 @@ class SoftQ(Exploration):
 
     def explore(self, distribution: ActionDistribution, timestep: int, generator: np.random.Generator) -> Array:
         """Return samples of the tempered distribution."""
-        return Categorical.draw(distribution.inputs / self.temperature, generator)
+        return Categorical.draw(distribution.inputs, generator, self.temperature)
 
 
 @dataclass

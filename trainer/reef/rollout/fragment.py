@@ -17,7 +17,7 @@ class Fragment:
         """Room for `steps` steps of `columns` columns; `grow` makes more."""
         obs, action = policy.observation_layout, policy.action_layout
         self.obs = np.empty((steps + 1, columns, *obs.shape), obs.dtype)
-        self.actions = np.empty((steps, columns, *action.shape), action.dtype)
+        self.actions = np.empty((steps, columns, *action.shape), action.action_dtype)
         self.rewards = np.empty((steps, columns), np.float32)
         self.terminated = np.empty((steps, columns), np.bool_)
         self.truncated = np.empty((steps, columns), np.bool_)

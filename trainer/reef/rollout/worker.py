@@ -16,6 +16,7 @@ import torch
 from reef.batch import Episode, Sample
 from reef.config import AlgorithmConfig
 from reef.envs import VectorEnv, make_vector_env
+from reef.envs.seeding import EVALUATION
 from reef.envs.vector import StepResult, check_choices, check_finite
 from reef.errors import WorkerTimeoutError
 from reef.nn.policies import make_policy
@@ -61,8 +62,8 @@ class RolloutWorker:
         self.filters = {DEFAULT_POLICY: self.filter}
         self.update_filter = not config.in_evaluation
         self.exploration = make_exploration(config, self.policy.action_layout, worker_index)
-        # the trailing 1 keeps the generator apart from the environments'
-        self.generator = np.random.default_rng(None if config.seed is None else [config.seed, worker_index, 1])
+        apart = (1, EVALUATION) if config.in_evaluation else (1,)  # 1: from the environments' generators
+        self.generator = np.random.default_rng(None if config.seed is None else [config.seed, worker_index, *apart])
         # Evaluation in the driver's process has nobody else to end it; a worker of its own is ended by the driver.
         self.time_limit_s = config.sample_timeout_s if config.in_evaluation and worker_index == 0 else math.inf
         self._deadline = math.inf  # of the sample in progress

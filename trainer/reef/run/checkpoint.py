@@ -35,7 +35,7 @@ from reef.trees import put_arrays_back, take_arrays_out
 from reef.types import Array, State
 
 FORMAT = "reef-checkpoint"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 ARRAYS, STATE, METADATA, MANIFEST = "arrays.safetensors", "state.json", "metadata.json", "manifest.json"
 PREFIX = "checkpoint_"
 READ_ATTEMPTS = 10

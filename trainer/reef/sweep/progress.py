@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from reef.run.prometheus import Board
 
 TELL_EVERY_S, SUM_UP_EVERY_S = 1.0, 15.0
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,7 @@ class SweepProgress:
         self.record, self._claim, self._stream, self._board, self._mirror = record, claim, stream, board, mirror
         self._told_at, self._summed_up_at = 0.0, time.monotonic()
         self._checkpoint: str | None = None  # the one that the board knows
+        self._warned = False  # that the metric is in no result
 
     def start(self, algorithm: str, environment: str, stop: StopConditions) -> None:
         """Say what there is to do."""
@@ -81,8 +85,18 @@ class SweepProgress:
         else:
             ends = "ended" if state == "finished" else "is left unfinished"
             self._say(f"{name} ({values}) {ends} after iteration {trial.iteration}: {reason}; {self._value(trial)}")
+            self._warn_of_absent(trial)
         self.tell()
         self._upload()
+
+    def _warn_of_absent(self, trial: Trial) -> None:
+        if trial.state == "finished" and trial.metric is None and not self._warned:
+            self._warned = True
+            log.warning(
+                "tune.metric: %r is no number in the newest result of %s, so it cannot be compared with others. "
+                "The lines of its result.json show what there is.",
+                self.record.metric, trial.name,
+            )  # fmt: skip
 
     def _upload(self) -> None:
         if self._mirror is not None:
