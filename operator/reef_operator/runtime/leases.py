@@ -46,7 +46,7 @@ class WatchProof:
     def saw(self, found: Object, *, gone: bool = False, listed: bool = False) -> None:
         """This state came by; `listed`: in the listing that a watch begins with."""
         uid, version = found["metadata"]["uid"], version_of(found)
-        self.delivered[outline(found)["kind"]] += not listed
+        self.delivered[kind_of(found)] += not listed
         if gone:
             self.drop(uid)
             return
@@ -93,7 +93,12 @@ class WatchProof:
 def outline(found: Object) -> Object:
     """What is needed to find an object and its state again."""
     metadata = {key: found["metadata"].get(key, "") for key in ("namespace", "name", "uid", "resourceVersion")}
-    return {"kind": found.get("kind") or "RLTrainingJob", "metadata": metadata}  # items of lists do not name their kind
+    return {"kind": kind_of(found), "metadata": metadata}
+
+
+def kind_of(found: Object) -> str:
+    """The kind of an object, which the items of a list of jobs do not name."""
+    return found.get("kind") or "RLTrainingJob"
 
 
 def version_of(found: Object) -> int:
