@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -39,6 +40,13 @@ class Rollout:
     def __len__(self) -> int:
         return int(np.count_nonzero(self.mask))
 
+    def __reduce__(self) -> tuple[Callable[..., Rollout], tuple[Any, ...]]:
+        """Between processes go T + 1 observations, and those successors that are not the next observation."""
+        obs = np.concatenate([self.obs, self.next_obs[-1:]])
+        differs = (obs[1:] != self.next_obs).any(axis=tuple(range(2, obs.ndim)))
+        others = {name: getattr(self, name) for name in self.__slots__ if name not in ("obs", "next_obs")}
+        return _with_successors, (obs, differs.nonzero(), self.next_obs[differs], others)
+
     def flatten(self) -> Transitions:
         """The valid steps as transitions, column after column, so that a column's steps stay neighbours."""
         keep = self.mask.T.reshape(-1)
@@ -52,6 +60,15 @@ class Rollout:
             **{name: flat(getattr(self, name)) for name in TRANSITION_COLUMNS},
             extras={name: flat(array) for name, array in self.extras.items()},
         )
+
+
+def _with_successors(obs: Array, places: tuple[Array, Array], successors: Array, others: dict[str, Any]) -> Rollout:
+    """The rollout of the observations [T + 1, B, *obs], with other `successors` at the `places` (step, column)."""
+    next_obs = obs[1:]
+    if len(successors):
+        next_obs = next_obs.copy()
+        next_obs[places] = successors
+    return Rollout(obs=obs[: len(next_obs)], next_obs=next_obs, **others)
 
 
 TRANSITION_COLUMNS = ("obs", "actions", "rewards", "next_obs", "terminated", "truncated")

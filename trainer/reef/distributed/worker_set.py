@@ -32,6 +32,7 @@ from reef.run.signals import time_left
 from reef.types import PolicyId, State, Weights
 
 T = TypeVar("T")
+SENT_ALONG_BYTES = 64 * 1024  # Ray puts an argument of more than 100 KiB into its store, for each call again
 ELASTIC_PATIENCE_S = 5.0  # how long the first workers wait for those that may have no room yet
 
 
@@ -187,9 +188,10 @@ class RayWorkers:
         return [sample for _, sample in self._group.ready(timeout_s)]
 
     def set_weights(self, weights: Weights, version: int, timestep: int) -> None:
-        """Publish weights: put into Ray's store once, loaded by each worker before its next fragment."""
+        """Publish weights: loaded by each worker before its next fragment. Large ones are put into Ray's store once."""
         self._local.set_weights(weights, version, timestep)
-        self._published = (ray.put(weights), version, timestep)
+        large = sum(vector.nbytes for vector in weights.values()) > SENT_ALONG_BYTES
+        self._published = (ray.put(weights) if large else weights, version, timestep)
         self._group.send_all("set_weights", *self._published)
 
     def foreach_worker(self, fn: Callable[[RolloutWorker], T]) -> list[T]:
