@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,10 @@ from typing import Any
 import helm_python
 import pytest
 import yaml
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
+import prometheus
+from kube.progress import ClusterError
 
 CHART = Path(__file__).parents[2] / "charts" / "reef"
 
@@ -54,7 +59,8 @@ def prometheus_program() -> str:
 
 
 def program(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
-        pytest.skip(f"{name} is not there; on Debian: apt-get install prometheus")
-    return found
+    """That of this machine, else that of the tests' own Prometheus."""
+    try:
+        return shutil.which(name) or str(prometheus.program(name))
+    except ClusterError as reason:
+        pytest.skip(f"{name} is not there, nor can it be had: {reason}")
