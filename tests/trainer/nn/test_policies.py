@@ -134,6 +134,15 @@ def test_many_rows_are_left_to_torch() -> None:
     np.testing.assert_array_equal(policy.act(obs).inputs, by_torch(policy, obs))
 
 
+def test_infinite_observations_are_acted_on_in_silence(recwarn: pytest.WarningsRecorder) -> None:
+    """Who checks the fragment says where they came from; a word of NumPy's before would be about something else."""
+    policy = ActorCritic(PPOConfig().training(model={"fcnet_hiddens": [8]}), OBS, ACTIONS)
+    policy.finish()
+    assert policy.array_actor is not None
+    policy.act(np.full((2, 4), np.inf, np.float32))
+    assert [str(warning.message) for warning in recwarn] == []
+
+
 def test_a_copy_acts_by_its_own_weights() -> None:
     policy = ActorCritic(PPOConfig().training(model={"fcnet_hiddens": [8]}), OBS, ACTIONS)
     policy.finish()

@@ -44,6 +44,7 @@ class ArrayMLP:
             return self._forward(x)
         return np.concatenate([self._forward(x[start : start + self.block]) for start in range(0, len(x), self.block)])
 
+    @np.errstate(invalid="ignore", over="ignore")  # as torch, which is silent: whoever checks names where it came from
     def _forward(self, x: Array) -> Array:
         *hidden, (last, shift) = self.layers
         for weight, bias in hidden:
