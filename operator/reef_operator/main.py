@@ -19,7 +19,7 @@ from prometheus_client import start_http_server
 
 from reef.errors import ReefError
 from reef_operator import names
-from reef_operator.model import Object
+from reef_operator.model import Object, Server
 from reef_operator.options import Options, parse
 from reef_operator.reconcile import reconcile
 from reef_operator.runtime.client import ApiError, Client
@@ -207,10 +207,21 @@ class Operator:
         """Look at jobs once the caches are filled: before, everything would seem to be missing."""
         await asyncio.gather(*(watch.synced.wait() for watch in self.watches))
         logger.info("caches are filled; working on jobs")
+        self.controller.renew(await self._server())  # what is made for a job depends on it, and some of that for good
         async with asyncio.TaskGroup() as group:
             group.create_task(upkeep.run())
             for _ in range(self.options.workers):
                 group.create_task(self.queue.work(self.controller.handle))
+
+    async def _server(self) -> Server:
+        """What the API server can do; asked until it answers."""
+        delays = iter(Backoff(first=1.0, limit=15.0))
+        while True:
+            try:
+                return await self.client.server()
+            except ApiError as error:
+                logger.warning("asking for the API server's version: %s", error)
+                await asyncio.sleep(next(delays))
 
     def _watches(self, namespace: str | None) -> list[Watch]:
         def made(kind: str, selector: str, store: Store, trim: Any) -> Watch:

@@ -16,6 +16,7 @@ from reef_operator.reading.reports import read_report
 from reef_operator.reading.situation import Situation
 
 SILENT_HEAD_S = 60.0  # a head that is ready this long counts as training, even where nobody can ask it
+_KILLED = 137  # the exit code after SIGKILL
 _BATCH_REASONS = {  # why Kubernetes gave a batch Job up
     "BackoffLimitExceeded": Reason.BACKOFF_LIMIT_EXCEEDED,
     "PodFailurePolicy": Reason.JOB_WRONG,
@@ -72,9 +73,10 @@ def _suspension(situation: Situation) -> Outcome:
     job_or_pods = situation.head_job or situation.deployments or situation.observed.pods
     if not job_or_pods:
         return Outcome("Suspended", Reason.SUSPENDED, "no pods are left; spec.suspend: false resumes the job")
-    left = sorted(pods.name(pod) for pod in situation.observed.pods)
-    shown = ", ".join(left[:3]) + (" and others" if len(left) > 3 else "")
-    return Outcome("Suspending", Reason.SUSPENDING, f"waits for {shown or 'its pods'} to end")
+    left = sorted(situation.observed.pods, key=pods.name)
+    shown = ", ".join(map(pods.name, left[:3])) + (" and others" if len(left) > 3 else "")
+    why = next((f"; {pods.name(pod)}: {problem.message}" for pod in left if (problem := pods.problem(pod))), "")
+    return Outcome("Suspending", Reason.SUSPENDING, f"waits for {shown or 'its pods'} to end{why}")
 
 
 def _failure(situation: Situation) -> Outcome | None:
@@ -119,8 +121,13 @@ def _last_ended(situation: Situation) -> Object | None:
 
 def _words_of(head: Object) -> str:
     """Return the message of a head that has ended, else what Kubernetes says about its pod."""
-    result = pods.result(head)
+    result = None if _was_killed(head) else pods.result(head)
     return (read_report(result).message if result is not None else "") or _how_it_ended(head)
+
+
+def _was_killed(head: Object) -> bool:
+    """Whether a head had no time for a word: what is in its termination message was there before."""
+    return pods.exit_code(head) == _KILLED
 
 
 def _how_it_ended(head: Object) -> str:
@@ -130,6 +137,8 @@ def _how_it_ended(head: Object) -> str:
 
 def _last_words(situation: Situation) -> str:
     """Return the head's own message of why it ended, else what Kubernetes says about its pod."""
+    if situation.head is not None and _was_killed(situation.head):
+        return _how_it_ended(situation.head)
     if situation.report and situation.report.message:
         return situation.report.message
     return readiness.head(situation).message
@@ -140,7 +149,11 @@ def active_deadline(situation: Situation, status: JobStatus) -> datetime | None:
     limit, since = situation.spec.active_deadline_seconds, status.active_since
     if limit is None or since is None:
         return None
-    return moment(since) + timedelta(seconds=limit - status.active_seconds)
+    due = moment(since) + timedelta(seconds=limit - status.active_seconds)
+    if situation.is_lingering:  # its work is done: it is late only if it does not end
+        grace = situation.spec.fault_tolerance.termination_grace_period_seconds
+        due += timedelta(seconds=situation.observed.settings.linger_seconds + grace)
+    return due
 
 
 def _active_deadline(situation: Situation) -> Outcome | None:

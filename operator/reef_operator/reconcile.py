@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
 
 from reef.api import JobStatus, NodePool
 from reef_operator import names
@@ -14,11 +15,12 @@ from reef_operator.builders.pool_deployment import pool_deployment, pool_hash
 from reef_operator.builders.secret import secret
 from reef_operator.builders.service import service
 from reef_operator.cleanup import clean_up, clean_up_dues, delete_pools
+from reef_operator.conditions import moment
 from reef_operator.events import transitions
 from reef_operator.model import Action, Create, Delete, Observed, Patch, Plan
 from reef_operator.phases import active_deadline, judge, silent_head_due, waiting_deadline
 from reef_operator.reading import pods
-from reef_operator.reading.readiness import slow_start_due
+from reef_operator.reading.readiness import missing_head_due, slow_start_due
 from reef_operator.reading.situation import FINISHED, Situation
 from reef_operator.status import changed, next_status
 
@@ -62,13 +64,26 @@ def _actions(situation: Situation, status: JobStatus) -> Iterator[Action]:
 
 
 def _suspend(situation: Situation) -> Iterator[Action]:
-    """Remove the head, which writes a checkpoint, and the workers once it is gone."""
+    """Remove the head, which writes a checkpoint, and the workers once it is gone or its time is up."""
     job = situation.head_job
-    if job:
-        if not pods.is_going(job):
-            yield Delete("Job", job["metadata"]["name"], job["metadata"]["uid"])
-    elif not situation.live_heads:
+    if job and not pods.is_going(job):
+        yield Delete("Job", job["metadata"]["name"], job["metadata"]["uid"])
+        return
+    due = _farewell_due(situation)
+    if due is not None and situation.observed.now >= due if job else not situation.live_heads:
         yield from delete_pools(situation)
+
+
+def _farewell_due(situation: Situation) -> datetime | None:
+    """When a head that is being removed has had its time; None for any other.
+
+    One whose node is lost stays for longer, as nobody can tell that it ended.
+    """
+    job = situation.head_job
+    if job is None or not pods.is_going(job):
+        return None
+    grace = situation.spec.fault_tolerance.termination_grace_period_seconds
+    return moment(job["metadata"]["deletionTimestamp"]) + timedelta(seconds=grace)
 
 
 def _provide(situation: Situation) -> Iterator[Action]:
@@ -146,6 +161,7 @@ def _requeue_after_s(situation: Situation, status: JobStatus) -> float | None:
         dues = clean_up_dues(situation, status)
     else:
         deadlines = (active_deadline(situation, status), waiting_deadline(situation, status))
-        moments = (*deadlines, silent_head_due(situation), *map(slow_start_due, situation.observed.pods))
-        dues = [moment for moment in moments if moment and moment > now]
+        waits = (silent_head_due(situation), missing_head_due(situation), _farewell_due(situation))
+        moments = (*deadlines, *waits, *map(slow_start_due, situation.observed.pods))
+        dues = [due for due in moments if due and due > now]
     return max(_SOON_S, (min(dues) - now).total_seconds()) if dues else None

@@ -34,11 +34,18 @@ def next_status(situation: Situation, outcome: Outcome) -> JobStatus:
         workers=_workers(situation, outcome, head),
         training=(report and report.training) or old.training,
         evaluation=(report and report.evaluation) or old.evaluation,
-        checkpoint=(report and report.checkpoint) or old.checkpoint,
+        checkpoint=(report and report.checkpoint) or (None if _lost_checkpoints(situation, head) else old.checkpoint),
         best_trial=(report and report.best_trial) or old.best_trial,
         trials=(report and report.trials) or old.trials,
         **_times(situation, outcome),
     )
+
+
+def _lost_checkpoints(situation: Situation, head: HeadStatus | None) -> bool:
+    """Whether the checkpoint on record went with a head that has been replaced."""
+    job, known = situation.resolved.job, situation.old.head
+    replaced = head is not None and known is not None and head.uid != known.uid
+    return replaced and job is not None and job.spec.checkpoint.storage is None
 
 
 def written(status: JobStatus) -> dict[str, Any]:

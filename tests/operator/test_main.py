@@ -13,12 +13,14 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import kopf
 import pytest
 import yaml
 
 from reef_operator.main import Operator
+from reef_operator.model import Observed, Plan, Server
 from reef_operator.options import parse
-from reef_operator.runtime.client import Client
+from reef_operator.runtime.client import ApiError, Client
 from reef_operator.runtime.credentials import Credentials, kubeconfig_login
 from reef_operator.runtime.metrics import Metrics
 
@@ -91,3 +93,38 @@ def test_every_watch_shows_its_age_those_of_kopf_included():
     ages = {sample.labels["kind"]: sample.value for sample in samples if "watch_age" in sample.name}
     assert ages.keys() == {"Pod", "Job", "Deployment", "RLTrainingJob", "Lease"}
     assert ages["RLTrainingJob"] == ages["Lease"] == 0, "what is silent may be quiet"
+
+
+def test_no_job_is_looked_at_before_the_server_has_said_what_it_can_do(monkeypatch: pytest.MonkeyPatch):
+    """What a batch Job is made with depends on it, and cannot be changed later."""
+    answers = iter([ApiError(503, "", "not yet"), Server(minor=30)])
+    seen: list[Observed] = []
+
+    async def server() -> Server:
+        answer = next(answers, Server(minor=30))
+        if isinstance(answer, ApiError):
+            raise answer
+        return answer
+
+    async def login() -> kopf.ConnectionInfo:
+        return kopf.ConnectionInfo(server="http://127.0.0.1:1")
+
+    async def until_seen() -> None:
+        operator = Operator(parse([], {}), Client(Credentials(login)), Metrics())
+        parts = dict(operator.parts)
+        work = asyncio.create_task(parts.pop("work"))
+        for part in parts.values():
+            part.close()  # nothing else is to run
+        monkeypatch.setattr(operator.client, "server", server)
+        monkeypatch.setattr(operator.controller, "_decide", lambda observed: seen.append(observed) or Plan())
+        for watch in operator.watches:
+            watch.synced.set()
+        operator.stores.jobs.put({"metadata": {"namespace": "ns", "name": "j", "uid": "u", "resourceVersion": "1"}})
+        operator.queue.add(("ns", "j"))
+        async with asyncio.timeout(LIMIT_S):
+            while not seen:
+                await asyncio.sleep(0.01)
+        work.cancel()
+
+    asyncio.run(until_seen())
+    assert seen[0].server.pod_failure_policy

@@ -65,6 +65,15 @@ def test_a_head_that_does_not_start_is_looked_at_again_after_a_minute_and_then_n
     assert world.status == written
 
 
+def test_where_no_head_pod_is_made_a_person_is_told_where_to_look() -> None:
+    world = World(job())
+    assert world.settle().requeue_after_s == 60 and world.status["message"] == "there is no head pod yet"
+    assert world.after(60).requeue_after_s is None
+    assert "`kubectl describe job pole-head -n" in world.status["message"]
+    world.put(head(node=""))
+    assert "describe" not in world.status["message"]
+
+
 def test_pods_are_created_after_what_they_read() -> None:
     kinds = [action.kind for action in reconcile(World(job()).observe()).actions if isinstance(action, Create)]
     assert kinds[-1] == "Job" and set(kinds[:-1]) == {"ConfigMap", "Secret", "Service", "NetworkPolicy"}
@@ -573,6 +582,51 @@ def test_a_deadline_lets_the_head_write_its_checkpoint_before_the_workers_go() -
     assert "Deployment/pole-cpu" not in world.kinds()
 
 
+@pytest.mark.parametrize("code", [0, 2])
+def test_a_head_that_lingers_is_not_late(code: int) -> None:
+    world = running_world(activeDeadlineSeconds=100)
+    world.after(90)
+    world.says("pole-head-a", "done", exitCode=code, training={"iteration": 5, "timesteps": 500})
+    assert world.after(20).requeue_after_s == 100 + 30 + 60 - 110 and world.phase == "Running"
+    world.put(head(**ended(code, result("loss nan" if code else "", exitCode=code))))
+    assert world.phase == ("Failed" if code else "Succeeded")
+    assert code == 0 or world.condition("Failed")["reason"] == "JobWrong"
+
+
+def test_a_head_that_is_done_and_does_not_end_is_late_in_the_end() -> None:
+    world = running_world(activeDeadlineSeconds=100)
+    world.says("pole-head-a", "done", exitCode=0, training={"iteration": 5, "timesteps": 500})
+    world.after(189)
+    assert world.phase == "Running"
+    world.after(1)
+    assert world.phase == "Failed" and world.condition("Failed")["reason"] == "DeadlineExceeded"
+
+
+@pytest.mark.parametrize(("codes", "backoff"), [([2], 0), ([2, 137], 3)])
+def test_a_head_that_was_killed_for_its_memory_ends_the_job_with_that_word(codes: list[int], backoff: int) -> None:
+    """Its termination message is what it wrote in case of a kill, which it knows nothing of."""
+    world = running_world(faultTolerance={"noRetryExitCodes": codes, "backoffLimit": backoff})
+    world.pods["pole-head-a"] = head(**ended(137, result("ended without a word", exitCode=1), reason="OOMKilled"))
+    world.settle() if 137 in codes else world.batch("Failed", "BackoffLimitExceeded")
+    assert world.phase == "Failed"
+    assert "OOMKilled" in world.status["message"] and "without a word" not in world.status["message"]
+
+
+def test_a_suspended_head_on_a_lost_node_holds_workers_no_longer_than_its_grace_period() -> None:
+    world = running_world()
+    lost = [{"type": "ContainersReady", "status": "True"}, {"type": "Ready", "status": "False"}]
+    world.pods["pole-head-a"]["status"]["conditions"] = lost
+    assert world.edit(suspend=True).requeue_after_s == 60
+    world.after(59)
+    assert "Deployment/pole-cpu" in world.kinds()
+    plan = world.after(1)
+    assert "Deployment/pole-cpu" not in world.kinds() and plan.requeue_after_s is None
+    world.lose("pole-cpu-1", "pole-cpu-2")
+    assert world.phase == "Suspending" and "delete pod pole-head-a --force" in world.status["message"]
+    world.lose("pole-head-a")
+    assert world.phase == "Suspended"
+
+
 def test_a_head_on_a_lost_node_holds_workers_no_longer_than_its_grace_period() -> None:
     world = running_world(activeDeadlineSeconds=100)
     world.after(100)
@@ -722,6 +776,17 @@ def test_recreated_workers_add_up_over_heads() -> None:
     world.put(head("pole-head-b", created=9, **ready(since=9)))
     world.says("pole-head-b", "training", workersRecreated=1)
     assert world.status["workers"]["recreated"] == 3
+
+
+@pytest.mark.parametrize(("storage", "kept"), [(None, False), ({"uri": "s3://bucket/folder"}, True)])
+def test_a_checkpoint_that_went_with_its_head_is_not_named_any_more(storage: Any, kept: bool) -> None:
+    world = running_world(checkpoint={"storage": storage} if storage else None)
+    checkpoint = {"path": "/var/lib/reef/c", "iteration": 8, "time": "2026-01-01T12:01:41Z"}
+    world.says("pole-head-a", "training", checkpoint=checkpoint)
+    world.lose("pole-head-a")
+    assert world.status["checkpoint"]["iteration"] == 8
+    world.put(head("pole-head-b", created=9))
+    assert ("checkpoint" in world.status) == kept
 
 
 def test_durable_storage_is_asked_for_once() -> None:

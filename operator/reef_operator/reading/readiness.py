@@ -9,13 +9,15 @@ from datetime import datetime, timedelta
 from reef.api import NodePool
 from reef_operator import names
 from reef_operator.builders.head_job import head_hash
-from reef_operator.conditions import ConditionType, Finding, Reason
+from reef_operator.conditions import ConditionType, Finding, Reason, moment
 from reef_operator.model import Object
 from reef_operator.reading import pods
 from reef_operator.reading.pods import Problem
 from reef_operator.reading.situation import Situation
 
-SLOW_START_S = 60.0  # from having a node: then a person is told where to look
+SLOW_START_S = (
+    60.0  # from a batch Job to its pod, from having a node to a container: then a person is told where to look
+)
 
 
 def storage(situation: Situation) -> Finding:
@@ -55,7 +57,7 @@ def head(situation: Situation) -> Finding:
     """Whether the head answers, and why it does not."""
     pod = situation.head
     if pod is None:
-        return Finding(ConditionType.HEAD_READY, False, Reason.NO_POD, "there is no head pod yet")
+        return Finding(ConditionType.HEAD_READY, False, Reason.NO_POD, f"there is no head pod yet{_no_pod(situation)}")
     if pods.is_ready(pod):
         return Finding(ConditionType.HEAD_READY, True, Reason.READY, _not_in_effect(situation))
     if problem := pods.problem(pod):
@@ -63,6 +65,23 @@ def head(situation: Situation) -> Finding:
     doing = "is being removed" if pods.is_going(pod) else "has ended" if pods.has_ended(pod) else "starts"
     message = f"pod {pods.name(pod)} {doing}{_slow_start(situation, [pod])}"
     return Finding(ConditionType.HEAD_READY, False, Reason.STARTING, message)
+
+
+def missing_head_due(situation: Situation) -> datetime | None:
+    """When the head's batch Job will have been without a pod for long; None while there is one, or no Job."""
+    job = situation.head_job
+    if situation.head is not None or job is None:
+        return None
+    return moment(job["metadata"]["creationTimestamp"]) + timedelta(seconds=SLOW_START_S)
+
+
+def _no_pod(situation: Situation) -> str:
+    """Say where to look when Kubernetes makes no pod: a quota, a policy, a class that is not there."""
+    due = missing_head_due(situation)
+    if due is None or situation.observed.now < due:
+        return ""
+    job, namespace = names.head(situation.name), situation.observed.job["metadata"]["namespace"]
+    return f" for more than a minute: the Events of `kubectl describe job {job} -n {namespace}` say why"
 
 
 def _not_in_effect(situation: Situation) -> str:

@@ -128,7 +128,8 @@ class Controller:
         if job is None or job["metadata"].get("deletionTimestamp"):  # its owner references do the rest
             if job is None:
                 self._queue.forget(key)
-                self._memories.pop(key, None)
+                if self._memories.pop(key, None) is not None:
+                    self._stores.gone.add(key)
             return
         memory = self._memories.get(key)
         if memory is None or memory.uid != job["metadata"]["uid"]:

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from reef_operator.model import Object, Server
-from reef_operator.names import JOB_LABEL, MANAGED_BY_LABEL
+from reef_operator.names import JOB_LABEL, MANAGED_BY_LABEL, document
 from reef_operator.runtime.client import ApiError, Client
 from reef_operator.runtime.limits import Backoff
 from reef_operator.runtime.metrics import Metrics
@@ -52,7 +52,7 @@ class Upkeep:
         self._begun = begun
         self._listed = listed
         self._interval_s = interval_s
-        self._suspects: set[Key] = set()  # jobs whose children seemed to be orphans in the last round
+        self._suspects: set[Key] = set()  # jobs whose children may have been orphans in the last round
 
     async def run(self) -> None:
         """Do a round at once and then again and again, until cancelled."""
@@ -100,15 +100,20 @@ class Upkeep:
             for found in store.all()
             if not self._has_job(found)
         }
-        before, self._suspects = self._suspects, suspects
-        for key in suspects & before:
-            if key[1]:
+        before, self._suspects = self._suspects, suspects | self._stores.gone
+        self._stores.gone = set()
+        for key in before:
+            if key[1] and (key in suspects or await self._has_document(key)):
                 await self._remove_orphans(key)
         self._metrics.sweep.set_to_current_time()
 
     def _has_job(self, found: Object) -> bool:
         job = self._stores.jobs.get(job_of_label(found))
         return job is not None and is_owned_by(found, job["metadata"]["uid"])
+
+    async def _has_document(self, key: Key) -> bool:
+        """Whether a job that ended before it went has left something: what no watch follows goes together."""
+        return await self._client.get("ConfigMap", key[0], document(key[1])) is not None
 
     async def _remove_orphans(self, key: Key) -> None:
         job = await self._client.get("RLTrainingJob", *key)

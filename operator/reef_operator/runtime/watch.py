@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from reef_operator import names
@@ -95,6 +95,7 @@ class Stores:
     jobs: Store
     pods: Store
     owned: Mapping[ChildKind, Store]  # by kind: Job and Deployment; the others are read once and kept
+    gone: set[Key] = field(default_factory=set)  # jobs that went and may have left something
 
 
 class Watch:

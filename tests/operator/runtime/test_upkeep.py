@@ -108,6 +108,29 @@ def test_orphans_go_after_the_api_server_was_asked(rig):
     rig(test)
 
 
+@pytest.mark.parametrize("left", [True, False])
+def test_what_a_job_that_had_ended_left_behind_goes_too(rig, left):
+    """Its batch Job and Deployments went before it, so that no watch tells of the rest."""
+
+    async def test(rig) -> None:
+        upkeep, stores, *_ = bench(rig)
+        stores.gone.add(("ns", "j"))
+        path = "/api/v1/namespaces/ns/configmaps/j-job"
+        if left:
+            rig.server.on("GET", path, named("j-job", labels=LABELS))
+            rig.server.on("DELETE", path, {})
+        await upkeep.sweep()
+        assert rig.server.requests == []  # the garbage collector may be about to do it
+        await upkeep.sweep()
+        assert [each.path for each in rig.server.asked("DELETE")] == [path] * left
+        asked = len(rig.server.asked("GET"))
+        assert left or asked == 1
+        await upkeep.sweep()
+        assert len(rig.server.asked("GET")) == asked
+
+    rig(test)
+
+
 def test_children_of_a_job_that_only_the_api_server_knows_stay(rig):
     async def test(rig) -> None:
         upkeep, stores, *_ = bench(rig)

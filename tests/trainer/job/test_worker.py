@@ -170,3 +170,17 @@ def test_a_process_killed_for_its_memory_ends_the_worker(
         one.stay(ray, found)
     assert ending.value.exit_code == 137
     head.http.stop()
+
+
+def test_what_a_killed_container_left_does_not_make_the_next_one_ready(head: Head, tmp_path: Path) -> None:
+    """The file is in the pod's own /tmp, which outlives its containers."""
+    (tmp_path / "joined").touch()
+    one = worker_of(head, tmp_path, host="no-such-host.invalid")
+    thread = threading.Thread(target=one.run)
+    thread.start()
+    deadline = time.monotonic() + 10
+    while (tmp_path / "joined").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    one.stopping.set()
+    thread.join(10)
+    assert not (tmp_path / "joined").exists() and not thread.is_alive()

@@ -101,3 +101,15 @@ def test_a_damaged_file_is_an_error_and_not_a_new_sweep(tmp_path, text):
     (tmp_path / FILE).write_text(text, encoding="latin-1")
     with pytest.raises(StorageError, match=FILE):
         Record.read(tmp_path, "episode_reward_mean", "max")
+
+
+def test_workers_that_an_earlier_life_replaced_are_not_counted_again(tmp_path):
+    (tmp_path / "trial_0001").mkdir()
+    line = {**result(3, 20.0), "num_worker_restarts": 4}
+    (tmp_path / "trial_0001" / "result.json").write_text(json.dumps(line) + "\n")
+    record(tmp_path, "finished").write()
+    again = Record.read(tmp_path, "episode_reward_mean", "max")
+    assert again is not None
+    together = again.together()
+    assert together is not None
+    assert (together["training_iteration"], together["num_worker_restarts"]) == (3, 0)

@@ -94,6 +94,7 @@ class Worker:
         Raises:
             OutOfMemoryError: a process of this pod was killed for its memory.
         """
+        self._pod.joined_file.unlink(missing_ok=True)  # of a container before this one, which was killed
         while not self.stopping.is_set():
             head = self.find_head()
             if head is None:

@@ -85,7 +85,7 @@ class Record:
                 trial.state, trial.iteration, trial.timesteps = "waiting", 0, 0
                 trial.metric = trial.checkpoint = None
             for result in read_results(folder / trial.name):
-                record.take(trial.name, result)
+                record.take(trial.name, {**result, "num_worker_restarts": 0})  # each life counts its own
         return record
 
     def write(self) -> None:
