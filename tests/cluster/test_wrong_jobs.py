@@ -146,6 +146,11 @@ class Eater(gym.Wrapper):
             bytearray(b"x") * (4 << 30)
         return super().step(action)
 
+class HeadEater(Eater):
+    def __init__(self, config):
+        super().__init__(config)
+        self.steps = 0
+
 class Broken(gym.Wrapper):
     good_steps = 10  # more than are tried before training
     def __init__(self, config):
@@ -176,7 +181,7 @@ WITH_CODE = {
     }
 }
 NOWHERE = "127.0.0.1:1/nothing:here"
-LIMIT = "900Mi"
+LIMIT, HEAD_LIMIT = "900Mi", "1800Mi"
 EATEN = {"resources": {"requests": {"cpu": "50m", "memory": "300Mi"}, "limits": {"memory": LIMIT}}}
 LONG = {"stop": {"training_iteration": 100_000}}
 KEPT = {"cleanup": {"workerDelaySeconds": 600}}  # pods stay as evidence
@@ -188,6 +193,15 @@ FAULTY = [
         head=WITH_CODE,
         workers=[pool() | WITH_CODE | EATEN],
         activeDeadlineSeconds=150,
+        **LONG,
+    ),
+    small_job(
+        "head-eater",
+        environment={"name": "mine:HeadEater"},
+        head=WITH_CODE
+        | {"resources": {"requests": {"cpu": "50m", "memory": "300Mi"}, "limits": {"memory": HEAD_LIMIT}}},
+        workers=[],
+        faultTolerance={"backoffLimit": 0},
         **LONG,
     ),
     small_job("image", image=NOWHERE, imagePullPolicy="IfNotPresent", **UNSTARTED),
@@ -226,6 +240,14 @@ def test_a_worker_without_enough_memory_is_named_while_it_happens(
     )
     message = condition(status, "WorkersReady")[2]
     assert all(part in message for part in ("pool cpu: 0 of 1 ready", "OOMKilled", LIMIT, "raise the limit")), message
+
+
+def test_a_head_without_enough_memory_ends_the_job_with_that_word(
+    reef: Installation, cluster: Cluster, crowd: str
+) -> None:
+    status = reef.wait_for_phase("head-eater", "Failed", namespace=crowd, timeout_s=GIVEN_UP_S)
+    assert condition(status, "Failed")[:2] == ("True", "BackoffLimitExceeded")
+    assert all(part in status["message"] for part in ("given up", "OOMKilled", HEAD_LIMIT, "raise the limit")), status
 
 
 def test_an_image_that_cannot_be_pulled(reef: Installation, cluster: Cluster, crowd: str) -> None:

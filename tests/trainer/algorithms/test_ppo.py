@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from reef.algorithms.ppo import PPOConfig, PPOLearner
 from reef.batch import Rollout
 from reef.learn.learner import Columns, Learner
-from reef.nn.distributions import ActionDistribution
+from reef.nn.distributions import ActionDistribution, Categorical
 from reef.nn.policies import ActorCritic
 
 BOX = spaces.Box(-1.0, 1.0, (3,))
@@ -140,6 +140,16 @@ def test_a_critic_may_be_a_constant() -> None:
     each = learner(spaces.Discrete(4), model={"custom_model": NoCritic}, use_critic=False)
     each.backward(some_steps(each))
     assert each.policy.flat.gradient.count_nonzero() > 0
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_without_critic_none_is_trained(by_hand: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not by_hand:
+        monkeypatch.setattr(Categorical, "closed_form", False)
+    each = learner(spaces.Discrete(4), use_critic=False)
+    each.backward(some_steps(each))
+    assert each.policy.vf.weight.grad.count_nonzero() == 0
+    assert each.policy.pi.weight.grad.count_nonzero() > 0
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,7 @@ def test_a_live_object_is_read_with_its_metadata_and_status() -> None:
         ({"faultTolerance": {"noRetryExitCodes": [0]}}, "spec.faultTolerance.noRetryExitCodes[0]: "),
         ({"tune": {"parameters": {}}}, "spec.tune.parameters: "),
         ({"tune": {"parameters": {"lr": {"grid": [1], "choice": [1]}}}}, "there are grid, choice, remove all but one"),
+        ({"tune": {"parameters": {"lr": {"grid": None}}}}, "there is none, add one"),
         ({"tune": {"parameters": {"lr": {}}}}, "logUniform: there is none, add one"),
         ({"tune": {"parameters": {"lr": {"uniform": [2, 1]}}}}, "the first number must be the smaller"),
         ({"tune": {"parameters": {"lr": {"logUniform": [0, 1]}}}}, "needs numbers above 0"),
@@ -123,6 +124,7 @@ def test_a_name_that_leaves_no_room_for_the_pods_is_refused_with_the_arithmetic(
         ("a: !!bool x\n", "is no valid YAML"),
         ("a: !!map [1]\n", "is no valid YAML"),
         ("a: 1\na: 2\n", "key 'a' is given twice (line 2)"),
+        ("b: &b {c: 1}\na: {<<: *b, d: 1, d: 2}\n", "key 'd' is given twice (line 2)"),
         ("- 1\n- 2\n", "holds a list, expected a mapping"),
         ("a: 1\n---\nb: 2\n", "holds 2 documents, expected one RLTrainingJob"),
         ("\n\n", "holds no documents"),
@@ -165,3 +167,13 @@ def test_messages_can_speak_of_flags_instead_of_paths() -> None:
     with pytest.raises(ConfigError) as caught:
         job_from_document(document(stop={"x": "y"}), "the command line", {"spec.stop": "--stop"})
     assert "  - --stop.x: " in str(caught.value)
+
+
+def test_what_is_merged_may_be_given_again_at_any_depth() -> None:
+    text = "x: {a: &a {<<: &base {lr: 1, g: 2}, lr: 2}}\nb: {<<: *a, g: 3}\n"
+    assert parse_yaml(text, "x")["b"] == {"lr": 2, "g": 3}
+
+
+def test_what_may_be_a_password_in_a_uri_is_not_shown() -> None:
+    said = problems(document(checkpoint={"storage": {"uri": "s3://KEY:SECRET@bucket/x?sig=TOKEN"}}))
+    assert "'s3://...@bucket/x' does not fit" in said

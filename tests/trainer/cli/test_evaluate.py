@@ -16,9 +16,11 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from imageio_ffmpeg import read_frames
 
+from reef.algorithms.ppo import PPOConfig
 from reef.algorithms.registry import config_class
 from reef.cli import evaluate
 from reef.cli.main import main
+from reef.config import AlgorithmConfig
 
 BROKEN: dict[str, Any] = {  # the second step of an environment that returns something else
     "three values": lambda obs, reward, ended, cut, info: (obs, reward, ended),
@@ -132,6 +134,34 @@ def test_settings_change_the_environment_of_the_evaluation(checkpoint: str, caps
     assert summary(capsys, checkpoint, "--episodes", "1", "--config", config)["steps"] == 5
     config = json.dumps({"evaluation_config": {"env_config": {"length": 6}}, "horizon": 4})
     assert summary(capsys, checkpoint, "--episodes", "2", "--config", config)["steps"] == 8
+
+
+def test_settings_count_more_than_those_of_the_checkpoints_own_evaluation(tmp_path: Path, monkeypatch) -> None:
+    seen: list[dict[str, Any]] = []
+
+    class BuiltError(Exception):
+        """Far enough."""
+
+    def build(config: AlgorithmConfig) -> None:
+        settings = config.evaluation_settings()
+        seen.append({"explore": settings.explore, "env_config": settings.env_config, "gamma": settings.gamma})
+        raise BuiltError
+
+    trained = PPOConfig().environment(Counting, env_config={"a": 1, "b": 1})
+    own = {"explore": True, "env_config": {"b": 2, "c": 2}}
+    with trained.evaluation(evaluation_config=own).training(train_batch_size=64, sgd_minibatch_size=32).build() as made:
+        path = str(made.save(tmp_path / "checkpoint"))
+    monkeypatch.setattr(AlgorithmConfig, "build", build)
+    greedy = {"explore": False}
+    for config in ({}, {**greedy, "env_config": {"c": 3}, "gamma": 0.5}, {"evaluation_config": greedy}):
+        with pytest.raises(BuiltError):
+            main(["evaluate", path, "--config", json.dumps(config)])
+    a_b_c = {"a": 1, "b": 2, "c": 2}
+    assert seen == [
+        {"explore": True, "env_config": a_b_c, "gamma": 0.99},
+        {"explore": False, "env_config": a_b_c | {"c": 3}, "gamma": 0.5},
+        {"explore": False, "env_config": a_b_c, "gamma": 0.99},
+    ]
 
 
 def test_out_holds_one_episode_per_line(checkpoint: str, tmp_path: Path) -> None:

@@ -87,6 +87,10 @@ def test_what_only_kubernetes_does_is_named_in_one_notice() -> None:
     assert kubernetes_notice(load_job(ROOT / "examples/cartpole-ppo.yaml")) == ""
     notice = kubernetes_notice(job(workers=POOLS, ttlSecondsAfterFinished=3))
     assert notice.endswith("no effect here: ttlSecondsAfterFinished, workers[1].nodeSelector.")
+    lost = {"faultTolerance": {"backoffLimit": 1, "noRetryExitCodes": [2]}}
+    sweep = {"tune": {"parameters": {"lr": {"grid": [1e-3]}}}}
+    assert kubernetes_notice(job(**lost)).endswith("no effect here: faultTolerance.")
+    assert kubernetes_notice(job(**lost, **sweep)).endswith("no effect here: faultTolerance.noRetryExitCodes.")
     full = kubernetes_notice(load_job(ROOT / "examples/kubernetes-gpu.yaml"))
     for field in ("image", "checkpoint.storage", "head.priorityClassName", "workers[0].minReplicas", "cleanup"):
         assert field in full

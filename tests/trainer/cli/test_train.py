@@ -66,6 +66,12 @@ def test_short_flags_and_old_names(flags: list[str], started: list[tuple[Any, An
     assert options.storage_path is None  # what the document says, else ~/reef_results
 
 
+def test_a_long_name_of_an_environment_makes_a_name_of_a_job(started: list[tuple[Any, Any, Any]]) -> None:
+    env = "acme_robotics_simulation.environments.warehouse:Env"
+    assert main(["train", "--algo", "PPO", "--env", env]) == 0
+    assert started[0][0].metadata.name == "ppo-acme-robotics-simulation-environments-warehouse"
+
+
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
@@ -81,6 +87,8 @@ def test_short_flags_and_old_names(flags: list[str], started: list[tuple[Any, An
         (["--algo", "PPO", "--env", "X", "--torch", "--config", '{"framework": "tf"}'], "--config says 'tf'"),
         (["--algo", "PPO", "--env", "X", "--lr", "3"], "unrecognized arguments: --lr"),
         (["--algo", "PPO", "--env", "X", "--set", "config.lr=1"], "--set changes a file"),
+        (["--algo", "PPO", "--env", "X", "--ray-num-cpus", "nan"], "--ray-num-cpus: 'nan': expected a number"),
+        (["--algo", "PPO", "--env", "X", "--ray-object-store-memory", "1000"], "expected a number of bytes, from 7"),
         (["--algo", "PPO", "file", "x.yaml"], "--algo: the file says this"),
         (["--no-checkpoint-at-end", "file", "x.yaml"], "--[no-]checkpoint-at-end: the file says this"),
         (["--checkpoint-score-attr", "episode_reward_mean", "file", "x.yaml"], "--checkpoint-score-attr: the file"),

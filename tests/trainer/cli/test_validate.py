@@ -86,6 +86,14 @@ def test_pools_without_room_for_the_job_are_wrong(capsys: pytest.CaptureFixture[
     assert "room for 0" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("workers", ["num_learner_workers=9", "evaluation_num_workers=9"])
+def test_pools_without_room_for_other_workers_are_wrong(workers: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """`reef run` and the head refuse them too."""
+    more = ["--set", "config.num_rollout_workers=0", "--set", "config.evaluation_interval=1"]
+    assert main(["validate", PPO, "--set", POOL, *more, "--set", f"config.{workers}"]) == 2
+    assert "9" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [

@@ -249,13 +249,20 @@ def test_failures_in_a_row_are_tolerated_only_so_often(make):
     assert str(caught.value).count("Traceback") == 1
 
 
-def test_what_is_wrong_for_everybody_is_not_tried_for_ever(make):
-    """The environment's own error ends the run once a replacement meets it again and nobody ever got through."""
+@pytest.mark.parametrize(
+    ("how", "error", "code"),
+    [
+        (((), (), (), (), (1, 2)), "no such level", EXIT_WRONG_USE),  # the environment's own
+        (((), (), (1, 2)), "reward of worker [12] is broken", EXIT_FAILED),  # of any code, such as a model's
+    ],
+)
+def test_what_is_wrong_for_everybody_is_not_tried_for_ever(make, how, error, code):
+    """An error that was raised ends the run once a replacement meets it again and nobody ever got through."""
     group = make(recreate_failed_workers=True)
-    with pytest.raises(WorkerError, match=r"(?s)no such level.*started again and failed again") as caught:
+    with pytest.raises(WorkerError, match=f"(?s){error}.*started again and failed again") as caught:
         while True:
-            group.call_all("sample", (), (), (), (), (1, 2), timeout_s=30.0)
-    assert caught.value.exit_code == EXIT_WRONG_USE
+            group.call_all("sample", *how, timeout_s=30.0)
+    assert caught.value.exit_code == code
     assert group.num_restarts <= 2
 
 

@@ -48,4 +48,7 @@ def test_the_number_of_workers_and_learners_may_change(name: str, ray_cluster, t
         seen = observations_seen(local.workers.local_worker())
         assert seen > 0
         assert remote.workers.foreach_worker(observations_seen) == [seen] * 3, "the filters of all go on from there"
-        assert remote.train()["training_iteration"] == 3
+        result = remote.train()
+        assert result["training_iteration"] == 3
+        seen_now = observations_seen(remote.workers.local_worker())
+        assert seen < seen_now < 1.9 * seen, "what was seen in one process is not counted again"

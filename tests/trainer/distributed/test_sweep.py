@@ -17,7 +17,7 @@ import pytest
 from reef.algorithms.ppo import PPOConfig
 from reef.api.tune import Tune
 from reef.distributed.sweep import run_sweep
-from reef.errors import TrainingError
+from reef.errors import CheckpointError, TrainingError, WorkerError
 from reef.run.checkpoint import find_checkpoint, read_metadata
 from reef.run.experiment import CheckpointSettings
 from reef.run.prometheus import Board
@@ -178,6 +178,32 @@ def test_a_sweep_of_which_every_trial_failed_has_failed(sweep):
     with pytest.raises(TrainingError, match="every trial of the sweep failed: .*many") as failure:
         sweep.run({"env_config.max_episode_steps": {"grid": ["many", "all"]}})
     assert failure.value.exit_code == 2
+
+
+def test_a_sweep_of_which_every_trial_was_lost_goes_on_when_it_is_resumed(sweep):
+    def kill() -> None:
+        os.kill(next(iter(reversed(list(read_results(sweep.folder / "trial_0001")))))["pid"], signal.SIGKILL)
+
+    thread = when(lambda: list(sweep.storage.glob("test/*/trial_0001/checkpoint_000003")), kill)
+    settings = {
+        "parameters": {"lr": {"grid": [0.01]}},
+        "checkpoint": CheckpointSettings(frequency=3),
+        "iterations": 150,
+    }
+    with pytest.raises(WorkerError, match="goes on when the sweep is resumed: its process died") as failure:
+        sweep.run(**settings, max_failures=0)
+    thread.join()
+    assert failure.value.exit_code == 1
+    assert sweep.trials()[0]["state"] == "waiting"
+    sweep.run(**settings, max_failures=0, resume=True)
+    assert (sweep.trials()[0]["state"], sweep.trials()[0]["iteration"]) == ("finished", 150)
+    assert sweep.iterations("trial_0001") == list(range(1, 151))
+
+
+def test_a_missing_checkpoint_to_begin_with_is_named_before_anything_is_written(sweep):
+    with pytest.raises(CheckpointError, match="/no/such/checkpoint"):
+        sweep.run({"lr": {"grid": [0.01, 0.02]}}, restore_from="/no/such/checkpoint")
+    assert list(sweep.storage.iterdir()) == []
 
 
 def test_a_trial_whose_process_is_killed_goes_on_from_its_checkpoint(sweep):

@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +15,7 @@ from reef.algorithms.ppo import PPOConfig
 from reef.distributed.node_settings import ELASTIC
 from reef.distributed.worker_set import RayWorkers
 from reef.errors import ResourceError, WorkerError
+from reef.rollout.worker import RolloutWorker
 from reef.run.signals import StopSignals
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.timeout(120)]
@@ -84,6 +86,18 @@ def test_two_workers_sample_with_the_published_weights(workers):
         assert np.allclose(stat["mean"], stats[0]["mean"])
     episodes = workers.sample_episodes(3)
     assert sum(len(sample.episodes) for sample in episodes) == 3
+
+
+def test_a_function_that_raises_in_a_worker_costs_no_worker(workers):
+    def raising(worker: RolloutWorker) -> Any:
+        return worker.worker_index != 2 or worker.no_such_thing
+
+    before = pids(workers)
+    with pytest.raises(WorkerError, match=r"(?s)rollout worker 2.*no_such_thing"):
+        workers.foreach_worker(raising)
+    with pytest.raises(WorkerError, match=r"(?s)rollout worker 1.*pickle"):
+        workers.foreach_worker(lambda worker: worker.worker_index != 1 or threading.Lock())
+    assert pids(workers) == before and workers.num_restarts == 0
 
 
 def test_a_state_goes_on_exactly_and_fits_another_number_of_workers(workers):

@@ -239,6 +239,16 @@ def test_a_replay_that_ends_elsewhere_is_warned_of(settings, caplog):
     other.step(ONES[:1])
 
 
+def test_a_column_whose_replay_ends_elsewhere_begins_anew(settings):
+    config = settings(Moody)
+    env, other = make_vector_env(config, 0, 1), make_vector_env(config, 0, 1)
+    env.reset()
+    for _ in range(3):
+        env.step(ONES[:1])
+    other.set_state(env.state())
+    assert other.state()["columns"][0]["length"] == 0, "what is left of an episode is no episode"
+
+
 def test_an_episode_too_long_to_replay_starts_afresh(counter, settings, caplog, monkeypatch):
     monkeypatch.setattr("reef.envs.loop.REPLAY_LIMIT", 4)
     config = settings(counter, {"length": 99})

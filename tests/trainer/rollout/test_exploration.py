@@ -72,6 +72,12 @@ def test_epsilon_without_timesteps_is_the_final_one() -> None:
     assert make(THREE, type="EpsilonGreedy", epsilon_timesteps=0).info(0) == {"cur_epsilon": 0.05}
 
 
+@pytest.mark.parametrize("warmup", [1, 2, 1000])
+def test_epsilon_without_timesteps_falls_at_the_end_of_the_warmup(warmup: int) -> None:
+    greedy = make(THREE, type="EpsilonGreedy", warmup_timesteps=warmup, epsilon_timesteps=0, final_epsilon=0.2)
+    assert [greedy.info(t)["cur_epsilon"] for t in (0, warmup // 2, warmup - 1, warmup)] == [1.0, 1.0, 1.0, 0.2][-4:]
+
+
 def test_an_epsilon_schedule_takes_the_place_of_the_ramp() -> None:
     greedy = make(THREE, type="EpsilonGreedy", epsilon_schedule=[[0, 1.0], [10, 0.0]])
     assert greedy.info(5) == {"cur_epsilon": 0.5}

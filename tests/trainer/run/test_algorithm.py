@@ -12,6 +12,7 @@ from reef.algorithms.dqn import DQNConfig
 from reef.algorithms.ppo import PPO, PPOConfig
 from reef.errors import CheckpointError, ConfigError, EnvironmentError
 from reef.rollout.worker_set import LocalWorkers
+from reef.run.prometheus import Board
 from reef.types import DEFAULT_POLICY
 
 
@@ -84,6 +85,10 @@ def test_the_latest_evaluation_is_attached_when_asked_for() -> None:
     with settings.build() as algorithm:
         results = [algorithm.train() for _ in range(3)]
     assert results[2]["evaluation"] == results[1]["evaluation"]
+    assert results[2]["evaluation"]["training_iteration"] == 2
+    board = Board()
+    board.report(results[2])
+    assert board.progress()["evaluation"]["iteration"] == 2
 
 
 def test_single_actions_are_filtered_unsquashed_and_deterministic_on_request() -> None:

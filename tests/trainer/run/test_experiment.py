@@ -131,6 +131,7 @@ def test_a_run_leaves_results_checkpoint_and_picture(tmp_path: Path) -> None:
         ({"at_end": False}, []),
         ({"frequency": 2}, [2, 4, 5]),
         ({"frequency": 2, "at_end": False}, [2, 4]),
+        ({"frequency": 5, "at_end": False}, [5]),
         ({"frequency": 1, "keep": 2}, [4, 5]),
         ({"frequency": 1, "keep": 1, "score_attribute": "min-episode_reward_mean"}, [1, 5]),
     ],

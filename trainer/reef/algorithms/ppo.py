@@ -172,7 +172,8 @@ class PPOLearner(Learner):
         )
         error, of_values = clipped_error(values, minibatch["value_targets"], config.vf_clip_param)
         stats = {"policy_loss": -surrogate.mean(), "vf_loss": error.mean(), "entropy": dist.entropy().mean()}
-        loss = stats["policy_loss"] + config.vf_loss_coeff * stats["vf_loss"] - self.entropy_coeff * stats["entropy"]
+        vf_loss_coeff = config.vf_loss_coeff if config.use_critic else 0.0
+        loss = stats["policy_loss"] + vf_loss_coeff * stats["vf_loss"] - self.entropy_coeff * stats["entropy"]
         if old is not None:
             stats["kl"] = old.kl(dist).mean()
             loss = loss + self.kl_coeff * stats["kl"]
@@ -181,7 +182,7 @@ class PPOLearner(Learner):
             share = 1 / len(values)  # of each row in the means
             weights = -share * of_logp, -share * self.entropy_coeff, share * self.kl_coeff
             of_inputs = dist.gradient(actions, *weights, old)
-            return of_inputs, config.vf_loss_coeff * share * of_values
+            return of_inputs, vf_loss_coeff * share * of_values
 
         return loss, {name: value.detach() for name, value in stats.items()}, gradient
 

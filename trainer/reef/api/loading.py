@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from reef.api.fields import EXPLAINED
+from reef.api.fields import EXPLAINED, STORAGE_URI, without_secrets
 from reef.api.job import API_VERSION, KIND, RLTrainingJob
 from reef.errors import ConfigError, nearest
 
@@ -18,7 +18,9 @@ from reef.errors import ConfigError, nearest
 class _Loader(yaml.SafeLoader):
     """Safe YAML in which 1e-4 is a number, as in YAML 1.2 and on Kubernetes, and no key may be given twice."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+    def compose_mapping_node(self, anchor: dict[Any, yaml.Node]) -> yaml.MappingNode:
+        """The mapping as it is written: what merge keys ("<<") bring may be given again."""
+        node = super().compose_mapping_node(anchor)
         seen: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
@@ -27,7 +29,7 @@ class _Loader(yaml.SafeLoader):
             if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
                 raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} is given twice", key.start_mark)
             seen.add(key.value)
-        return super().construct_mapping(node, deep)
+        return node
 
 
 _Loader.add_implicit_resolver(
@@ -143,7 +145,9 @@ def _messages(kind: str, detail: Mapping[str, Any], location: tuple[int | str, .
         case "value_error":
             return str(detail["ctx"]["error"]).splitlines()
         case "string_pattern_mismatch":
-            return [f"{given!r} does not fit, expected {EXPLAINED[detail['ctx']['pattern']]}"]
+            pattern = detail["ctx"]["pattern"]
+            shown = without_secrets(given) if pattern == STORAGE_URI else given
+            return [f"{shown!r} does not fit, expected {EXPLAINED[pattern]}"]
         case "too_short":
             return [f"is {given!r}, expected at least {detail['ctx']['min_length']} in it"]
         case "model_type":

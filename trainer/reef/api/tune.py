@@ -45,8 +45,8 @@ class Parameter(DocumentModel):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        if len(self.model_fields_set) != 1:
-            given = [kind for kind in _KINDS if to_snake(kind) in self.model_fields_set]
+        given = [kind for kind in _KINDS if getattr(self, to_snake(kind)) is not None]
+        if len(given) != 1:
             there = f"there are {', '.join(given)}, remove all but one" if given else "there is none, add one"
             raise ValueError(f"give exactly one of {', '.join(_KINDS)}: {there}")
         interval = self.uniform or self.log_uniform

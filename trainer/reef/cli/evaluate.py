@@ -161,13 +161,27 @@ def _algorithm(args: argparse.Namespace) -> Algorithm:
     else:
         config = config_class(args.algo)()
     config.train_batch_size = config.total_train_batch_size
-    config.update_from_dict(args.config).update_from_dict(ALONE)
-    if args.env:
-        config.environment(args.env)
+    _change(config, args)
+    config.update_from_dict(ALONE)
     algorithm = config.build()
     if state is not None:
         algorithm.set_state(state)
     return algorithm
+
+
+def _change(config: AlgorithmConfig, args: argparse.Namespace) -> None:
+    """Let the command line count more than the checkpoint's settings, and than its settings of evaluation."""
+    from reef.config.aliases import translate
+
+    given = translate(args.config) | ({"env": args.env} if args.env else {})
+    before, own = config.evaluation_config, given.get("evaluation_config", {})
+    over = {key: given[key] for key in given.keys() & {"explore", *before} if key != "evaluation_config"}
+    if isinstance(changed := given.get("env_config"), dict):
+        given["env_config"] = {**config.env_config, **changed}
+        over["env_config"] = {**before.get("env_config", {}), **changed}
+    config.update_from_dict(given)
+    if isinstance(own, dict):  # else it is refused as it is
+        config.evaluation_config = {**before, **over, **(config.evaluation_config if own else {})}
 
 
 def _environment(settings: AlgorithmConfig, args: argparse.Namespace) -> Any:

@@ -233,12 +233,12 @@ def kubernetes_notice(job: RLTrainingJob) -> str:
 
 def _kubernetes_fields(job: RLTrainingJob) -> Iterator[str]:
     spec = job.spec
-    for field in _SPEC_FIELDS:
-        if field in spec.model_fields_set:
-            yield _alias(spec, field)
+    if spec.tune:
+        yield from _given("faultTolerance", spec.fault_tolerance, but="backoff_limit")  # how often a trial may be lost
+    given = spec.model_fields_set - ({"fault_tolerance"} if spec.tune else set())
+    yield from (_alias(spec, field) for field in _SPEC_FIELDS if field in given)
     if spec.checkpoint.storage:
-        ignored = spec.checkpoint.storage.model_fields_set - {"uri"}
-        yield from (f"checkpoint.storage.{_alias(spec.checkpoint.storage, field)}" for field in sorted(ignored))
+        yield from _given("checkpoint.storage", spec.checkpoint.storage, but="uri")
     pods: list[tuple[str, PodSettings]] = [("head", spec.head)]
     pods += [(f"workers[{index}]", pool) for index, pool in enumerate(spec.workers)]
     for place, pod in pods:
@@ -250,6 +250,11 @@ def _kubernetes_fields(job: RLTrainingJob) -> Iterator[str]:
         for field in ("product", "resource_name"):
             if pod.gpu and field in pod.gpu.model_fields_set:
                 yield f"{place}.gpu.{_alias(pod.gpu, field)}"
+
+
+def _given(place: str, model: Any, *, but: str) -> Iterator[str]:
+    """The paths of a model's given fields, except one."""
+    yield from (f"{place}.{_alias(model, field)}" for field in sorted(model.model_fields_set - {but}))
 
 
 def _alias(model: Any, field: str) -> str:

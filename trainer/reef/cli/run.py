@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 
 from reef.cli.experiment import DEFAULT_STORAGE_PATH, Options, run_job
 from reef.cli.overrides import apply_overrides
@@ -46,11 +47,28 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     ray = parser.add_argument_group("Ray, where the job has workers or learners in processes of their own")
     ray.add_argument("--ray-address", metavar="ADDRESS", help="join this cluster; default: start a local Ray")
-    ray.add_argument("--ray-num-cpus", type=float, metavar="N", help="CPUs that a local Ray counts on")
-    ray.add_argument("--ray-num-gpus", type=float, metavar="N", help="GPUs that a local Ray counts on")
+    ray.add_argument("--ray-num-cpus", type=_amount, metavar="N", help="CPUs that a local Ray counts on")
+    ray.add_argument("--ray-num-gpus", type=_amount, metavar="N", help="GPUs that a local Ray counts on")
     ray.add_argument(
-        "--ray-object-store-memory", type=int, metavar="BYTES", help="memory of a local Ray's object store"
+        "--ray-object-store-memory", type=_store_memory, metavar="BYTES", help="memory of a local Ray's object store"
     )
+
+
+def _amount(text: str) -> float:
+    try:
+        amount = float(text)
+    except ValueError:
+        amount = math.nan
+    if not 0 <= amount < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number, from 0 on")
+    return amount
+
+
+def _store_memory(text: str) -> int:
+    least = 75 * 2**20  # of Ray
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of bytes, from {least} on")
+    return int(text)
 
 
 def options_of(args: argparse.Namespace) -> Options:

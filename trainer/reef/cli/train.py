@@ -166,7 +166,8 @@ def _train_flags(args: argparse.Namespace) -> int:
 
 
 def _document(args: argparse.Namespace) -> dict[str, Any]:
-    name = args.experiment_name or re.sub(r"[^a-z0-9]+", "-", f"{args.algo}-{args.env}".lower()).strip("-")[:52]
+    flags = re.sub(r"[^a-z0-9]+", "-", f"{args.algo}-{args.env}".lower()).strip("-")
+    name = args.experiment_name or flags[:52].rstrip("-")
     config = dict(args.config or {})
     environment = {"name": args.env, "config": config.pop("env_config", {})}
     spec = {

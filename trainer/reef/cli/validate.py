@@ -66,15 +66,14 @@ def _checked(file: str, overrides: Sequence[str]) -> Iterator[str]:
 def _with_reef_run(job: RLTrainingJob, config: AlgorithmConfig, plan: Plan | None) -> str:
     if plan:
         return "as many trials at a time as this machine has room for"
-    if not config.num_rollout_workers:
-        return "it samples in its own process"
     from reef.job.capacity import rollout_workers_that_fit
 
     rooms = local_rooms(job)
-    if not rooms:
-        return f"{_workers(config.num_rollout_workers)} on this machine"
-    size = f"{sum(room['CPU'] for room in rooms):g} CPUs"
-    return f"{_workers(rollout_workers_that_fit(config, rooms))} on this machine, taken as one of {size}"
+    fitting = rollout_workers_that_fit(config, rooms) if rooms else config.num_rollout_workers
+    if not config.num_rollout_workers:
+        return "it samples in its own process"
+    size = f", taken as one of {sum(room['CPU'] for room in rooms):g} CPUs" if rooms else ""
+    return f"{_workers(fitting)} on this machine{size}"
 
 
 def _on_kubernetes(job: RLTrainingJob, config: AlgorithmConfig, plan: Plan | None) -> str:

@@ -30,6 +30,7 @@ class Failure:
     error: str  # in one paragraph, "ValueError: no such level"
     traceback: str = ""  # the worker's own
     exit_code: int = EXIT_FAILED
+    raised: bool = False  # by code that would raise it again, for all that is known
     late: bool = False  # no answer within the limit
     statistics: Mapping[str, float] = field(default_factory=dict)  # of the error
 

@@ -52,7 +52,7 @@ class Host:
             text = f"sys.exit({stop.code!r}) was called, raise an error instead"
             return Failure(self._index, method, text, _traceback(stop), EXIT_WRONG_USE)
         except Exception as error:  # whatever an environment may do must reach the driver as text
-            return Failure(self._index, method, f"{type(error).__name__}: {error}", _traceback(error))
+            return Failure(self._index, method, f"{type(error).__name__}: {error}", _traceback(error), raised=True)
 
 
 def _traceback(error: BaseException) -> str:

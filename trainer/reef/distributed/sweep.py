@@ -28,7 +28,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from reef.config import AlgorithmConfig
 from reef.distributed.resources import trial_bundles
 from reef.distributed.trial import SCORE, TOLD, TrialProcess
-from reef.errors import EXIT_OK, EXIT_WRONG_USE, StorageError, TrainingError
+from reef.errors import EXIT_OK, EXIT_WRONG_USE, StorageError, TrainingError, WorkerError
 from reef.run.checkpoint import CheckpointStore
 from reef.run.experiment import CheckpointSettings, check_settings
 from reef.run.folders import (
@@ -36,6 +36,7 @@ from reef.run.folders import (
     FOLDER_ID,
     environment_name,
     folder_label,
+    given_start,
     new_folder,
     newest_folder,
     places_of,
@@ -91,13 +92,19 @@ def run_sweep(
     path in an object store gets a copy of what is written below `local_folder`.
 
     Raises:
-        ConfigError, StorageError: as `run_experiment`.
-        TrainingError: every trial failed.
+        CheckpointError, ConfigError, StorageError: as `run_experiment`.
+        TrainingError: every trial failed, as the job is wrong.
+        WorkerError: every trial failed, and some by faults, which may heal: these wait for the sweep to be resumed.
     """
     check_settings(plan.base, stop, checkpoint, name)
     claim = Claim()
     parent, remote = places_of(storage_path, local_folder, name)
     record = open_record(plan, parent, resume, claim, remote)
+    if any(trial.checkpoint is None for trial in record.in_state("waiting")):
+        given = given_start(
+            restore_from, plan.base.algorithm
+        )  # one copy for all; a wrong one before anything is written
+        restore_from = str(given.checkpoint) if given else None
     configs = {trial.name: plan.config(trial.drawn) for trial in record.trials.values()}
     with ExitStack() as stack:
         signals = stack.enter_context(StopSignals(patience_s))
@@ -262,8 +269,13 @@ def summarized(progress: SweepProgress, signals: StopSignals) -> SweepSummary:
             **found,
         )
     if len(failed) == len(record.trials):
-        reasons = dict.fromkeys(trial.reason for trial in failed)
-        raise TrainingError(f"every trial of the sweep failed: {'; '.join(reasons)}")
+        reasons = "; ".join(dict.fromkeys(trial.reason for trial in failed))
+        if not record.lost:
+            raise TrainingError(f"every trial of the sweep failed: {reasons}")
+        for name in record.lost:
+            progress.changed(name, "waiting", record.trials[name].reason)
+        progress.tell()
+        raise WorkerError(f"every trial of the sweep failed, and goes on when the sweep is resumed: {reasons}")
     return SweepSummary(folder=record.folder, exit_code=EXIT_OK, reason=reason, **found)
 
 
@@ -384,6 +396,7 @@ class Watch(Callback):
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """A trial was lost too often."""
         name = name_of(trial)
+        self._progress.record.lost.add(name)
         self._progress.changed(name, "failed", self._why(name))
 
     def _why(self, name: str) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import traceback
 from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import ray
+from ray import cloudpickle
 
 from reef.batch import Sample
 from reef.config import AlgorithmConfig
@@ -25,6 +27,7 @@ from reef.distributed.resources import (
     worker_bundle,
 )
 from reef.distributed.start import start
+from reef.errors import WorkerError
 from reef.math.running import RunningStat
 from reef.rollout.filters import Filter
 from reef.rollout.worker import RolloutWorker
@@ -195,9 +198,13 @@ class RayWorkers:
         self._group.send_all("set_weights", *self._published)
 
     def foreach_worker(self, fn: Callable[[RolloutWorker], T]) -> list[T]:
-        """Call `fn(worker)` in every worker's process, the local one first."""
-        limit = self._limits.worker_restore_timeout_s
-        return [fn(self._local), *self._group.call_all("apply", fn, timeout_s=limit).values()]
+        """Call `fn(worker)` in every worker's process, the local one first; WorkerError when it raises there."""
+        limit, values = self._limits.worker_restore_timeout_s, [fn(self._local)]
+        for index, (value, problem) in self._group.call_all("apply", attempt, fn, timeout_s=limit).items():
+            if value is None:  # no fault of the worker, which stays
+                raise WorkerError(f"a function raised in the process of rollout worker {index}:\n{problem}")
+            values.append(cloudpickle.loads(value))
+        return values
 
     def foreach_worker_with_index(self, fn: Callable[[RolloutWorker, int], T]) -> list[T]:
         """Call `fn(worker, index)` in every worker's process, the local one (index 0) first."""
@@ -212,7 +219,9 @@ class RayWorkers:
         """Merge what the workers saw into the local worker's filters and give all workers the sum."""
         if not self._filters_move:
             return
-        limit = self._limits.sample_timeout_s  # a fragment that was requested comes first
+        limit = self._limits.sample_timeout_s
+        if limit is not None and self._config.sample_async:
+            limit *= 1 + self._limits.max_requests_in_flight  # fragments that were requested come first
         if self._config.use_worker_filter_stats:
             for deltas in self._group.call_all("apply", filter_deltas, timeout_s=limit).values():
                 for policy_id, delta in deltas.items():
@@ -244,12 +253,23 @@ class RayWorkers:
         known = {index: (one,) for index, one in enumerate(stored, start=1) if one is not None and index in healthy}
         self._group.send_all("apply", begin_anew, self._local.filters)
         self._group.call_some("set_state", known, timeout_s=self._limits.worker_restore_timeout_s)
+        if not state["remote"]:
+            self._group.send_all("apply", filter_deltas)  # the local filters know what the one worker saw
 
     def stop(self) -> None:
         """End the actors and give their room back."""
         self._group.stop()
         self._placement.remove()
         self._local.stop()
+
+
+def attempt(worker: RolloutWorker, fn: Callable[[RolloutWorker], Any]) -> tuple[bytes | None, str]:
+    """What `fn(worker)` returns, or None and the traceback of why it cannot be had."""
+    try:
+        value: bytes = cloudpickle.dumps(fn(worker))  # type: ignore[no-untyped-call]
+        return value, ""
+    except Exception:
+        return None, traceback.format_exc()
 
 
 def filter_deltas(worker: RolloutWorker) -> dict[PolicyId, RunningStat]:

@@ -156,10 +156,12 @@ class LoopVectorEnv(VectorEnv):
                 if not resumed[column]:
                     logger.warning(
                         "environment %d of %s did not reach its saved observation when its episode was replayed: it "
-                        "is not deterministic for a given seed, so the resumed run differs from an uninterrupted one.",
+                        "is not deterministic for a given seed, so the resumed run differs from an uninterrupted one. "
+                        "It starts a new episode.",
                         column, self.name,
                     )  # fmt: skip
-                return np.asarray(actions)
+        if resumed[column]:
+            return np.asarray(actions)
         self._begin(column)
         return np.empty((0, *self.action_layout.shape))
 

@@ -366,8 +366,9 @@ def _check(name: str, value: Any, low: float, high: float = float("inf")) -> Non
 
 
 def _ramp(initial: float, final: float, warmup: int, length: int) -> list[list[float]]:
-    start = [[0, initial], [warmup, initial]] if warmup else [[0, initial]]
-    return [*start, [warmup + length, final]] if length else [*start[:-1], [warmup, final]]
+    """`initial` for `warmup` timesteps, then over `length` timesteps to `final`; without `length` at once."""
+    last = warmup if length else warmup - 1  # timestep with the initial value
+    return [[step, initial] for step in sorted({0, last}) if 0 <= step <= last] + [[warmup + length, final]]
 
 
 def _worker_share(actions: ActionBox) -> float:

@@ -27,6 +27,9 @@ from reef.rollout.fragment import Fragment
 from reef.types import DEFAULT_POLICY, Array, PolicyId, State, Weights
 
 T = TypeVar("T")
+LONG = 16  # fragments; a whole episode that is longer is told of
+
+log = logging.getLogger(__name__)
 
 
 class RolloutWorker:
@@ -153,7 +156,8 @@ class RolloutWorker:
         """Begin anew and go on until every column has ended its episode (or its `quota` [B]) and steps suffice."""
         fragment.begin(self._begin())
         self._obs = None
-        columns = fragment.mask.shape[1]
+        assert self.env is not None
+        room, columns = fragment.mask.shape
         active = np.ones(columns, np.bool_) if quota is None else quota > 0
         ended = np.zeros(columns, np.int64)
         episodes: list[Episode] = []
@@ -161,6 +165,12 @@ class RolloutWorker:
         while active.any():
             if t == fragment.capacity:
                 self._check(fragment)  # an episode that a NaN keeps from its end would go on for ever
+                if t == LONG * room:
+                    log.warning(
+                        "%s: after %d steps an episode has not ended, and all of it is kept until it does "
+                        "(batch_mode='complete_episodes', or an evaluation). Set horizon to cut episodes off.",
+                        self.env.name, t,
+                    )  # fmt: skip
                 fragment.grow()
             fragment.mask[t] = active
             episodes += self._step(fragment, t)

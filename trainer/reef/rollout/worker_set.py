@@ -53,7 +53,9 @@ class LocalWorkers:
         self._worker.set_filters(filters)
 
     def synchronize_filters(self) -> None:
-        """Nothing to do: there is one filter."""
+        """Nobody needs to be told what the one filter saw."""
+        for observed in self._worker.filters.values():
+            observed.delta()
 
     def resize(self, count: int) -> None:
         """Nothing to do: this process is all the room there is."""

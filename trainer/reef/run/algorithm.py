@@ -146,7 +146,8 @@ class Algorithm(ABC):
 
     def evaluate(self) -> dict[str, Any]:
         """Run the configured evaluation with the newest weights; the metrics are under "evaluation"."""
-        return {"evaluation": self.evaluation.run(self.learners.weights(), self.workers.local_worker(), self.timestep)}
+        weights, worker = self.learners.weights(), self.workers.local_worker()
+        return {"evaluation": self.evaluation.run(weights, worker, self.iteration, self.timestep)}
 
     def sample(self) -> list[Sample]:
         """One fragment from every worker, counted and reported."""

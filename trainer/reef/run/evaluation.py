@@ -57,14 +57,18 @@ class Evaluation:
         interval = self.config.evaluation_interval
         return interval is not None and interval > 0 and iteration % interval == 0
 
-    def run(self, weights: Weights, trained: RolloutWorker, timestep: int) -> dict[str, Any]:
-        """Evaluate `weights` with the filters of the `trained` worker; returns the metrics of the episodes."""
+    def run(self, weights: Weights, trained: RolloutWorker, iteration: int, timestep: int) -> dict[str, Any]:
+        """Evaluate the `weights` after `iteration`, with the filters of the `trained` worker.
+
+        Returns the metrics of the episodes; after a time-out those of the evaluation before.
+        """
         try:
-            return self._run(weights, trained, timestep)
+            self.latest = {"training_iteration": iteration, **self._run(weights, trained, timestep)}
         except WorkerTimeoutError as error:
             log.warning(TIMED_OUT, self.config.evaluation_sample_timeout_s, error)
             self.stop()
             return self.latest or {**summarize_episodes([]), "episodes_this_iter": 0, "timesteps_this_iter": 0}
+        return self.latest
 
     def _run(self, weights: Weights, trained: RolloutWorker, timestep: int) -> dict[str, Any]:
         workers = self.workers
@@ -74,13 +78,12 @@ class Evaluation:
             self._episodes(workers) if self.config.evaluation_duration_unit == "episodes" else self._steps(workers)
         )
         episodes: list[Episode] = [episode for sample in samples for episode in sample.episodes]
-        self.latest = {
+        return {
             **summarize_episodes(episodes, keep_per_episode=self.config.keep_per_episode_custom_metrics),
             "episodes_this_iter": len(episodes),
             "timesteps_this_iter": sum(sample.env_steps for sample in samples),
             "num_healthy_workers": workers.num_healthy if self.config.evaluation_num_workers else 0,
         }
-        return self.latest
 
     def _episodes(self, workers: Workers) -> list[Sample]:
         return workers.sample_episodes(int(self.config.evaluation_duration))

@@ -253,9 +253,9 @@ class Experiment:
         return self.signals.received.name
 
     def _checkpoint_is_due(self, *, ending: bool) -> bool:
-        if ending:
-            return self.settings.at_end or self.signals.received is not None
-        return bool(self.settings.frequency) and self.algorithm.iteration % self.settings.frequency == 0
+        if self.settings.frequency and self.algorithm.iteration % self.settings.frequency == 0:
+            return True
+        return ending and (self.settings.at_end or self.signals.received is not None)
 
     def save(self) -> None:
         """Write a checkpoint of the iteration that was reported last."""

@@ -104,7 +104,7 @@ class Board(Collector):
     def report(self, result: Result) -> None:
         """Take in the newest result."""
         if evaluation := result.get("evaluation"):
-            self._evaluation = (result["training_iteration"], evaluation)
+            self._evaluation = (evaluation.get("training_iteration", result["training_iteration"]), evaluation)
         self._result = result
 
     def saved(

@@ -57,6 +57,7 @@ class Record:
     def __init__(self, folder: Path, metric: str, mode: str, trials: Iterable[Trial]) -> None:
         self.folder, self.metric, self.mode = folder, metric, mode
         self.trials = {trial.name: trial for trial in trials}
+        self.lost: set[str] = set()  # names of those that failed by faults alone: another life may do better
         self._results: dict[str, Result] = {}
 
     @classmethod

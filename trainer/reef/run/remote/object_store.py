@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from reef.api.fields import EXPLAINED, STORAGE_URI
+from reef.api.fields import EXPLAINED, STORAGE_URI, without_secrets
 from reef.errors import ConfigError, StorageError, StoreUnavailableError
 
 if TYPE_CHECKING:
@@ -55,8 +55,7 @@ class RemoteFolder:
 
     def __init__(self, uri: str) -> None:
         if not re.match(STORAGE_URI, uri):
-            shown = re.sub("//.*@", "//...@", uri.split("?")[0])  # what is wrong with it may be a password
-            raise ConfigError(f"storage {shown!r}: expected {EXPLAINED[STORAGE_URI]}.")
+            raise ConfigError(f"storage {without_secrets(uri)!r}: expected {EXPLAINED[STORAGE_URI]}.")
         self.uri = uri.rstrip("/")
         self._store = self._open()
 
