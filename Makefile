@@ -92,7 +92,7 @@ $(VENV)/.made:
 	@touch $@
 
 $(VENV)/.trainer: pyproject.toml constraints.txt | $(VENV)/.made
-	@echo "==> Installing Reef with PyTorch, Ray and Gymnasium into $(VENV) (a few hundred MB, a minute or two)"
+	@echo "==> Installing Reef with PyTorch, Ray and Gymnasium into $(VENV) (a minute or two; longer where pip's PyTorch comes with CUDA)"
 	@$(PIP_INSTALL) --editable '.[trainer]'
 	@$(COMPILE)
 	@touch $@

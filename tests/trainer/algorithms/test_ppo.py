@@ -142,6 +142,29 @@ def test_a_critic_may_be_a_constant() -> None:
     assert each.policy.flat.gradient.count_nonzero() > 0
 
 
+def test_dropout_disturbs_gradient_steps_alone_and_by_the_learners_own_draws() -> None:
+    class Dropping(Custom):
+        def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+            return super().forward(nn.functional.dropout(obs, 0.5, self.drop.training))
+
+        def __init__(self, *spaces_: Any) -> None:
+            super().__init__(*spaces_)
+            self.drop = nn.Dropout(0.5)
+
+    weights = []
+    for seed in (1, 2):  # of torch's own generator, which is not the learner's
+        torch.manual_seed(seed)
+        each = learner(spaces.Discrete(4), model={"custom_model": Dropping})
+        steps = some_steps(each)
+        first, second = (each.policy(steps["obs"])[1] for _ in range(2))
+        assert torch.equal(first, second)
+        before = torch.get_rng_state()
+        losses = [each.step(steps)["total_loss"] for _ in range(2)]
+        assert torch.equal(torch.get_rng_state(), before) and losses[0] != losses[1]
+        weights.append(each.policy.flat.numpy())
+    np.testing.assert_array_equal(*weights)
+
+
 @pytest.mark.parametrize("by_hand", [True, False])
 def test_without_critic_none_is_trained(by_hand: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not by_hand:

@@ -377,8 +377,7 @@ class ActorGroup:
         if in_a_row > settings.num_consecutive_worker_failures_tolerance:
             tolerance = settings.num_consecutive_worker_failures_tolerance
             return f"{in_a_row} failures in a row exceed num_consecutive_worker_failures_tolerance={tolerance}."
-        lasting = failure.raised or failure.exit_code == EXIT_WRONG_USE
-        anew = lasting and member.restarts and member.failures_in_a_row > 1
+        anew = failure.seems_lasting and member.restarts and member.failures_in_a_row > 1
         if anew and not any(failure.method in each.done for each in self._members.values()):
             return f"It was started again and failed again, and nobody has come through {failure.method}() so far."
         if self._replace and member.restarts >= settings.max_num_worker_restarts:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ray.exceptions import RayActorError, RayError
 
 from reef.config import AlgorithmConfig
-from reef.errors import EXIT_FAILED, WorkerError, WorkerTimeoutError
+from reef.errors import EXIT_FAILED, EXIT_WRONG_USE, WorkerError, WorkerTimeoutError
 
 START = "start"  # the pseudo method of a failure to come up at all
 PROBE = "ping"  # the method that every actor answers at once when it is alive
@@ -30,9 +30,14 @@ class Failure:
     error: str  # in one paragraph, "ValueError: no such level"
     traceback: str = ""  # the worker's own
     exit_code: int = EXIT_FAILED
-    raised: bool = False  # by code that would raise it again, for all that is known
+    raised: bool = False  # by code, and not a lost process or time that ran out
     late: bool = False  # no answer within the limit
     statistics: Mapping[str, float] = field(default_factory=dict)  # of the error
+
+    @property
+    def seems_lasting(self) -> bool:
+        """Whether another try is likely to fail in the same way."""
+        return self.raised or self.exit_code == EXIT_WRONG_USE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

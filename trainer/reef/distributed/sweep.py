@@ -36,7 +36,6 @@ from reef.run.folders import (
     FOLDER_ID,
     environment_name,
     folder_label,
-    given_start,
     new_folder,
     newest_folder,
     places_of,
@@ -49,7 +48,7 @@ from reef.run.remote.object_store import RemoteFolder
 from reef.run.reporters.files import read_results
 from reef.run.signals import StopSignals, time_left
 from reef.run.stopping import StopConditions, lookup
-from reef.sweep.folders import Order, TrialFolders
+from reef.sweep.folders import Order, TrialFolders, common_start
 from reef.sweep.plan import Plan
 from reef.sweep.progress import SweepProgress, SweepSummary
 from reef.sweep.record import Record, Trial, finite
@@ -100,11 +99,7 @@ def run_sweep(
     claim = Claim()
     parent, remote = places_of(storage_path, local_folder, name)
     record = open_record(plan, parent, resume, claim, remote)
-    if any(trial.checkpoint is None for trial in record.in_state("waiting")):
-        given = given_start(
-            restore_from, plan.base.algorithm
-        )  # one copy for all; a wrong one before anything is written
-        restore_from = str(given.checkpoint) if given else None
+    restore_from = common_start(record, restore_from, plan.base.algorithm)
     configs = {trial.name: plan.config(trial.drawn) for trial in record.trials.values()}
     with ExitStack() as stack:
         signals = stack.enter_context(StopSignals(patience_s))
@@ -270,12 +265,9 @@ def summarized(progress: SweepProgress, signals: StopSignals) -> SweepSummary:
         )
     if len(failed) == len(record.trials):
         reasons = "; ".join(dict.fromkeys(trial.reason for trial in failed))
-        if not record.lost:
-            raise TrainingError(f"every trial of the sweep failed: {reasons}")
-        for name in record.lost:
-            progress.changed(name, "waiting", record.trials[name].reason)
-        progress.tell()
-        raise WorkerError(f"every trial of the sweep failed, and goes on when the sweep is resumed: {reasons}")
+        if progress.leaves_lost_ones():
+            raise WorkerError(f"every trial of the sweep failed, and goes on when the sweep is resumed: {reasons}")
+        raise TrainingError(f"every trial of the sweep failed: {reasons}")
     return SweepSummary(folder=record.folder, exit_code=EXIT_OK, reason=reason, **found)
 
 

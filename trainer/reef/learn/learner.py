@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor
+from torch.nn.modules.dropout import _DropoutNd
 
 from reef.batch import Rollout, Transitions
 from reef.config import AlgorithmConfig
@@ -59,10 +60,13 @@ class Learner(ABC):
             torch.manual_seed(seed)  # layers draw their initial weights from torch's own generator
             self.policy = make_policy(config, observation_space, action_space)
         self.policy.finish(self.device)
+        self.policy.eval()
         self.lr = Schedule(config.lr)
         optimizer: dict[str, Any] = config.optimizer
         self.optimizer = Adam(self.policy.flat, self.lr(0), **optimizer)
         self.backward = self._make_backward()
+        if any(isinstance(module, _DropoutNd) for module in self.policy.modules()):
+            self.backward = self._dropping(self.backward)
 
     def _make_backward(self) -> Loss:
         """The function that computes a minibatch's loss and fills the flat gradient: eager, or compiled as set."""
@@ -83,6 +87,20 @@ class Learner(ABC):
             return differentiate(minibatch)
 
         return backward
+
+    def _dropping(self, backward: Loss) -> Loss:
+        """`backward` with layers such as Dropout at work, by draws of this learner's own generator."""
+
+        def dropping(minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
+            with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+                torch.manual_seed(int(torch.randint(2**62, (), generator=self.generator)))
+                self.policy.train()
+                try:
+                    return backward(minibatch)
+                finally:
+                    self.policy.eval()
+
+        return dropping
 
     def differentiate(self, minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
         """Give the parameters, whose gradients are zero, those of `loss`; returns what `loss` does.

@@ -74,6 +74,12 @@ class SweepProgress:
         self.record.take(name, result)
         self.tell_soon()
 
+    def leaves_lost_ones(self) -> bool:
+        """Whether trials failed by faults alone; they wait for the sweep to be resumed."""
+        for name in self.record.lost:
+            self.changed(name, "waiting", self.record.trials[name].reason)
+        return bool(self.record.lost)
+
     def changed(self, name: str, state: State, reason: str = "") -> None:
         """A trial has begun or ended."""
         trial = self.record.change(name, state, reason)
