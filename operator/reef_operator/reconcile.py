@@ -70,7 +70,7 @@ def _suspend(situation: Situation) -> Iterator[Action]:
         yield Delete("Job", job["metadata"]["name"], job["metadata"]["uid"])
         return
     due = _farewell_due(situation)
-    if due is not None and situation.observed.now >= due if job else not situation.live_heads:
+    if not situation.live_heads if due is None else situation.observed.now >= due:
         yield from delete_pools(situation)
 
 

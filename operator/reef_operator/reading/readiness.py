@@ -15,9 +15,7 @@ from reef_operator.reading import pods
 from reef_operator.reading.pods import Problem
 from reef_operator.reading.situation import Situation
 
-SLOW_START_S = (
-    60.0  # from a batch Job to its pod, from having a node to a container: then a person is told where to look
-)
+SLOW_START_S = 60.0  # from a batch Job to its pod, from a node to a container: then a person is told where to look
 
 
 def storage(situation: Situation) -> Finding:
