@@ -103,10 +103,11 @@ def main() -> int:
             code, message = EXIT_FAILED, "".join(traceback.format_exception(error)).strip()
         if code != EXIT_OK:
             log.error("ends with exit code %d: %s", code, message)
-        board.tell("done", message, exit_code=code)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Ray may have left it to the default, which ends without a word
         words.say(code, message)
         with contextlib.suppress(Terminated):
             raise_on_sigterm()
+            board.tell("done", message, exit_code=code)
             linger(code, board)
     return code
 
