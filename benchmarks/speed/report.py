@@ -164,7 +164,7 @@ def _store(numbers: Numbers) -> Iterator[str]:
     for run in numbers.runs("store", "reef"):
         each, observation = (run[key] / run["steps"] for key in ("sample_bytes", "observation_bytes"))
         yield f"A worker's sample takes {each:.1f} bytes per environment step ({observation:.0f} of them observations);"
-        yield f"the weights take {run['weights_bytes']:,} bytes, once per version."
+        yield f"the weights take {run['weights_bytes']:,} bytes, for each worker (from 64 KiB on once for all)."
     yield ""
 
 
