@@ -120,14 +120,12 @@ def _last_ended(situation: Situation) -> Object | None:
 
 
 def _words_of(head: Object) -> str:
-    """Return the message of a head that has ended, else what Kubernetes says about its pod."""
-    result = None if _was_killed(head) else pods.result(head)
+    """Return the message of a head that has ended, else what Kubernetes says about its pod.
+
+    One that was killed had no time for a word: what is in its termination message was there before.
+    """
+    result = None if pods.exit_code(head) == _KILLED else pods.result(head)
     return (read_report(result).message if result is not None else "") or _how_it_ended(head)
-
-
-def _was_killed(head: Object) -> bool:
-    """Whether a head had no time for a word: what is in its termination message was there before."""
-    return pods.exit_code(head) == _KILLED
 
 
 def _how_it_ended(head: Object) -> str:
@@ -136,9 +134,9 @@ def _how_it_ended(head: Object) -> str:
 
 
 def _last_words(situation: Situation) -> str:
-    """Return the head's own message of why it ended, else what Kubernetes says about its pod."""
-    if situation.head is not None and _was_killed(situation.head):
-        return _how_it_ended(situation.head)
+    """Return why the head ended; of one that is still there or gone, what is known of it."""
+    if situation.head is not None and pods.exit_code(situation.head) is not None:
+        return _words_of(situation.head)
     if situation.report and situation.report.message:
         return situation.report.message
     return readiness.head(situation).message

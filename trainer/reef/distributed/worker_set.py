@@ -28,7 +28,6 @@ from reef.distributed.resources import (
 )
 from reef.distributed.start import start
 from reef.errors import WorkerError
-from reef.math.running import RunningStat
 from reef.rollout.filters import Filter
 from reef.rollout.worker import RolloutWorker
 from reef.run.signals import time_left
@@ -223,7 +222,7 @@ class RayWorkers:
         if limit is not None and self._config.sample_async:
             limit *= 1 + self._limits.max_requests_in_flight  # fragments that were requested come first
         if self._config.use_worker_filter_stats:
-            for deltas in self._group.call_all("apply", filter_deltas, timeout_s=limit).values():
+            for deltas in self._group.call_all("filter_deltas", timeout_s=limit).values():
                 for policy_id, delta in deltas.items():
                     self._local.filters[policy_id].merge(delta)
         if self._config.update_worker_filter_stats:
@@ -254,7 +253,7 @@ class RayWorkers:
         self._group.send_all("apply", begin_anew, self._local.filters)
         self._group.call_some("set_state", known, timeout_s=self._limits.worker_restore_timeout_s)
         if not state["remote"]:
-            self._group.send_all("apply", filter_deltas)  # the local filters know what the one worker saw
+            self._group.send_all("filter_deltas")  # the local filters know what the one worker saw
 
     def stop(self) -> None:
         """End the actors and give their room back."""
@@ -270,11 +269,6 @@ def attempt(worker: RolloutWorker, fn: Callable[[RolloutWorker], Any]) -> tuple[
         return value, ""
     except Exception:
         return None, traceback.format_exc()
-
-
-def filter_deltas(worker: RolloutWorker) -> dict[PolicyId, RunningStat]:
-    """What a worker's filters saw since the last call."""
-    return {policy_id: observed.delta() for policy_id, observed in worker.filters.items()}
 
 
 def begin_anew(worker: RolloutWorker, central: dict[PolicyId, Filter]) -> None:

@@ -19,6 +19,7 @@ from reef.envs import VectorEnv, make_vector_env
 from reef.envs.seeding import EVALUATION
 from reef.envs.vector import StepResult, check_choices, check_finite
 from reef.errors import WorkerTimeoutError
+from reef.math.running import RunningStat
 from reef.nn.policies import make_policy
 from reef.rollout.episodes import EpisodeTracker
 from reef.rollout.exploration import make_exploration
@@ -256,6 +257,10 @@ class RolloutWorker:
     def get_weights(self) -> Weights:
         """One flat vector per policy."""
         return {policy_id: policy.flat.numpy() for policy_id, policy in self.policy_map.items()}
+
+    def filter_deltas(self) -> dict[PolicyId, RunningStat]:
+        """What the filters saw since the last call."""
+        return {policy_id: observed.delta() for policy_id, observed in self.filters.items()}
 
     def set_filters(self, filters: dict[PolicyId, State]) -> None:
         """Take over the observation statistics of another worker."""

@@ -54,8 +54,7 @@ class LocalWorkers:
 
     def synchronize_filters(self) -> None:
         """Nobody needs to be told what the one filter saw."""
-        for observed in self._worker.filters.values():
-            observed.delta()
+        self._worker.filter_deltas()
 
     def resize(self, count: int) -> None:
         """Nothing to do: this process is all the room there is."""
