@@ -31,7 +31,7 @@ from reef_operator.runtime.limits import Backoff
 from reef_operator.runtime.logs import configure
 from reef_operator.runtime.metrics import Metrics
 from reef_operator.runtime.poller import Poller
-from reef_operator.runtime.queue import WorkQueue
+from reef_operator.runtime.queue import Key, WorkQueue
 from reef_operator.runtime.upkeep import Upkeep
 from reef_operator.runtime.watch import Store, Stores, Watch, job_of_label, key_of, trim_owner_of_pods, trim_pod
 from reef_operator.watching import kopf_settings, registry
@@ -184,7 +184,7 @@ class Operator:
             changed=self.queue.add,
             proof=self.proof,
             canary=self.canary,
-            silences=self._watch_ages,
+            silences=partial(self._watch_ages, closed=False),
             ended=end,
         )
         try:
@@ -205,13 +205,18 @@ class Operator:
 
     async def _work(self, upkeep: Upkeep) -> None:
         """Look at jobs once the caches are filled: before, everything would seem to be missing."""
-        await asyncio.gather(*(watch.synced.wait() for watch in self.watches))
+        await asyncio.gather(*(watch.answered.wait() for watch in self.watches))
         logger.info("caches are filled; working on jobs")
         self.controller.renew(await self._server())  # what is made for a job depends on it, and some of that for good
         async with asyncio.TaskGroup() as group:
             group.create_task(upkeep.run())
             for _ in range(self.options.workers):
-                group.create_task(self.queue.work(self.controller.handle))
+                group.create_task(self.queue.work(self._handle))
+
+    async def _handle(self, key: Key) -> None:
+        """Look at a job where all of it can be seen; where not, the next resync after that brings it again."""
+        if not any(watch.is_closed for watch in self.watches if watch.namespace == key[0]):
+            await self.controller.handle(key)
 
     async def _server(self) -> Server:
         """What the API server can do; asked until it answers."""
@@ -248,10 +253,12 @@ class Operator:
         metrics.watches(lambda: self._watch_ages() | self.proof.ages(), lambda: self.proof.delivered)
         metrics.jobs(self.stores.jobs.all, self.stores.pods.all)
 
-    def _watch_ages(self) -> dict[str, float]:
+    def _watch_ages(self, *, closed: bool = True) -> dict[str, float]:
+        """For how long a watch of each kind has been silent; those of closed namespaces count if `closed`."""
         now, ages = time.monotonic(), dict[str, float]()
         for watch in self.watches:
-            ages[watch.kind] = max(ages.get(watch.kind, 0.0), now - watch.heard)
+            if closed or not watch.is_closed:
+                ages[watch.kind] = max(ages.get(watch.kind, 0.0), now - watch.heard)
         return ages
 
 

@@ -20,6 +20,7 @@ MANAGED_SELECTOR = ",".join(f"{key}={value}" for key, value in COMMON_LABELS.ite
 POD_SELECTOR = f"{MANAGED_SELECTOR},{COMPONENT_LABEL}"  # pods of every job
 POOL_ANNOTATION = "reef.dev/pool-hash"  # on a Deployment: what its pods were made from
 HEAD_ANNOTATION = "reef.dev/head-hash"  # on the head's batch Job, likewise
+FINAL_CODES_ANNOTATION = "reef.dev/no-retry-exit-codes"  # on the head's batch Job: those it was made with
 ATTEMPTS_ANNOTATION = "reef.dev/attempts-before"  # on the head's batch Job: heads of earlier ones
 
 CONTAINER = "reef"

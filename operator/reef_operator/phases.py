@@ -16,7 +16,6 @@ from reef_operator.reading.reports import read_report
 from reef_operator.reading.situation import Situation
 
 SILENT_HEAD_S = 60.0  # a head that is ready this long counts as training, even where nobody can ask it
-_KILLED = 137  # the exit code after SIGKILL
 _BATCH_REASONS = {  # why Kubernetes gave a batch Job up
     "BackoffLimitExceeded": Reason.BACKOFF_LIMIT_EXCEEDED,
     "PodFailurePolicy": Reason.JOB_WRONG,
@@ -75,21 +74,19 @@ def _suspension(situation: Situation) -> Outcome:
         return Outcome("Suspended", Reason.SUSPENDED, "no pods are left; spec.suspend: false resumes the job")
     left = sorted(situation.observed.pods, key=pods.name)
     shown = ", ".join(map(pods.name, left[:3])) + (" and others" if len(left) > 3 else "")
-    why = next((f"; {pods.name(pod)}: {problem.message}" for pod in left if (problem := pods.problem(pod))), "")
-    return Outcome("Suspending", Reason.SUSPENDING, f"waits for {shown or 'its pods'} to end{why}")
+    problems = ((pod, problem) for pod in left if (problem := pods.problem(pod)))
+    lost = (f"; {pods.name(pod)}: {problem.message}" for pod, problem in problems if problem.reason is Reason.NODE_LOST)
+    return Outcome("Suspending", Reason.SUSPENDING, f"waits for {shown or 'its pods'} to end{next(lost, '')}")
 
 
 def _failure(situation: Situation) -> Outcome | None:
-    """Return the end that Kubernetes' batch Job, or an exit code that is never retried, has decided.
-
-    Once another head trains, the code was one to be retried, whatever the document has come to say of it.
-    """
+    """Return the end that Kubernetes' batch Job, or an exit code that is never retried, has decided."""
     if situation.head_job is None or pods.is_going(situation.head_job):
         return None  # its pods were stopped by us, or by someone who deleted it: it is created again
     given_up = batch_condition(situation, "Failed")
-    if not is_training(situation) and (ended := _last_ended(situation)):
+    if ended := _last_ended(situation):
         code = pods.exit_code(ended)
-        if code in situation.spec.fault_tolerance.no_retry_exit_codes:
+        if code in situation.no_retry_exit_codes:
             return Outcome("Failed", Reason.JOB_WRONG, f"{_words_of(ended)} (exit code {code} is not retried)")
     if given_up is None and _has_used_up_attempts(situation):
         given_up = "BackoffLimitExceeded"
@@ -124,7 +121,7 @@ def _words_of(head: Object) -> str:
 
     One that was killed had no time for a word: what is in its termination message was there before.
     """
-    result = None if pods.exit_code(head) == _KILLED else pods.result(head)
+    result = None if pods.exit_code(head) == pods.KILLED else pods.result(head)
     return (read_report(result).message if result is not None else "") or _how_it_ended(head)
 
 

@@ -80,7 +80,11 @@ def _farewell_due(situation: Situation) -> datetime | None:
     One whose node is lost stays for longer, as nobody can tell that it ended.
     """
     job = situation.head_job
-    if job is None or not pods.is_going(job):
+    if job is not None and not pods.is_going(job):
+        return None
+    if ends := [pod["metadata"]["deletionTimestamp"] for pod in situation.live_heads if pods.is_going(pod)]:
+        return max(map(moment, ends))  # Kubernetes has added the grace of the pod
+    if job is None:
         return None
     grace = situation.spec.fault_tolerance.termination_grace_period_seconds
     return moment(job["metadata"]["deletionTimestamp"]) + timedelta(seconds=grace)

@@ -13,6 +13,7 @@ from reef_operator.conditions import ConditionType, Finding, Reason, kept_times,
 from reef_operator.model import Object
 from reef_operator.phases import Outcome
 from reef_operator.reading import pods, readiness
+from reef_operator.reading.reports import Report
 from reef_operator.reading.situation import FINISHED, Situation
 
 _STOPPED = ("Suspending", "Suspended", *FINISHED)  # phases in which no workers are wanted
@@ -22,8 +23,9 @@ def next_status(situation: Situation, outcome: Outcome) -> JobStatus:
     """Return the status of today."""
     observed, old = situation.observed, situation.old
     generation = observed.job["metadata"].get("generation")
-    report = situation.report
+    report = _newer_report(situation)
     head = _head(situation)
+    recorded = JobStatus() if _lost_checkpoints(situation, head) else old
     return JobStatus(
         phase=outcome.phase,
         message=shortened(outcome.message),
@@ -34,11 +36,20 @@ def next_status(situation: Situation, outcome: Outcome) -> JobStatus:
         workers=_workers(situation, outcome, head),
         training=(report and report.training) or old.training,
         evaluation=(report and report.evaluation) or old.evaluation,
-        checkpoint=(report and report.checkpoint) or (None if _lost_checkpoints(situation, head) else old.checkpoint),
-        best_trial=(report and report.best_trial) or old.best_trial,
-        trials=(report and report.trials) or old.trials,
+        checkpoint=(report and report.checkpoint) or recorded.checkpoint,
+        best_trial=(report and report.best_trial) or recorded.best_trial,
+        trials=(report and report.trials) or recorded.trials,
         **_times(situation, outcome),
     )
+
+
+def _newer_report(situation: Situation) -> Report | None:
+    """What the head said last; None where it was killed and more than it had prepared for that is on record."""
+    report, head, old = situation.report, situation.head, situation.old
+    killed = head is not None and pods.exit_code(head) == pods.KILLED
+    if report and report.checkpoint and old.checkpoint and killed:
+        return None if report.checkpoint.time < old.checkpoint.time else report  # UTC in one form: it orders as text
+    return report
 
 
 def _lost_checkpoints(situation: Situation, head: HeadStatus | None) -> bool:

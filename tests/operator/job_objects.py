@@ -265,10 +265,11 @@ class World:
             label = "reef.dev/component" if action.kind == "Job" else "reef.dev/pool"
             value = "head" if action.kind == "Job" else action.name.removeprefix(f"{NAME}-")
             owned = [each for each in self.pods.values() if each["metadata"]["labels"].get(label) == value]
+            grace = timedelta(seconds=child["spec"]["template"]["spec"].get("terminationGracePeriodSeconds", 30))
             for each in owned:
-                each["metadata"]["deletionTimestamp"] = at(0)
+                each["metadata"]["deletionTimestamp"] = (self.now + grace).isoformat()
             if action.kind == "Job" and owned:
-                child["metadata"]["deletionTimestamp"] = at(0)
+                child["metadata"]["deletionTimestamp"] = self.now.isoformat()
             else:
                 del self.children[action.kind, action.name]
 

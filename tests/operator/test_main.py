@@ -95,6 +95,33 @@ def test_every_watch_shows_its_age_those_of_kopf_included():
     assert ages["RLTrainingJob"] == ages["Lease"] == 0, "what is silent may be quiet"
 
 
+def test_jobs_of_a_closed_namespace_are_left_alone_and_do_not_make_the_operator_sick():
+    async def test() -> list[tuple[str, str]]:
+        async with Client(Credentials(kubeconfig_login)) as client:
+            operator = Operator(parse(["--namespace", "open", "--namespace", "closed"], {}), client, Metrics())
+            for _, part in operator.parts:
+                part.close()
+            for watch in operator.watches:
+                watch.answered.set()
+                if watch.namespace == "open":
+                    watch.synced.set()
+                else:
+                    watch.heard -= 1000
+            handled: list[tuple[str, str]] = []
+
+            async def handle(key: tuple[str, str]) -> None:
+                handled.append(key)
+
+            operator.controller.handle = handle  # type: ignore[method-assign]
+            for namespace in ("open", "closed"):
+                await operator._handle((namespace, "j"))
+            assert max(operator._watch_ages().values()) > 999, "the metric tells of it"
+            assert max(operator._watch_ages(closed=False).values()) < 999, "the probe does not"
+            return handled
+
+    assert asyncio.run(test()) == [("open", "j")]
+
+
 def test_no_job_is_looked_at_before_the_server_has_said_what_it_can_do(monkeypatch: pytest.MonkeyPatch):
     """What a batch Job is made with depends on it, and cannot be changed later."""
     answers = iter([ApiError(503, "", "not yet"), Server(minor=30)])
@@ -119,6 +146,7 @@ def test_no_job_is_looked_at_before_the_server_has_said_what_it_can_do(monkeypat
         monkeypatch.setattr(operator.controller, "_decide", lambda observed: seen.append(observed) or Plan())
         for watch in operator.watches:
             watch.synced.set()
+            watch.answered.set()
         operator.stores.jobs.put({"metadata": {"namespace": "ns", "name": "j", "uid": "u", "resourceVersion": "1"}})
         operator.queue.add(("ns", "j"))
         async with asyncio.timeout(LIMIT_S):

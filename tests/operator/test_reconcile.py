@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from job_objects import (
     NAME,
     World,
+    at,
     ended,
     head,
     job,
@@ -72,6 +73,14 @@ def test_where_no_head_pod_is_made_a_person_is_told_where_to_look() -> None:
     assert "`kubectl describe job pole-head -n" in world.status["message"]
     world.put(head(node=""))
     assert "describe" not in world.status["message"]
+
+
+def test_a_head_pod_that_goes_is_not_missed_for_a_minute_at_once() -> None:
+    world = running_world()
+    world.after(3600)
+    assert world.lose("pole-head-a").requeue_after_s == 60 and "more than a minute" not in world.status["message"]
+    assert world.after(60).requeue_after_s is None
+    assert "there is no head pod yet for more than a minute" in world.status["message"]
 
 
 def test_pods_are_created_after_what_they_read() -> None:
@@ -419,14 +428,33 @@ def test_a_wrong_job_fails_although_kubernetes_has_started_the_next_head_already
     assert Reason.RETRYING not in world.told
 
 
-@pytest.mark.parametrize(("state", "phase"), [("training", "Running"), ("starting", "Failed")])
-def test_codes_that_are_added_later_do_not_end_a_job_whose_next_head_trains(state: str, phase: str) -> None:
+@pytest.mark.parametrize("state", ["training", "starting"])
+def test_codes_that_are_added_later_count_for_the_next_batch_job(state: str) -> None:
     world = running_world()
     world.put(head(**ended(3, result("boom"))))
     world.put(head("pole-head-b", created=20, **ready(since=20)))
     world.says("pole-head-b", state)
+    phase = world.phase
     world.edit(faultTolerance={"noRetryExitCodes": [2, 3]})
-    assert world.phase == phase
+    assert world.phase == phase != "Failed"
+
+
+def test_codes_that_are_taken_out_count_until_the_next_batch_job() -> None:
+    world = running_world()
+    world.edit(faultTolerance={"noRetryExitCodes": []})
+    assert "suspended and resumed" in world.condition("HeadReady")["message"]
+    world.put(head(**ended(2, result("wrong"))))
+    assert world.phase == "Failed" and world.condition("Failed")["reason"] == "JobWrong"
+
+
+def test_a_head_that_was_killed_takes_nothing_back() -> None:
+    """What it had prepared to be read then may be older than what it last answered."""
+    world = running_world()
+    newest, older = ({"path": f"/c{n}", "iteration": n, "time": f"2026-01-01T12:00:{n}+00:00"} for n in (20, 18))
+    world.says("pole-head-a", "training", training={"iteration": 20, "timesteps": 2000}, checkpoint=newest)
+    words = result("silent", training={"iteration": 18, "timesteps": 1800}, checkpoint=older)
+    world.put(head(**ended(137, words, reason="OOMKilled")))
+    assert world.status["checkpoint"]["path"] == "/c20" and world.status["training"]["iteration"] == 20
 
 
 def test_a_retry_says_why_the_head_before_ended() -> None:
@@ -627,6 +655,26 @@ def test_a_suspended_head_on_a_lost_node_holds_workers_no_longer_than_its_grace_
     assert world.phase == "Suspended"
 
 
+def test_a_suspended_head_on_a_lost_node_whose_batch_job_is_gone_does_not_hold_workers_for_ever() -> None:
+    world = running_world()
+    del world.children["Job", "pole-head"]
+    world.pods["pole-head-a"]["metadata"]["deletionTimestamp"] = at(600)  # its template gives it ten minutes
+    assert world.edit(suspend=True).requeue_after_s == 600
+    world.after(599)
+    assert "Deployment/pole-cpu" in world.kinds()
+    world.after(1)
+    assert "Deployment/pole-cpu" not in world.kinds()
+
+
+def test_a_suspension_that_waits_says_nothing_of_what_befell_a_pod_earlier() -> None:
+    world = running_world()
+    again = ready()
+    again["containerStatuses"][0]["lastState"] = {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}
+    world.pods["pole-cpu-1"] = worker("pole-cpu-1", **(again | {"conditions": []}))
+    world.edit(suspend=True)
+    assert world.phase == "Suspending" and "OOMKilled" not in world.status["message"]
+
+
 def test_a_head_on_a_lost_node_holds_workers_no_longer_than_its_grace_period() -> None:
     world = running_world(activeDeadlineSeconds=100)
     world.after(100)
@@ -782,11 +830,13 @@ def test_recreated_workers_add_up_over_heads() -> None:
 def test_a_checkpoint_that_went_with_its_head_is_not_named_any_more(storage: Any, kept: bool) -> None:
     world = running_world(checkpoint={"storage": storage} if storage else None)
     checkpoint = {"path": "/var/lib/reef/c", "iteration": 8, "time": "2026-01-01T12:01:41Z"}
-    world.says("pole-head-a", "training", checkpoint=checkpoint)
+    world.says(
+        "pole-head-a", "training", checkpoint=checkpoint, bestTrial={"name": "t1", "checkpoint": "/var/lib/reef/t1"}
+    )
     world.lose("pole-head-a")
     assert world.status["checkpoint"]["iteration"] == 8
     world.put(head("pole-head-b", created=9))
-    assert ("checkpoint" in world.status) == kept
+    assert ("checkpoint" in world.status) == ("bestTrial" in world.status) == kept
 
 
 def test_durable_storage_is_asked_for_once() -> None:

@@ -25,6 +25,7 @@ def head_job(blueprint: Blueprint) -> dict[str, Any]:
     attempts = (blueprint.owner.get("status") or {}).get("attempts") or 0
     job["metadata"]["annotations"] = {
         names.HEAD_ANNOTATION: head_hash(blueprint),
+        names.FINAL_CODES_ANNOTATION: ",".join(map(str, _no_retry_exit_codes(blueprint))),
         names.ATTEMPTS_ANNOTATION: str(attempts),
     }
     return job
@@ -36,10 +37,14 @@ def head_hash(blueprint: Blueprint) -> str:
     tolerance = spec.fault_tolerance
     made_from = [
         spec.head.model_dump(mode="json", by_alias=True, exclude_defaults=True),
-        sorted(set(tolerance.no_retry_exit_codes)),
+        _no_retry_exit_codes(blueprint),
         tolerance.termination_grace_period_seconds,
     ]
     return fingerprint(made_from)
+
+
+def _no_retry_exit_codes(blueprint: Blueprint) -> list[int]:
+    return sorted(set(blueprint.job.spec.fault_tolerance.no_retry_exit_codes))
 
 
 def _failure_rules(blueprint: Blueprint) -> list[dict[str, Any]]:
@@ -47,7 +52,7 @@ def _failure_rules(blueprint: Blueprint) -> list[dict[str, Any]]:
     rules: list[dict[str, Any]] = [
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     ]
-    if codes := sorted(set(blueprint.job.spec.fault_tolerance.no_retry_exit_codes)):
+    if codes := _no_retry_exit_codes(blueprint):
         on_codes = {"containerName": names.CONTAINER, "operator": "In", "values": codes}
         rules.append({"action": "FailJob", "onExitCodes": on_codes})
     return rules

@@ -24,6 +24,7 @@ _WAITING = {
     "RunContainerError": Reason.CONTAINER_CONFIG_ERROR,
     "CrashLoopBackOff": Reason.CRASH_LOOP,
 }
+KILLED = 137  # the exit code after SIGKILL
 _LOST = {"NodeLost": Reason.NODE_LOST, "NodeShutdown": Reason.NODE_LOST, "Shutdown": Reason.NODE_LOST}
 _SHOWN = 300  # characters of a crashed container's output: its last lines hold the error
 
@@ -181,7 +182,7 @@ def _how_it_ended(ended: Mapping[str, Any]) -> str:
         text = str(document["message"]).strip() if isinstance(document, Mapping) else text
     except (ValueError, KeyError, RecursionError):
         text = text if len(text) <= _SHOWN else "…" + text[-_SHOWN:]
-    signal = " (killed: SIGKILL)" if code == 137 else ""
+    signal = " (killed: SIGKILL)" if code == KILLED else ""
     return f"ended with exit code {code}{signal}" + (f": {text}" if text else "")
 
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from reef.api import NodePool
 from reef_operator import names
 from reef_operator.builders.head_job import head_hash
-from reef_operator.conditions import ConditionType, Finding, Reason, moment
+from reef_operator.conditions import ConditionType, Finding, Reason, find, moment
 from reef_operator.model import Object
 from reef_operator.reading import pods
 from reef_operator.reading.pods import Problem
@@ -70,7 +70,11 @@ def missing_head_due(situation: Situation) -> datetime | None:
     job = situation.head_job
     if situation.head is not None or job is None:
         return None
-    return moment(job["metadata"]["creationTimestamp"]) + timedelta(seconds=SLOW_START_S)
+    since = moment(job["metadata"]["creationTimestamp"])
+    ready = find(situation.old.conditions, ConditionType.HEAD_READY)
+    if ready is not None:  # there was a pod, until then or until now
+        since = max(since, moment(ready.last_transition_time) if ready.status == "False" else situation.observed.now)
+    return since + timedelta(seconds=SLOW_START_S)
 
 
 def _no_pod(situation: Situation) -> str:

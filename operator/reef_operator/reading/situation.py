@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -93,6 +93,15 @@ class Situation:
         """The batch Job of the head."""
         return self.observed.children.get(("Job", names.head(self.name)))
 
+    @property
+    def no_retry_exit_codes(self) -> Collection[int]:
+        """The head's exit codes that end the job, as its batch Job was made; an edit counts for the next one."""
+        annotations = (self.head_job or {"metadata": {}})["metadata"].get("annotations") or {}
+        noted = annotations.get(names.FINAL_CODES_ANNOTATION)
+        if noted is None:
+            return self.spec.fault_tolerance.no_retry_exit_codes
+        return {int(code) for code in noted.split(",") if code.isdecimal()}
+
     @cached_property
     def deployments(self) -> Mapping[str, Object]:
         """The pools' Deployments by name."""
@@ -145,7 +154,7 @@ class Situation:
         report = self.report
         if self.state != "done" or report is None or report.training is None:
             return False
-        return report.exit_code in (0, *self.spec.fault_tolerance.no_retry_exit_codes)
+        return report.exit_code == 0 or report.exit_code in self.no_retry_exit_codes
 
 
 def _is_alive(pod: Object) -> bool:

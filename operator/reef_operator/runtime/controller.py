@@ -342,7 +342,7 @@ class Controller:
             if now is not None:
                 self._stores.jobs.put(trim_whole(now))
                 self._queue.add(key_of(job))
-            return False
+            return now is not None and now.get("status") == compact(status)  # written, and the answer was lost
         self._stores.jobs.put(trim_whole(found))
         self._written(found)
         return True

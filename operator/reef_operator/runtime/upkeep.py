@@ -12,7 +12,7 @@ from reef_operator.names import JOB_LABEL, MANAGED_BY_LABEL, document
 from reef_operator.runtime.client import ApiError, Client
 from reef_operator.runtime.limits import Backoff
 from reef_operator.runtime.metrics import Metrics
-from reef_operator.runtime.queue import Key, WorkQueue
+from reef_operator.runtime.queue import Key, WorkQueue, log_fields
 from reef_operator.runtime.watch import Stores, is_owned_by, job_of_label, key_of, trim_whole, unwatched_children
 
 logger = logging.getLogger(__name__)
@@ -72,21 +72,29 @@ class Upkeep:
                 await asyncio.sleep(self._interval_s * (0.9 + 0.2 * random.random()))  # noqa: S311
 
     async def resync(self) -> None:
-        """Look at every job again, and forget those that are gone."""
+        """Look at every job again, and forget those that are gone; one closed namespace holds up no other."""
         for namespace in self._namespaces:
-            ghosts = self._stores.jobs.keys(namespace)
-            async for page in self._client.pages("RLTrainingJob", namespace):
-                for job in page.items:
-                    ghosts.discard(key_of(job))
-                    self._listed(job)
-                    self._stores.jobs.put(trim_whole(job))
-                    self._queue.add(key_of(job), urgent=False)
-            for key in ghosts:
-                ghost = self._stores.jobs.get(key)
-                if ghost and await self._client.get("RLTrainingJob", *key) is None:  # one may be younger than the list
-                    self._stores.jobs.remove(ghost)
-                    self._queue.add(key)
+            try:
+                await self._resync(namespace)
+            except ApiError as error:
+                if error.status != 403 or namespace is None:
+                    raise
+                logger.warning("the jobs of namespace %s are not looked after: %s", namespace, error)
         self._metrics.resync.set_to_current_time()
+
+    async def _resync(self, namespace: str | None) -> None:
+        ghosts = self._stores.jobs.keys(namespace)
+        async for page in self._client.pages("RLTrainingJob", namespace):
+            for job in page.items:
+                ghosts.discard(key_of(job))
+                self._listed(job)
+                self._stores.jobs.put(trim_whole(job))
+                self._queue.add(key_of(job), urgent=False)
+        for key in ghosts:
+            ghost = self._stores.jobs.get(key)
+            if ghost and await self._client.get("RLTrainingJob", *key) is None:  # one may be younger than the list
+                self._stores.jobs.remove(ghost)
+                self._queue.add(key)
 
     async def sweep(self) -> None:
         """Remove the Jobs and Deployments of jobs that are gone, and what lies beside them.
@@ -103,8 +111,12 @@ class Upkeep:
         before, self._suspects = self._suspects, suspects | self._stores.gone
         self._stores.gone = set()
         for key in before:
-            if key[1] and (key in suspects or await self._has_document(key)):
-                await self._remove_orphans(key)
+            try:
+                if key[1] and (key in suspects or await self._has_document(key)):
+                    await self._remove_orphans(key)
+            except ApiError as error:
+                logger.warning("removing what is left of a job that is gone: %s", error, extra=log_fields(key))
+                self._suspects.add(key)
         self._metrics.sweep.set_to_current_time()
 
     def _has_job(self, found: Object) -> bool:
@@ -116,8 +128,6 @@ class Upkeep:
         return await self._client.get("ConfigMap", key[0], document(key[1])) is not None
 
     async def _remove_orphans(self, key: Key) -> None:
-        job = await self._client.get("RLTrainingJob", *key)
-        uid = job["metadata"]["uid"] if job is not None else ""
         children: list[tuple[str, Object]] = [
             (kind, found) for kind, store in self._stores.owned.items() for found in store.of_job(key)
         ]
@@ -125,6 +135,8 @@ class Upkeep:
             beside = await self._client.get(child[0], key[0], child[1])
             if beside is not None:
                 children.append((child[0], beside))
+        job = await self._client.get("RLTrainingJob", *key)  # after its children: it may have been created anew
+        uid = job["metadata"]["uid"] if job is not None else ""
         for kind, found in children:
             if is_orphan(found, key, uid):
                 name = found["metadata"]["name"]

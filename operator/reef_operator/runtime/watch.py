@@ -101,6 +101,9 @@ class Stores:
 class Watch:
     """Keeps a store true to the API server for ever: whatever fails, it lists again.
 
+    One namespace of several may be closed to the operator: deleted, or its rights there withdrawn. Its watches ask on,
+    and hold up nothing else.
+
     Args:
         client: requests.
         kind: of the objects.
@@ -125,7 +128,8 @@ class Watch:
     ) -> None:
         self.kind = kind
         self.namespace = namespace
-        self.synced = asyncio.Event()  # the store has been filled once
+        self.synced = asyncio.Event()  # the store has been filled once, and may be followed
+        self.answered = asyncio.Event()  # it has, or the server has said that this namespace is closed
         self.heard = time.monotonic()  # when the server last said something
         self._client = client
         self._selector = selector
@@ -150,6 +154,10 @@ class Watch:
                 failures = 1 if self.heard > before else failures + 1
                 if isinstance(error, ApiError) and error.status == 410:
                     self._version = ""
+                if isinstance(error, ApiError) and error.status == 403 and self.namespace:
+                    self._version = ""
+                    self.synced.clear()
+                    self.answered.set()
                 delay = self._backoff.delay(failures)
                 where = self.namespace or "all namespaces"
                 log = logger.debug if failures == 1 else logger.warning
@@ -169,6 +177,12 @@ class Watch:
             self._remove(ghost)
         self._version = version
         self.synced.set()
+        self.answered.set()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the operator may not look at this namespace now."""
+        return self.answered.is_set() and not self.synced.is_set()
 
     async def _follow(self) -> None:
         async for event in self._client.watch(self.kind, self.namespace, self._selector, self._version):

@@ -204,6 +204,19 @@ def test_a_job_that_changed_meanwhile_is_read_and_looked_at_again_without_events
     rig(test)
 
 
+def test_a_status_whose_answer_was_lost_is_told_by_its_events(rig):
+    """The request is sent again, and then meets the version that it made itself."""
+
+    async def test(rig) -> None:
+        rig.server.on("PATCH", STATUS, {"reason": "Conflict"}, status=409)
+        rig.server.on("GET", JOB, job(9, phase="Running"))
+        plan = Plan(status={"phase": "Running"}, events=(Event(type="Normal", reason="Running", message="m"),))
+        await Bench(rig, plan).handle()
+        assert [each.body["reason"] for each in rig.server.asked("POST", "events")] == ["Running"]
+
+    rig(test)
+
+
 def test_after_a_refusal_nothing_more_is_made_but_things_are_removed_and_the_status_is_written(rig):
     async def test(rig) -> None:
         rig.server.on("POST", HEADS, {"reason": "Forbidden", "message": "exceeded quota"}, status=403)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 
 import pytest
+from aiohttp import web
 
 from reef_operator.model import Server
 from reef_operator.runtime.metrics import Metrics
@@ -71,6 +72,55 @@ def test_every_round_begins_with_what_the_server_can_do(rig):
             async with asyncio.timeout(0.5):
                 await upkeep.run()
         assert begun[:2] == [Server(minor=20), Server(minor=30)]
+
+    rig(test)
+
+
+def test_a_closed_namespace_holds_up_no_other(rig):
+    async def test(rig) -> None:
+        _, stores, queue, metrics, _ = bench(rig)
+        upkeep = Upkeep(rig.client, ["closed", "ns"], stores, queue=queue, metrics=metrics)
+        refused = {"reason": "Forbidden", "message": "no"}
+        rig.server.on("GET", "/apis/reef.dev/v1/namespaces/closed/rltrainingjobs", refused, status=403)
+        rig.server.on("GET", JOBS, {"items": [named("j")], "metadata": {}})
+        await upkeep.resync()
+        assert await queue.get() == ("ns", "j")
+
+    rig(test)
+
+
+def test_what_could_not_be_removed_is_tried_again_in_the_next_round(rig):
+    async def test(rig) -> None:
+        upkeep, stores, *_ = bench(rig)
+        stores.gone |= {("ns", "i"), ("ns", "j")}
+        path = "/api/v1/namespaces/ns/configmaps/{}-job"
+        rig.server.on("GET", path.format("i"), {"reason": "Forbidden", "message": "no"}, status=403)
+        rig.server.on("GET", path.format("j"), {"reason": "Forbidden", "message": "no"}, status=403)
+        rig.server.on("GET", path.format("j"), named("j-job", labels=LABELS))
+        rig.server.on("DELETE", path.format("j"), {})
+        await upkeep.sweep()
+        await upkeep.sweep()
+        assert rig.server.asked("DELETE") == []
+        await upkeep.sweep()
+        assert [each.path for each in rig.server.asked("DELETE")] == [path.format("j")]
+
+    rig(test)
+
+
+def test_a_job_that_is_created_anew_while_orphans_are_looked_for_keeps_its_objects(rig):
+    async def test(rig) -> None:
+        upkeep, stores, *_ = bench(rig)
+        stores.gone.add(("ns", "j"))
+        new = {"kind": "RLTrainingJob", "uid": "new"}
+
+        async def made_meanwhile(*_) -> web.Response:
+            rig.server.on("GET", f"{JOBS}/j", named("j", uid="new"))
+            return web.json_response(named("j-job", labels=LABELS, owners=[new]))
+
+        rig.server.on("GET", "/api/v1/namespaces/ns/configmaps/j-job", made_meanwhile)
+        await upkeep.sweep()
+        await upkeep.sweep()
+        assert rig.server.asked("DELETE") == []
 
     rig(test)
 

@@ -173,6 +173,31 @@ def test_ghosts_of_other_namespaces_stay(rig, watch_stream, eventually):
     rig(test)
 
 
+def test_a_namespace_that_is_closed_is_asked_again_until_it_is_open(rig, eventually):
+    async def test(rig) -> None:
+        path = "/api/v1/namespaces/ns/pods"
+        refused = {"reason": "Forbidden", "message": "no"}
+        rig.server.on("GET", path, refused, refused, status=403)
+        rig.server.on("GET", path, listed(10, pod("a", 5)))
+        async with Watching(rig, "ns").running() as seen:
+            await asyncio.wait_for(seen.watch.answered.wait(), 5)
+            assert seen.watch.is_closed
+            await eventually(lambda: seen.names() == {"a"})
+            assert not seen.watch.is_closed
+
+    rig(test)
+
+
+def test_a_cluster_that_refuses_is_waited_for(rig, eventually):
+    async def test(rig) -> None:
+        rig.server.on("GET", PODS, {"reason": "Forbidden", "message": "no"}, status=403)
+        async with Watching(rig).running() as seen:
+            await eventually(lambda: len(rig.server.requests) > 2)
+            assert not seen.watch.answered.is_set()
+
+    rig(test)
+
+
 def test_a_store_keeps_the_newest_state():
     store = Store(job_of_label)
     assert store.put(pod("a", 10, phase="new"))

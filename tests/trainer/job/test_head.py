@@ -17,7 +17,7 @@ from reef.api.status import TrialsStatus
 from reef.errors import ConfigError
 from reef.job.head import Pod, linger, sweep, take_runtime_env, train
 from reef.job.progress import JobBoard
-from reef.run.signals import Terminated
+from reef.run.signals import StopSignals, Terminated
 
 
 @pytest.fixture
@@ -42,13 +42,19 @@ def test_a_folder_that_is_not_there_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "begun", "lingers"),
-    [(0, True, True), (2, True, True), (7, True, True), (1, True, False), (143, True, False), (2, False, False)],
+    ("code", "begun", "terminated", "lingers"),
+    [
+        *((code, True, False, True) for code in (0, 2, 7)),
+        *((code, True, False, False) for code in (1, 143)),
+        (2, False, False, False),
+        (0, True, True, False),
+    ],
 )
 def test_a_head_lingers_after_an_end_that_is_final_when_there_is_something_to_see(
-    monkeypatch: pytest.MonkeyPatch, code: int, begun: bool, lingers: bool
+    monkeypatch: pytest.MonkeyPatch, code: int, begun: bool, terminated: bool, lingers: bool
 ) -> None:
     slept: list[float] = []
+    monkeypatch.setattr(StopSignals, "terminated", terminated)
     monkeypatch.setattr("time.sleep", slept.append)
     monkeypatch.setenv("REEF_LINGER_SECONDS", "30")
     board = JobBoard()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reef.run.signals import Overdue, StopSignals, Terminated, end_if_overdue, sigterm_raises
+from reef.run.signals import Overdue, StopSignals, Terminated, end_if_overdue, note_sigterm, sigterm_raises
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -25,6 +25,24 @@ def test_the_second_interrupt_aborts() -> None:
     with StopSignals(), pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_sigterm_is_remembered_after_the_run(monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
+    monkeypatch.setattr(StopSignals, "terminated", False)
+    with StopSignals():
+        signal.raise_signal(number)
+    assert StopSignals.terminated == (number == signal.SIGTERM)
+
+
+def test_sigterm_is_remembered_where_it_changes_nothing_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StopSignals, "terminated", False)
+    before = signal.signal(signal.SIGTERM, note_sigterm)
+    try:
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert StopSignals.terminated
 
 
 def test_the_first_signal_decides_the_exit_code() -> None:

@@ -33,7 +33,7 @@ from reef.job.settings import check_training, checkpoint_settings, cluster_confi
 from reef.run.prometheus import MetricsServer
 from reef.run.remote.mirror import checked_folder
 from reef.run.remote.object_store import is_uri
-from reef.run.signals import Terminated, raise_on_sigterm
+from reef.run.signals import StopSignals, Terminated, note_sigterm, raise_on_sigterm
 
 if TYPE_CHECKING:
     from reef.api.runtime_env import RuntimeEnv
@@ -103,7 +103,7 @@ def main() -> int:
             code, message = EXIT_FAILED, "".join(traceback.format_exception(error)).strip()
         if code != EXIT_OK:
             log.error("ends with exit code %d: %s", code, message)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Ray may have left it to the default, which ends without a word
+        signal.signal(signal.SIGTERM, note_sigterm)  # Ray may have left it to the default, which ends without a word
         words.say(code, message)
         with contextlib.suppress(Terminated):
             raise_on_sigterm()
@@ -131,7 +131,7 @@ def head(
     ray = stack.enter_context(ray_head(pod, words))
     with joined_cluster(job, pod, ray):
         summary = train(job, config, pod, board) if plan is None else sweep(job, plan, pod, board)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # how it ended is decided
+        signal.signal(signal.SIGTERM, note_sigterm)  # how it ended is decided
     return summary.exit_code, summary.reason
 
 
@@ -274,8 +274,11 @@ def sweep(job: RLTrainingJob, plan: Plan, pod: Pod, board: JobBoard) -> SweepSum
 
 
 def linger(code: int, board: JobBoard) -> None:
-    """Go on answering for a while after an end that is final, for those who look every now and then."""
-    if code in board.final_codes and board.has_begun:
+    """Go on answering for a while after an end that is final, for those who look every now and then.
+
+    Not where SIGTERM came on the way to it: the pod is about to be killed.
+    """
+    if code in board.final_codes and board.has_begun and not StopSignals.terminated:
         time.sleep(number(os.environ, "REEF_LINGER_SECONDS", 0))
 
 

@@ -121,6 +121,11 @@ def _end() -> NoReturn:
     raise Overdue
 
 
+def note_sigterm(number: int, frame: FrameType | None) -> None:
+    """A handler for the end of a process, when how it ended is decided: SIGTERM is remembered, and no more."""
+    StopSignals.terminated = True
+
+
 class StopSignals:
     """Notes SIGTERM and SIGINT while it is entered; a second Ctrl-C raises `KeyboardInterrupt` at once.
 
@@ -131,6 +136,7 @@ class StopSignals:
 
     deadline: ClassVar[float] = math.inf  # of the process, as signals are: when waiting for others is to end
     end: ClassVar[float] = math.inf  # when the process is killed
+    terminated: ClassVar[bool] = False  # whether SIGTERM came, ever
 
     def __init__(self, patience_s: float | None = None) -> None:
         self._patience_s = patience_s
@@ -165,6 +171,7 @@ class StopSignals:
     def _note(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT and self.received == signal.SIGINT:
             raise KeyboardInterrupt
+        StopSignals.terminated |= number == signal.SIGTERM
         if self.received is None:
             self.received = signal.Signals(number)
             # not print: the handler may have interrupted a write to the same stream
