@@ -142,15 +142,14 @@ def test_a_critic_may_be_a_constant() -> None:
     assert each.policy.flat.gradient.count_nonzero() > 0
 
 
+class Dropping(Custom):
+    """Without a layer that says so."""
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        return super().forward(nn.functional.dropout(obs, 0.5, self.training))
+
+
 def test_dropout_disturbs_gradient_steps_alone_and_by_the_learners_own_draws() -> None:
-    class Dropping(Custom):
-        def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-            return super().forward(nn.functional.dropout(obs, 0.5, self.drop.training))
-
-        def __init__(self, *spaces_: Any) -> None:
-            super().__init__(*spaces_)
-            self.drop = nn.Dropout(0.5)
-
     weights = []
     for seed in (1, 2):  # of torch's own generator, which is not the learner's
         torch.manual_seed(seed)
@@ -163,6 +162,15 @@ def test_dropout_disturbs_gradient_steps_alone_and_by_the_learners_own_draws() -
         assert torch.equal(torch.get_rng_state(), before) and losses[0] != losses[1]
         weights.append(each.policy.flat.numpy())
     np.testing.assert_array_equal(*weights)
+
+
+def test_learners_that_work_together_drop_out_each_its_own() -> None:
+    losses = []
+    for rank in (0, 1):
+        each = learner(spaces.Discrete(4), model={"custom_model": Dropping})
+        each.rank = rank
+        losses.append(float(each.backward(some_steps(each))[0]))
+    assert losses[0] != losses[1]
 
 
 @pytest.mark.parametrize("by_hand", [True, False])

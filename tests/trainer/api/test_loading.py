@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from reef.api import RLTrainingJob, job_from_document, load_job
+from reef.api.fields import without_secrets
 from reef.api.loading import parse_value, parse_yaml
 from reef.errors import ConfigError
 
@@ -177,3 +178,17 @@ def test_what_is_merged_may_be_given_again_at_any_depth() -> None:
 def test_what_may_be_a_password_in_a_uri_is_not_shown() -> None:
     said = problems(document(checkpoint={"storage": {"uri": "s3://KEY:SECRET@bucket/x?sig=TOKEN"}}))
     assert "'s3://...@bucket/x' does not fit" in said
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("s3://key:pa?ss@bucket/x?sig=TOKEN", "s3://...@bucket/x"),
+        ("s3:/key:secret@bucket", "s3:/...@bucket"),
+        ("u:secret@bucket", "u:...@bucket"),
+        ("s3://k:s@e@bucket\nx", "s3://...@bucket\nx"),
+        ("s3://bucket/x?sig=TOKEN", "s3://bucket/x"),
+    ],
+)
+def test_a_wrong_uri_is_shown_without_what_may_be_secret(uri: str, shown: str) -> None:
+    assert without_secrets(uri) == shown

@@ -21,6 +21,7 @@ from reef.algorithms.registry import config_class
 from reef.cli import evaluate
 from reef.cli.main import main
 from reef.config import AlgorithmConfig
+from reef.envs.vector import VectorEnv
 
 BROKEN: dict[str, Any] = {  # the second step of an environment that returns something else
     "three values": lambda obs, reward, ended, cut, info: (obs, reward, ended),
@@ -153,7 +154,8 @@ def test_settings_count_more_than_those_of_the_checkpoints_own_evaluation(tmp_pa
         path = str(made.save(tmp_path / "checkpoint"))
     monkeypatch.setattr(AlgorithmConfig, "build", build)
     greedy = {"explore": False}
-    for config in ({}, {**greedy, "env_config": {"c": 3}, "gamma": 0.5}, {"evaluation_config": greedy}):
+    more = {"evaluation_config": {"env_config": {"c": 3}}}
+    for config in ({}, {**greedy, "env_config": {"c": 3}, "gamma": 0.5}, {"evaluation_config": greedy}, more):
         with pytest.raises(BuiltError):
             main(["evaluate", path, "--config", json.dumps(config)])
     a_b_c = {"a": 1, "b": 2, "c": 2}
@@ -161,7 +163,18 @@ def test_settings_count_more_than_those_of_the_checkpoints_own_evaluation(tmp_pa
         {"explore": True, "env_config": a_b_c, "gamma": 0.99},
         {"explore": False, "env_config": a_b_c | {"c": 3}, "gamma": 0.5},
         {"explore": False, "env_config": a_b_c, "gamma": 0.99},
+        {"explore": True, "env_config": a_b_c | {"c": 3}, "gamma": 0.99},
     ]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_training_was_in_the_middle_of_is_not_played_again(tmp_path: Path, monkeypatch, workers: int) -> None:
+    trained = PPOConfig().environment(Counting).training(train_batch_size=64, sgd_minibatch_size=32)
+    with trained.rollouts(num_rollout_workers=workers).build() as made:
+        made.train()
+        path = str(made.save(tmp_path / "checkpoint"))
+    monkeypatch.setattr(VectorEnv, "set_state", None)
+    assert main(["evaluate", path, "--episodes", "1"]) == 0
 
 
 def test_out_holds_one_episode_per_line(checkpoint: str, tmp_path: Path) -> None:

@@ -107,6 +107,25 @@ def test_by_default_a_killed_process_ends_the_run_within_seconds(make):
     assert time.monotonic() - started < 15.0
 
 
+@pytest.mark.parametrize("together", [False, True])
+def test_who_calls_again_after_the_end_is_told_why_and_does_not_wait(make, together):
+    group = make(2 if together else 1, together=together)
+    dies = {"dies": (1,)}
+    with pytest.raises(WorkerError, match="its process"):
+        group.call_all("sample", *dies.values(), timeout_s=30.0)
+    for call in (group.call_all, lambda method, timeout_s: group.ready(timeout_s)):
+        with pytest.raises(WorkerError, match=r"(?s)fake worker 1 failed in sample\(\).*nobody is started again"):
+            call("get", timeout_s=1.0)
+    assert group.num_restarts == 0
+
+
+def test_who_calls_a_group_that_was_stopped_is_told_so(make):
+    group = make(1)
+    group.stop()
+    with pytest.raises(WorkerError, match="fake workers were stopped"):
+        group.call_all("get", timeout_s=1.0)
+
+
 def test_an_object_that_cannot_be_made_is_named_with_its_traceback(make):
     with pytest.raises(WorkerError) as caught:
         make(arguments={"broken": (1, 2)})

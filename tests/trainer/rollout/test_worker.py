@@ -85,6 +85,17 @@ def test_truncated_stays_apart_from_terminated() -> None:
     assert not rollout.terminated.any()
 
 
+@pytest.mark.parametrize(("longer", "told"), [(0, 0), (37, 1)])
+def test_an_episode_that_is_really_long_is_told_of_once(
+    longer: int, told: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("reef.rollout.worker.LONG", 16)
+    one = worker(length=2, mode="complete_episodes", longer=longer)
+    for _ in range(2):
+        one.sample(100)
+    assert caplog.text.count("steps an episode has not ended") == told
+
+
 def test_complete_episodes_are_whole_and_no_step_of_another_one_counts() -> None:
     one = worker(num_envs=2, length=4, mode="complete_episodes", longer=2)
     for _ in range(2):

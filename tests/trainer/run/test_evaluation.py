@@ -12,6 +12,7 @@ import pytest
 from reef.algorithms.ppo import PPOConfig
 from reef.rollout.worker_set import LocalWorkers
 from reef.run.evaluation import Evaluation
+from reef.run.prometheus import Board
 
 
 def config(**evaluation: Any) -> PPOConfig:
@@ -81,6 +82,17 @@ def test_episodes_that_never_end_cost_one_evaluation(
         (worker,) = algorithm.evaluation.workers.foreach_worker(lambda worker: worker)
         episodes = worker.state()["env"]["seeds"]["episodes"]
         assert max(episodes) <= 3, "new workers begin with episodes of their own"
+
+
+@pytest.mark.timeout(60)
+def test_a_first_evaluation_that_takes_too_long_is_of_no_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Endless, "goes_on", True)
+    board = Board()
+    with config(evaluation_duration=4, evaluation_sample_timeout_s=0.5).environment(Endless).build() as algorithm:
+        none = algorithm.evaluate()["evaluation"]
+        assert (none["training_iteration"], none["episodes_this_iter"]) == (None, 0)
+    board.report({"training_iteration": 3, "evaluation": none})
+    assert "evaluation" not in board.progress()
 
 
 def test_a_state_of_before_the_first_evaluation_is_restored() -> None:

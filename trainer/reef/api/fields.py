@@ -28,7 +28,7 @@ _FACTORS = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1
 
 def without_secrets(uri: str) -> str:
     """A wrong uri as it may be shown: what is wrong with it may be a password."""
-    return re.sub("//.*@", "//...@", uri.split("?")[0])
+    return re.sub(r"^([\w+.-]+:/*)?.*@", r"\1...@", uri, flags=re.DOTALL).split("?")[0]
 
 
 class DocumentModel(BaseModel):

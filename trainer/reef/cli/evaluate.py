@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from reef.config import AlgorithmConfig
     from reef.run.algorithm import Algorithm
     from reef.spaces import Layout
+    from reef.types import State
 
 DEFAULT_STEPS = 10_000
 PROGRESS_PREFIX = "__progress_"
@@ -165,8 +166,15 @@ def _algorithm(args: argparse.Namespace) -> Algorithm:
     config.update_from_dict(ALONE)
     algorithm = config.build()
     if state is not None:
-        algorithm.set_state(state)
+        algorithm.set_state(_without_episodes(state))
     return algorithm
+
+
+def _without_episodes(state: State) -> State:
+    """A state whose workers begin new episodes: those that training was in need not be played again."""
+    workers = state["workers"]
+    remote = [worker and worker | {"env": None} for worker in workers["remote"]]
+    return state | {"workers": workers | {"local": workers["local"] | {"env": None}, "remote": remote}}
 
 
 def _change(config: AlgorithmConfig, args: argparse.Namespace) -> None:
@@ -182,6 +190,9 @@ def _change(config: AlgorithmConfig, args: argparse.Namespace) -> None:
     config.update_from_dict(given)
     if isinstance(own, dict):  # else it is refused as it is
         config.evaluation_config = {**before, **over, **(config.evaluation_config if own else {})}
+        if isinstance(own.get("env_config"), dict):
+            settings = before.get("env_config", {}) | over.get("env_config", {}) | own["env_config"]
+            config.evaluation_config["env_config"] = settings
 
 
 def _environment(settings: AlgorithmConfig, args: argparse.Namespace) -> Any:

@@ -14,12 +14,13 @@ from ray.exceptions import RayError
 
 from reef.distributed.failures import PROBE, START, Failure, FaultTolerance, died, error_of, late
 from reef.distributed.host import Host
-from reef.distributed.member import NEVER, Member, Recipe, first_done, problem_of
+from reef.distributed.member import NEVER, Member, Recipe, first_done, is_over, problem_of
 from reef.errors import EXIT_FAILED, EXIT_WRONG_USE
 from reef.run.signals import end_if_overdue
 
 log = logging.getLogger(__name__)
 REMEDY = "recreate_failed_workers=True replaces failed workers, ignore_worker_failures=True goes on without them."
+OVER = "That ended the run: nobody is started again, and there is nobody to take calls."
 LOOK_AGAIN_S = 0.2  # how often to look for replacements while nothing else can be done
 ROOM_S = 1.0  # how often to look for room
 FAREWELL_S = 2.0  # how long idle actors have to close their environments
@@ -122,8 +123,6 @@ class ActorGroup:
     def pid(self, index: int) -> int:
         """The process id of an actor that is up, 0 of one that is not."""
         return self._members[index].pid if self._members[index].entered else 0
-
-    # -- calls --------------------------------------------------------------------------------------------------------
 
     def call_all(self, method: str, *args: Any, timeout_s: float | None) -> dict[int, Any]:
         """What `method(*args)` returns in every healthy actor, by index; those that fail are left out.
@@ -234,8 +233,6 @@ class ActorGroup:
             member.came_through(method)
         return value
 
-    # -- coming up and going down -------------------------------------------------------------------------------------
-
     def heal(self) -> None:
         """Take in actors that came up and start those that are due and have room; never waits."""
         for member in self._members.values():
@@ -258,6 +255,8 @@ class ActorGroup:
         self.heal()
         self._probe()
         while not self.healthy:
+            if is_over(self._members.values(), together=self._together):
+                raise error_of(self._recipe.name, self.first_failure, self.first_failure, OVER)
             self._rest()
             self.heal()
         return self.healthy
@@ -297,7 +296,8 @@ class ActorGroup:
         self._looked_at = time.monotonic()
 
     def _start_those_due(self) -> None:
-        free = self._slots - sum(member.actor is not None for member in self._members.values())
+        over = is_over(self._members.values(), together=self._together)
+        free = 0 if over else self._slots - sum(member.actor is not None for member in self._members.values())
         for member in self._members.values():
             if free > 0 and member.actor is None and not member.lost and member.due <= time.monotonic():
                 if member.started_at != NEVER:

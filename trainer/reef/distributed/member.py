@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,6 +90,12 @@ class Member:
             self.restarts -= 1
         else:
             self.started_at = NEVER
+
+
+def is_over(members: Iterable[Member], *, together: bool) -> bool:
+    """Whether nobody can come any more: a failure was not covered, or all were stopped."""
+    lost = [member.lost for member in members]
+    return any(lost) if together else bool(lost) and all(lost)
 
 
 def problem_of(name: str, members: Sequence[Member], room: float) -> str:

@@ -31,27 +31,18 @@ from reef.distributed.trial import SCORE, TOLD, TrialProcess
 from reef.errors import EXIT_OK, EXIT_WRONG_USE, StorageError, TrainingError, WorkerError
 from reef.run.checkpoint import CheckpointStore
 from reef.run.experiment import CheckpointSettings, check_settings
-from reef.run.folders import (
-    DEFAULT_FOLDER,
-    FOLDER_ID,
-    environment_name,
-    folder_label,
-    new_folder,
-    newest_folder,
-    places_of,
-)
+from reef.run.folders import DEFAULT_FOLDER, environment_name, places_of
 from reef.run.identity import Claim
 from reef.run.prometheus import Board
-from reef.run.remote.fetch import fetch_sweep
 from reef.run.remote.mirror import SPARE_S, Mirror, Missing, end_limit, say_missing
-from reef.run.remote.object_store import RemoteFolder
 from reef.run.reporters.files import read_results
 from reef.run.signals import StopSignals, time_left
 from reef.run.stopping import StopConditions, lookup
-from reef.sweep.folders import Order, TrialFolders, common_start
+from reef.sweep.begin import begin
+from reef.sweep.folders import Order, TrialFolders
 from reef.sweep.plan import Plan
 from reef.sweep.progress import SweepProgress, SweepSummary
-from reef.sweep.record import Record, Trial, finite
+from reef.sweep.record import Record, finite
 
 log = logging.getLogger(__name__)
 ENDLESS = 1_000_000_000  # iterations: asha's rungs go on for as long as spec.stop lets trials run
@@ -98,8 +89,7 @@ def run_sweep(
     check_settings(plan.base, stop, checkpoint, name)
     claim = Claim()
     parent, remote = places_of(storage_path, local_folder, name)
-    record = open_record(plan, parent, resume, claim, remote)
-    restore_from = common_start(record, restore_from, plan.base.algorithm)
+    record, restore_from = begin(plan, parent, claim, resume=resume, remote=remote, restore_from=restore_from)
     configs = {trial.name: plan.config(trial.drawn) for trial in record.trials.values()}
     with ExitStack() as stack:
         signals = stack.enter_context(StopSignals(patience_s))
@@ -149,24 +139,6 @@ def run_trials(
             raise_on_failed_trial=False,
             verbose=0,
         )
-
-
-def open_record(plan: Plan, parent: Path, resume: bool, claim: Claim, remote: RemoteFolder | None) -> Record:
-    """The record of the sweep that is resumed, whose folder is this process's from now on, or of a new one."""
-    label, scheme = f"sweep_{folder_label(plan.base)}", plan.tune
-    if resume and remote:
-        fetch_sweep(remote, parent, f"{label}_{FOLDER_ID}")
-    if resume:
-        if (folder := newest_folder(parent, label)) is not None:
-            claim.take(folder)
-        record = Record.read(folder, scheme.metric, scheme.mode) if folder else None
-        if record is not None:
-            if plan.base.seed is not None and [trial.drawn for trial in record.trials.values()] != plan.trials:
-                log.warning("%s: the trials are those that were drawn at first, not those of the document", folder)
-            return record
-        log.warning("nothing to resume: there is no %s in %s, so that a new sweep begins", label, parent)
-    trials = [Trial(one.name, one.parameters, one.repetition) for one in plan.trials]
-    return Record(new_folder(parent, label), scheme.metric, scheme.mode, trials)
 
 
 @contextmanager

@@ -65,8 +65,8 @@ class Learner(ABC):
         optimizer: dict[str, Any] = config.optimizer
         self.optimizer = Adam(self.policy.flat, self.lr(0), **optimizer)
         self.backward = self._make_backward()
-        if any(isinstance(module, _DropoutNd) for module in self.policy.modules()):
-            self.backward = self._dropping(self.backward)
+        if config.model.custom_model or any(isinstance(module, _DropoutNd) for module in self.policy.modules()):
+            self.backward = self._in_training_mode(self.backward)
 
     def _make_backward(self) -> Loss:
         """The function that computes a minibatch's loss and fills the flat gradient: eager, or compiled as set."""
@@ -88,19 +88,20 @@ class Learner(ABC):
 
         return backward
 
-    def _dropping(self, backward: Loss) -> Loss:
-        """`backward` with layers such as Dropout at work, by draws of this learner's own generator."""
+    def _in_training_mode(self, backward: Loss) -> Loss:
+        """`backward` with what works in learning alone, such as Dropout, by draws of this learner's own generator."""
 
-        def dropping(minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
+        def training(minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
             with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-                torch.manual_seed(int(torch.randint(2**62, (), generator=self.generator)))
+                draw = int(torch.randint(2**62, (), generator=self.generator))  # of all learners alike
+                torch.manual_seed(draw + self.rank)
                 self.policy.train()
                 try:
                     return backward(minibatch)
                 finally:
                     self.policy.eval()
 
-        return dropping
+        return training
 
     def differentiate(self, minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
         """Give the parameters, whose gradients are zero, those of `loss`; returns what `loss` does.

@@ -28,7 +28,7 @@ from reef.rollout.fragment import Fragment
 from reef.types import DEFAULT_POLICY, Array, PolicyId, State, Weights
 
 T = TypeVar("T")
-LONG = 16  # fragments; a whole episode that is longer is told of
+LONG = 10_000  # steps; a whole episode that is longer is told of, once
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +80,7 @@ class RolloutWorker:
             self.env = env
         else:
             env.close()
+        self._told_of_long = False
         self._obs: Array | None = None  # [B, *obs] filtered; None: episodes begin with the next sample
         self._series = np.zeros(env.num_envs, np.int64)  # [B] fragments in a row that each column has gone on for
 
@@ -158,7 +159,7 @@ class RolloutWorker:
         fragment.begin(self._begin())
         self._obs = None
         assert self.env is not None
-        room, columns = fragment.mask.shape
+        columns = fragment.mask.shape[1]
         active = np.ones(columns, np.bool_) if quota is None else quota > 0
         ended = np.zeros(columns, np.int64)
         episodes: list[Episode] = []
@@ -166,12 +167,7 @@ class RolloutWorker:
         while active.any():
             if t == fragment.capacity:
                 self._check(fragment)  # an episode that a NaN keeps from its end would go on for ever
-                if t == LONG * room:
-                    log.warning(
-                        "%s: after %d steps an episode has not ended, and all of it is kept until it does "
-                        "(batch_mode='complete_episodes', or an evaluation). Set horizon to cut episodes off.",
-                        self.env.name, t,
-                    )  # fmt: skip
+                self._tell_of_long(int(self.episodes.lengths[active].max()))
                 fragment.grow()
             fragment.mask[t] = active
             episodes += self._step(fragment, t)
@@ -187,6 +183,16 @@ class RolloutWorker:
                 active &= ~done
             t += 1
         return t, episodes
+
+    def _tell_of_long(self, steps: int) -> None:
+        assert self.env is not None
+        if steps >= LONG and not self._told_of_long:
+            self._told_of_long = True
+            log.warning(
+                "%s: after %d steps an episode has not ended, and all of it is kept until it does (batch_mode="
+                "'complete_episodes', or an evaluation). Where it never will, set horizon to cut episodes off.",
+                self.env.name, steps,
+            )  # fmt: skip
 
     def _drop_broken(self, fragment: Fragment, t: int, failed: Array) -> int:
         """Mask the steps of the episodes that step `t` broke off; returns how many had counted."""

@@ -67,7 +67,8 @@ class Evaluation:
         except WorkerTimeoutError as error:
             log.warning(TIMED_OUT, self.config.evaluation_sample_timeout_s, error)
             self.stop()
-            return self.latest or {**summarize_episodes([]), "episodes_this_iter": 0, "timesteps_this_iter": 0}
+            empty = {"training_iteration": None, "episodes_this_iter": 0, "timesteps_this_iter": 0}
+            return self.latest or empty | summarize_episodes([])
         return self.latest
 
     def _run(self, weights: Weights, trained: RolloutWorker, timestep: int) -> dict[str, Any]:

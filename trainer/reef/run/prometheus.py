@@ -103,8 +103,9 @@ class Board(Collector):
 
     def report(self, result: Result) -> None:
         """Take in the newest result."""
-        if evaluation := result.get("evaluation"):
-            self._evaluation = (evaluation.get("training_iteration", result["training_iteration"]), evaluation)
+        evaluation = result.get("evaluation")
+        if evaluation and (iteration := evaluation.get("training_iteration", result["training_iteration"])) is not None:
+            self._evaluation = (iteration, evaluation)
         self._result = result
 
     def saved(

@@ -21,7 +21,6 @@ from reef.run.reporters.picture import draw_learning_curve
 from reef.run.reporters.reporter import Reporter, Run, Summary
 from reef.run.reporters.tensorboard import TensorBoardEvents
 from reef.run.stopping import StopConditions
-from reef.sweep.record import Record
 from reef.types import State
 
 
@@ -44,17 +43,6 @@ class Order:
 
     reason: str
     finished: bool  # False: it goes on when the sweep does
-
-
-def common_start(record: Record, restore_from: str | None, algorithm: str) -> str | None:
-    """Where the checkpoint lies that trials without one of their own begin with: on this machine, once for all.
-
-    Raises `CheckpointError` when it is missing, damaged or of another algorithm.
-    """
-    if all(trial.checkpoint for trial in record.in_state("waiting")):
-        return restore_from
-    start = given_start(restore_from, algorithm)
-    return str(start.checkpoint) if start else None
 
 
 class TrialFolders:
