@@ -39,7 +39,7 @@ def judge(situation: Situation) -> Outcome:
     if situation.resolved.job is None:
         return Outcome("Invalid", Reason.INVALID_DOCUMENT, situation.resolved.accepted.message)
     if _has_succeeded(situation):
-        return Outcome("Succeeded", Reason.SUCCEEDED, "the training reached its end")
+        return Outcome("Succeeded", Reason.SUCCEEDED, f"the training reached its end{_said(situation)}")
     if situation.spec.suspend:
         return _suspension(situation)
     return _failure(situation) or _active_deadline(situation) or _waiting_deadline(situation) or _alive(situation)
@@ -214,7 +214,9 @@ def _alive(situation: Situation) -> Outcome:
     if is_training(situation):
         return Outcome("Running", Reason.RUNNING, _crew(situation))
     if _is_again(situation) or _has_failed_before(situation):
-        return Outcome("Retrying", Reason.RETRYING, f"from the newest checkpoint: {_why_again(situation)}")
+        stored = situation.spec.checkpoint.storage is not None
+        where = "from the newest checkpoint" if stored else "from step 0, as spec.checkpoint.storage is not given"
+        return Outcome("Retrying", Reason.RETRYING, f"{where}: {_why_again(situation)}")
     if situation.live_head and pods.is_scheduled(situation.live_head):
         return Outcome("Provisioning", Reason.PROVISIONING, _why_not(situation))
     return Outcome("Pending", Reason.PENDING, _why_not(situation))
@@ -234,8 +236,14 @@ def _has_failed_before(situation: Situation) -> bool:
     return any(pods.has_ended(pod) or pods.exit_code(pod) is not None for pod in situation.heads)
 
 
+def _said(situation: Situation) -> str:
+    return f": {situation.report.message}" if situation.report and situation.report.message else ""
+
+
 def _crew(situation: Situation) -> str:
     """Return who trains; while the head pauses, what it waits for, in its own words."""
+    if situation.is_lingering:
+        return f"the training has ended, and the head answers for its last metrics{_said(situation)}"
     if situation.state == "waiting" and situation.report and situation.report.message:
         return situation.report.message
     desired = sum(situation.spec.pool_replicas.values())

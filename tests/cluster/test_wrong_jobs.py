@@ -68,12 +68,15 @@ INVALID: dict[str, tuple[Job, list[str]]] = {  # by CEL rules where the server h
         wrong("runtime-env", runtimeEnv={"working_dir": "https://somewhere/code.zip"}),
         ["spec.runtimeEnv.working_dir", "'https://somewhere/code.zip'", "name its folder"],
     ),
+    "misspelt": (
+        wrong("misspelt", config={"trian_batch_size": 64, "model": {"fcnet_hidens": [8]}}),
+        ["spec.config", "trian_batch_size: PPO has no such setting. Did you mean", "model.fcnet_hidens"],
+    ),
     "l" * 60: (wrong("l" * 60), ["metadata.name", "65 characters", "shorten the job's name by 8"]),
 }
 FAILED: dict[str, tuple[Job, list[str]]] = {  # what only the trainer can know
     "environment": (wrong("environment", environment={"name": "CartPol-v1"}), ["env='CartPol-v1'", "'CartPole-v1'"]),
     "algorithm": (wrong("algorithm", algorithm="PPOO"), ["algorithm='PPOO'", "Did you mean 'PPO'?"]),
-    "misspelt": (wrong("misspelt", config={"trian_batch_size": 64}), ["trian_batch_size", "Did you mean"]),
     "values": (
         wrong("values", config={"train_batch_size": 64, "sgd_minibatch_size": 128}),
         ["train_batch_size", "64", "sgd_minibatch_size", "128"],

@@ -288,6 +288,12 @@ def test_workers_go_when_the_head_is_done_and_lingers() -> None:
     assert "Deployment/pole-cpu" in world.kinds(), "a head that is about to fail is done as well, and comes again"
     world.says("pole-head-a", "done", exitCode=0, training={"iteration": 5, "timesteps": 500})
     assert world.phase == "Running" and "Deployment/pole-cpu" not in world.kinds()
+    world.says(
+        "pole-head-a", "done", message="stopped: x >= 5", exitCode=0, training={"iteration": 5, "timesteps": 500}
+    )
+    assert world.status["message"].startswith("the training has ended") and "stopped: x >= 5" in world.status["message"]
+    world.put(head(**ended(0, result("stopped: x >= 5"))))
+    assert world.status["message"] == "the training reached its end: stopped: x >= 5"
     world = running_world(cleanup={"workerDelaySeconds": 60})
     world.says("pole-head-a", "done", exitCode=0)
     assert "Deployment/pole-cpu" in world.kinds()
@@ -455,6 +461,19 @@ def test_a_head_that_was_killed_takes_nothing_back() -> None:
     words = result("silent", training={"iteration": 18, "timesteps": 1800}, checkpoint=older)
     world.put(head(**ended(137, words, reason="OOMKilled")))
     assert world.status["checkpoint"]["path"] == "/c20" and world.status["training"]["iteration"] == 20
+
+
+@pytest.mark.parametrize(
+    ("without", "where"),
+    [
+        ({"checkpoint": None}, "from step 0, as spec.checkpoint.storage is not given: "),
+        ({}, "from the newest checkpoint: "),
+    ],
+)
+def test_a_retry_says_where_it_begins(without: dict[str, Any], where: str) -> None:
+    world = new_world(**without)
+    world.put(head(**ended(3, result("boom"))), head("pole-head-b", created=1))
+    assert world.phase == "Retrying" and world.status["message"].startswith(where)
 
 
 def test_a_retry_says_why_the_head_before_ended() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import traceback
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
+from types import MappingProxyType, TracebackType
 
 EXIT_OK = 0
 EXIT_FAILED = 1  # a fault that a retry from the newest checkpoint may heal
@@ -86,3 +87,18 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     spellings = {spelling.lower(): choice for spelling, choice in spellings.items()}
     matches = difflib.get_close_matches(str(name).lower(), spellings, n=1, cutoff=0.6)
     return f" Did you mean {spellings[matches[0]]!r}?" if matches else ""
+
+
+def own_traceback(error: Exception) -> str:
+    """Return the traceback from the first line of a user's code on, with words before it; "" where there is none."""
+    frames = own_frames(error)
+    lines = traceback.format_exception(type(error), error, frames) if frames else []
+    return " Its own traceback:\n" + "".join(lines).rstrip() if lines else ""
+
+
+def own_frames(error: Exception) -> TracebackType | None:
+    """Return the frames that are not Reef's; None where Reef could not take what was returned."""
+    frames = error.__traceback__
+    while frames and frames.tb_frame.f_globals.get("__name__", "").startswith("reef."):
+        frames = frames.tb_next
+    return frames

@@ -177,7 +177,7 @@ def test_the_schema_types_the_settings_of_all_algorithms() -> None:
 
 def test_make_schema_writes_every_file(tmp_path: Path) -> None:
     schema.write(tmp_path)
-    for path in (path for paths in schema.FILES.values() for path in paths):
+    for path in (schema.KNOWN, *(path for paths in schema.FILES.values() for path in paths)):
         assert (tmp_path / path).read_text() == (ROOT / path).read_text()
     written = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert "charts/reef/definitions/rltrainingjobs.reef.dev.yaml" in written

@@ -71,8 +71,8 @@ def test_two_older_spellings_of_one_setting_are_refused():
     with pytest.raises(ConfigError) as refusal:
         AlgorithmConfig.from_dict({"num_workers": 2, "num_env_runners": 4})
     assert str(refusal.value).splitlines() == [
-        "num_workers=2: an older spelling of 'num_rollout_workers'. Give one.",
-        "num_env_runners=4: an older spelling of 'num_rollout_workers'. Give one.",
+        "num_workers=2: an older spelling of 'num_rollout_workers', which is given too. Leave one out.",
+        "num_env_runners=4: an older spelling of 'num_rollout_workers', which is given too. Leave one out.",
     ]
 
 

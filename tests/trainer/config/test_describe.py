@@ -3,7 +3,7 @@
 import jsonschema
 import pytest
 
-from reef.config import AlgorithmConfig
+from reef.config import AlgorithmConfig, ModelConfig, default
 from reef.config.describe import json_schema, settings_of
 
 SCHEMA = json_schema(AlgorithmConfig)
@@ -18,6 +18,17 @@ def test_every_setting_is_described_once_with_type_and_meaning():
         assert info.doc.endswith("."), info.name
         assert info.type
         assert info.group
+
+
+def test_the_default_of_a_models_setting_is_the_algorithms():
+    class Apart(AlgorithmConfig):
+        model: ModelConfig = default({"vf_share_layers": False})
+
+    found = {
+        kind: next(info.default for info in settings_of(kind) if info.name == "model.vf_share_layers")
+        for kind in (AlgorithmConfig, Apart)
+    }
+    assert found == {AlgorithmConfig: True, Apart: False}
 
 
 def test_groups_come_one_after_the_other():

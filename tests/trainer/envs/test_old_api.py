@@ -74,6 +74,20 @@ def test_they_are_refused_with_the_steps_to_take(settings):
         make_vector_env(settings(Old, auto_wrap_old_gym_envs=False), 0, 1)
 
 
+def test_one_without_spaces_is_told_so(settings):
+    class Bare:
+        def __init__(self, env_config): ...
+
+        def reset(self):
+            return 0
+
+        def step(self, action):
+            return 0, 0.0, True, {}
+
+    with pytest.raises(EnvironmentError, match=r"(?s)observation_space is missing.*action_space is missing"):
+        make_vector_env(settings(Bare), 0, 1)
+
+
 def test_without_trying_out_the_signature_tells():
     assert speaks_old_api(Old({}), try_out=False)
     assert not speaks_old_api(Middle({}), try_out=False)

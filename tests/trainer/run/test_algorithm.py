@@ -116,9 +116,12 @@ def test_single_actions_are_filtered_unsquashed_and_deterministic_on_request() -
         assert extras["action_dist_inputs"].shape == (2,)
 
 
-def test_an_observation_of_another_shape_is_named() -> None:
-    with config().build() as algorithm, pytest.raises(ConfigError, match=r"has shape \(7,\), expected \("):
-        algorithm.compute_single_action(np.zeros(7))
+def test_an_observation_that_no_action_can_be_had_for_is_named() -> None:
+    with config().build() as algorithm:
+        with pytest.raises(ConfigError, match=r"has shape \(7,\), expected \("):
+            algorithm.compute_single_action(np.zeros(7))
+        with pytest.raises(ConfigError, match="NaN or infinite"):
+            algorithm.compute_single_action(np.full(algorithm.get_policy().observation_layout.shape, np.nan))
 
 
 def test_a_discrete_action_is_a_number_an_environment_takes() -> None:

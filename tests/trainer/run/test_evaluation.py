@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from reef.algorithms.ppo import PPOConfig
+from reef.errors import ConfigError, EnvironmentError
 from reef.rollout.worker_set import LocalWorkers
 from reef.run.evaluation import Evaluation
 from reef.run.prometheus import Board
@@ -24,6 +25,12 @@ def config(**evaluation: Any) -> PPOConfig:
         .evaluation(**evaluation)
         .debugging(seed=0)
     )
+
+
+@pytest.mark.parametrize("wrong", [{"env": "CartPol-v1"}, {"env_config": {"lenght": 3}}])
+def test_a_wrong_environment_of_evaluation_is_found_before_training(wrong: dict[str, Any]) -> None:
+    with pytest.raises((ConfigError, EnvironmentError), match=r"CartPol-v1|lenght"):
+        config(evaluation_interval=100, evaluation_config=wrong).build()
 
 
 def test_steps_are_shared_by_the_environments_of_evaluation() -> None:

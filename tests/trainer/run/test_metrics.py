@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reef.api.stop import OPEN_GROUPS, STOP_FIELDS
+from reef.api.keys import OPEN_GROUPS, STOP_FIELDS
 from reef.batch import Episode, Sample
 from reef.run.metrics import (
     IterationMetrics,

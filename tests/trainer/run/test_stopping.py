@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from reef.api.stop import STOP_FIELDS
+from reef.api.keys import STOP_FIELDS
 from reef.errors import ConfigError
 from reef.run.stopping import GROWING_FIELDS, StopConditions, lookup
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, model_validator
 from pydantic.config import JsonDict
 
 from reef.api.fields import Count, DocumentModel, FreeMapping, Number, ObjectName, PositiveSeconds, Seconds, Text
+from reef.api.keys import setting_problems, stop_key_problem
 from reef.api.pods import Head, NodePool
 from reef.api.runtime_env import RuntimeEnv
-from reef.api.stop import stop_key_problem
 from reef.api.storage import Checkpoint
 from reef.api.tune import Tune
 
@@ -34,6 +34,13 @@ def _known_keys(stop: dict[str, float]) -> dict[str, float]:
     if problems:
         raise ValueError("\n".join(problems))
     return stop
+
+
+def _known_settings(config: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    problems = [*setting_problems(info.data.get("algorithm", ""), config)]
+    if problems:
+        raise ValueError("\n".join(problems))
+    return config
 
 
 def _unique_names(pools: list[NodePool]) -> list[NodePool]:
@@ -102,7 +109,7 @@ class JobSpec(DocumentModel):
 
     algorithm: Text = Field(description="Algorithm, for example PPO or DQN; `reef list` prints all.")
     environment: Environment = Field(description="The environment that is learnt.")
-    config: FreeMapping = Field(
+    config: Annotated[FreeMapping, AfterValidator(_known_settings)] = Field(
         default_factory=dict,
         description="Settings of the algorithm; `reef describe ALGORITHM` prints them with their defaults.",
     )

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_snake
 
 from reef.api.fields import DocumentModel, Number, PositiveCount, Text
-from reef.api.stop import stop_key_problem
+from reef.api.keys import stop_key_problem
 
 Interval = Annotated[list[Number], Field(min_length=2, max_length=2)]
 _KINDS = ("grid", "choice", "uniform", "logUniform")

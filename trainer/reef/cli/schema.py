@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import textwrap
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,13 @@ FILES = {  # where each form is kept; a chart can hold no file from outside its 
     "crd": ("crds/rltrainingjobs.reef.dev.yaml", "charts/reef/definitions/rltrainingjobs.reef.dev.yaml"),
     "json": ("docs/rltrainingjob.schema.json",),
 }
+
+KNOWN = "trainer/reef/api/known_settings.py"
+KNOWN_HEADING = '''"""Keys of settings: those that all algorithms have, and what each has beside them.
+
+Generated from the settings' declarations by `make schema`; do not edit.
+"""
+'''
 
 
 def add_parser(
@@ -63,8 +72,31 @@ def all_settings() -> dict[str, dict[str, Any]]:
     return merged
 
 
+def known_settings() -> str:
+    """Return the text of the module that names every setting's key, by algorithm: older spellings are among them."""
+    from reef.algorithms.registry import ALGORITHMS, config_class
+    from reef.config.aliases import WITHOUT_EFFECT
+    from reef.config.describe import json_schema
+
+    keys: dict[str, set[str]] = {}
+    for name in ALGORITHMS:
+        properties = json_schema(config_class(name))["properties"]
+        inside = {f"{key}.{inner}" for key, schema in properties.items() for inner in schema.get("properties", ())}
+        keys[name] = {*properties, *inside, *WITHOUT_EFFECT, "multiagent"}
+    shared = set.intersection(*keys.values())
+    own = "".join(f'    "{name}": """\n{_filled(keys[name] - shared)}\n""".split(),\n' for name in sorted(keys))
+    return f'{KNOWN_HEADING}\nSHARED = """\n{_filled(shared)}\n""".split()\nOWN = {{\n{own}}}\n'
+
+
+def _filled(keys: Iterable[str]) -> str:
+    return textwrap.fill(" ".join(sorted(keys)), width=120, break_on_hyphens=False)
+
+
 def write(root: Path) -> None:
-    """Write both schemas under the repository's root."""
+    """Write both schemas, and the keys of the settings, under the repository's root."""
+    (root / KNOWN).parent.mkdir(parents=True, exist_ok=True)
+    (root / KNOWN).write_text(known_settings(), encoding="utf-8")
+    print(f"wrote {KNOWN}")
     for form, paths in FILES.items():
         text = generate(form)
         for path in paths:

@@ -73,14 +73,17 @@ def translate(settings: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(inner := settings.get("multiagent"), Mapping):
         warnings.warn("the keys of 'multiagent' are now settings of their own.", FutureWarning, stacklevel=4)
         if twice := sorted(map(str, inner.keys() & settings.keys())):
-            raise ConfigError(f"multiagent: {', '.join(twice)} is given beside it too. Give one.")
+            raise ConfigError(f"multiagent: {', '.join(twice)} is given beside it too. Leave one out.")
         settings = {**{key: value for key, value in settings.items() if key != "multiagent"}, **inner}
     renamed = {old: new for old, new in RENAMED.items() if old in settings}
     given = {old: new for old, new in renamed.items() if settings[old] is not None}
     spellings = Counter([*settings.keys() & set(given.values()), *given.values()])
     clashes = {old: new for old, new in given.items() if spellings[new] > 1}
     if clashes:
-        texts = (f"{old}={settings[old]!r}: an older spelling of {new!r}. Give one." for old, new in clashes.items())
+        texts = (
+            f"{old}={settings[old]!r}: an older spelling of {new!r}, which is given too. Leave one out."
+            for old, new in clashes.items()
+        )
         raise ConfigError("\n".join(texts))
     for old, new in renamed.items():
         warnings.warn(f"setting {old!r} is now called {new!r}.", FutureWarning, stacklevel=4)
@@ -95,7 +98,9 @@ def translate(settings: Mapping[str, Any]) -> dict[str, Any]:
         outer, _, inner = MOVED[old].partition(".")
         group = translated.get(outer, {})
         if not isinstance(group, Mapping) or inner in group:
-            raise ConfigError(f"{old}={settings[old]!r}: an older spelling of {MOVED[old]!r}. Give one.")
+            raise ConfigError(
+                f"{old}={settings[old]!r}: an older spelling of {MOVED[old]!r}, which is given too. Leave one out."
+            )
         warnings.warn(f"setting {old!r} is now called {MOVED[old]!r}.", FutureWarning, stacklevel=4)
         translated[outer] = {**group, inner: translated.pop(old)}
     return translated

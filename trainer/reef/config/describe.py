@@ -32,20 +32,20 @@ class SettingInfo:
 
 def settings_of(config_class: type[Settings]) -> list[SettingInfo]:
     """All settings of a class, group after group; those inside the model follow with dotted names."""
-    return list(_infos(config_class))
+    return list(_infos(config_class()))
 
 
-def _infos(config_class: type[Settings], prefix: str = "", group: str = "") -> Iterator[SettingInfo]:
-    for item in config_class.declared.values():
-        inner = _inner(item)
-        if inner:
-            yield from _infos(inner, f"{item.key}.", item.group)
+def _infos(defaults: Settings, prefix: str = "", group: str = "") -> Iterator[SettingInfo]:
+    for item in defaults.declared.values():
+        default = getattr(defaults, item.name)
+        if isinstance(default, Settings):
+            yield from _infos(default, f"{item.key}.", item.group)
             continue
         yield SettingInfo(
             name=f"{prefix}{item.key}",
             group=item.group or group,
             type=type_text(item.type),
-            default=plain(item.fresh()),
+            default=plain(default),
             doc=item.doc,
             choices=item.choices,
             minimum=item.minimum,

@@ -18,6 +18,7 @@ STEP_RESULT = ("obs", "reward", "terminated", "truncated", "info")
 
 def check_env(env: Any, name: str) -> None:
     """Reset and step `env` once; EnvironmentError lists everything that breaks the API, with the fix."""
+    check_spaces(env, name)
     problems = list(_space_problems(env)) or list(_reset_problems(env, name)) or list(_step_problems(env, name))
     if problems:
         lines = "\n  - ".join(problems)
@@ -37,12 +38,20 @@ def check_methods(env: Any, name: str) -> None:
         )
 
 
+def check_spaces(env: Any, name: str) -> None:
+    """Raise EnvironmentError where a space is missing, without which nothing can be made for the environment."""
+    absent = [kind for kind in ("observation_space", "action_space") if getattr(env, kind, None) is None]
+    if absent:
+        lines = "\n  - ".join(
+            f"{kind} is missing: set self.{kind} in __init__ to a gymnasium.spaces.Space." for kind in absent
+        )
+        raise EnvironmentError(f"environment {name!r} breaks the Gymnasium API:\n  - {lines}")
+
+
 def _space_problems(env: Any) -> Iterator[str]:
     for kind in ("observation_space", "action_space"):
-        space = getattr(env, kind, None)
-        if space is None:
-            yield f"{kind} is missing: set self.{kind} in __init__ to a gymnasium.spaces.Space."
-        elif not isinstance(space, spaces.Space):
+        space = getattr(env, kind)
+        if not isinstance(space, spaces.Space):
             yield f"{kind} is a {_type(space)}, not a gymnasium.spaces.Space."
         else:
             try:

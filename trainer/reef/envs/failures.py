@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import traceback
-from types import TracebackType
-
 import gymnasium as gym
 
-from reef.errors import EnvironmentError
+from reef.errors import EnvironmentError, own_frames, own_traceback
 
 RESULTS = {"reset": "(obs, info)", "step": "(obs, reward, terminated, truncated, info)"}
 
@@ -19,7 +16,7 @@ def env_name(env: object) -> str:
 
 def describe(name: str, call: str, where: str, error: Exception) -> str:
     """One sentence: which environment did what wrong, in which call and where."""
-    what = "raised" if _own_frames(error) else "breaks the Gymnasium API"
+    what = "raised" if own_frames(error) else "breaks the Gymnasium API"
     return f"environment {name!r} {what} in {call}() {where}: {type(error).__name__}: {error}"
 
 
@@ -36,18 +33,3 @@ def failure(
 def missing_package(name: str, error: Exception) -> EnvironmentError:
     """The error to raise for Gymnasium's DependencyNotInstalled, which says what to install."""
     return EnvironmentError(f"environment {name!r} needs a package that is not installed: {error}")
-
-
-def own_traceback(error: Exception) -> str:
-    """The traceback from the environment's first line on, with words before it; "" where there is none."""
-    frames = _own_frames(error)
-    lines = traceback.format_exception(type(error), error, frames) if frames else []
-    return " Its own traceback:\n" + "".join(lines).rstrip() if lines else ""
-
-
-def _own_frames(error: Exception) -> TracebackType | None:
-    """The frames that are not Reef's; None where Reef could not take what was returned."""
-    frames = error.__traceback__
-    while frames and frames.tb_frame.f_globals.get("__name__", "").startswith("reef."):
-        frames = frames.tb_next
-    return frames

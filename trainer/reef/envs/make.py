@@ -15,13 +15,13 @@ import gymnasium as gym
 
 from reef.config.loading import load
 from reef.envs.adapted import AdaptedVector, FirstColumn
-from reef.envs.check import check_env, check_methods
-from reef.envs.failures import env_name, missing_package, own_traceback
+from reef.envs.check import check_env, check_methods, check_spaces
+from reef.envs.failures import env_name, missing_package
 from reef.envs.loop import Env, LoopVectorEnv
 from reef.envs.native import CartPoleVector
 from reef.envs.old_api import STEPS_TO_NEW_API, OldApiEnv, speaks_old_api
 from reef.envs.vector import VectorEnv
-from reef.errors import ConfigError, EnvironmentError, nearest
+from reef.errors import ConfigError, EnvironmentError, nearest, own_traceback
 
 if TYPE_CHECKING:
     from reef.config import AlgorithmConfig
@@ -105,6 +105,7 @@ def make_env(config: AlgorithmConfig, context: EnvContext, *, render_mode: str |
     """
     env, name = _created(config, context, render_mode), env_name(config.env)
     check_methods(env, name)
+    check_spaces(env, name)
     try_out = not config.disable_env_checking and registered(config.env) is None
     if not speaks_old_api(env, try_out=try_out):
         return env
@@ -114,6 +115,11 @@ def make_env(config: AlgorithmConfig, context: EnvContext, *, render_mode: str |
         text = f"environment {name!r} is of the old Gym API and wrapped; auto_wrap_old_gym_envs=False refuses it."
         warnings.warn(text, stacklevel=2)
     return OldApiEnv(env)
+
+
+def try_env(config: AlgorithmConfig) -> None:
+    """Make one environment and close it; raises as `make_vector_env`."""
+    _Factory(config, 0, recreated_worker=False)(0).close()
 
 
 def _created(config: AlgorithmConfig, context: EnvContext, render_mode: str | None = None) -> Env:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from reef.config import AlgorithmConfig, ModelConfig
 from reef.config.loading import load
-from reef.errors import ConfigError
+from reef.errors import ConfigError, own_traceback
 from reef.nn.array_mlp import ArrayMLP
 from reef.nn.distributions import ActionDistribution, DistributionMaker
 from reef.nn.encoders import Encoder, ImageEncoder
@@ -312,7 +312,7 @@ def custom_module(
     except Exception as error:
         raise ConfigError(
             f"model.custom_model={custom!r} cannot be made with the two spaces, {outputs} outputs and "
-            f"custom_model_config={settings}: {type(error).__name__}: {error}"
+            f"custom_model_config={settings}: {type(error).__name__}: {error}.{own_traceback(error)}"
         ) from error
     if not isinstance(module, nn.Module):
         raise ConfigError(f"model.custom_model={custom!r} must make a torch.nn.Module")
@@ -340,7 +340,7 @@ def _try_custom(custom: object, module: nn.Module, layout: Layout, outputs: int,
     except Exception as error:
         raise ConfigError(
             f"model.custom_model={custom!r} fails on observations of shape {list(observations.shape)} and type "
-            f"{observations.dtype}: {type(error).__name__}: {error}"
+            f"{observations.dtype}: {type(error).__name__}: {error}.{own_traceback(error)}"
         ) from error
     pair = found if isinstance(found, tuple | list) and len(found) == 2 else (None, None)
     sizes = [2 * outputs, 2] if critic else [2 * outputs]

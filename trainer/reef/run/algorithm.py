@@ -195,7 +195,7 @@ class Algorithm(ABC):
         """The action for one observation, filtered and unsquashed as in training.
 
         `explore` None means the setting of that name. With `full_fetch` returns (action, state, extras). Raises
-        ConfigError for an observation of another shape.
+        ConfigError for an observation of another shape, or with values that are not finite.
         """
         worker = self.workers.local_worker()
         policy = self.get_policy(policy_id)
@@ -203,6 +203,10 @@ class Algorithm(ABC):
         flat = layout.flatten(observation)
         if flat.shape != layout.shape:
             raise ConfigError(f"the observation has shape {flat.shape}, expected {layout.shape} of {layout.space}")
+        if not np.isfinite(flat).all():
+            raise ConfigError(
+                "the observation has values that are NaN or infinite, of which no network makes an action."
+            )
         obs = worker.filters[policy_id](flat[None], update=False)
         chosen = self.config.explore if explore is None else explore
         distribution = policy.act(np.array(obs), worker.generator if chosen else None)

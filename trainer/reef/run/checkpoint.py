@@ -248,7 +248,8 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} is an RLlib checkpoint, which Reef cannot read: train anew or use RLlib.")
     if not (path / MANIFEST).is_file():
         raise CheckpointError(
-            f"{path} has no {MANIFEST}: its save was cut off, or it is no checkpoint. Use the one before."
+            f"{path} has no {MANIFEST}: its save was cut off, or it is no checkpoint. Use the one before, or give the "
+            "folder of one run, which holds its checkpoints."
         )
     manifest = _read_json(path / MANIFEST)
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT or "files" not in manifest:

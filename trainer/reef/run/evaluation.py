@@ -9,6 +9,7 @@ from typing import Any
 from reef.batch import Episode, Sample
 from reef.config import AlgorithmConfig
 from reef.config.loading import load
+from reef.envs.make import try_env
 from reef.errors import WorkerTimeoutError
 from reef.rollout.seams import Workers
 from reef.rollout.worker import RolloutWorker
@@ -34,6 +35,8 @@ class Evaluation:
         """`config`: that of training; what evaluation changes is in `evaluation_config`."""
         self.config = config
         self.settings = config.evaluation_settings().freeze()
+        if config.evaluation_interval and config.evaluation_config.keys() & {"env", "env_config"}:
+            try_env(self.settings)  # now, and not after hours of training
         self.latest: dict[str, Any] | None = None
         self._workers: Workers | None = None
         self._stored: State | None = None

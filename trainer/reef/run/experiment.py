@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from reef.api.stop import stop_key_problem
+from reef.api.keys import stop_key_problem
 from reef.config import AlgorithmConfig
 from reef.errors import EXIT_OK, ConfigError
 from reef.run.checkpoint import CheckpointStore, read_metadata

@@ -167,11 +167,12 @@ class Board(Collector):
 
     def _training(self) -> TrainingStatus:
         result, run = self._result or {}, self._run
+        pace = result.get("num_env_steps_sampled_throughput_per_sec")
         return TrainingStatus(
             iteration=result.get("training_iteration", run.restored_iteration if run else 0),
             timesteps=result.get("timesteps_total", run.restored_timesteps if run else 0),
             episodes=result.get("episodes_total", 0),
-            steps_per_second=result.get("num_env_steps_sampled_throughput_per_sec"),
+            steps_per_second=None if pace is None else round(pace, 1),
             **rewards(result),
         )
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from reef.api.stop import stop_key_problem
+from reef.api.keys import stop_key_problem
 from reef.errors import ConfigError
 from reef.run.metrics import Result
 

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from reef.api.stop import stop_key_problem
+from reef.api.keys import stop_key_problem
 from reef.api.tune import Parameter, Tune
 from reef.config import AlgorithmConfig
 from reef.config.aliases import MOVED, RENAMED

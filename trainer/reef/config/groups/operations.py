@@ -76,7 +76,10 @@ class DebuggingSettings(Group):
         False, "Hand out the same sample again and again, to measure the learner.", available=False
     )
     seed: int | None = setting(
-        None, "Seed of everything random; workers and environments derive theirs from it. null draws one.", minimum=0
+        None,
+        "Seed of everything random; workers and environments derive theirs from it. null draws one.",
+        minimum=0,
+        maximum=2**53,
     )
 
     def debugging(self, **settings: Any) -> Self:

@@ -1,8 +1,14 @@
-"""Which result fields can stop a training: known without the engine, so that the operator refuses the others too."""
+"""The keys of `spec.config` and `spec.stop`, without the trainer's packages: the operator refuses others too."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from reef.api.known_settings import OWN, SHARED
 from reef.errors import nearest
+
+OVERRIDES = "evaluation_config"  # holds settings itself
 
 STOP_FIELDS = frozenset(
     {
@@ -64,7 +70,22 @@ def stop_key_problem(key: str) -> str | None:
         return None
     if group in OPEN_GROUPS | {"evaluation"}:
         return f"is a group of results: name a number in it, as '{group}/<name>'."
-    return (
-        f"is no result field that is a number.{nearest(key, STOP_FIELDS)} "
-        "A number of your own is 'custom_metrics/<name>_mean'."
-    )
+    close = nearest(key.replace("episode_return", "episode_reward"), STOP_FIELDS)  # as others call it
+    return f"is no result field that is a number.{close} A number of your own is 'custom_metrics/<name>_mean'."
+
+
+def setting_problems(algorithm: str, config: Mapping[str, Any]) -> Iterator[str]:
+    """Name the keys that no setting of `algorithm` has; of one of your own, only the trainer knows the settings."""
+    own = {name.upper(): (name, keys) for name, keys in OWN.items()}.get(algorithm.upper())
+    if own is not None:
+        yield from _unknown(own[0], config, {*SHARED, *own[1]}, "")
+
+
+def _unknown(algorithm: str, config: Mapping[str, Any], known: set[str], prefix: str) -> Iterator[str]:
+    for key, value in config.items():
+        inner = {name.removeprefix(f"{key}.") for name in known if name.startswith(f"{key}.")}
+        if key not in known:
+            hint = nearest(key, sorted(name for name in known if "." not in name))
+            yield f"{prefix}{key}: {algorithm} has no such setting.{hint}"
+        elif isinstance(value, Mapping) and (inner or key == OVERRIDES):
+            yield from _unknown(algorithm, value, inner or known, f"{prefix}{key}.")

@@ -1,0 +1,89 @@
+"""Keys of spec.stop and spec.config: misspelt ones get the nearest, without the trainer's packages.
+
+That stop keys are what results report is tested with run/metrics.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reef.api import job_from_document
+from reef.api.keys import setting_problems, stop_key_problem
+from reef.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "episode_reward_mean",
+        "evaluation/episode_reward_mean",
+        "evaluation/my_own_number",
+        "evaluation/custom_metrics/height_mean",
+        "custom_metrics/height_mean",
+        "info/learner/default_policy/learner_stats/kl",
+    ],
+)
+def test_results_and_groups_are_valid(key: str) -> None:
+    assert stop_key_problem(key) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("episode_reward_men", "'episode_reward_mean'"),
+        ("episode_reward", "'episode_reward_mean'"),
+        ("episode_rewards", "'episode_reward_mean'"),
+        ("episode_return_mean", "'episode_reward_mean'"),
+        ("episode_reward_mni", "'episode_reward_min'"),
+        ("evaluation/episode_len", "'episode_len_mean'"),
+        ("evaluation/episode_reward_men", "'episode_reward_mean'"),
+        ("evaluation", "'evaluation/<name>'"),
+        ("custom_metrics", "'custom_metrics/<name>'"),
+        ("config/lr", "no result field"),
+        ("xyzzy", "custom_metrics"),
+    ],
+)
+def test_everything_else_is_refused_with_a_hint(key: str, hint: str) -> None:
+    assert hint in (stop_key_problem(key) or "")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "config", "problems"),
+    [
+        ("PPO", {"lr": 0.1, "num_workers": 2, "model": {"fcnet_hiddens": [8]}, "multiagent": {}}, []),
+        ("ppo", {"gama": 0.9}, ["gama: PPO has no such setting. Did you mean 'gamma'?"]),
+        ("DQN", {"clip_param": 0.1, "xyzzy": 1}, ["clip_param: DQN has no such setting.", "xyzzy: DQN has no such"]),
+        ("DQN", {"replay_buffer_config": {"capcity": 9}}, ["replay_buffer_config.capcity: DQN has no such setting."]),
+        ("PPO", {"model": {"fcnet_hidens": [8]}}, ["model.fcnet_hidens: PPO has no such setting. Did you mean"]),
+        (
+            "PPO",
+            {"evaluation_config": {"explor": False, "model": {"dimm": 1}}},
+            ["evaluation_config.explor: ", "model.d"],
+        ),
+        (
+            "PPO",
+            {"env_config": {"gama": 1}, "model": {"custom_model_config": {"gama": 1}}, "exploration_config": {"x": 1}},
+            [],
+        ),
+        ("my_algorithms:Own", {"gama": 0.9}, []),
+        ("POP", {"gama": 0.9}, []),
+    ],
+)
+def test_keys_that_no_setting_has_are_named(algorithm: str, config: dict[str, Any], problems: list[str]) -> None:
+    said = [*setting_problems(algorithm, config)]
+    assert len(said) == len(problems)
+    assert all(part in text for part, text in zip(problems, said, strict=True))
+
+
+def test_all_of_them_come_together_with_what_else_is_wrong() -> None:
+    spec = {
+        "algorithm": "PPO",
+        "environment": {"name": "CartPole-v1"},
+        "stop": {"reward": 1},
+        "config": {"gama": 1, "lrr": 1},
+    }
+    document = {"apiVersion": "reef.dev/v1", "kind": "RLTrainingJob", "metadata": {"name": "job"}, "spec": spec}
+    with pytest.raises(ConfigError, match=r"(?s)config.*gama.*'gamma'.*lrr.*'lr'.*reward"):
+        job_from_document(document)
