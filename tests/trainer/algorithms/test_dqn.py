@@ -10,6 +10,7 @@ from gymnasium import spaces
 from reef.algorithms.dqn import DQNConfig, DQNLearner
 from reef.batch import Transitions
 from reef.errors import ConfigError
+from reef.learn.learner import Columns, Learner
 
 OBS, ACTIONS = spaces.Box(-1, 1, (2,)), spaces.Discrete(2)
 
@@ -48,6 +49,60 @@ def test_td_errors_by_hand(double_q: bool, target: float) -> None:
     stats: dict[str, Any] = learner(double_q=double_q).update(batch(), 0)
     np.testing.assert_allclose(stats["td_errors"], [-target, -target, -target, -1.0])
     assert stats["mean_td_error"] == pytest.approx(-(3 * target + 1) / 4)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("num_atoms", [1, 5])
+@pytest.mark.parametrize("dueling", [False, True])
+@pytest.mark.parametrize(
+    ("space", "network"),
+    [
+        (OBS, {"hiddens": [], "model": {"fcnet_hiddens": [8, 6]}}),
+        (OBS, {"hiddens": [7, 5], "model": {"fcnet_hiddens": [4], "fcnet_activation": "relu"}}),
+        (
+            spaces.Dict(a=spaces.Discrete(3), b=spaces.Box(-1, 1, (2, 2))),
+            {"hiddens": [7], "model": {"fcnet_hiddens": [8], "fcnet_activation": "linear"}},
+        ),
+    ],
+)
+def test_the_gradient_by_hand_is_that_of_autograd(
+    space: spaces.Space[Any], network: dict[str, Any], dueling: bool, num_atoms: int, weighted: bool
+) -> None:
+    config = settings(dueling=dueling, num_atoms=num_atoms, **network)
+    each = DQNLearner(config, space, spaces.Discrete(3))
+    generator = torch.Generator().manual_seed(0)
+    each.policy.flat.vector.normal_(generator=generator)
+    rows, layout = 64, each.policy.observation_layout
+    space.seed(0)
+    targets = torch.randn(rows, generator=generator) if num_atoms == 1 else torch.rand(rows, 5, generator=generator)
+    minibatch = {
+        "obs": torch.from_numpy(np.stack([layout.flatten(space.sample()) for _ in range(rows)])),
+        "actions": torch.randint(3, (rows,), generator=generator),
+        "targets": targets if num_atoms == 1 else targets / targets.sum(-1, keepdim=True),
+    } | ({"weights": torch.rand(rows, generator=generator)} if weighted else {})
+    assert each.policy.by_hand
+    found = []
+    for differentiate in (each.backward, lambda rows: Learner.differentiate(each, rows)):
+        each.policy.flat.gradient.fill_(7.0 if differentiate is each.backward else 0.0)
+        loss, stats = differentiate(minibatch)
+        found.append([each.policy.flat.gradient.clone(), loss, stats["td_errors"], stats["mean_q"]])
+    assert found[0][0].norm() > 0.1
+    for by_hand, by_autograd in zip(*found, strict=True):
+        assert not by_hand.is_inference()
+        torch.testing.assert_close(by_hand, by_autograd, rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_not_written_out_is_left_to_autograd() -> None:
+    class Halved(DQNLearner):
+        def loss(self, minibatch: Columns) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+            loss, stats = super().loss(minibatch)
+            return loss / 2, stats
+
+    norms = [float(make(settings(), OBS, ACTIONS).update(batch(), 0)["grad_gnorm"]) for make in (DQNLearner, Halved)]
+    assert norms[1] == pytest.approx(norms[0] / 2)
+    for training in ({"noisy": True}, {"model": {"fcnet_hiddens": [4], "fcnet_activation": "silu"}}):
+        each = DQNLearner(settings(**training), OBS, ACTIONS)
+        assert not each.policy.by_hand and np.isfinite(each.update(batch(), 0)["grad_gnorm"])
 
 
 def test_importance_weights_scale_the_gradient() -> None:

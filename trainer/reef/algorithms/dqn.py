@@ -6,7 +6,7 @@ weights. Double Q-learning, dueling heads, distributions over returns (C51) and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -17,7 +17,7 @@ from reef.config import Scheduled, default, setting
 from reef.learn.device import to_device
 from reef.learn.learner import Columns, Learner, mean_stats
 from reef.math.categorical import project
-from reef.math.td import huber, td_targets
+from reef.math.td import huber, huber_slope, td_targets
 from reef.nn.dueling import QPolicy
 from reef.replay.memory import ReplayMemory
 from reef.replay.settings import OffPolicyConfig
@@ -126,15 +126,46 @@ class DQNLearner(Learner):
 
     def loss(self, minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
         """The mean over a minibatch, weighted if prioritized; with atoms the TD error is the cross-entropy."""
-        chosen, targets = take_actions(self.policy.logits(minibatch["obs"]), minibatch["actions"]), minibatch["targets"]
+        loss, stats, _ = self._objective(self.policy.logits(minibatch["obs"]), minibatch)
+        return loss, stats
+
+    def differentiate(self, minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
+        """As `Learner.differentiate`; without autograd where the gradients are written out."""
+        if not self.policy.by_hand or type(self).loss is not DQNLearner.loss:
+            return super().differentiate(minibatch)
+        with torch.inference_mode():
+            logits, pull_back = self.policy.logits_vjp(minibatch["obs"])
+            loss, stats, gradient = self._objective(logits, minibatch)
+            pull_back(gradient())
+        return loss.clone(), {name: value.clone() for name, value in stats.items()}  # ordinary tensors
+
+    def _objective(
+        self,
+        logits: Tensor,  # [N, A] or [N, A, atoms]
+        minibatch: Columns,
+    ) -> tuple[Tensor, dict[str, Tensor], Callable[[], Tensor]]:
+        """The loss, what to report, and the function that computes its derivative by `logits`."""
+        actions, targets = minibatch["actions"], minibatch["targets"]
+        chosen = take_actions(logits, actions)
         if self.config.num_atoms == 1:
             losses, td_errors = huber(chosen, targets), chosen.detach() - targets
         else:
             losses = -(targets * torch.log_softmax(chosen, -1)).sum(-1)
             td_errors = losses.detach()
-        if "weights" in minibatch:
-            losses = losses * minibatch["weights"]
-        return losses.mean(), {"td_errors": td_errors, "mean_q": self.policy.expected(chosen.detach()).mean()}
+        weights = minibatch.get("weights")
+        loss = losses.mean() if weights is None else (losses * weights).mean()
+
+        def gradient() -> Tensor:
+            if self.config.num_atoms == 1:
+                of_chosen = huber_slope(chosen, targets)
+            else:
+                of_chosen = torch.softmax(chosen, -1) * targets.sum(-1, keepdim=True) - targets
+            of_chosen = of_chosen / len(chosen)  # of each row in the mean
+            if weights is not None:
+                of_chosen = of_chosen * weights.reshape(-1, *[1] * (of_chosen.dim() - 1))
+            return put_actions(torch.zeros_like(logits), actions, of_chosen)
+
+        return loss, {"td_errors": td_errors, "mean_q": self.policy.expected(chosen.detach()).mean()}, gradient
 
     def state(self) -> State:
         """Adds the target network."""
@@ -155,6 +186,18 @@ def take_actions(
     if logits.dim() == 2:
         return logits.gather(1, actions[:, None]).squeeze(1)
     return logits[torch.arange(len(actions), device=actions.device), actions]
+
+
+def put_actions(
+    logits: Tensor,  # [N, A] or [N, A, atoms], overwritten
+    actions: Tensor,  # [N]
+    entries: Tensor,  # [N] or [N, atoms]
+) -> Tensor:
+    """The reverse of `take_actions`: the entries of the given actions become `entries`."""
+    if logits.dim() == 2:
+        return logits.scatter_(1, actions[:, None], entries[:, None])
+    logits[torch.arange(len(actions), device=actions.device), actions] = entries
+    return logits
 
 
 class DQN(Algorithm):

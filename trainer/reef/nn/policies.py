@@ -228,8 +228,8 @@ class ActorCritic(Policy):
         assert self.heads is not None
         pi, vf = self.heads
         of_outputs = of_inputs if self.log_std is None else of_inputs[:, : len(pi.bias)]
-        of_actor = _pull_back_linear(pi, branches[0], of_outputs)
-        of_critic = _pull_back_linear(vf, branches[-1], of_values.unsqueeze(-1))
+        of_actor = pull_back_linear(pi, branches[0], of_outputs)
+        of_critic = pull_back_linear(vf, branches[-1], of_values.unsqueeze(-1))
         if self.log_std is not None:
             torch.sum(of_inputs[:, len(pi.bias) :], 0, out=self.log_std.grad)
         shared = len(branches) == 1
@@ -367,7 +367,7 @@ def actor_critic(
     return make(config, observation_space, action_space)
 
 
-def _pull_back_linear(layer: Settled, x: Tensor, gradient: Tensor) -> Tensor:
+def pull_back_linear(layer: Settled, x: Tensor, gradient: Tensor) -> Tensor:
     """Overwrite the parameters' gradients from that [N, out] of the output; returns that of the input `x` [N, in]."""
     torch.mm(gradient.t(), x, out=layer.weight_gradient)
     torch.sum(gradient, 0, out=layer.bias_gradient)
