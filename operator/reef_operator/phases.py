@@ -105,7 +105,7 @@ def _has_used_up_attempts(situation: Situation) -> bool:
     head, job = situation.head, situation.head_job
     if situation.observed.server.counts_removed_pods or head is None or job is None or not pods.is_outlived(head):
         return False
-    before = (job["metadata"].get("annotations") or {}).get(names.ATTEMPTS_ANNOTATION, "")
+    before = situation.head_annotations.get(names.ATTEMPTS_ANNOTATION, "")
     attempts = situation.old.attempts - (int(before) if before.isdecimal() else 0)
     return attempts > situation.spec.fault_tolerance.backoff_limit
 

@@ -94,10 +94,14 @@ class Situation:
         return self.observed.children.get(("Job", names.head(self.name)))
 
     @property
+    def head_annotations(self) -> Mapping[str, str]:
+        """What was noted on the head's batch Job when it was made; nothing where there is none."""
+        return (self.head_job or {"metadata": {}})["metadata"].get("annotations") or {}
+
+    @property
     def no_retry_exit_codes(self) -> Collection[int]:
         """The head's exit codes that end the job, as its batch Job was made; an edit counts for the next one."""
-        annotations = (self.head_job or {"metadata": {}})["metadata"].get("annotations") or {}
-        noted = annotations.get(names.FINAL_CODES_ANNOTATION)
+        noted = self.head_annotations.get(names.FINAL_CODES_ANNOTATION)
         if noted is None:
             return self.spec.fault_tolerance.no_retry_exit_codes
         return {int(code) for code in noted.split(",") if code.isdecimal()}
