@@ -37,6 +37,7 @@ from reef_operator.runtime.watch import Store, Stores, Watch, job_of_label, key_
 from reef_operator.watching import kopf_settings, registry
 
 RELEASE_S = 5.0  # for giving the Lease back; then another operator waits for it to expire
+CLOSED_S = 5.0  # until a job of a namespace that is closed is thought of again
 
 logger = logging.getLogger(__name__)
 
@@ -214,8 +215,10 @@ class Operator:
                 group.create_task(self.queue.work(self._handle))
 
     async def _handle(self, key: Key) -> None:
-        """Look at a job where all of it can be seen; where not, the next resync after that brings it again."""
-        if not any(watch.is_closed for watch in self.watches if watch.namespace == key[0]):
+        """Look at a job when all of it can be seen."""
+        if any(watch.is_closed for watch in self.watches if watch.namespace == key[0]):
+            self.queue.add_after(key, CLOSED_S)
+        else:
             await self.controller.handle(key)
 
     async def _server(self) -> Server:

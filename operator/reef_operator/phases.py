@@ -119,9 +119,9 @@ def _last_ended(situation: Situation) -> Object | None:
 def _words_of(head: Object) -> str:
     """Return the message of a head that has ended, else what Kubernetes says about its pod.
 
-    One that was killed had no time for a word: what is in its termination message was there before.
+    One that was cut off had no time for a word: what is in its termination message was there before.
     """
-    result = None if pods.exit_code(head) == pods.KILLED else pods.result(head)
+    result = None if pods.was_cut_off(head) else pods.result(head)
     return (read_report(result).message if result is not None else "") or _how_it_ended(head)
 
 
@@ -214,8 +214,9 @@ def _alive(situation: Situation) -> Outcome:
     if is_training(situation):
         return Outcome("Running", Reason.RUNNING, _crew(situation))
     if _is_again(situation) or _has_failed_before(situation):
-        stored = situation.spec.checkpoint.storage is not None
-        where = "from the newest checkpoint" if stored else "from step 0, as spec.checkpoint.storage is not given"
+        where = "from the newest checkpoint"
+        if situation.spec.checkpoint.storage is None:
+            where = f"{readiness.beginning(situation)}, as spec.checkpoint.storage is not given"
         return Outcome("Retrying", Reason.RETRYING, f"{where}: {_why_again(situation)}")
     if situation.live_head and pods.is_scheduled(situation.live_head):
         return Outcome("Provisioning", Reason.PROVISIONING, _why_not(situation))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from operator import attrgetter
+from typing import Any, TypeVar
 
 from reef.api import JobStatus
 from reef.api.status import HeadStatus, WorkersStatus
@@ -16,6 +18,7 @@ from reef_operator.reading import pods, readiness
 from reef_operator.reading.reports import Report
 from reef_operator.reading.situation import FINISHED, Situation
 
+Part = TypeVar("Part")
 _STOPPED = ("Suspending", "Suspended", *FINISHED)  # phases in which no workers are wanted
 
 
@@ -44,12 +47,23 @@ def next_status(situation: Situation, outcome: Outcome) -> JobStatus:
 
 
 def _newer_report(situation: Situation) -> Report | None:
-    """What the head said last; None where it was killed and more than it had prepared for that is on record."""
+    """What the head said last; where it was cut off, without what it had prepared for that and more is on record of."""
     report, head, old = situation.report, situation.head, situation.old
-    killed = head is not None and pods.exit_code(head) == pods.KILLED
-    if report and report.checkpoint and old.checkpoint and killed:
-        return None if report.checkpoint.time < old.checkpoint.time else report  # UTC in one form: it orders as text
-    return report
+    if report is None or head is None or not pods.was_cut_off(head):
+        return report
+    trials = _unless_behind(report.trials, old.trials, lambda trials: trials.finished + trials.failed)
+    return replace(
+        report,
+        training=_unless_behind(report.training, old.training, attrgetter("timesteps")),
+        evaluation=_unless_behind(report.evaluation, old.evaluation, attrgetter("iteration")),
+        checkpoint=_unless_behind(report.checkpoint, old.checkpoint, attrgetter("time")),  # UTC: it orders as text
+        trials=trials,
+        best_trial=report.best_trial if trials is report.trials else None,
+    )
+
+
+def _unless_behind(said: Part | None, known: Part | None, order: Callable[[Part], Any]) -> Part | None:
+    return None if said and known and order(known) > order(said) else said
 
 
 def _lost_checkpoints(situation: Situation, head: HeadStatus | None) -> bool:

@@ -105,7 +105,7 @@ def unschedulable(message: str = "0/3 nodes are available: 3 Insufficient cpu.")
 
 def ended(code: int, message: str | Json = "", *, reason: str = "Error", finished: float = 0) -> Json:
     """Status of a pod that will not run again."""
-    text = message if isinstance(message, str) else json.dumps(message)
+    text = message if isinstance(message, str) else json.dumps({"exitCode": code, **message})
     how = {"exitCode": code, "reason": reason, "message": text, "finishedAt": at(finished)}
     state = {"name": "reef", "state": {"terminated": how}}
     return {"phase": "Succeeded" if code == 0 else "Failed", "containerStatuses": [state]}
@@ -120,7 +120,7 @@ def outlived(code: int, message: str | Json = "") -> Json:
 
 def result(message: str = "", **fields: Any) -> Json:
     training = {"iteration": 7, "timesteps": 7000, "episodes": 70, "rewardMean": 450.0}
-    return {"exitCode": 0, "message": message, "training": training, "workersRecreated": 0} | fields
+    return {"message": message, "training": training, "workersRecreated": 0} | fields
 
 
 def merge(target: Json, patch: Json) -> Json:

@@ -17,6 +17,7 @@ import kopf
 import pytest
 import yaml
 
+from reef_operator import main
 from reef_operator.main import Operator
 from reef_operator.model import Observed, Plan, Server
 from reef_operator.options import parse
@@ -95,7 +96,7 @@ def test_every_watch_shows_its_age_those_of_kopf_included():
     assert ages["RLTrainingJob"] == ages["Lease"] == 0, "what is silent may be quiet"
 
 
-def test_jobs_of_a_closed_namespace_are_left_alone_and_do_not_make_the_operator_sick():
+def test_jobs_of_a_closed_namespace_wait_and_do_not_make_the_operator_sick(monkeypatch: pytest.MonkeyPatch):
     async def test() -> list[tuple[str, str]]:
         async with Client(Credentials(kubeconfig_login)) as client:
             operator = Operator(parse(["--namespace", "open", "--namespace", "closed"], {}), client, Metrics())
@@ -115,11 +116,17 @@ def test_jobs_of_a_closed_namespace_are_left_alone_and_do_not_make_the_operator_
             operator.controller.handle = handle  # type: ignore[method-assign]
             for namespace in ("open", "closed"):
                 await operator._handle((namespace, "j"))
+            assert handled == [("open", "j")]
             assert max(operator._watch_ages().values()) > 999, "the metric tells of it"
             assert max(operator._watch_ages(closed=False).values()) < 999, "the probe does not"
+            for watch in operator.watches:
+                watch.synced.set()
+            async with asyncio.timeout(10):
+                await operator._handle(await operator.queue.get())
             return handled
 
-    assert asyncio.run(test()) == [("open", "j")]
+    monkeypatch.setattr(main, "CLOSED_S", 0.2)
+    assert asyncio.run(test()) == [("open", "j"), ("closed", "j")], "it comes again by itself"
 
 
 def test_no_job_is_looked_at_before_the_server_has_said_what_it_can_do(monkeypatch: pytest.MonkeyPatch):

@@ -50,6 +50,18 @@ def test_simple_spaces_keep_shape_and_dtype():
     assert Layout.of(spaces.Discrete(3)).dtype == np.int64
 
 
+def test_spaces_fit_whatever_their_bounds_and_starts_are():
+    def fits(one, other):
+        return Layout.of(one).fits(Layout.of(other))
+
+    assert fits(spaces.Box(-1.0, 1.0, (3,)), spaces.Box(0.0, 9.0, (3,)))
+    assert fits(spaces.Discrete(4), spaces.Discrete(4, start=7)) and fits(NESTED, NESTED)
+    assert not fits(spaces.Box(-1.0, 1.0, (3,)), spaces.Box(-1.0, 1.0, (4,)))
+    assert not fits(spaces.Discrete(4), spaces.Discrete(5))
+    assert not fits(spaces.Discrete(4), spaces.Box(0.0, 4.0, ()))
+    assert not fits(spaces.Dict(a=spaces.Discrete(4)), spaces.Dict(b=spaces.Discrete(4)))
+
+
 def test_a_box_is_not_copied():
     value = np.zeros(3, np.float32)
     assert np.shares_memory(Layout.of(spaces.Box(-1.0, 1.0, (3,))).flatten(value), value)

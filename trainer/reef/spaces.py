@@ -94,6 +94,14 @@ class Layout:
         """Whether the space is a Dict or Tuple, held as one vector of leaves."""
         return not isinstance(self.space, SUPPORTED)
 
+    def fits(self, other: Layout) -> bool:
+        """Whether a network for the one takes, or chooses, the values of the other: bounds of a Box may differ."""
+
+        def outline(layout: Layout) -> tuple[Any, ...]:
+            return layout.shape, [(leaf.path, leaf.shape, np.array(leaf.choices).tolist()) for leaf in layout.leaves]
+
+        return outline(self) == outline(other)
+
     def flatten(self, value: Any) -> Array:
         """Turn a value of the space into an array of `shape` and `dtype`; a direct value is not copied."""
         if self.direct:

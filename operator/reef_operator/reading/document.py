@@ -32,8 +32,9 @@ def resolve(observed: Observed) -> Resolved:
     """Return the document to act by: the one asked for where it is valid, else the one the job was made from."""
     kept = _kept(observed)
     spec = copy.deepcopy(observed.job.get("spec"))
+    known = kept is not None and isinstance(spec, Mapping) and spec.get("config") == kept["spec"].get("config")
     try:
-        job_from_document(_document(observed, spec), "the document")
+        job_from_document(_document(observed, spec), "the document", check_settings=not known)
     except ConfigError as error:
         return _refused(observed, kept, spec, str(error))
     assert isinstance(spec, dict), "validated"
@@ -42,7 +43,7 @@ def resolve(observed: Observed) -> Resolved:
     _settle_image(observed, spec, kept)
     document = _document(observed, spec)
     try:
-        job = job_from_document(document, "the document")
+        job = job_from_document(document, "the document", check_settings=not known)
     except ConfigError as error:  # a field that was put back contradicts one that was changed
         return _refused(observed, kept, spec, "\n".join([*edits, str(error)]))
     accepted = Finding(ConditionType.DOCUMENT_ACCEPTED, True, Reason.ACCEPTED)
@@ -61,7 +62,7 @@ def _kept(observed: Observed) -> dict[str, Any] | None:
     config_map = observed.children.get(("ConfigMap", names.document(observed.job["metadata"]["name"])))
     try:
         document = json.loads(((config_map or {}).get("data") or {})[names.DOCUMENT_KEY])
-        job_from_document(document)
+        job_from_document(document, check_settings=False)
     except (KeyError, TypeError, ValueError, RecursionError):  # a ConfigError is a ValueError
         return None
     return dict(document)
@@ -80,7 +81,7 @@ def _refused(observed: Observed, kept: dict[str, Any] | None, spec: Any, problem
         kept["spec"]["suspend"] = spec["suspend"]
     return Resolved(
         document=kept,
-        job=job_from_document(kept),
+        job=job_from_document(kept, check_settings=False),
         accepted=Finding(
             ConditionType.DOCUMENT_ACCEPTED,
             False,

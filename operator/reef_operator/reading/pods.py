@@ -123,6 +123,12 @@ def result(pod: Object) -> Mapping[str, Any] | None:
     return document if isinstance(document, Mapping) else None
 
 
+def was_cut_off(pod: Object) -> bool:
+    """Whether it ended without a last word: what its termination message says had been prepared for that."""
+    said = result(pod)
+    return said is not None and said.get("exitCode") != exit_code(pod)
+
+
 def problem(pod: Object) -> Problem | None:
     """Return why the pod is not ready, in the words of scheduler and kubelet; None when nothing is wrong yet."""
     status = _status(pod)

@@ -27,7 +27,7 @@ def storage(situation: Situation) -> Finding:
             False,
             Reason.NOT_DURABLE,
             "spec.checkpoint.storage is not given: checkpoints and results lie in the head pod. When it is replaced or "
-            "suspended, training starts anew at step 0; when the job ends, they are gone. Name a "
+            f"suspended, training starts anew {beginning(situation)}; when the job ends, they are gone. Name a "
             "persistentVolumeClaim or a uri to keep them",
         )
     if stored.persistent_volume_claim:
@@ -41,6 +41,11 @@ def storage(situation: Situation) -> Finding:
             f"training goes on, and what it writes is in the head pod alone until the store takes it: {problem}",
         )
     return Finding(ConditionType.STORAGE_DURABLE, True, Reason.OBJECT_STORE, f"in {stored.uri}")
+
+
+def beginning(situation: Situation) -> str:
+    """Where a head begins that finds no checkpoint of the job's own."""
+    return "from spec.restoreFrom" if situation.spec.restore_from else "from step 0"
 
 
 def objects(situation: Situation) -> Finding:
@@ -83,7 +88,7 @@ def _no_pod(situation: Situation) -> str:
     if due is None or situation.observed.now < due:
         return ""
     job, namespace = names.head(situation.name), situation.observed.job["metadata"]["namespace"]
-    return f" for more than a minute: the Events of `kubectl describe job {job} -n {namespace}` say why"
+    return f": the Events of `kubectl describe job {job} -n {namespace}` say why"
 
 
 def _not_in_effect(situation: Situation) -> str:

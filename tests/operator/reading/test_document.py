@@ -125,6 +125,19 @@ def test_wrong_documents(fields: dict[str, Any], parts: list[str]) -> None:
     assert "goes on by the document before" in kept.accepted.message
 
 
+def test_settings_that_an_older_operator_accepted_do_not_end_a_running_job() -> None:
+    """Not its own either: the head's image may know more of them than this operator does."""
+    kept = resolve(observed(job())).document
+    assert kept is not None
+    kept["spec"]["config"] = {"newer": 1}
+    children = {("ConfigMap", f"{NAME}-job"): {"metadata": {}, "data": {"job.json": json.dumps(kept)}}}
+    same = resolve(observed(job(config={"newer": 1}, suspend=True), children=children))
+    assert same.accepted.holds and spec(same)["suspend"] is True
+    other = resolve(observed(job(config={"newer": 2}), children=children))
+    assert other.accepted.reason == Reason.INVALID_DOCUMENT and spec(other)["config"] == {"newer": 1}
+    assert resolve(observed(job(config={"newer": 1}))).document is None
+
+
 @pytest.mark.parametrize("nonsense", [None, [], "x", 5])
 def test_a_spec_that_is_no_mapping(nonsense: Any) -> None:
     given = job()

@@ -53,7 +53,7 @@ def initialising(**state: Any) -> dict[str, Any]:
         (ended(137), Reason.CONTAINER_FAILED, "exit code 137 (killed: SIGKILL)"),
         (ended(1, "x" * 400 + "ValueError: boom"), Reason.CONTAINER_FAILED, "xValueError: boom"),
         (ended(1, result("the loss became NaN")), Reason.CONTAINER_FAILED, "exit code 1: the loss became NaN"),
-        (ended(1, {"no": "message"}), Reason.CONTAINER_FAILED, '{"no": "message"}'),
+        (ended(1, '{"no": "message"}'), Reason.CONTAINER_FAILED, '{"no": "message"}'),
         (
             {"phase": "Failed", "reason": "Evicted", "message": "low on memory"},
             Reason.EVICTED,

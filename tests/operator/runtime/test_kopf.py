@@ -17,7 +17,6 @@ from reef_operator.runtime.watch import Store, key_of
 from reef_operator.watching import kopf_settings, registry, silence
 
 JOBS, LEASES = "/apis/reef.dev/v1/rltrainingjobs", "/apis/coordination.k8s.io/v1/leases"
-JOB = "/apis/reef.dev/v1/namespaces/ns/rltrainingjobs/j"
 
 
 def found(version: int, name: str = "j", kind: str = "RLTrainingJob"):
@@ -178,10 +177,10 @@ def test_an_error_that_kopf_does_not_survive_ends_the_operator(rig, watch_stream
 def test_the_probe_fails_when_a_watch_is_deaf(rig, watch_stream, eventually):
     async def test(rig) -> None:
         hold = silent_watches(rig.server, watch_stream)
-        rig.server.on("GET", JOB, found(20))
         running = Running(rig, patience_s=0.2)
         async with running.kopf():
             await eventually(lambda: running.changed == [("ns", "j")])
+            rig.server.on("GET", "/apis/reef.dev/v1/namespaces/ns/rltrainingjobs", listed(found(20)))
             running.proof.expect(found(20))  # somebody wrote it
             await asyncio.sleep(0.5)
             assert await running.health() == 500
@@ -212,8 +211,8 @@ def test_the_probe_is_well_while_watches_deliver(rig, watch_stream, eventually):
 @pytest.mark.parametrize(("seconds", "server", "health"), [(350.0, 200, 200), (370.0, 503, 200), (370.0, 200, 500)])
 def test_the_probe_fails_when_another_watch_is_silent_and_the_api_server_is_not(rig, seconds, server, health):
     async def test(rig) -> None:
-        rig.server.on("GET", "/apis/coordination.k8s.io/v1/namespaces/ns/leases/reef-canary", {}, status=server)
-        fault = await silence(rig.client, ("ns", "reef-canary"), {"Job": 10.0, "Pod": seconds})
+        rig.server.on("GET", "/version", {}, status=server)
+        fault = await silence(rig.client, {"Job": 10.0, "Pod": seconds})
         assert ("Pod" in fault) is (health == 500)
 
     rig(test)
@@ -229,9 +228,9 @@ def test_the_probe_does_not_wait_for_an_api_server_that_hangs(rig, monkeypatch):
             await hold.wait()
             return web.json_response({})
 
-        rig.server.on("GET", "/apis/coordination.k8s.io/v1/namespaces/ns/leases/reef-canary", hangs)
+        rig.server.on("GET", "/version", hangs)
         async with asyncio.timeout(10):
-            assert await silence(rig.client, ("ns", "reef-canary"), {"Pod": 400.0}) == ""
+            assert await silence(rig.client, {"Pod": 400.0}) == ""
         hold.set()
 
     rig(test)
@@ -244,6 +243,7 @@ def test_the_liveness_endpoint_asks_for_the_other_watches_too(rig, watch_stream,
         async with running.kopf():
             await eventually(lambda: running.changed == [("ns", "j")])
             assert await running.health() == 200
+            rig.server.on("GET", "/version", {})
             running.silences["Pod"] = 400.0
             async with asyncio.timeout(15):  # Kopf remembers an answer for a while
                 while await running.health() != 500:

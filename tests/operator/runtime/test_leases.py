@@ -14,7 +14,7 @@ from reef_operator.runtime.leases import Canary, LeaderElection, WatchProof
 from reef_operator.runtime.metrics import Metrics
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
-JOB = "/apis/reef.dev/v1/namespaces/ns/rltrainingjobs/j"
+JOBS = "/apis/reef.dev/v1/namespaces/ns/rltrainingjobs"
 
 
 def found(version: int, uid: str = "u"):
@@ -80,13 +80,27 @@ def test_a_fault_is_told_only_of_what_is_there(rig):
         watch, clock = proof()
         watch.expect(found(6))
         clock.now = 61
-        rig.server.on("GET", JOB, {"message": "no"}, status=403)
+        rig.server.on("GET", JOBS, {"message": "no"}, status=400)
         assert await watch.fault(rig.client) == ""  # nothing is known
-        rig.server.on("GET", JOB, found(6), found(3, uid="another"))
+        rig.server.on("GET", JOBS, {"items": [found(6)]}, {"items": [found(3, uid="another")]})
         await watch.fault(rig.client)
         assert "RLTrainingJob ns/j" in await watch.fault(rig.client)
         assert await watch.fault(rig.client) == ""
         assert watch.overdue() == []
+
+    rig(test)
+
+
+def test_a_namespace_that_was_closed_hides_no_fault_in_another(rig):
+    async def test(rig) -> None:
+        watch, clock = proof()
+        closed = found(6, uid="closed")
+        watch.expect(closed | {"metadata": closed["metadata"] | {"namespace": "closed"}})
+        watch.expect(found(6))
+        clock.now = 61
+        rig.server.on("GET", JOBS.replace("/ns/", "/closed/"), {"message": "no"}, status=403)
+        rig.server.on("GET", JOBS, {"items": [found(6)]})
+        assert "RLTrainingJob ns/j" in await watch.fault(rig.client)
 
     rig(test)
 

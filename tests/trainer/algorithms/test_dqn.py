@@ -103,6 +103,22 @@ def test_what_is_not_written_out_is_left_to_autograd() -> None:
         assert not each.policy.by_hand and np.isfinite(each.update(batch(), 0)["grad_gnorm"])
 
 
+def test_what_is_frozen_later_is_not_trained() -> None:
+    each = DQNLearner(settings(model={"fcnet_hiddens": [4]}), OBS, ACTIONS)
+    assert each.policy.by_hand
+    each.policy.encoder.requires_grad_(False)
+    each.update(batch(), 0)
+    assert all(not parameter.grad.count_nonzero() for parameter in each.policy.encoder.parameters())
+    assert each.policy.advantage.output.bias.grad.count_nonzero() > 0
+
+
+def test_weights_of_a_buffer_of_ones_own_may_be_of_double_precision() -> None:
+    narrow, wide = (learner(grad_clip=None) for _ in range(2))
+    narrow.update(batch(weights=np.full(4, 0.25, np.float32)), 0)
+    wide.update(batch(weights=np.full(4, 0.25)), 0)
+    torch.testing.assert_close(wide.policy.flat.gradient, narrow.policy.flat.gradient)
+
+
 def test_importance_weights_scale_the_gradient() -> None:
     plain, weighted = learner(grad_clip=None), learner(grad_clip=None)
     plain.update(batch(), 0)

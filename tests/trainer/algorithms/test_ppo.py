@@ -124,6 +124,16 @@ def test_a_network_of_a_subclass_is_what_is_learned_from(kind: type[ActorCritic]
     assert each.policy.flat.gradient.max() < 7.0
 
 
+def test_what_is_frozen_later_is_not_trained() -> None:
+    each = learner(spaces.Discrete(4))
+    minibatch, policy = some_steps(each), each.policy
+    assert isinstance(policy, ActorCritic) and policy.by_hand
+    policy.encoder.requires_grad_(False)
+    each.backward(minibatch)
+    assert all(not parameter.grad.count_nonzero() for parameter in policy.encoder.parameters())
+    assert policy.pi.weight.grad.count_nonzero() > 0  # type: ignore[union-attr]
+
+
 def test_a_critic_may_be_a_constant() -> None:
     class NoCritic(Custom):
         def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:

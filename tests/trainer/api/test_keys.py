@@ -67,6 +67,8 @@ def test_everything_else_is_refused_with_a_hint(key: str, hint: str) -> None:
             {"env_config": {"gama": 1}, "model": {"custom_model_config": {"gama": 1}}, "exploration_config": {"x": 1}},
             [],
         ),
+        ("DQN", {"entropy_coeff_schedule": None, "evaluation_config": {"vf_loss_coeff_schedule": None}}, []),
+        ("DQN", {"entropy_coeff_schedule": 0.1}, ["entropy_coeff_schedule: DQN has no such setting."]),
         ("my_algorithms:Own", {"gama": 0.9}, []),
         ("POP", {"gama": 0.9}, []),
     ],

@@ -183,7 +183,9 @@ def test_what_may_be_a_password_in_a_uri_is_not_shown() -> None:
 @pytest.mark.parametrize(
     ("uri", "shown"),
     [
-        ("s3://key:pa?ss@bucket/x?sig=TOKEN", "s3://...@bucket/x"),
+        ("s3://key:pass@bucket/x?sig=TOKEN", "s3://...@bucket/x"),
+        ("s3://key:pa?ss@bucket/x", "s3://..."),
+        ("s3://bucket/x?access_key=AK&secret_key=ab@cdSECRET", "s3://..."),
         ("s3:/key:secret@bucket", "s3:/...@bucket"),
         ("u:secret@bucket", "u:...@bucket"),
         ("s3://k:s@e@bucket\nx", "s3://...@bucket\nx"),

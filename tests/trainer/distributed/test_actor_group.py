@@ -109,18 +109,31 @@ def test_by_default_a_killed_process_ends_the_run_within_seconds(make):
 
 @pytest.mark.parametrize("together", [False, True])
 def test_who_calls_again_after_the_end_is_told_why_and_does_not_wait(make, together):
-    group = make(2 if together else 1, together=together)
-    dies = {"dies": (1,)}
+    group = make(2, together=together)
     with pytest.raises(WorkerError, match="its process"):
-        group.call_all("sample", *dies.values(), timeout_s=30.0)
+        group.call_all("sample", (1,), timeout_s=30.0)
     for call in (group.call_all, lambda method, timeout_s: group.ready(timeout_s)):
         with pytest.raises(WorkerError, match=r"(?s)fake worker 1 failed in sample\(\).*nobody is started again"):
             call("get", timeout_s=1.0)
     assert group.num_restarts == 0
 
 
+@pytest.mark.parametrize(
+    ("limit", "text"),
+    [({"max_num_worker_restarts": 0}, "is used up"), ({"num_consecutive_worker_failures_tolerance": 0}, "in a row")],
+)
+def test_a_limit_that_ended_the_run_is_kept_by_later_calls(make, limit, text):
+    group = make(recreate_failed_workers=True, **limit)
+    with pytest.raises(WorkerError, match=text):
+        group.call_all("sample", (2,), timeout_s=30.0)
+    with pytest.raises(WorkerError, match="nobody is started again"):
+        group.call_all("get", timeout_s=1.0)
+    assert (group.num_restarts, group.healthy) == (0, [1])
+
+
 def test_who_calls_a_group_that_was_stopped_is_told_so(make):
-    group = make(1)
+    group = make(recreate_failed_workers=True)
+    group.call_all("sample", (2,), timeout_s=30.0)  # covered: this did not end the run
     group.stop()
     with pytest.raises(WorkerError, match="fake workers were stopped"):
         group.call_all("get", timeout_s=1.0)

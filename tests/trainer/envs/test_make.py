@@ -107,6 +107,54 @@ def test_the_check_runs_unless_switched_off(counter, settings):
     make_vector_env(settings(Wrong, disable_env_checking=True), 0, 1).reset()
 
 
+def test_what_the_check_refuses_is_closed(counter, settings):
+    closed = []
+
+    class Wrong(counter):
+        def step(self, action):
+            return np.full(2, np.nan), 0.0, False, False, {}
+
+        def close(self):
+            closed.append(self)
+            raise OSError("its simulator has gone")
+
+    with pytest.raises(EnvironmentError, match="NaN"):
+        make_vector_env(settings(Wrong), 0, 1)
+    assert len(closed) == 1
+
+
+def test_spaces_may_be_made_by_the_first_reset(counter, settings):
+    class Late(counter):
+        observation_space = action_space = None
+
+        def reset(self, **options):
+            self.observation_space, self.action_space = counter.observation_space, counter.action_space
+            return super().reset(**options)
+
+    env = make_vector_env(settings(Late), 0, 2)
+    assert (env.observation_space, env.action_space) == (counter.observation_space, counter.action_space)
+
+
+@pytest.mark.parametrize("absent", [False, True])
+def test_spaces_given_in_the_settings_stand_for_missing_ones(settings, absent):
+    class Bare:
+        if not absent:
+            observation_space = action_space = None
+
+        def __init__(self, env_config): ...
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(2, np.float32), {}
+
+        def step(self, action):
+            return np.zeros(2, np.float32), 1.0, False, False, {}
+
+    given = {"observation_space": gym.spaces.Box(0.0, 9.0, (2,)), "action_space": gym.spaces.Discrete(2)}
+    make_vector_env(settings(Bare, disable_env_checking=True, **given), 0, 1).reset()
+    with pytest.raises(EnvironmentError, match="action_space is missing.*the setting action_space, with disable_env"):
+        make_vector_env(settings(Bare, disable_env_checking=True, observation_space=given["observation_space"]), 0, 1)
+
+
 def test_spaces_given_in_the_settings_replace_the_environments(counter, settings):
     space = gym.spaces.Box(0.0, 9.0, (2,), np.float32)
     env = make_vector_env(settings(counter, observation_space=space), 0, 2)

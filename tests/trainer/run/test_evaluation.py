@@ -12,6 +12,7 @@ import pytest
 from reef.algorithms.ppo import PPOConfig
 from reef.errors import ConfigError, EnvironmentError
 from reef.rollout.worker_set import LocalWorkers
+from reef.run.algorithm import Algorithm
 from reef.run.evaluation import Evaluation
 from reef.run.prometheus import Board
 
@@ -31,6 +32,36 @@ def config(**evaluation: Any) -> PPOConfig:
 def test_a_wrong_environment_of_evaluation_is_found_before_training(wrong: dict[str, Any]) -> None:
     with pytest.raises((ConfigError, EnvironmentError), match=r"CartPol-v1|lenght"):
         config(evaluation_interval=100, evaluation_config=wrong).build()
+
+
+class Sized(gym.Env[Any, Any]):
+    """As many observations as asked for; nothing to close, as far as it can."""
+
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, env_config: dict[str, Any]) -> None:
+        self.observation_space = gym.spaces.Box(-1.0, 1.0, (env_config.get("size", 2),))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return np.zeros(self.observation_space.shape or (), np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self.reset()[0], 1.0, False, True, {}
+
+    def close(self) -> None:
+        raise OSError("its simulator has gone")
+
+
+def test_spaces_that_differ_in_evaluation_are_found_before_training() -> None:
+    def built(size: int) -> Algorithm:
+        asked = config(evaluation_interval=100, evaluation_config={"env_config": {"size": size}})
+        return asked.environment(Sized).build()
+
+    with pytest.raises(
+        ConfigError, match=r"evaluation_config: its environment .*Sized.* observation_space Box.*\(3,\)"
+    ):
+        built(3)
+    built(2).stop()
 
 
 def test_steps_are_shared_by_the_environments_of_evaluation() -> None:

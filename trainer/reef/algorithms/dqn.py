@@ -131,10 +131,11 @@ class DQNLearner(Learner):
 
     def differentiate(self, minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
         """As `Learner.differentiate`; without autograd where the gradients are written out."""
-        if not self.policy.by_hand or type(self).loss is not DQNLearner.loss:
+        policy = self.policy
+        if not policy.by_hand or policy.flat.is_frozen or type(self).loss is not DQNLearner.loss:
             return super().differentiate(minibatch)
         with torch.inference_mode():
-            logits, pull_back = self.policy.logits_vjp(minibatch["obs"])
+            logits, pull_back = policy.logits_vjp(minibatch["obs"])
             loss, stats, gradient = self._objective(logits, minibatch)
             pull_back(gradient())
         return loss.clone(), {name: value.clone() for name, value in stats.items()}  # ordinary tensors
@@ -195,7 +196,7 @@ def put_actions(
 ) -> Tensor:
     """The reverse of `take_actions`: the entries of the given actions become `entries`."""
     if logits.dim() == 2:
-        return logits.scatter_(1, actions[:, None], entries[:, None])
+        return logits.scatter_(1, actions[:, None], entries[:, None].to(logits.dtype))
     logits[torch.arange(len(actions), device=actions.device), actions] = entries
     return logits
 

@@ -84,6 +84,8 @@ def setting_problems(algorithm: str, config: Mapping[str, Any]) -> Iterator[str]
 def _unknown(algorithm: str, config: Mapping[str, Any], known: set[str], prefix: str) -> Iterator[str]:
     for key, value in config.items():
         inner = {name.removeprefix(f"{key}.") for name in known if name.startswith(f"{key}.")}
+        if key.endswith("_schedule") and value is None:  # an older way to say that there is none
+            continue
         if key not in known:
             hint = nearest(key, sorted(name for name in known if "." not in name))
             yield f"{prefix}{key}: {algorithm} has no such setting.{hint}"

@@ -79,13 +79,16 @@ def parse_value(text: str) -> Any:
         raise ConfigError(f"{text!r} is no value: {_yaml_problem(error)}.") from error
 
 
-def job_from_document(document: Any, source: str = "the job", names: Mapping[str, str] | None = None) -> RLTrainingJob:
+def job_from_document(
+    document: Any, source: str = "the job", names: Mapping[str, str] | None = None, *, check_settings: bool = True
+) -> RLTrainingJob:
     """Validate a job document.
 
     Args:
         document: the mapping that the YAML or JSON text held.
         source: where it came from, for the error.
         names: what the person called a field, by its path; the path itself when it is not there.
+        check_settings: whether the keys of `spec.config` are: not where they were once, maybe by another version.
 
     Raises:
         ConfigError: with every problem on a line of its own.
@@ -98,7 +101,8 @@ def job_from_document(document: Any, source: str = "the job", names: Mapping[str
             f"expected apiVersion {API_VERSION!r} and kind {KIND!r}.{_from_rllib(document)}"
         )
     try:
-        return RLTrainingJob.model_validate(document, by_alias=True, by_name=False)
+        context = {"check_settings": check_settings}
+        return RLTrainingJob.model_validate(document, by_alias=True, by_name=False, context=context)
     except ValidationError as error:
         problems = list(_problems(error, names or {}))
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"

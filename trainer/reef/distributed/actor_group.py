@@ -13,9 +13,8 @@ import ray
 from ray.exceptions import RayError
 
 from reef.distributed.failures import PROBE, START, Failure, FaultTolerance, died, error_of, late
-from reef.distributed.host import Host
-from reef.distributed.member import NEVER, Member, Recipe, first_done, is_over, problem_of
-from reef.errors import EXIT_FAILED, EXIT_WRONG_USE
+from reef.distributed.member import NEVER, Member, Recipe, first_done, problem_of
+from reef.errors import EXIT_FAILED, EXIT_WRONG_USE, WorkerError
 from reef.run.signals import end_if_overdue
 
 log = logging.getLogger(__name__)
@@ -60,6 +59,7 @@ class ActorGroup:
         self._replace = settings.recreate_failed_workers or (settings.ignore_worker_failures and together)
         self._members: dict[int, Member] = {}
         self.first_failure: Failure | None = None
+        self._over: WorkerError | None = None  # a failure was not covered, or all were stopped: nobody comes any more
         self._in_doubt = wait  # whether idle actors are asked for a sign of life before the next call
         self._room, self._slots = room, math.inf
         self._looked_at, self._crowded = NEVER, False
@@ -252,11 +252,11 @@ class ActorGroup:
 
     def await_healthy(self) -> list[int]:
         """Wait until somebody takes calls and return the indices; raises WorkerError when nobody can."""
+        if self._over:
+            raise self._over
         self.heal()
         self._probe()
         while not self.healthy:
-            if is_over(self._members.values(), together=self._together):
-                raise error_of(self._recipe.name, self.first_failure, self.first_failure, OVER)
             self._rest()
             self.heal()
         return self.healthy
@@ -296,23 +296,14 @@ class ActorGroup:
         self._looked_at = time.monotonic()
 
     def _start_those_due(self) -> None:
-        over = is_over(self._members.values(), together=self._together)
-        free = 0 if over else self._slots - sum(member.actor is not None for member in self._members.values())
+        free = 0 if self._over else self._slots - sum(member.actor is not None for member in self._members.values())
         for member in self._members.values():
             if free > 0 and member.actor is None and not member.lost and member.due <= time.monotonic():
                 if member.started_at != NEVER:
                     member.restarts += 1
                     log.warning("%s %d is started again", self._recipe.name, member.index)
-                self._start(member)
+                member.start(self._recipe)
                 free -= 1
-
-    def _start(self, member: Member) -> None:
-        recipe = self._recipe
-        options = {"max_restarts": 0, "max_task_retries": 0} | recipe.options(member.index)
-        member.actor = ray.remote(Host).options(**options).remote(member.index)
-        arguments = recipe.arguments(member.index, member.recreated)
-        member.starting = member.actor.start.remote(recipe.target, arguments, recipe.threads, recipe.environment)
-        member.started_at = time.monotonic()
 
     def _look_at_start(self, member: Member) -> None:
         limit = self._settings.worker_restore_timeout_s
@@ -360,6 +351,7 @@ class ActorGroup:
         for each in self._members.values() if self._together else [member]:
             each.take_down(self._settings.delay_between_worker_restarts_s)
         if (reason := self._not_covered(member, failure)) is not None:
+            self._over = error_of(self._recipe.name, failure, self.first_failure, OVER)
             raise error_of(self._recipe.name, failure, self.first_failure, reason)
         log.warning("%s %d failed in %s(): %s", self._recipe.name, failure.index, failure.method, failure.error)
 
@@ -390,6 +382,7 @@ class ActorGroup:
 
     def stop(self) -> None:
         """End all actors; idle ones may close their environments first."""
+        self._over = self._over or WorkerError(f"{self._recipe.name}s were stopped and take no calls any more.")
         if not ray.is_initialized():
             return
         farewells = [m.actor.call.remote("stop") for m in self._members.values() if m.entered and not m.in_flight]

@@ -88,13 +88,8 @@ def died(index: int, pid: int, method: str, error: RayError) -> Failure:
     return Failure(index, method, f"{process} died: killed, out of memory, or its node was lost", f"Ray: {known}")
 
 
-def error_of(name: str, failure: Failure | None, first: Failure | None, reason: str) -> WorkerError:
-    """The error for a `failure` of the actor `name` that is not covered, and why; with the `first` one of its group.
-
-    Where there was none the group was stopped, and is called nevertheless.
-    """
-    if failure is None or first is None:
-        return WorkerError(f"{name}s were stopped and take no calls any more.")
+def error_of(name: str, failure: Failure, first: Failure, reason: str) -> WorkerError:
+    """The error for a `failure` of the actor `name` that is not covered, and why; with the `first` one of its group."""
     parts = [f"{name} {failure.index} failed in {failure.method}(): {failure.error}", *filter(None, [reason])]
     if failure.traceback:
         parts.append(f"Its traceback:\n{failure.traceback.rstrip()}")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import ray
 
 from reef.distributed.failures import PROBE, START, WORK, Failure
+from reef.distributed.host import Host
 from reef.run.signals import Overdue, end_if_overdue
 
 SLICE_S = 1.0  # longest wait without a look at whether the run is to end
@@ -56,6 +57,14 @@ class Member:
         """Whether there was a process before the present one."""
         return self.restarts > 0 or self.pid > 0
 
+    def start(self, recipe: Recipe) -> None:
+        """Start an actor; the answer to `starting` says that it is up."""
+        options = {"max_restarts": 0, "max_task_retries": 0} | recipe.options(self.index)
+        self.actor = ray.remote(Host).options(**options).remote(self.index)
+        arguments = recipe.arguments(self.index, self.recreated)
+        self.starting = self.actor.start.remote(recipe.target, arguments, recipe.threads, recipe.environment)
+        self.started_at = time.monotonic()
+
     def came_through(self, method: str) -> None:
         """Take in that a call gave a value."""
         self.done.add(method)
@@ -90,12 +99,6 @@ class Member:
             self.restarts -= 1
         else:
             self.started_at = NEVER
-
-
-def is_over(members: Iterable[Member], *, together: bool) -> bool:
-    """Whether nobody can come any more: a failure was not covered, or all were stopped."""
-    lost = [member.lost for member in members]
-    return any(lost) if together else bool(lost) and all(lost)
 
 
 def problem_of(name: str, members: Sequence[Member], room: float) -> str:

@@ -38,12 +38,18 @@ def check_methods(env: Any, name: str) -> None:
         )
 
 
-def check_spaces(env: Any, name: str) -> None:
-    """Raise EnvironmentError where a space is missing, without which nothing can be made for the environment."""
-    absent = [kind for kind in ("observation_space", "action_space") if getattr(env, kind, None) is None]
+def check_spaces(env: Any, name: str, given: Any = None) -> None:
+    """Raise EnvironmentError where a space is missing, without which nothing can be made for the environment.
+
+    The configuration `given` may have those that the environment lacks.
+    """
+    kinds = [kind for kind in ("observation_space", "action_space") if getattr(given, kind, None) is None]
+    absent = [kind for kind in kinds if getattr(env, kind, None) is None]
     if absent:
         lines = "\n  - ".join(
-            f"{kind} is missing: set self.{kind} in __init__ to a gymnasium.spaces.Space." for kind in absent
+            f"{kind} is missing: set self.{kind} in __init__ to a gymnasium.spaces.Space; or give the setting {kind}, "
+            "with disable_env_checking=True."
+            for kind in absent
         )
         raise EnvironmentError(f"environment {name!r} breaks the Gymnasium API:\n  - {lines}")
 

@@ -39,8 +39,8 @@ class LoopVectorEnv(VectorEnv):
         atari: bool = False,
     ) -> None:
         self.envs = [create(column) for column in range(num_envs)]
-        first = self.envs[0]
-        super().__init__(config, worker_index, num_envs, first.observation_space, first.action_space, atari=atari)
+        own: list[Any] = [getattr(self.envs[0], kind, None) for kind in ("observation_space", "action_space")]
+        super().__init__(config, worker_index, num_envs, *own, atari=atari)
         self._worker_index = worker_index
         self._create = create
         self._restart = config.restart_failed_sub_environments

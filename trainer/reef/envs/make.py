@@ -94,7 +94,7 @@ class _Factory:
         env = make_env(config, context)
         self._old_api = isinstance(env, OldApiEnv)
         if not config.disable_env_checking:
-            check_env(env, name)
+            _check(env, name)
         return env
 
 
@@ -105,9 +105,10 @@ def make_env(config: AlgorithmConfig, context: EnvContext, *, render_mode: str |
     """
     env, name = _created(config, context, render_mode), env_name(config.env)
     check_methods(env, name)
-    check_spaces(env, name)
     try_out = not config.disable_env_checking and registered(config.env) is None
-    if not speaks_old_api(env, try_out=try_out):
+    old_api = speaks_old_api(env, try_out=try_out)
+    check_spaces(env, name, given=config)  # after the trial: some make their spaces in reset()
+    if not old_api:
         return env
     if not config.auto_wrap_old_gym_envs:
         raise EnvironmentError(f"environment {name!r} is of the old Gym API. {STEPS_TO_NEW_API}")
@@ -117,9 +118,14 @@ def make_env(config: AlgorithmConfig, context: EnvContext, *, render_mode: str |
     return OldApiEnv(env)
 
 
-def try_env(config: AlgorithmConfig) -> None:
-    """Make one environment and close it; raises as `make_vector_env`."""
-    _Factory(config, 0, recreated_worker=False)(0).close()
+def _check(env: Env, name: str) -> None:
+    """As `check_env`; what is refused is closed."""
+    try:
+        check_env(env, name)
+    except BaseException:
+        with suppress(Exception):
+            env.close()
+        raise
 
 
 def _created(config: AlgorithmConfig, context: EnvContext, render_mode: str | None = None) -> Env:
@@ -228,7 +234,7 @@ def _vectorised(
         env.close()
         return None
     if not config.disable_env_checking:
-        check_env(FirstColumn(env), spec.id)
+        _check(FirstColumn(env), spec.id)
     return env
 
 

@@ -21,8 +21,8 @@ class OldApiEnv(gym.Env[Any, Any]):
 
     def __init__(self, env: Any) -> None:
         self._env = env
-        self.observation_space = gymnasium_space(env.observation_space)
-        self.action_space = gymnasium_space(env.action_space)
+        self.observation_space = gymnasium_space(getattr(env, "observation_space", None))
+        self.action_space = gymnasium_space(getattr(env, "action_space", None))
         self.metadata = getattr(env, "metadata", {})
         self.render_mode = getattr(env, "render_mode", None)
         self._seedable = reset_takes_seed(env)

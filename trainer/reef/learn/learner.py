@@ -90,11 +90,13 @@ class Learner(ABC):
 
     def _in_training_mode(self, backward: Loss) -> Loss:
         """`backward` with what works in learning alone, such as Dropout, by draws of this learner's own generator."""
+        # torch.manual_seed looks for devices of every kind, which takes longer than a small network's gradient
+        seed = torch.manual_seed if self.device.type == "cuda" else torch.default_generator.manual_seed
 
         def training(minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
             with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
                 draw = int(torch.randint(2**62, (), generator=self.generator))  # of all learners alike
-                torch.manual_seed(draw + self.rank)
+                seed(draw + self.rank)
                 self.policy.train()
                 try:
                     return backward(minibatch)

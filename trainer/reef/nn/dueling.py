@@ -150,9 +150,8 @@ class QPolicy(Policy):
         super().finish(device)
         if self.module is not None or self.noisy or type(self).logits is not QPolicy.logits:
             return
-        trained = all(parameter.requires_grad for parameter in self.parameters())
         has_slope = self.encoder.has_slope and self.advantage.activation.slope is not None
-        self.by_hand = type(self.encoder) is Encoder and has_slope and trained
+        self.by_hand = type(self.encoder) is Encoder and has_slope
         for stream in filter(None, (self.advantage, self.value)):
             stream.settle()
 

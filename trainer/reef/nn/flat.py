@@ -31,6 +31,11 @@ class FlatParameters:
             parameter.grad = self.gradient[span].view(parameter.shape)
             start = span.stop
 
+    @property
+    def is_frozen(self) -> bool:
+        """Whether a parameter is kept from being trained; it may become so at any time."""
+        return not all(parameter.requires_grad for parameter in self.parameters)
+
     def numpy(self) -> NDArray[np.float32]:
         """A copy of the vector, on the CPU."""
         return np.array(self.vector.detach().cpu().numpy(), dtype=np.float32)

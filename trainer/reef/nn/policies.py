@@ -158,8 +158,7 @@ class ActorCritic(Policy):
         super().finish(device)
         pi, _ = self.heads = Settled.of(self.pi), Settled.of(self.vf)
         ours = type(self.encoder) is Encoder
-        trained = all(parameter.requires_grad for parameter in self.parameters())
-        self.by_hand = ours and trained and self.encoder.has_slope and self._inherits("forward", "_with_log_std")
+        self.by_hand = ours and self.encoder.has_slope and self._inherits("forward", "_with_log_std")
         mlp = self.encoder.mlp
         of_array = mlp.activation.of_array if ours and self.encoder.plain and self.device.type == "cpu" else None
         if of_array is not None and self._inherits("dist_inputs", "_with_log_std"):
@@ -213,7 +212,7 @@ class ActorCritic(Policy):
 
         Autograd costs, at the sizes of reinforcement learning, as much as the arithmetic. Hooks are not called.
         """
-        if self.heads is None or not self.by_hand:
+        if self.heads is None or not self.by_hand or self.flat.is_frozen:
             return super().vjp(obs)
         pi, vf = self.heads
         hidden = self.encoder.trace(obs)

@@ -71,6 +71,7 @@ class Algorithm(ABC):
             self.workers: Workers = make_workers(config)
             on_failure.callback(self.workers.stop)
             local = self.workers.local_worker()
+            self.evaluation.check_env(local)
             for text in local.policy.unread():
                 log.warning("%s", text)
             self.learners: Learners = make_learners(

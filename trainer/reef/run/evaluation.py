@@ -9,15 +9,18 @@ from typing import Any
 from reef.batch import Episode, Sample
 from reef.config import AlgorithmConfig
 from reef.config.loading import load
-from reef.envs.make import try_env
-from reef.errors import WorkerTimeoutError
+from reef.envs import make_vector_env
+from reef.envs.make import LOOP_SETTINGS
+from reef.errors import ConfigError, WorkerTimeoutError
 from reef.rollout.seams import Workers
 from reef.rollout.worker import RolloutWorker
 from reef.rollout.worker_set import LocalWorkers
 from reef.run.metrics import summarize_episodes
+from reef.spaces import Layout
 from reef.types import State, Weights
 
 log = logging.getLogger(__name__)
+OF_ENVIRONMENT = {"env", "env_config", "observation_space", "action_space", *LOOP_SETTINGS}
 TIMED_OUT = (
     "evaluation took longer than evaluation_sample_timeout_s=%g; the metrics of the last one are reported. Either "
     "(1) raise evaluation_sample_timeout_s, (2) lower evaluation_duration or set evaluation_duration_unit='timesteps', "
@@ -35,11 +38,26 @@ class Evaluation:
         """`config`: that of training; what evaluation changes is in `evaluation_config`."""
         self.config = config
         self.settings = config.evaluation_settings().freeze()
-        if config.evaluation_interval and config.evaluation_config.keys() & {"env", "env_config"}:
-            try_env(self.settings)  # now, and not after hours of training
         self.latest: dict[str, Any] | None = None
         self._workers: Workers | None = None
         self._stored: State | None = None
+
+    def check_env(self, trained: RolloutWorker) -> None:
+        """Make an environment as evaluation will: now, and not after hours of training.
+
+        Raises ConfigError where the `trained` policy cannot act in it; and as `make_vector_env`.
+        """
+        if not self.config.evaluation_interval or not self.config.evaluation_config.keys() & OF_ENVIRONMENT:
+            return
+        env = make_vector_env(self.settings, 0, 1)
+        env.close()
+        for kind in ("observation_space", "action_space"):
+            own, other = getattr(env, kind), getattr(trained, kind)
+            if not self.config.model.custom_model and not Layout.of(own).fits(Layout.of(other)):
+                raise ConfigError(
+                    f"evaluation_config: its environment {env.name!r} has the {kind} {own}, and the policy is trained "
+                    f"for {other}. Evaluate in an environment with the same spaces."
+                )
 
     @property
     def workers(self) -> Workers:

@@ -30,13 +30,15 @@ def begin(
     if resume and remote:
         fetch_sweep(remote, parent, f"{label}_{FOLDER_ID}")
     if resume and (folder := newest_folder(parent, label)) is not None:
+        start = restore_from
         if (record := Record.read(folder, scheme.metric, scheme.mode)) is not None:
-            common_start(record, restore_from, plan.base.algorithm)
+            start = common_start(record, restore_from, plan.base.algorithm)
         claim.take(folder)
         if (record := Record.read(folder, scheme.metric, scheme.mode)) is not None:  # with what was written meanwhile
             if plan.base.seed is not None and [trial.drawn for trial in record.trials.values()] != plan.trials:
                 log.warning("%s: the trials are those that were drawn at first, not those of the document", folder)
-            return record, common_start(record, restore_from, plan.base.algorithm)
+            fetched = start != restore_from  # and is not fetched twice
+            return record, start if fetched else common_start(record, restore_from, plan.base.algorithm)
     if resume:
         log.warning("nothing to resume: there is no %s in %s, so that a new sweep begins", label, parent)
     trials = [Trial(one.name, one.parameters, one.repetition) for one in plan.trials]
