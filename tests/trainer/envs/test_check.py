@@ -48,6 +48,7 @@ def test_a_correct_environment_passes():
         (broken(observation_space=None), "observation_space is missing: set self.observation_space"),
         (broken(action_space=4), "action_space is a builtins.int, not a gymnasium.spaces.Space"),
         (broken(action_space=spaces.Text(3)), "action_space: space is Text"),
+        (broken(observation_space=spaces.Box(0, 1, (2, 0))), "observation_space is Box.* whose values hold nothing"),
         (broken(reset=lambda self, *, seed=None: np.zeros(2)), r"reset\(\) returned .* expected \(obs, info\)"),
         (broken(step=lambda self, action: (0, 1.0, False, {})), r"step\(\) returned .* expected 5 values .*terminated"),
         (observing(np.zeros(2)), r"obs has array.* expected a dict with the keys \['n', 'x'\]"),

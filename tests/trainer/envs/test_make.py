@@ -150,9 +150,17 @@ def test_spaces_given_in_the_settings_stand_for_missing_ones(settings, absent):
             return np.zeros(2, np.float32), 1.0, False, False, {}
 
     given = {"observation_space": gym.spaces.Box(0.0, 9.0, (2,)), "action_space": gym.spaces.Discrete(2)}
-    make_vector_env(settings(Bare, disable_env_checking=True, **given), 0, 1).reset()
-    with pytest.raises(EnvironmentError, match="action_space is missing.*the setting action_space, with disable_env"):
-        make_vector_env(settings(Bare, disable_env_checking=True, observation_space=given["observation_space"]), 0, 1)
+    for unchecked in (False, True):
+        make_vector_env(settings(Bare, disable_env_checking=unchecked, **given), 0, 1).reset()
+    with pytest.raises(EnvironmentError, match="action_space is missing.*give the setting action_space"):
+        make_vector_env(settings(Bare, observation_space=given["observation_space"]), 0, 1)
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
+def test_spaces_given_in_the_settings_that_do_not_fit_are_refused(settings, env):
+    space = gym.spaces.Box(-100.0, 100.0, (2,))
+    with pytest.raises(EnvironmentError, match=r"obs has the shape \(\d,\), expected \(2,\)"):
+        make_vector_env(settings(env, observation_space=space), 0, 2)
 
 
 def test_spaces_given_in_the_settings_replace_the_environments(counter, settings):

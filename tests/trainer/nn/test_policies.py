@@ -227,6 +227,12 @@ class NoPair(Tiny):
         return super().forward(obs)[0]  # type: ignore[return-value]
 
 
+class NoGradient(Tiny):
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.no_grad():
+            return super().forward(obs)
+
+
 class Fails(Tiny):
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         raise KeyError("no such layer")
@@ -264,6 +270,7 @@ def test_products_count_a_convolution_at_every_place() -> None:
     [
         (OneOutput, r"returns \(shape \[2, 1\], shape \[2\]\) for 2 observations"),
         (NoPair, r"returns shape \[2, 3\] for 2 observations"),
+        (NoGradient, "no gradient goes from its outputs to parameters"),
         (
             Fails,
             r"(?s)fails on observations of shape \[2, 4\] and type torch.float32: KeyError: 'no such layer'.*"

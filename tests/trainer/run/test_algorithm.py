@@ -10,7 +10,7 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 
 from reef.algorithms.dqn import DQNConfig
 from reef.algorithms.ppo import PPO, PPOConfig
-from reef.errors import CheckpointError, ConfigError, EnvironmentError
+from reef.errors import CheckpointError, ConfigError, EnvironmentError, WorkerError
 from reef.rollout.worker_set import LocalWorkers
 from reef.run.prometheus import Board
 from reef.types import DEFAULT_POLICY
@@ -122,6 +122,24 @@ def test_an_observation_that_no_action_can_be_had_for_is_named() -> None:
             algorithm.compute_single_action(np.zeros(7))
         with pytest.raises(ConfigError, match="NaN or infinite"):
             algorithm.compute_single_action(np.full(algorithm.get_policy().observation_layout.shape, np.nan))
+        with pytest.raises(ConfigError, match=r"no value of Box.*the first that reset\(\) and step\(\) return"):
+            algorithm.compute_single_action(gym.make("CartPole-v1").reset())
+    lake = config().environment("FrozenLake-v1")
+    with lake.build() as algorithm, pytest.raises(ConfigError, match=r"99 has a value that Discrete\(16\) has not"):
+        algorithm.compute_single_action(99)
+
+
+def test_settings_that_are_a_mapping_are_told_where_they_go() -> None:
+    with pytest.raises(ConfigError, match=r"Write PPOConfig.from_dict\(\{...\}\).build\(\)"):
+        PPO({"env": "CartPole-v1"})  # type: ignore[arg-type]
+
+
+def test_what_was_stopped_neither_trains_nor_evaluates() -> None:
+    algorithm = config().build()
+    algorithm.stop()
+    for call in (algorithm.train, algorithm.evaluate):
+        with pytest.raises(WorkerError, match="the algorithm was stopped"):
+            call()
 
 
 def test_a_discrete_action_is_a_number_an_environment_takes() -> None:
@@ -139,6 +157,9 @@ def test_an_unknown_policy_is_named() -> None:
 def test_weights_set_by_hand_reach_learners_and_workers() -> None:
     with config().build() as algorithm:
         named = algorithm.get_weights()
+        named[DEFAULT_POLICY]["pi.bias"][:] = np.nan
+        with pytest.raises(ConfigError, match=r"NaN or infinite: \['pi.bias'\]"):
+            algorithm.set_weights(named)
         named[DEFAULT_POLICY]["pi.bias"][:] = 5.0
         algorithm.set_weights(named)
         assert (algorithm.get_policy().get_weights()["pi.bias"] == 5).all()
@@ -180,10 +201,29 @@ def test_a_checkpoint_of_another_algorithm_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
-    with config().build() as one, config().training(model={"fcnet_hiddens": [9]}).build() as two:
+    """Also one with as many weights."""
+    with config().build() as one, config().training(model={"fcnet_activation": "relu"}).build() as two:
         path = one.save(tmp_path / "here")
-        with pytest.raises(CheckpointError, match=r"does not fit: its network has \d+ weights.*model settings"):
+        message = "with model.fcnet_activation='tanh', and this one with model.fcnet_activation='relu'. Set the former"
+        with pytest.raises(CheckpointError, match=message):
             two.restore(path)
+
+
+def test_a_checkpoint_of_other_spaces_is_refused(tmp_path: Path) -> None:
+    with config().build() as one, config().environment("Acrobot-v1").build() as two:
+        path = one.save(tmp_path / "here")
+        with pytest.raises(
+            CheckpointError, match=r"in its network \S+ is \[[\d, ]+\], in this one \[.*observation and"
+        ):
+            two.restore(path)
+
+
+def test_a_checkpoint_that_does_not_tell_its_network_is_known_by_its_size() -> None:
+    with config().build() as one, config().training(model={"fcnet_hiddens": [9]}).build() as two:
+        state = {key: part for key, part in one.state().items() if key != "networks"}
+        with pytest.raises(CheckpointError, match=r"does not fit: its network has \d+ weights.*model settings"):
+            two.set_state(state)
+        one.set_state(state)
 
 
 @pytest.mark.parametrize(("before", "after"), [("NoFilter", "MeanStdFilter"), ("MeanStdFilter", "NoFilter")])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import spaces
@@ -13,13 +13,23 @@ from reef.envs.old_api import STEPS_TO_NEW_API
 from reef.errors import EnvironmentError
 from reef.spaces import Layout, Space
 
+if TYPE_CHECKING:
+    from reef.config import AlgorithmConfig
+
 STEP_RESULT = ("obs", "reward", "terminated", "truncated", "info")
 
 
-def check_env(env: Any, name: str) -> None:
-    """Reset and step `env` once; EnvironmentError lists everything that breaks the API, with the fix."""
-    check_spaces(env, name)
-    problems = list(_space_problems(env)) or list(_reset_problems(env, name)) or list(_step_problems(env, name))
+def check_env(env: Any, name: str, config: AlgorithmConfig | None = None) -> None:
+    """Reset and step `env` once; EnvironmentError lists everything that breaks the API, with the fix.
+
+    Observations are those of the space that `config` gives, where it gives one.
+    """
+    observed, acted = check_spaces(env, name, config)
+    problems = (
+        list(_space_problems(observed, acted))
+        or list(_reset_problems(env, name, observed))
+        or list(_step_problems(env, name, observed, acted))
+    )
     if problems:
         lines = "\n  - ".join(problems)
         raise EnvironmentError(
@@ -38,35 +48,39 @@ def check_methods(env: Any, name: str) -> None:
         )
 
 
-def check_spaces(env: Any, name: str, given: Any = None) -> None:
-    """Raise EnvironmentError where a space is missing, without which nothing can be made for the environment.
+def check_spaces(env: Any, name: str, config: AlgorithmConfig | None = None) -> tuple[Any, Any]:
+    """The spaces of observations and actions: those that `config` gives come before the environment's own.
 
-    The configuration `given` may have those that the environment lacks.
+    Raises EnvironmentError where one is missing, without which nothing can be made for the environment.
     """
-    kinds = [kind for kind in ("observation_space", "action_space") if getattr(given, kind, None) is None]
-    absent = [kind for kind in kinds if getattr(env, kind, None) is None]
-    if absent:
+    found: dict[str, Any] = {}
+    for kind in ("observation_space", "action_space"):
+        given = getattr(config, kind, None)
+        found[kind] = getattr(env, kind, None) if given is None else given
+    if absent := [kind for kind, space in found.items() if space is None]:
         lines = "\n  - ".join(
-            f"{kind} is missing: set self.{kind} in __init__ to a gymnasium.spaces.Space; or give the setting {kind}, "
-            "with disable_env_checking=True."
+            f"{kind} is missing: set self.{kind} in __init__ to a gymnasium.spaces.Space, or give the setting {kind}."
             for kind in absent
         )
         raise EnvironmentError(f"environment {name!r} breaks the Gymnasium API:\n  - {lines}")
+    return found["observation_space"], found["action_space"]
 
 
-def _space_problems(env: Any) -> Iterator[str]:
-    for kind in ("observation_space", "action_space"):
-        space = getattr(env, kind)
+def _space_problems(observed: Any, acted: Any) -> Iterator[str]:
+    for kind, space in (("observation_space", observed), ("action_space", acted)):
         if not isinstance(space, spaces.Space):
             yield f"{kind} is a {_type(space)}, not a gymnasium.spaces.Space."
         else:
             try:
-                Layout.of(space)
+                size = Layout.of(space).size
             except EnvironmentError as error:
                 yield f"{kind}: {error}"
+            else:
+                if size == 0 and kind == "observation_space":
+                    yield f"{kind} is {space}, whose values hold nothing: leave that part out."
 
 
-def _reset_problems(env: Any, name: str) -> Iterator[str]:
+def _reset_problems(env: Any, name: str, observed: Space) -> Iterator[str]:
     try:
         result = env.reset(seed=0)
     except Exception as error:
@@ -74,12 +88,12 @@ def _reset_problems(env: Any, name: str) -> Iterator[str]:
     if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
         yield f"reset() returned {_show(result)}, expected (obs, info) with info a dict. {STEPS_TO_NEW_API}"
         return
-    yield from (f"reset(): {problem}" for problem in mismatches(env.observation_space, result[0], "obs"))
+    yield from (f"reset(): {problem}" for problem in mismatches(observed, result[0], "obs"))
 
 
-def _step_problems(env: Any, name: str) -> Iterator[str]:
-    env.action_space.seed(0)
-    action = env.action_space.sample()
+def _step_problems(env: Any, name: str, observed: Space, acted: Space) -> Iterator[str]:
+    acted.seed(0)
+    action = acted.sample()
     try:
         result = env.step(action)
     except Exception as error:
@@ -88,7 +102,7 @@ def _step_problems(env: Any, name: str) -> Iterator[str]:
         yield f"step() returned {_show(result)}, expected 5 values ({', '.join(STEP_RESULT)}). {STEPS_TO_NEW_API}"
         return
     obs, reward, terminated, truncated, info = result
-    yield from (f"step(): {problem}" for problem in mismatches(env.observation_space, obs, "obs"))
+    yield from (f"step(): {problem}" for problem in mismatches(observed, obs, "obs"))
     if np.ndim(reward) != 0 or not np.issubdtype(np.asarray(reward).dtype, np.number):
         yield f"step(): reward is {_show(reward)}, expected one number: return float(reward)."
     elif not np.isfinite(reward):

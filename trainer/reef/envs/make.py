@@ -94,7 +94,7 @@ class _Factory:
         env = make_env(config, context)
         self._old_api = isinstance(env, OldApiEnv)
         if not config.disable_env_checking:
-            _check(env, name)
+            _check(env, name, config)
         return env
 
 
@@ -107,7 +107,7 @@ def make_env(config: AlgorithmConfig, context: EnvContext, *, render_mode: str |
     check_methods(env, name)
     try_out = not config.disable_env_checking and registered(config.env) is None
     old_api = speaks_old_api(env, try_out=try_out)
-    check_spaces(env, name, given=config)  # after the trial: some make their spaces in reset()
+    check_spaces(env, name, config)  # after the trial: some make their spaces in reset()
     if not old_api:
         return env
     if not config.auto_wrap_old_gym_envs:
@@ -118,10 +118,10 @@ def make_env(config: AlgorithmConfig, context: EnvContext, *, render_mode: str |
     return OldApiEnv(env)
 
 
-def _check(env: Env, name: str) -> None:
+def _check(env: Env, name: str, config: AlgorithmConfig) -> None:
     """As `check_env`; what is refused is closed."""
     try:
-        check_env(env, name)
+        check_env(env, name, config)
     except BaseException:
         with suppress(Exception):
             env.close()
@@ -206,6 +206,7 @@ def _is_atari(config: AlgorithmConfig) -> bool:
 
 def _runs_natively(config: AlgorithmConfig, spec: gym.envs.registration.EnvSpec) -> bool:
     plain = not config.env_config and config.horizon is None and not config.no_done_at_end
+    plain = plain and config.observation_space is None and config.action_space is None
     return plain and spec.vector_entry_point == CARTPOLE and not spec.additional_wrappers
 
 
@@ -234,7 +235,7 @@ def _vectorised(
         env.close()
         return None
     if not config.disable_env_checking:
-        _check(FirstColumn(env), spec.id)
+        _check(FirstColumn(env), spec.id, config)
     return env
 
 

@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from reef.config import AlgorithmConfig
 from reef.errors import ConfigError
 from reef.nn.activations import ACTIVATIONS
+from reef.nn.custom import custom_module
 from reef.nn.distributions import ActionDistribution
 from reef.nn.encoders import Encoder
 from reef.nn.flat import Settled
 from reef.nn.policies import (
     FOR_ACTOR_CRITICS,
     Policy,
-    custom_module,
     given,
     given_beside_custom_model,
     given_for_other_observations,
@@ -154,6 +154,12 @@ class QPolicy(Policy):
         self.by_hand = type(self.encoder) is Encoder and has_slope
         for stream in filter(None, (self.advantage, self.value)):
             stream.settle()
+
+    def made_by(self) -> Iterator[str]:
+        """As every policy."""
+        if self.module is None:
+            yield from ("dueling", "hiddens", "noisy")
+        yield from ("num_atoms", "v_min", "v_max") if self.num_atoms > 1 else ("num_atoms",)
 
     def unread(self) -> Iterator[str]:
         """As every policy. The streams read model.fcnet_activation, whatever the encoder is."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -15,8 +14,9 @@ from torch import Tensor, nn
 
 from reef.config import AlgorithmConfig, ModelConfig
 from reef.config.loading import load
-from reef.errors import ConfigError, own_traceback
+from reef.errors import ConfigError
 from reef.nn.array_mlp import ArrayMLP
+from reef.nn.custom import custom_module
 from reef.nn.distributions import ActionDistribution, DistributionMaker
 from reef.nn.encoders import Encoder, ImageEncoder
 from reef.nn.flat import FlatParameters, Settled
@@ -25,6 +25,8 @@ from reef.spaces import Layout, Space
 from reef.types import Array
 
 PullBack = Callable[[Tensor, Tensor], None]  # sets parameters' gradients from those of outputs [N, D] and values [N]
+
+Outline = dict[str, dict[str, Any]]  # of a network: its settings, and the shapes of its parameters
 
 FOR_VECTORS = ("model.fcnet_hiddens", "model.fcnet_activation")
 FOR_IMAGES = ("model.conv_filters", "model.conv_activation")
@@ -44,6 +46,19 @@ class Policy(nn.Module):
         self.observation_layout = Layout.of(observation_space)
         self.action_layout = Layout.of(action_space)
         self.dist_class = DistributionMaker(self.action_layout)
+
+    def outline(self) -> Outline:
+        """What its weights are for, as JSON data: the settings and the parameters' shapes that make up the network."""
+        model = {} if self.config.model.custom_model else self.config.model.to_dict()
+        settings = {f"model.{key}": value for key, value in model.items() if not key.startswith("custom_")}
+        return {
+            "settings": settings | {key: getattr(self.config, key) for key in self.made_by()},
+            "shapes": {name: list(parameter.shape) for name, parameter in self.named_parameters()},
+        }
+
+    def made_by(self) -> Iterator[str]:
+        """Settings beside those of the model that make up the network."""
+        yield from ()
 
     @property
     def products(self) -> int:
@@ -118,12 +133,14 @@ class Policy(nn.Module):
         return {name: value.detach().cpu().numpy().copy() for name, value in self.named_parameters()}
 
     def set_weights(self, weights: dict[str, Array]) -> None:
-        """Overwrite parameters by name; ConfigError names what is missing, unknown or of another shape."""
+        """Overwrite parameters by name; ConfigError names what is missing, unknown, of another shape or not finite."""
         own = dict(self.named_parameters())
         wrong = [name for name in own.keys() | weights.keys() if name not in own or name not in weights]
         wrong += [name for name in own.keys() & weights.keys() if own[name].shape != weights[name].shape]
         if wrong:
             raise ConfigError(f"weights do not fit this policy: missing, unknown or of another shape: {sorted(wrong)}")
+        if endless := sorted(name for name, value in weights.items() if not np.isfinite(value).all()):
+            raise ConfigError(f"weights with values that are NaN or infinite: {endless}")
         with torch.no_grad():
             for name, parameter in own.items():
                 parameter.copy_(torch.from_numpy(np.array(weights[name])))
@@ -296,66 +313,22 @@ def given_beside_custom_model(config: AlgorithmConfig, *keys: str) -> Iterator[s
     yield from given(config, reason, *FOR_OUR_ENCODER, *FOR_ACTOR_CRITICS, *keys)
 
 
-def custom_module(
-    config: AlgorithmConfig, observation_space: Space, action_space: Space, outputs: int, *, critic: bool
-) -> nn.Module:
-    """What `model.custom_model` makes; ConfigError when it raises or makes what cannot be trained.
-
-    Its outputs are [N, outputs]; with a `critic` it gives values [N] too.
-    """
-    custom, settings = config.model.custom_model, config.model.custom_model_config
-    make = load(custom, what="model.custom_model") if isinstance(custom, str) else custom
-    assert make is not None, "asked for only when there is one"
-    try:
-        module = make(observation_space, action_space, outputs, **settings)
-    except Exception as error:
-        raise ConfigError(
-            f"model.custom_model={custom!r} cannot be made with the two spaces, {outputs} outputs and "
-            f"custom_model_config={settings}: {type(error).__name__}: {error}.{own_traceback(error)}"
-        ) from error
-    if not isinstance(module, nn.Module):
-        raise ConfigError(f"model.custom_model={custom!r} must make a torch.nn.Module")
-    parameters = dict(module.named_parameters(remove_duplicate=False))
-    if buffers := sorted(module.state_dict().keys() - parameters.keys()):
-        raise ConfigError(
-            f"model.custom_model={custom!r}: the buffers {', '.join(buffers)} would neither reach the workers nor "
-            "checkpoints, which hold parameters. Make them parameters (LayerNorm in place of BatchNorm, the setting "
-            "observation_filter='MeanStdFilter' in place of own statistics), or, if they are constants, register them "
-            "with persistent=False."
-        )
-    _try_custom(custom, module, Layout.of(observation_space), outputs, critic)
-    return module
-
-
-def _try_custom(custom: object, module: nn.Module, layout: Layout, outputs: int, critic: bool) -> None:
-    """Refuse a module that does not map two observations to as many rows of outputs, and values."""
-    space = copy.deepcopy(layout.space)
-    space.seed(0)
-    observations = torch.from_numpy(np.stack([layout.flatten(space.sample()) for _ in range(2)]))
-    device = next((parameter.device for parameter in module.parameters()), None)
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            found = module(observations.to(device))
-    except Exception as error:
-        raise ConfigError(
-            f"model.custom_model={custom!r} fails on observations of shape {list(observations.shape)} and type "
-            f"{observations.dtype}: {type(error).__name__}: {error}.{own_traceback(error)}"
-        ) from error
-    pair = found if isinstance(found, tuple | list) and len(found) == 2 else (None, None)
-    sizes = [2 * outputs, 2] if critic else [2 * outputs]
-    for each, size in zip(pair, sizes, strict=False):
-        if not isinstance(each, Tensor) or len(each) != 2 or each.numel() != size:
-            values = "values of shape [2]" if critic else "anything"
-            raise ConfigError(
-                f"model.custom_model={custom!r} returns {_shown(found)} for 2 observations, expected (outputs of shape "
-                f"[2, {outputs}], {values})."
+def another_network(stored: Outline, own: Outline) -> str:
+    """How the network of a checkpoint differs from this one and what to do; empty where it does not, or is not told."""
+    before, now = stored.get("settings", {}), own["settings"]
+    changed = {key: value for key, value in before.items() if now.get(key, value) != value}
+    if changed:
+        made, other = (", ".join(f"{key}={each[key]!r}" for key in changed) for each in (before, now))
+        return f"its network was made with {made}, and this one with {other}. Set the former"
+    before, now = stored.get("shapes", own["shapes"]), own["shapes"]
+    for name in [*before, *now]:
+        if before.get(name) != now.get(name):
+            there, here = (each.get(name, "not there") for each in (before, now))
+            return (
+                f"in its network {name} is {there}, in this one {here}. Give one with the same observation and action "
+                "space, and the same custom model"
             )
-
-
-def _shown(found: Any) -> str:
-    if isinstance(found, tuple | list):
-        return f"({', '.join(map(_shown, found))})"
-    return f"shape {list(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+    return ""
 
 
 def actor_critic(

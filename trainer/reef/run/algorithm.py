@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -18,15 +18,16 @@ from gymnasium import spaces
 from reef.batch import Sample
 from reef.config import AlgorithmConfig
 from reef.config.loading import load
-from reef.errors import CheckpointError, ConfigError
+from reef.errors import CheckpointError, ConfigError, WorkerError
 from reef.learn.learner import Learner
 from reef.learn.learner_group import Learners, LocalLearners
-from reef.nn.policies import Policy
+from reef.nn.policies import Policy, another_network
 from reef.rollout.seams import Workers
 from reef.rollout.worker_set import LocalWorkers
 from reef.run.checkpoint import find_checkpoint, read_checkpoint, read_state, write_checkpoint
 from reef.run.evaluation import Evaluation
 from reef.run.metrics import IterationMetrics
+from reef.spaces import Layout
 from reef.types import DEFAULT_POLICY, Array, PolicyId, State, Stats
 
 log = logging.getLogger(__name__)
@@ -58,7 +59,14 @@ class Algorithm(ABC):
 
     def __init__(self, config: AlgorithmConfig) -> None:
         """Start workers and learners for a frozen configuration; use `config.build()`."""
+        if isinstance(config, Mapping):
+            name = self.config_class.__name__
+            raise ConfigError(
+                f"{type(self).__name__}({{...}}) takes no mapping. Write {name}.from_dict({{...}}).build(), or "
+                f"{name}().environment(...).build()."
+            )
         self.config = config
+        self.is_stopped = False
         os.environ.update(config.extra_python_environs_for_driver)
         self.iteration = 0
         self.counters = dict.fromkeys(
@@ -101,6 +109,7 @@ class Algorithm(ABC):
 
     def train(self) -> dict[str, Any]:
         """Run one iteration and return its result (see docs/results.md for the fields)."""
+        self._refuse_when_stopped()
         self.metrics.start_iteration()
         self.timers = {}
         before, started = self.timestep, time.monotonic()
@@ -147,8 +156,13 @@ class Algorithm(ABC):
 
     def evaluate(self) -> dict[str, Any]:
         """Run the configured evaluation with the newest weights; the metrics are under "evaluation"."""
+        self._refuse_when_stopped()
         weights, worker = self.learners.weights(), self.workers.local_worker()
         return {"evaluation": self.evaluation.run(weights, worker, self.iteration, self.timestep)}
+
+    def _refuse_when_stopped(self) -> None:
+        if self.is_stopped:
+            raise WorkerError("the algorithm was stopped: it neither trains nor evaluates. Build another one.")
 
     def sample(self) -> list[Sample]:
         """One fragment from every worker, counted and reported."""
@@ -196,18 +210,11 @@ class Algorithm(ABC):
         """The action for one observation, filtered and unsquashed as in training.
 
         `explore` None means the setting of that name. With `full_fetch` returns (action, state, extras). Raises
-        ConfigError for an observation of another shape, or with values that are not finite.
+        ConfigError for what is no observation.
         """
         worker = self.workers.local_worker()
         policy = self.get_policy(policy_id)
-        layout = policy.observation_layout
-        flat = layout.flatten(observation)
-        if flat.shape != layout.shape:
-            raise ConfigError(f"the observation has shape {flat.shape}, expected {layout.shape} of {layout.space}")
-        if not np.isfinite(flat).all():
-            raise ConfigError(
-                "the observation has values that are NaN or infinite, of which no network makes an action."
-            )
+        flat = flat_observation(policy.observation_layout, observation)
         obs = worker.filters[policy_id](flat[None], update=False)
         chosen = self.config.explore if explore is None else explore
         distribution = policy.act(np.array(obs), worker.generator if chosen else None)
@@ -270,6 +277,7 @@ class Algorithm(ABC):
             "learners": self.learners.state(),
             "workers": self.workers.state(),
             "evaluation": self.evaluation.state(),
+            "networks": {name: policy.outline() for name, policy in self.workers.local_worker().policy_map.items()},
         }
 
     def set_state(self, state: State) -> None:
@@ -286,7 +294,11 @@ class Algorithm(ABC):
     def _refuse_another(self, state: State) -> None:
         """Compare here and not in the learners, who may be processes."""
         for policy_id, stored in state["learners"].items():
-            there, here = len(stored["weights"]), self.get_policy(policy_id).flat.vector.numel()
+            policy = self.get_policy(policy_id)
+            outline = state.get("networks", {}).get(policy_id, {})  # older ones have none
+            there, here = len(stored["weights"]), policy.flat.vector.numel()
+            if problem := another_network(outline, policy.outline()):
+                raise CheckpointError(f"the checkpoint does not fit: {problem}, or train anew.")
             if there != here:
                 raise CheckpointError(
                     f"the checkpoint does not fit: its network has {there} weights, this one has {here}. "
@@ -304,6 +316,7 @@ class Algorithm(ABC):
 
     def stop(self) -> None:
         """End all processes and close all environments."""
+        self.is_stopped = True
         self.evaluation.stop()
         self.learners.stop()
         self.workers.stop()
@@ -315,6 +328,25 @@ class Algorithm(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def flat_observation(layout: Layout, observation: Any) -> Array:
+    """An observation as the network takes it; ConfigError says what is wrong with it."""
+    try:
+        flat = layout.flatten(observation)
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise ConfigError(
+            f"the observation is no value of {layout.space} ({error}). It is the first that reset() and step() return."
+        ) from error
+    if flat.shape != layout.shape:
+        raise ConfigError(f"the observation has shape {flat.shape}, expected {layout.shape} of {layout.space}")
+    if not np.isfinite(flat).all():
+        raise ConfigError("the observation has values that are NaN or infinite, of which no network makes an action.")
+    for leaf in layout.leaves:
+        part = flat.reshape(-1)[leaf.offset : leaf.offset + leaf.size]
+        if leaf.choices is not None and ((part < 0) | (part >= leaf.choices)).any():
+            raise ConfigError(f"the observation {observation!r} has a value that {leaf.space} has not.")
+    return flat
 
 
 def make_workers(config: AlgorithmConfig) -> Workers:

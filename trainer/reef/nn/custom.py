@@ -1,0 +1,82 @@
+"""A network of a user's own: made, looked at and tried before it is trained."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from reef.config import AlgorithmConfig
+from reef.config.loading import load
+from reef.errors import ConfigError, own_traceback
+from reef.spaces import Layout, Space
+
+
+def custom_module(
+    config: AlgorithmConfig, observation_space: Space, action_space: Space, outputs: int, *, critic: bool
+) -> nn.Module:
+    """What `model.custom_model` makes; ConfigError when it raises or makes what cannot be trained.
+
+    Its outputs are [N, outputs]; with a `critic` it gives values [N] too.
+    """
+    custom, settings = config.model.custom_model, config.model.custom_model_config
+    make = load(custom, what="model.custom_model") if isinstance(custom, str) else custom
+    assert make is not None, "asked for only when there is one"
+    try:
+        module = make(observation_space, action_space, outputs, **settings)
+    except Exception as error:
+        raise ConfigError(
+            f"model.custom_model={custom!r} cannot be made with the two spaces, {outputs} outputs and "
+            f"custom_model_config={settings}: {type(error).__name__}: {error}.{own_traceback(error)}"
+        ) from error
+    if not isinstance(module, nn.Module):
+        raise ConfigError(f"model.custom_model={custom!r} must make a torch.nn.Module")
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    if buffers := sorted(module.state_dict().keys() - parameters.keys()):
+        raise ConfigError(
+            f"model.custom_model={custom!r}: the buffers {', '.join(buffers)} would neither reach the workers nor "
+            "checkpoints, which hold parameters. Make them parameters (LayerNorm in place of BatchNorm, the setting "
+            "observation_filter='MeanStdFilter' in place of own statistics), or, if they are constants, register them "
+            "with persistent=False."
+        )
+    _try_custom(custom, module, Layout.of(observation_space), outputs, critic)
+    return module
+
+
+def _try_custom(custom: object, module: nn.Module, layout: Layout, outputs: int, critic: bool) -> None:
+    """Refuse a module that does not map two observations to as many rows of outputs, and values."""
+    space = copy.deepcopy(layout.space)
+    space.seed(0)
+    observations = torch.from_numpy(np.stack([layout.flatten(space.sample()) for _ in range(2)]))
+    device = next((parameter.device for parameter in module.parameters()), None)
+    try:
+        with torch.enable_grad(), torch.random.fork_rng(devices=[]):
+            found = module(observations.to(device))
+    except Exception as error:
+        raise ConfigError(
+            f"model.custom_model={custom!r} fails on observations of shape {list(observations.shape)} and type "
+            f"{observations.dtype}: {type(error).__name__}: {error}.{own_traceback(error)}"
+        ) from error
+    pair: Any = found if isinstance(found, tuple | list) and len(found) == 2 else (None, None)
+    sizes = [2 * outputs, 2] if critic else [2 * outputs]
+    for each, size in zip(pair, sizes, strict=False):
+        if not isinstance(each, Tensor) or len(each) != 2 or each.numel() != size:
+            values = "values of shape [2]" if critic else "anything"
+            raise ConfigError(
+                f"model.custom_model={custom!r} returns {_shown(found)} for 2 observations, expected (outputs of shape "
+                f"[2, {outputs}], {values})."
+            )
+    if not pair[0].requires_grad:
+        raise ConfigError(
+            f"model.custom_model={custom!r}: no gradient goes from its outputs to parameters, so that nothing would be "
+            "learnt. Give it parameters, without torch.no_grad(), detach() and requires_grad_(False) on the way."
+        )
+
+
+def _shown(found: Any) -> str:
+    if isinstance(found, tuple | list):
+        return f"({', '.join(map(_shown, found))})"
+    return f"shape {list(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
