@@ -18,7 +18,6 @@ from kube.progress import wait_until
 pytestmark = pytest.mark.timeout(600)
 DEFINITION = "rltrainingjobs.reef.dev"
 OF_RELEASE = "deployments,services,serviceaccounts,roles,rolebindings,pods,configmaps,leases"
-RESYNC_SOON = {"name": "REEF_OPERATOR_RESYNC_SECONDS", "value": "5"}
 LACKING_RIGHT = r"forbidden: User|cannot \w+ resource"  # and not: forbidden, as the namespace is being deleted
 
 
@@ -72,7 +71,7 @@ def test_a_release_for_one_namespace_comes_changes_and_goes(
     cluster.get("customresourcedefinition", DEFINITION)
 
 
-def test_an_operator_of_two_namespaces_trains_there_and_nowhere_else(
+def test_an_operator_of_two_namespaces_trains_there_and_nowhere_else_also_while_one_is_closed(
     reef: Installation, cluster: Cluster, namespace: str, without_operator: Any
 ) -> None:
     """Roles are enough for a job's whole life; the operator for all namespaces is away meanwhile."""
@@ -97,38 +96,35 @@ def test_an_operator_of_two_namespaces_trains_there_and_nowhere_else(
             mine = ("get", CHILDREN, "-n", place, "-l", "reef.dev/job=plain", "-o", "name")
             gone = partial(cluster.kubectl, *mine)
             wait_until("everything of the job to go", lambda gone=gone: not gone().split(), timeout_s=180)
+        closed_and_opened(second, namespace, other)
         second.uninstall()
 
 
-def test_a_namespace_that_is_closed_to_the_operator_holds_up_no_other(
-    cluster: Cluster, namespace: str, without_operator: Any
-) -> None:
-    """Its rights in one are withdrawn before it starts, and given back; then that namespace is deleted."""
-    without_operator()
-    second = Installation(cluster, namespace, "second")
-    with cluster.namespace("other") as other:
-        watched = {"allNamespaces": False, "namespaces": [namespace, other]}
-        second.install(watch=watched, crds={"install": False}, operator={"extraEnv": [RESYNC_SOON]})
-        binding = cluster.get("rolebinding", "second-reef", namespace=other)
-        cluster.kubectl("delete", "rolebinding", "second-reef", "-n", other)
-        cluster.kubectl("delete", "pod", second.pod()["metadata"]["name"], "-n", namespace)
-        second.await_operator()
-        for place in (namespace, other):
-            cluster.apply(small_job("idle", suspend=True), namespace=place)
-        second.wait_for_phase("idle", "Suspended", namespace=namespace)
-        log = second.log()
-        assert re.search(f"the jobs of namespace {other} are not looked after: .*HTTP 403", log), log
-        assert second.status("idle", other) == {}
+def closed_and_opened(second: Installation, namespace: str, other: str) -> None:
+    """The operator's rights in one namespace are withdrawn before it starts, and given back; then that one goes.
 
-        cluster.apply({**binding, "metadata": {"name": "second-reef", "namespace": other}}, namespace=other)
-        second.wait_for_phase("idle", "Suspended", namespace=other, timeout_s=60)
+    Meanwhile the other is served, and nothing makes the operator sick.
+    """
+    cluster = second.cluster
+    binding = cluster.get("rolebinding", "second-reef", namespace=other)
+    cluster.kubectl("delete", "rolebinding", "second-reef", "-n", other)
+    cluster.kubectl("delete", "pod", second.pod()["metadata"]["name"], "-n", namespace)
+    second.await_operator()
+    for place in (namespace, other):
+        cluster.apply(small_job("idle", suspend=True), namespace=place)
+    second.wait_for_phase("idle", "Suspended", namespace=namespace)
+    log = second.log()
+    assert re.search(f"the jobs of namespace {other} are not looked after: .*HTTP 403", log), log
+    assert second.status("idle", other) == {}
 
-        cluster.kubectl("delete", "namespace", other, timeout_s=120)
-        cluster.apply(small_job("later", suspend=True), namespace=namespace)
-        second.wait_for_phase("later", "Suspended", namespace=namespace)
-        assert second.pod()["status"]["containerStatuses"][0]["restartCount"] == 0
-        cluster.kubectl("delete", "rltrainingjob", "--all", "-n", namespace, "--timeout=60s")
-        second.uninstall()
+    cluster.apply({**binding, "metadata": {"name": "second-reef", "namespace": other}}, namespace=other)
+    second.wait_for_phase("idle", "Suspended", namespace=other, timeout_s=60)
+
+    cluster.kubectl("delete", "namespace", other, timeout_s=120)
+    cluster.apply(small_job("later", suspend=True), namespace=namespace)
+    second.wait_for_phase("later", "Suspended", namespace=namespace)
+    assert second.pod()["status"]["containerStatuses"][0]["restartCount"] == 0
+    cluster.kubectl("delete", "rltrainingjob", "--all", "-n", namespace, "--timeout=60s")
 
 
 def cluster_wide(cluster: Cluster) -> set[str]:
