@@ -84,6 +84,8 @@ def test_a_long_name_of_an_environment_makes_a_name_of_a_job(started: list[tuple
         (["--algo", "PPO", "--env", "X", "--checkpoint-freq", "-1"], "--checkpoint-freq: should be greater"),
         (["--algo", "PPO", "--env", "X", "--num-samples", "3"], "--num-samples is not available yet"),
         (["--algo", "PPO", "--env", "X", "-f", "x.yaml"], "-f is not available yet"),
+        (["--eager"], "--eager is for TensorFlow, and Reef trains with PyTorch; torch runs eagerly unless torch_comp"),
+        (["--trace"], "--trace is for TensorFlow, and Reef trains with PyTorch; use torch_compile_learner and torch_"),
         (["--algo", "PPO", "--env", "X", "--torch", "--config", '{"framework": "tf"}'], "--config says 'tf'"),
         (["--algo", "PPO", "--env", "X", "--lr", "3"], "unrecognized arguments: --lr"),
         (["--algo", "PPO", "--env", "X", "--set", "config.lr=1"], "--set changes a file"),

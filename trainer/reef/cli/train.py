@@ -16,9 +16,10 @@ from reef.errors import ConfigError
 
 NOT_YET = (
     "--upload-dir", "--num-samples", "--resources-per-trial", "--scheduler", "--scheduler-config", "--max-failures",
-    "--export-formats", "--sync-on-checkpoint", "--eager", "--trace", "--config-file", "-f", "--ray-num-nodes",
-    "--ray-ui", "--no-ray-ui", "--local-mode", "--wandb-key", "--wandb-project", "--wandb-run-name",
+    "--export-formats", "--sync-on-checkpoint", "--config-file", "-f", "--ray-num-nodes", "--ray-ui", "--no-ray-ui",
+    "--local-mode", "--wandb-key", "--wandb-project", "--wandb-run-name",
 )  # fmt: skip
+SETTING_OF = {"--eager": "enable_tf1_exec_eagerly", "--trace": "eager_tracing"}  # says what there is in their place
 FLAG_OF = {  # where a person wrote what the job document calls by this path
     "spec.algorithm": "--algo",
     "spec.environment.name": "--env",
@@ -35,7 +36,7 @@ PYTHON_NAME_OF = {"spec.stop": "stop", "spec.environment.name": "config.env", "s
 UNTIL_STOPPED = {"training_iteration": 1}
 
 
-class _NotYet(argparse.Action):
+class _Refused(argparse.Action):
     def __call__(
         self,
         parser: argparse.ArgumentParser,
@@ -43,7 +44,10 @@ class _NotYet(argparse.Action):
         values: str | Sequence[Any] | None,
         option_string: str | None = None,
     ) -> None:
-        parser.error(f"{option_string} is not available yet")
+        from reef.config import AlgorithmConfig
+
+        setting = AlgorithmConfig.by_key.get(SETTING_OF.get(option_string or "", ""))
+        parser.error(f"{option_string} {setting.available if setting else 'is not available yet'}")
 
 
 def add_parser(
@@ -87,7 +91,7 @@ def add_parser(
         "--torch", action="store_const", const="torch", dest="framework", help="same as --framework torch"
     )
     add_options(parser)
-    parser.add_argument(*NOT_YET, action=_NotYet, nargs="?", help=argparse.SUPPRESS)
+    parser.add_argument(*NOT_YET, *SETTING_OF, action=_Refused, nargs="?", help=argparse.SUPPRESS)
     parser.add_argument(
         "source",
         nargs="*",
