@@ -79,6 +79,8 @@ def test_a_long_name_of_an_environment_makes_a_name_of_a_job(started: list[tuple
         (["--algo", "PPO"], "the following arguments are required: --env"),
         (["--algo", "PPO", "--env", "X", "--config", "{lr: 1}"], "is no JSON"),
         (["--algo", "PPO", "--env", "X", "--config", "[1]"], "is no JSON object"),
+        (["--algo", "PPO", "--env", "X", "--config", '{"env": "Y"}'], "--config env='Y': the environment has a flag"),
+        (["--algo", "PPO", "--config", '{"env": "Y"}'], "Give --env Y instead"),
         (["--algo", "PPO", "--env", "X", "--stop", '{"episode_reward_men": 1}'], "--stop: key 'episode_reward_men'"),
         (["--algo", "PPO", "--env", "X", "--stop", '{"training_iteration": "3"}'], "--stop.training_iteration: should"),
         (["--algo", "PPO", "--env", "X", "--checkpoint-freq", "-1"], "--checkpoint-freq: should be greater"),

@@ -154,6 +154,9 @@ def _train_source(args: argparse.Namespace, source: str) -> int:
 def _train_flags(args: argparse.Namespace) -> int:
     from reef.api.loading import job_from_document
 
+    if "env" in (args.config or {}):
+        env = args.config["env"]
+        raise ConfigError(f"--config env={env!r}: the environment has a flag of its own. Give --env {env} instead.")
     missing = [flag for flag, value in (("--algo", args.algo), ("--env", args.env)) if not value]
     if missing:
         raise ConfigError(f"the following arguments are required: {', '.join(missing)}")
