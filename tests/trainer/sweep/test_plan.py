@@ -75,6 +75,12 @@ def test_a_parameter_takes_the_place_of_the_setting_and_repetitions_have_seeds_o
     [
         ({"lrr": {"grid": [1]}}, {}, "spec.tune.parameters.lrr: PPO has no such setting. Did you mean 'lr'?"),
         ({"model.fcnet_hidden": {"grid": [[1]]}}, {}, "'fcnet_hiddens'"),
+        ({"config.lr": {"grid": [1]}}, {}, "parameters.config.lr: keys begin inside spec.config. Write 'lr'."),
+        (
+            {"spec.config.lr": {"grid": [1]}},
+            {},
+            "parameters.spec.config.lr: keys begin inside spec.config. Write 'lr'.",
+        ),
         ({"lr.x": {"grid": [1]}}, {}, "spec.tune.parameters.lr.x=1: lr has nothing inside"),
         ({"lr": {"grid": [0.1, "fast"]}}, {}, "spec.tune.parameters.lr='fast': expected number"),
         ({"gamma": {"uniform": [0.5, 2]}}, {}, "spec.tune.parameters.gamma=2"),

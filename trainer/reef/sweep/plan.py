@@ -98,6 +98,9 @@ def parameter_problems(key: str, parameter: Parameter, base: AlgorithmConfig) ->
     if key == "env":
         yield "env: the environment is the job's. Start one job for each."
         return
+    if (inside := key.removeprefix("spec.").removeprefix("config.")) != key:
+        yield f"{key}: keys begin inside spec.config. Write {inside!r}."
+        return
     for value in parameter.grid or parameter.choice or parameter.uniform or parameter.log_uniform or []:
         config = base.copy()
         try:
