@@ -164,6 +164,12 @@ def test_python_without_stop_goes_on_until_ctrl_c_or_what_set_says(
     assert (started[1][0].spec.stop, started[1][1]) == ({"training_iteration": 4}, None)
 
 
+def test_the_environment_may_come_from_set(started: list[tuple[Any, Any]], tmp_path: Path) -> None:
+    path = write(tmp_path, "config = {'algorithm': 'PPO'}", "env_from_set")
+    assert main(["train", "file", path, "--set", "environment.name=Acrobot-v1"]) == 0
+    assert started[0][0].spec.environment.name == "Acrobot-v1"
+
+
 @pytest.mark.parametrize(
     ("text", "name", "expected"),
     [
@@ -173,7 +179,8 @@ def test_python_without_stop_goes_on_until_ctrl_c_or_what_set_says(
         ("config = {'algorithm': 'PPPO'}", "misspelt", "Did you mean 'PPO'?"),
         ("config = {'algorithm': 'PPO', 'lrr': 1}", "misspelt_key", "Did you mean 'lr'?"),
         ("from reef import PPOConfig\nconfig = PPOConfig().training(lrr=1)", "misspelt_call", "call.py, line 2: "),
-        ("from reef import PPOConfig\nconfig = PPOConfig()", "without_env", "config.env: "),
+        ("from reef import PPOConfig\nconfig = PPOConfig()", "without_env", ".environment('CartPole-v1')"),
+        ("config = {'algorithm': 'PPO'}", "dict_without_env", "its `config` has env=None, which is no environment"),
         (f"{AS_CONFIG}stop = {{'episode_reward_men': 1}}", "wrong_stop", "Did you mean 'episode_reward_mean'?"),
         (f"{AS_CONFIG}stop = 3", "number_as_stop", "stop: "),
         ("config = = 3", "wrong_syntax", "wrong_syntax.py, line 1: SyntaxError: invalid syntax"),

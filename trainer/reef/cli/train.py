@@ -146,9 +146,18 @@ def _train_source(args: argparse.Namespace, source: str) -> int:
     document = apply_overrides(read_source(source, kind), args.overrides)
     if kind == "yaml":
         return run_job(job_from_document(document, source), options_of(args))
+    _check_environment(document["spec"]["environment"], source)
     stop = document["spec"].setdefault("stop", {})
     document["spec"]["stop"] = stop or UNTIL_STOPPED
     return run_job(job_from_document(document, source, PYTHON_NAME_OF), options_of(args), stop=None if stop else {})
+
+
+def _check_environment(environment: Any, source: str) -> None:
+    if isinstance(environment, dict) and environment.get("name") is None:
+        raise ConfigError(
+            f"{source}: its `config` has env=None, which is no environment. Give one, for example with "
+            ".environment('CartPole-v1'), in a dict with 'env': 'CartPole-v1'."
+        )
 
 
 def _train_flags(args: argparse.Namespace) -> int:
