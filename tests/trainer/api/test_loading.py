@@ -70,8 +70,9 @@ def test_a_live_object_is_read_with_its_metadata_and_status() -> None:
         ({"workers": [{"name": "a", "minReplicas": 2}]}, "minReplicas 2 is larger than replicas 1"),
         ({"workers": [{"name": "a", "gpu": {"count": 0}}]}, "spec.workers[0].gpu.count: "),
         ({"workers": [{"name": "a", "gpu": {"cout": 1}}]}, "gpu.cout: is no field. Did you mean 'count'"),
-        ({"head": {"resources": {"requests": {"cpu": 0.5}}}}, "spec.head.resources.requests.cpu: should be a K"),
-        ({"head": {"resources": {"limits": {"memory": "4gi"}}}}, "spec.head.resources.limits.memory: "),
+        ({"head": {"resources": {"requests": {"cpu": 0.5}}}}, "spec.head.resources.requests.cpu: 0.5 is no K"),
+        ({"head": {"resources": {"limits": {"memory": "4 GB"}}}}, "limits.memory: '4 GB' is no Kubernetes q"),
+        ({"head": {"resources": {"limits": {"memory": [0] * 99}}}}, "limits.memory: list is no Kubernetes q"),
         (
             {"head": {"gpu": {"count": 1}, "resources": {"limits": {"nvidia.com/gpu": 1}}}},
             "nvidia.com/gpu is in gpu, 1, and in resources, 1: remove it from resources",

@@ -46,10 +46,18 @@ class DocumentModel(BaseModel):
     )
 
 
+def shown(value: Any) -> str:
+    """A value as an error shows it: what is long by its type alone."""
+    text = repr(value)
+    return text if len(text) <= 60 else type(value).__name__
+
+
 def _quantity(value: Any) -> str:
     text = str(value)
     if isinstance(value, bool | float) or not re.match(QUANTITY, text):
-        raise ValueError("should be a Kubernetes quantity: a whole number or a text such as '500m', '0.5' or '4Gi'")
+        raise ValueError(
+            f"{shown(value)} is no Kubernetes quantity: give a whole number or a text such as '500m', '0.5' or '4Gi'"
+        )
     return text
 
 

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from reef.api.fields import EXPLAINED, STORAGE_URI, without_secrets
+from reef.api.fields import EXPLAINED, STORAGE_URI, shown, without_secrets
 from reef.api.job import API_VERSION, KIND, RLTrainingJob
 from reef.errors import ConfigError, nearest
 
@@ -150,14 +150,13 @@ def _messages(kind: str, detail: Mapping[str, Any], location: tuple[int | str, .
             return str(detail["ctx"]["error"]).splitlines()
         case "string_pattern_mismatch":
             pattern = detail["ctx"]["pattern"]
-            shown = without_secrets(given) if pattern == STORAGE_URI else given
-            return [f"{shown!r} does not fit, expected {EXPLAINED[pattern]}"]
+            text = without_secrets(given) if pattern == STORAGE_URI else given
+            return [f"{text!r} does not fit, expected {EXPLAINED[pattern]}"]
         case "too_short":
             return [f"is {given!r}, expected at least {detail['ctx']['min_length']} in it"]
         case "model_type":
             return [f"should be a mapping, not {given!r}"]
-    shown = repr(given) if len(repr(given)) <= 60 else type(given).__name__
-    return [f"{detail['msg'].removeprefix('Input ').replace('dictionary', 'mapping')}, not {shown}"]
+    return [f"{detail['msg'].removeprefix('Input ').replace('dictionary', 'mapping')}, not {shown(given)}"]
 
 
 def _model_at(location: tuple[int | str, ...]) -> type[BaseModel]:
