@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reef.api import job_from_document
-from reef.api.keys import setting_problems, stop_key_problem
+from reef.api.keys import setting_problems, stop_key_problem, stop_value_problem
 from reef.errors import ConfigError
 
 
@@ -47,6 +47,17 @@ def test_results_and_groups_are_valid(key: str) -> None:
 )
 def test_everything_else_is_refused_with_a_hint(key: str, hint: str) -> None:
     assert hint in (stop_key_problem(key) or "")
+
+
+def test_values_that_training_can_begin_below_are_valid() -> None:
+    valid = {"episode_reward_mean": -200, "time_total_s": 0.5, "num_lost_workers": 0}
+    assert [stop_value_problem(key, value) for key, value in valid.items()] == [None] * 3
+
+
+@pytest.mark.parametrize("value", [0, -5, float("-inf")])
+@pytest.mark.parametrize("key", ["training_iteration", "num_env_steps_sampled", "time_since_restore"])
+def test_a_counter_is_to_reach_more_than_0(key: str, value: float) -> None:
+    assert "Give a number above 0" in (stop_value_problem(key, value) or "")
 
 
 @pytest.mark.parametrize(

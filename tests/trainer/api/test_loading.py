@@ -60,6 +60,7 @@ def test_a_live_object_is_read_with_its_metadata_and_status() -> None:
         ({"stop": {"episode_reward_men": 1}}, "Did you mean 'episode_reward_mean'?"),
         ({"stop": {"training_iteration": True}}, "spec.stop.training_iteration: should be a valid number, not True"),
         ({"stop": {"training_iteration": float("nan")}}, "spec.stop.training_iteration: should be a finite number"),
+        ({"stop": {"timesteps_total": -5}}, "spec.stop: key 'timesteps_total' is -5, which is reached before"),
         ({"environment": "CartPole-v1"}, "spec.environment: should be a mapping, not 'CartPole-v1'"),
         ({"suspend": "yes"}, "spec.suspend: should be a valid boolean, not 'yes'"),
         ({"workers": [{"name": "a", "replicas": "2"}]}, "spec.workers[0].replicas: should be a valid integer, not '2'"),

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from reef.api.keys import STOP_FIELDS
+from reef.api.keys import GROWING_FIELDS, SINCE_RESTORE, STOP_FIELDS
 from reef.errors import ConfigError
-from reef.run.stopping import GROWING_FIELDS, StopConditions, lookup
+from reef.run.stopping import StopConditions, lookup
 
 RESULT: dict[str, Any] = {
     "training_iteration": 5,
@@ -49,6 +49,7 @@ def test_the_first_condition_reached_stops(conditions: dict[str, float], reason:
         ({"training_iteration": "5"}, "'5', which is no number"),
         ({"training_iteration": True}, "True, which is no number"),
         ({"training_iteration": math.nan}, "nan, which is no number"),
+        ({"timesteps_total": 0}, "key 'timesteps_total' is 0, which is reached before training begins"),
     ],
 )
 def test_wrong_conditions_are_refused(conditions: dict[str, Any], text: str) -> None:
@@ -73,7 +74,7 @@ def test_all_problems_come_together() -> None:
 
 
 def test_growing_fields_are_stop_fields() -> None:
-    assert STOP_FIELDS >= GROWING_FIELDS
+    assert STOP_FIELDS >= GROWING_FIELDS | SINCE_RESTORE
 
 
 def test_progress_is_the_share_of_the_nearest_limit() -> None:

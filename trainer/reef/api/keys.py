@@ -42,6 +42,21 @@ STOP_FIELDS = frozenset(
         "training_iteration",
     }
 )
+# Fields that only grow, from 0 on, so that their share of the threshold tells how far the run is.
+GROWING_FIELDS = frozenset(
+    {
+        "agent_timesteps_total",
+        "episodes_total",
+        "num_agent_steps_sampled",
+        "num_agent_steps_trained",
+        "num_env_steps_sampled",
+        "num_env_steps_trained",
+        "time_total_s",
+        "timesteps_total",
+        "training_iteration",
+    }
+)
+SINCE_RESTORE = frozenset({"iterations_since_restore", "time_since_restore", "timesteps_since_restore"})
 # Groups whose members only the running training knows: policy ids, timers, a user's own metrics.
 OPEN_GROUPS = frozenset(
     {
@@ -72,6 +87,13 @@ def stop_key_problem(key: str) -> str | None:
         return f"is a group of results: name a number in it, as '{group}/<name>'."
     close = nearest(key.replace("episode_return", "episode_reward"), STOP_FIELDS)  # as others call it
     return f"is no result field that is a number.{close} A number of your own is 'custom_metrics/<name>_mean'."
+
+
+def stop_value_problem(key: str, value: float) -> str | None:
+    """Return what is wrong with the value of a stop key, or None: what grows from 0 has reached 0 before it begins."""
+    if key in GROWING_FIELDS | SINCE_RESTORE and value <= 0:
+        return f"is {value:g}, which is reached before training begins. Give a number above 0."
+    return None
 
 
 def setting_problems(algorithm: str, config: Mapping[str, Any]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, model_va
 from pydantic.config import JsonDict
 
 from reef.api.fields import Count, DocumentModel, FreeMapping, Number, ObjectName, PositiveSeconds, Seconds, Text
-from reef.api.keys import setting_problems, stop_key_problem
+from reef.api.keys import setting_problems, stop_key_problem, stop_value_problem
 from reef.api.pods import Head, NodePool
 from reef.api.runtime_env import RuntimeEnv
 from reef.api.storage import Checkpoint
@@ -29,8 +29,9 @@ def _immutable(path: str, parent: str = "") -> JsonDict:
     return {"rule": same, "message": message}
 
 
-def _known_keys(stop: dict[str, float]) -> dict[str, float]:
-    problems = [f"key {key!r} {problem}" for key in stop if (problem := stop_key_problem(key))]
+def _possible_stop(stop: dict[str, float]) -> dict[str, float]:
+    found = ((key, stop_key_problem(key) or stop_value_problem(key, value)) for key, value in stop.items())
+    problems = [f"key {key!r} {problem}" for key, problem in found if problem]
     if problems:
         raise ValueError("\n".join(problems))
     return stop
@@ -113,7 +114,7 @@ class JobSpec(DocumentModel):
         default_factory=dict,
         description="Settings of the algorithm; `reef describe ALGORITHM` prints them with their defaults.",
     )
-    stop: Annotated[dict[str, Number], Field(min_length=1, max_length=64), AfterValidator(_known_keys)] = Field(
+    stop: Annotated[dict[str, Number], Field(min_length=1, max_length=64), AfterValidator(_possible_stop)] = Field(
         description="Result fields and the values at which training ends, whichever is reached first, for example "
         "episode_reward_mean: 450. A nested field is written evaluation/episode_reward_mean."
     )

@@ -6,27 +6,12 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from reef.api.keys import stop_key_problem
+from reef.api.keys import GROWING_FIELDS, stop_key_problem, stop_value_problem
 from reef.errors import ConfigError
 from reef.run.metrics import Result
 
 if TYPE_CHECKING:
     from reef.config import AlgorithmConfig
-
-# Fields that only grow, so that their share of the threshold tells how far the run is.
-GROWING_FIELDS = frozenset(
-    {
-        "agent_timesteps_total",
-        "episodes_total",
-        "num_agent_steps_sampled",
-        "num_agent_steps_trained",
-        "num_env_steps_sampled",
-        "num_env_steps_trained",
-        "time_total_s",
-        "timesteps_total",
-        "training_iteration",
-    }
-)
 
 
 class StopConditions:
@@ -62,7 +47,7 @@ class StopConditions:
         shares = [
             value / threshold
             for key, threshold in self._conditions.items()
-            if key in GROWING_FIELDS and threshold > 0 and (value := lookup(result, key)) is not None
+            if key in GROWING_FIELDS and (value := lookup(result, key)) is not None
         ]
         return min(1.0, max(shares, default=0.0))
 
@@ -75,6 +60,8 @@ def stop_problems(conditions: Mapping[str, float]) -> list[str]:
             problems.append(f"stop: key {key!r} {problem}")
         if isinstance(threshold, bool) or not isinstance(threshold, int | float) or math.isnan(threshold):
             problems.append(f"stop: {key} is {threshold!r}, which is no number: give the value at which to stop.")
+        elif problem := stop_value_problem(key, threshold):
+            problems.append(f"stop: key {key!r} {problem}")
     return problems
 
 

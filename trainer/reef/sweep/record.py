@@ -10,12 +10,13 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from reef.api.keys import GROWING_FIELDS
 from reef.api.status import TrialsStatus, TrialStatus
 from reef.errors import StorageError
 from reef.run.checkpoint import CheckpointStore
 from reef.run.metrics import Result
 from reef.run.reporters.files import read_results, replace_text, storage_errors
-from reef.run.stopping import GROWING_FIELDS, lookup
+from reef.run.stopping import lookup
 from reef.sweep.plan import Drawn, Parameters
 
 FILE, FORMAT, VERSION = "trials.json", "reef-sweep", 1
