@@ -136,6 +136,26 @@ def test_foreign_and_missing_checkpoints(tmp_path: Path) -> None:
         read_checkpoint(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("runs", "newest"),
+    [
+        (["PPO_A_20260102-000000-ffffff", "DQN_B_20260301-000000-000000"], 1),
+        (["trial_0001", "trial_0002"], 1),
+        (["sweep_PPO_A_20260301-000000-ffffff/trial_0001", "PPO_A_20260102-000000-000000"], 0),
+    ],
+)
+def test_the_folder_of_a_job_or_a_sweep_is_answered_with_the_newest_checkpoint_in_it(
+    runs: list[str], newest: int, tmp_path: Path
+) -> None:
+    for run in runs:
+        store = CheckpointStore(tmp_path / run)
+        save(store, 4), save(store, 12)
+    with pytest.raises(CheckpointError) as error:
+        find_checkpoint(tmp_path)
+    assert str(error.value).endswith(f" Use one, such as {tmp_path / runs[newest] / 'checkpoint_000012'}.")
+    assert all(Path(run).name in str(error.value) for run in runs)
+
+
 def test_find_takes_a_checkpoint_or_the_folder_of_a_run(tmp_path: Path) -> None:
     path = save(CheckpointStore(tmp_path), 4)
     assert find_checkpoint(path) == find_checkpoint(tmp_path) == path

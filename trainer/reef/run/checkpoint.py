@@ -247,10 +247,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     if (path / "rllib_checkpoint.json").exists():
         raise CheckpointError(f"{path} is an RLlib checkpoint, which Reef cannot read: train anew or use RLlib.")
     if not (path / MANIFEST).is_file():
-        raise CheckpointError(
-            f"{path} has no {MANIFEST}: its save was cut off, or it is no checkpoint. Use the one before, or give the "
-            "folder of one run, which holds its checkpoints."
-        )
+        raise CheckpointError(f"{path} has no {MANIFEST}: {_what_it_holds(path)}")
     manifest = _read_json(path / MANIFEST)
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT or "files" not in manifest:
         raise CheckpointError(f"{path / MANIFEST} does not describe a Reef checkpoint: give one that Reef wrote.")
@@ -264,6 +261,21 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     if not described or not isinstance(manifest.get("kind"), str):
         raise CheckpointError(f"{path / MANIFEST} is damaged: it does not describe the files. {USE_ANOTHER}")
     return manifest
+
+
+def _what_it_holds(path: Path) -> str:
+    """Say what to use in place of a folder that is no checkpoint: of a job, which holds runs, or of a sweep."""
+    deeper = [file.parent for depth in ("*", "*/*") for file in path.glob(f"{depth}/{PREFIX}*/{MANIFEST}")]
+    if not deeper:
+        return (
+            "its save was cut off, or it is no checkpoint. Use the one before, or give the folder of one run, which "
+            "holds its checkpoints."
+        )
+    # Each name ends in what sorts by age: run_<time>, trial_<number>, checkpoint_<iteration>.
+    newest = max(deeper, key=lambda found: [name.rpartition("_")[2] for name in found.relative_to(path).parts])
+    runs = sorted({found.parent.name for found in deeper})
+    shown = ", ".join(runs[:4]) + ", ..." * (len(runs) > 4)
+    return f"it is no checkpoint, but holds those of {shown}. Use one, such as {newest}."
 
 
 def _fingerprint(file: Path) -> dict[str, Any]:
