@@ -9,6 +9,7 @@ import subprocess
 import sys
 import warnings
 
+import gymnasium
 import pytest
 
 from reef.cli import catalog, main
@@ -121,13 +122,16 @@ def test_ctrl_c_exits_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 def test_warnings_are_sentences(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def action(args: argparse.Namespace) -> int:
         warnings.warn("setting 'num_workers' is now called 'num_rollout_workers'.", FutureWarning, stacklevel=1)
+        gymnasium.logger.warn("The environment %s is out of date.", "CartPole-v0")
         return 0
 
     replace_list(monkeypatch, action)
     before = warnings.showwarning
     assert run("list") == 0
-    message = "reef: warning: setting 'num_workers' is now called 'num_rollout_workers'.\n"
-    assert capsys.readouterr().err == message
+    assert capsys.readouterr().err.splitlines() == [
+        "reef: warning: setting 'num_workers' is now called 'num_rollout_workers'.",
+        "reef: warning: WARN: The environment CartPole-v0 is out of date.",  # without Gymnasium's colours
+    ]
     assert warnings.showwarning is before
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import re
 import sys
 import traceback
 import warnings
@@ -17,6 +18,7 @@ from reef.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_WRO
 from reef.run.signals import Terminated, sigterm_raises
 
 COMMANDS = (run, train, evaluate, validate, describe, catalog, schema)
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # what Gymnasium puts around its warnings, also in a file
 LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
 
 
@@ -90,7 +92,7 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     """Show a warning as a sentence: the line of our code that noticed it tells a person nothing."""
-    print(f"reef: warning: {message}", file=file or sys.stderr)
+    print(f"reef: warning: {COLOUR.sub('', str(message))}", file=file or sys.stderr)
 
 
 if __name__ == "__main__":
