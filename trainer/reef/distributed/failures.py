@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -10,9 +12,12 @@ from ray.exceptions import RayActorError, RayError
 from reef.config import AlgorithmConfig
 from reef.errors import EXIT_FAILED, EXIT_WRONG_USE, WorkerError, WorkerTimeoutError
 
+log = logging.getLogger(__name__)
 START = "start"  # the pseudo method of a failure to come up at all
 PROBE = "ping"  # the method that every actor answers at once when it is alive
 WORK = ("sample", "sample_episodes")  # what rollout workers are there for
+NO_CAUSE = "Worker unexpectedly exits with a connection error code 2. End of file."  # what Ray says of any lost process
+IDS = re.compile(r"\n\t(class_name|actor_id|pid|name|namespace|ip): .*")  # Ray's own, of an actor
 LIMITS = {  # the setting that limits a method, where there is one
     "sample": "sample_timeout_s",
     "sample_episodes": "sample_timeout_s",
@@ -85,7 +90,9 @@ def died(index: int, pid: int, method: str, error: RayError) -> Failure:
     if not isinstance(error, RayActorError):
         return Failure(index, method, f"{type(error).__name__}: {known}")
     process = f"its process {pid}" if pid else "its process"
-    return Failure(index, method, f"{process} died: killed, out of memory, or its node was lost", f"Ray: {known}")
+    log.debug("what Ray says of %s: %s", process, known)
+    cause = "" if NO_CAUSE in known else f"Ray: {IDS.sub('', known)}"
+    return Failure(index, method, f"{process} died: killed, out of memory, or its node was lost", cause)
 
 
 def error_of(name: str, failure: Failure, first: Failure, reason: str) -> WorkerError:
