@@ -16,6 +16,7 @@ from reef_operator.runtime.leases import WatchProof
 from reef_operator.runtime.watch import Store, key_of
 from reef_operator.watching import kopf_settings, registry, silence
 
+CANARY = "/apis/coordination.k8s.io/v1/namespaces/ns/leases/reef-canary"
 JOBS, LEASES = "/apis/reef.dev/v1/rltrainingjobs", "/apis/coordination.k8s.io/v1/leases"
 
 
@@ -208,11 +209,13 @@ def test_the_probe_is_well_while_watches_deliver(rig, watch_stream, eventually):
     rig(test)
 
 
-@pytest.mark.parametrize(("seconds", "server", "health"), [(350.0, 200, 200), (370.0, 503, 200), (370.0, 200, 500)])
+@pytest.mark.parametrize(
+    ("seconds", "server", "health"), [(350.0, 200, 200), (370.0, 503, 200), (370.0, 200, 500), (370.0, 403, 500)]
+)
 def test_the_probe_fails_when_another_watch_is_silent_and_the_api_server_is_not(rig, seconds, server, health):
     async def test(rig) -> None:
-        rig.server.on("GET", "/version", {}, status=server)
-        fault = await silence(rig.client, {"Job": 10.0, "Pod": seconds})
+        rig.server.on("GET", CANARY, {}, status=server)
+        fault = await silence(rig.client, ("ns", "reef-canary"), {"Job": 10.0, "Pod": seconds})
         assert ("Pod" in fault) is (health == 500)
 
     rig(test)
@@ -228,9 +231,9 @@ def test_the_probe_does_not_wait_for_an_api_server_that_hangs(rig, monkeypatch):
             await hold.wait()
             return web.json_response({})
 
-        rig.server.on("GET", "/version", hangs)
+        rig.server.on("GET", CANARY, hangs)
         async with asyncio.timeout(10):
-            assert await silence(rig.client, {"Pod": 400.0}) == ""
+            assert await silence(rig.client, ("ns", "reef-canary"), {"Pod": 400.0}) == ""
         hold.set()
 
     rig(test)
@@ -243,7 +246,6 @@ def test_the_liveness_endpoint_asks_for_the_other_watches_too(rig, watch_stream,
         async with running.kopf():
             await eventually(lambda: running.changed == [("ns", "j")])
             assert await running.health() == 200
-            rig.server.on("GET", "/version", {})
             running.silences["Pod"] = 400.0
             async with asyncio.timeout(15):  # Kopf remembers an answer for a while
                 while await running.health() != 500:

@@ -79,6 +79,7 @@ def test_a_counter_is_to_reach_more_than_0(key: str, value: float) -> None:
             [],
         ),
         ("DQN", {"entropy_coeff_schedule": None, "evaluation_config": {"vf_loss_coeff_schedule": None}}, []),
+        ("PPO", {"model": {1: 2}}, ["model.1: PPO has no such setting."]),
         ("DQN", {"entropy_coeff_schedule": 0.1}, ["entropy_coeff_schedule: DQN has no such setting."]),
         ("my_algorithms:Own", {"gama": 0.9}, []),
         ("POP", {"gama": 0.9}, []),

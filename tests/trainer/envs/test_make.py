@@ -7,6 +7,7 @@ import pytest
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 
 from reef.envs import EnvContext, make_env, make_vector_env
+from reef.envs.native import CartPoleVector
 from reef.errors import ConfigError, EnvironmentError
 
 
@@ -159,8 +160,28 @@ def test_spaces_given_in_the_settings_stand_for_missing_ones(settings, absent):
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
 def test_spaces_given_in_the_settings_that_do_not_fit_are_refused(settings, env):
     space = gym.spaces.Box(-100.0, 100.0, (2,))
-    with pytest.raises(EnvironmentError, match=r"obs has the shape \(\d,\), expected \(2,\)"):
+    with pytest.raises(
+        EnvironmentError, match=r"obs has the shape \(\d,\), expected \(2,\) of the setting observation_"
+    ):
         make_vector_env(settings(env, observation_space=space), 0, 2)
+
+
+def test_bounds_of_a_space_given_in_the_settings_need_not_be_kept(counter, settings):
+    class Far(counter):
+        def reset(self, **options):
+            super().reset(**options)
+            return np.full(2, 50.0, np.float32), {}
+
+    space = gym.spaces.Box(-1.0, 1.0, (2,))
+    assert make_vector_env(settings(Far, observation_space=space), 0, 1).reset().max() == 50
+
+
+def test_an_environment_with_its_own_spaces_in_the_settings_is_as_fast(settings):
+    own = gym.make("CartPole-v1")
+    env = make_vector_env(
+        settings("CartPole-v1", observation_space=own.observation_space, action_space=own.action_space), 0, 2
+    )
+    assert isinstance(env, CartPoleVector)
 
 
 def test_spaces_given_in_the_settings_replace_the_environments(counter, settings):

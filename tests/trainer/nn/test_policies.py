@@ -227,6 +227,21 @@ class NoPair(Tiny):
         return super().forward(obs)[0]  # type: ignore[return-value]
 
 
+class NoActor(Tiny):
+    """As for a critic that is to learn first."""
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        outputs, _ = super().forward(obs)
+        return outputs.detach(), outputs[:, 0]
+
+
+def test_a_custom_module_may_train_its_critic_alone_and_be_loaded_to_act() -> None:
+    config = PPOConfig().training(model={"custom_model": NoActor})
+    make_policy(config, OBS, ACTIONS)
+    with torch.inference_mode():
+        make_policy(config, OBS, ACTIONS)
+
+
 class NoGradient(Tiny):
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         with torch.no_grad():

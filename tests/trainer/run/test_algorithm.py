@@ -209,6 +209,21 @@ def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
             two.restore(path)
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"conv_activation": "tanh"}, {}),
+        ({"fcnet_hiddens": [8, 6]}, {"fcnet_hiddens": [8], "post_fcnet_hiddens": [6]}),
+    ],
+)
+def test_a_checkpoint_goes_into_the_same_network_by_other_settings(
+    tmp_path: Path, before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    with config().training(model=before).build() as one, config().training(model=after).build() as two:
+        two.restore(one.save(tmp_path / "here"))
+        assert np.array_equal(two.learners.weights()[DEFAULT_POLICY], one.learners.weights()[DEFAULT_POLICY])
+
+
 def test_a_checkpoint_of_other_spaces_is_refused(tmp_path: Path) -> None:
     with config().build() as one, config().environment("Acrobot-v1").build() as two:
         path = one.save(tmp_path / "here")

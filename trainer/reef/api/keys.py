@@ -106,7 +106,7 @@ def setting_problems(algorithm: str, config: Mapping[str, Any]) -> Iterator[str]
 def _unknown(algorithm: str, config: Mapping[str, Any], known: set[str], prefix: str) -> Iterator[str]:
     for key, value in config.items():
         inner = {name.removeprefix(f"{key}.") for name in known if name.startswith(f"{key}.")}
-        if key.endswith("_schedule") and value is None:  # an older way to say that there is none
+        if value is None and str(key).endswith("_schedule"):  # an older way to say that there is none
             continue
         if key not in known:
             hint = nearest(key, sorted(name for name in known if "." not in name))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,19 +17,22 @@ from reef.spaces import Layout, Space
 if TYPE_CHECKING:
     from reef.config import AlgorithmConfig
 
+Differences = Callable[[Any, str], Iterator[str]]  # of a value, and what it is called, from its space
 STEP_RESULT = ("obs", "reward", "terminated", "truncated", "info")
 
 
 def check_env(env: Any, name: str, config: AlgorithmConfig | None = None) -> None:
     """Reset and step `env` once; EnvironmentError lists everything that breaks the API, with the fix.
 
-    Observations are those of the space that `config` gives, where it gives one.
+    Observations have the shape of the space that `config` gives, where it gives one.
     """
     observed, acted = check_spaces(env, name, config)
+    is_given = config is not None and config.observation_space is not None
+    differences = partial(_misfits if is_given else mismatches, observed)
     problems = (
         list(_space_problems(observed, acted))
-        or list(_reset_problems(env, name, observed))
-        or list(_step_problems(env, name, observed, acted))
+        or list(_reset_problems(env, name, differences))
+        or list(_step_problems(env, name, acted, differences))
     )
     if problems:
         lines = "\n  - ".join(problems)
@@ -80,7 +84,7 @@ def _space_problems(observed: Any, acted: Any) -> Iterator[str]:
                     yield f"{kind} is {space}, whose values hold nothing: leave that part out."
 
 
-def _reset_problems(env: Any, name: str, observed: Space) -> Iterator[str]:
+def _reset_problems(env: Any, name: str, differences: Differences) -> Iterator[str]:
     try:
         result = env.reset(seed=0)
     except Exception as error:
@@ -88,10 +92,10 @@ def _reset_problems(env: Any, name: str, observed: Space) -> Iterator[str]:
     if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
         yield f"reset() returned {_show(result)}, expected (obs, info) with info a dict. {STEPS_TO_NEW_API}"
         return
-    yield from (f"reset(): {problem}" for problem in mismatches(observed, result[0], "obs"))
+    yield from (f"reset(): {problem}" for problem in differences(result[0], "obs"))
 
 
-def _step_problems(env: Any, name: str, observed: Space, acted: Space) -> Iterator[str]:
+def _step_problems(env: Any, name: str, acted: Space, differences: Differences) -> Iterator[str]:
     acted.seed(0)
     action = acted.sample()
     try:
@@ -102,7 +106,7 @@ def _step_problems(env: Any, name: str, observed: Space, acted: Space) -> Iterat
         yield f"step() returned {_show(result)}, expected 5 values ({', '.join(STEP_RESULT)}). {STEPS_TO_NEW_API}"
         return
     obs, reward, terminated, truncated, info = result
-    yield from (f"step(): {problem}" for problem in mismatches(observed, obs, "obs"))
+    yield from (f"step(): {problem}" for problem in differences(obs, "obs"))
     if np.ndim(reward) != 0 or not np.issubdtype(np.asarray(reward).dtype, np.number):
         yield f"step(): reward is {_show(reward)}, expected one number: return float(reward)."
     elif not np.isfinite(reward):
@@ -112,6 +116,18 @@ def _step_problems(env: Any, name: str, observed: Space, acted: Space) -> Iterat
             yield f"step(): {key} is {_show(value)}, expected True or False: return bool({key})."
     if not isinstance(info, dict):
         yield f"step(): info is {_show(info)}, expected a dict."
+
+
+def _misfits(space: Space, value: Any, name: str) -> Iterator[str]:
+    """Say how `value` misses a space of the settings: bounds of which the environment need not keep."""
+    layout = Layout.of(space)
+    try:
+        shape = layout.flatten(value).shape
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        yield f"{name} is {_show(value)}, no value of the setting observation_space {space}: {error}."
+    else:
+        if shape != layout.shape:
+            yield f"{name} has the shape {shape}, expected {layout.shape} of the setting observation_space {space}."
 
 
 def mismatches(space: Space, value: Any, name: str) -> Iterator[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
 from reef.envs.vector import StepResult, VectorEnv
+from reef.spaces import Space
 from reef.types import Array, State
 
 if TYPE_CHECKING:
@@ -32,12 +34,18 @@ class CartPoleVector(VectorEnv):
         atari: bool = False,
     ) -> None:
         env = CartPoleVectorEnv(num_envs, max_episode_steps)
-        observation_space, action_space = env.single_observation_space, env.single_action_space
-        super().__init__(config, worker_index, num_envs, observation_space, action_space, atari=atari)
+        super().__init__(config, worker_index, num_envs, *self.spaces(), atari=atari)
         env.reset()  # makes its arrays; what is in them is always drawn by `_begin`
         self._env: Any = env
         self.envs = [env]
         self._generator = np.random.default_rng(0)  # seeded by reset
+
+    @staticmethod
+    @functools.cache
+    def spaces() -> tuple[Space, Space]:
+        """Of observations and actions."""
+        env = CartPoleVectorEnv(1)
+        return env.single_observation_space, env.single_action_space
 
     def _reset(self) -> None:
         _, *others = self._seeds.roots

@@ -166,7 +166,10 @@ class Learner(ABC):
         if not math.isfinite(length):
             raise self._not_finite(loss.item(), length, minibatch)
         clip_gradient(flat, length, self.config.grad_clip, self.config.grad_clip_by)
+        frozen = flat.frozen()
         self.optimizer.step()
+        for parameter, before in frozen:  # momentum would move it
+            parameter.detach().copy_(before)
         return stats | {"total_loss": loss, "grad_gnorm": norm}
 
     def _not_finite(self, loss: float, norm: float, minibatch: Columns) -> TrainingError:

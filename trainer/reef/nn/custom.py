@@ -69,7 +69,8 @@ def _try_custom(custom: object, module: nn.Module, layout: Layout, outputs: int,
                 f"model.custom_model={custom!r} returns {_shown(found)} for 2 observations, expected (outputs of shape "
                 f"[2, {outputs}], {values})."
             )
-    if not pair[0].requires_grad:
+    learns = any(each.requires_grad for each, _ in zip(pair, sizes, strict=False))
+    if not learns and not torch.is_inference_mode_enabled():
         raise ConfigError(
             f"model.custom_model={custom!r}: no gradient goes from its outputs to parameters, so that nothing would be "
             "learnt. Give it parameters, without torch.no_grad(), detach() and requires_grad_(False) on the way."

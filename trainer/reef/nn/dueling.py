@@ -20,6 +20,7 @@ from reef.nn.custom import custom_module
 from reef.nn.distributions import ActionDistribution
 from reef.nn.encoders import Encoder
 from reef.nn.flat import Settled
+from reef.nn.outline import Outline
 from reef.nn.policies import (
     FOR_ACTOR_CRITICS,
     Policy,
@@ -155,11 +156,15 @@ class QPolicy(Policy):
         for stream in filter(None, (self.advantage, self.value)):
             stream.settle()
 
-    def made_by(self) -> Iterator[str]:
+    def outline(self) -> Outline:
         """As every policy."""
+        outline, config = super().outline(), self.config
+        keys = ("dueling", "hiddens", "noisy", "num_atoms", "v_min", "v_max")
+        if self.num_atoms > 1:
+            outline["parts"] |= {key: getattr(config, key) for key in ("v_min", "v_max")}
         if self.module is None:
-            yield from ("dueling", "hiddens", "noisy")
-        yield from ("num_atoms", "v_min", "v_max") if self.num_atoms > 1 else ("num_atoms",)
+            outline["settings"] |= {key: getattr(config, key) for key in keys}
+        return outline
 
     def unread(self) -> Iterator[str]:
         """As every policy. The streams read model.fcnet_activation, whatever the encoder is."""

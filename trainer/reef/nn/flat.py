@@ -36,6 +36,11 @@ class FlatParameters:
         """Whether a parameter is kept from being trained; it may become so at any time."""
         return not all(parameter.requires_grad for parameter in self.parameters)
 
+    def frozen(self) -> list[tuple[nn.Parameter, Tensor]]:
+        """The parameters that are kept from being trained, each with a copy of it."""
+        kept = [parameter for parameter in self.parameters if not parameter.requires_grad]
+        return [(parameter, parameter.detach().clone()) for parameter in kept]
+
     def numpy(self) -> NDArray[np.float32]:
         """A copy of the vector, on the CPU."""
         return np.array(self.vector.detach().cpu().numpy(), dtype=np.float32)

@@ -20,13 +20,12 @@ from reef.nn.custom import custom_module
 from reef.nn.distributions import ActionDistribution, DistributionMaker
 from reef.nn.encoders import Encoder, ImageEncoder
 from reef.nn.flat import FlatParameters, Settled
+from reef.nn.outline import Outline, outline_of
 from reef.nn.stacked import StackedMLP
 from reef.spaces import Layout, Space
 from reef.types import Array
 
 PullBack = Callable[[Tensor, Tensor], None]  # sets parameters' gradients from those of outputs [N, D] and values [N]
-
-Outline = dict[str, dict[str, Any]]  # of a network: its settings, and the shapes of its parameters
 
 FOR_VECTORS = ("model.fcnet_hiddens", "model.fcnet_activation")
 FOR_IMAGES = ("model.conv_filters", "model.conv_activation")
@@ -48,17 +47,11 @@ class Policy(nn.Module):
         self.dist_class = DistributionMaker(self.action_layout)
 
     def outline(self) -> Outline:
-        """What its weights are for, as JSON data: the settings and the parameters' shapes that make up the network."""
-        model = {} if self.config.model.custom_model else self.config.model.to_dict()
-        settings = {f"model.{key}": value for key, value in model.items() if not key.startswith("custom_")}
-        return {
-            "settings": settings | {key: getattr(self.config, key) for key in self.made_by()},
-            "shapes": {name: list(parameter.shape) for name, parameter in self.named_parameters()},
-        }
-
-    def made_by(self) -> Iterator[str]:
-        """Settings beside those of the model that make up the network."""
-        yield from ()
+        """What its weights are for: a checkpoint goes into no other network."""
+        if self.config.model.custom_model:
+            return outline_of(self, {})
+        settings = self.config.model.to_dict().items()
+        return outline_of(self, {f"model.{key}": value for key, value in settings if not key.startswith("custom_")})
 
     @property
     def products(self) -> int:
@@ -139,7 +132,8 @@ class Policy(nn.Module):
         wrong += [name for name in own.keys() & weights.keys() if own[name].shape != weights[name].shape]
         if wrong:
             raise ConfigError(f"weights do not fit this policy: missing, unknown or of another shape: {sorted(wrong)}")
-        if endless := sorted(name for name, value in weights.items() if not np.isfinite(value).all()):
+        endless = sorted(name for name in own if own[name].requires_grad and not np.isfinite(weights[name]).all())
+        if endless:
             raise ConfigError(f"weights with values that are NaN or infinite: {endless}")
         with torch.no_grad():
             for name, parameter in own.items():
@@ -311,24 +305,6 @@ def given_beside_custom_model(config: AlgorithmConfig, *keys: str) -> Iterator[s
     """What was `given` of the network that a custom model takes the place of; `keys`: those of the algorithm."""
     reason = "beside model.custom_model, which is the whole network. Its own settings are model.custom_model_config"
     yield from given(config, reason, *FOR_OUR_ENCODER, *FOR_ACTOR_CRITICS, *keys)
-
-
-def another_network(stored: Outline, own: Outline) -> str:
-    """How the network of a checkpoint differs from this one and what to do; empty where it does not, or is not told."""
-    before, now = stored.get("settings", {}), own["settings"]
-    changed = {key: value for key, value in before.items() if now.get(key, value) != value}
-    if changed:
-        made, other = (", ".join(f"{key}={each[key]!r}" for key in changed) for each in (before, now))
-        return f"its network was made with {made}, and this one with {other}. Set the former"
-    before, now = stored.get("shapes", own["shapes"]), own["shapes"]
-    for name in [*before, *now]:
-        if before.get(name) != now.get(name):
-            there, here = (each.get(name, "not there") for each in (before, now))
-            return (
-                f"in its network {name} is {there}, in this one {here}. Give one with the same observation and action "
-                "space, and the same custom model"
-            )
-    return ""
 
 
 def actor_critic(

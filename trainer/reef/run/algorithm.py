@@ -21,7 +21,8 @@ from reef.config.loading import load
 from reef.errors import CheckpointError, ConfigError, WorkerError
 from reef.learn.learner import Learner
 from reef.learn.learner_group import Learners, LocalLearners
-from reef.nn.policies import Policy, another_network
+from reef.nn.outline import another_network
+from reef.nn.policies import Policy
 from reef.rollout.seams import Workers
 from reef.rollout.worker_set import LocalWorkers
 from reef.run.checkpoint import find_checkpoint, read_checkpoint, read_state, write_checkpoint
@@ -79,7 +80,7 @@ class Algorithm(ABC):
             self.workers: Workers = make_workers(config)
             on_failure.callback(self.workers.stop)
             local = self.workers.local_worker()
-            self.evaluation.check_env(local)
+            self.evaluation.check_spaces(local.observation_space, local.action_space)
             for text in local.policy.unread():
                 log.warning("%s", text)
             self.learners: Learners = make_learners(
@@ -295,9 +296,9 @@ class Algorithm(ABC):
         """Compare here and not in the learners, who may be processes."""
         for policy_id, stored in state["learners"].items():
             policy = self.get_policy(policy_id)
-            outline = state.get("networks", {}).get(policy_id, {})  # older ones have none
+            outline = state.get("networks", {}).get(policy_id)  # older ones have none
             there, here = len(stored["weights"]), policy.flat.vector.numel()
-            if problem := another_network(outline, policy.outline()):
+            if outline and (problem := another_network(outline, policy.outline())):
                 raise CheckpointError(f"the checkpoint does not fit: {problem}, or train anew.")
             if there != here:
                 raise CheckpointError(

@@ -10,17 +10,17 @@ from reef.batch import Episode, Sample
 from reef.config import AlgorithmConfig
 from reef.config.loading import load
 from reef.envs import make_vector_env
-from reef.envs.make import LOOP_SETTINGS
+from reef.envs.failures import env_name
 from reef.errors import ConfigError, WorkerTimeoutError
 from reef.rollout.seams import Workers
 from reef.rollout.worker import RolloutWorker
 from reef.rollout.worker_set import LocalWorkers
 from reef.run.metrics import summarize_episodes
-from reef.spaces import Layout
+from reef.spaces import Layout, Space
 from reef.types import State, Weights
 
 log = logging.getLogger(__name__)
-OF_ENVIRONMENT = {"env", "env_config", "observation_space", "action_space", *LOOP_SETTINGS}
+OF_ENVIRONMENT = {"env", "env_config", "observation_space", "action_space"}
 TIMED_OUT = (
     "evaluation took longer than evaluation_sample_timeout_s=%g; the metrics of the last one are reported. Either "
     "(1) raise evaluation_sample_timeout_s, (2) lower evaluation_duration or set evaluation_duration_unit='timesteps', "
@@ -38,25 +38,29 @@ class Evaluation:
         """`config`: that of training; what evaluation changes is in `evaluation_config`."""
         self.config = config
         self.settings = config.evaluation_settings().freeze()
+        self._spaces = self._try_env()
         self.latest: dict[str, Any] | None = None
         self._workers: Workers | None = None
         self._stored: State | None = None
 
-    def check_env(self, trained: RolloutWorker) -> None:
-        """Make an environment as evaluation will: now, and not after hours of training.
+    def _try_env(self) -> tuple[Space, ...]:
+        """Make and close an environment as evaluation will, now and not after hours of training: its spaces.
 
-        Raises ConfigError where the `trained` policy cannot act in it; and as `make_vector_env`.
+        None where it is that of training. Raises as `make_vector_env`.
         """
         if not self.config.evaluation_interval or not self.config.evaluation_config.keys() & OF_ENVIRONMENT:
-            return
-        env = make_vector_env(self.settings, 0, 1)
+            return ()
+        env = make_vector_env(self.settings, 1 if self.config.evaluation_num_workers else 0, 1)
         env.close()
-        for kind in ("observation_space", "action_space"):
-            own, other = getattr(env, kind), getattr(trained, kind)
+        return env.observation_space, env.action_space
+
+    def check_spaces(self, *trained: Space) -> None:
+        """Raise ConfigError where a policy that is `trained` for these two spaces cannot act in evaluation."""
+        for own, other in zip(self._spaces, trained, strict=False):
             if not self.config.model.custom_model and not Layout.of(own).fits(Layout.of(other)):
                 raise ConfigError(
-                    f"evaluation_config: its environment {env.name!r} has the {kind} {own}, and the policy is trained "
-                    f"for {other}. Evaluate in an environment with the same spaces."
+                    f"evaluation_config: its environment {env_name(self.settings.env)!r} has the space {own}, and the "
+                    f"policy is trained for {other}. Evaluate in an environment with the same spaces."
                 )
 
     @property

@@ -1,0 +1,48 @@
+"""What tells one network from another: its weights are of no use in any other."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+from torch import nn
+
+from reef.nn.activations import ACTIVATIONS, Activation
+
+NAMES = {activation: name for name, activation in reversed(ACTIVATIONS.items())}
+
+
+class Outline(TypedDict):
+    """A network, as JSON data."""
+
+    shapes: dict[str, list[int]]  # of its parameters
+    parts: dict[str, Any]  # what else it computes with
+    settings: dict[str, Any]  # what it was made by, some of them without effect: to say what differs
+
+
+def outline_of(network: nn.Module, settings: dict[str, Any], **parts: Any) -> Outline:
+    """The outline of a network of ours, made by these settings; what shapes and layers do not show is in `parts`."""
+    for name, module in network.named_modules():
+        activation = getattr(module, "activation", None)
+        if isinstance(activation, Activation):
+            parts[f"{name}.activation"] = NAMES[activation]
+        if isinstance(module, nn.Conv2d):
+            parts[f"{name}.stride"] = list(module.stride)
+    shapes = {name: list(parameter.shape) for name, parameter in network.named_parameters()}
+    return {"shapes": shapes, "parts": parts, "settings": settings}
+
+
+def another_network(stored: Outline, own: Outline) -> str:
+    """How the network of a checkpoint differs from this one and what to do; empty where it does not."""
+    if (stored["shapes"], stored["parts"]) == (own["shapes"], own["parts"]):
+        return ""
+    before, now = stored["settings"], own["settings"]
+    changed = [key for key in before if now.get(key, before[key]) != before[key]]
+    if changed:
+        made, other = (", ".join(f"{key}={each[key]!r}" for key in changed) for each in (before, now))
+        return f"its network was made with {made}, and this one with {other}. Set the former"
+    there, here = ({**each["shapes"], **each["parts"]} for each in (stored, own))
+    name = next(name for name in [*there, *here] if there.get(name) != here.get(name))
+    return (
+        f"in its network {name} is {there.get(name, 'not there')}, in this one {here.get(name, 'not there')}. Give one "
+        "with the same observation and action space, and the same custom model"
+    )
