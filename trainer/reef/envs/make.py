@@ -22,7 +22,6 @@ from reef.envs.native import CartPoleVector
 from reef.envs.old_api import STEPS_TO_NEW_API, OldApiEnv, speaks_old_api
 from reef.envs.vector import VectorEnv
 from reef.errors import ConfigError, EnvironmentError, nearest, own_traceback
-from reef.spaces import Layout
 
 if TYPE_CHECKING:
     from reef.config import AlgorithmConfig
@@ -207,10 +206,8 @@ def _is_atari(config: AlgorithmConfig) -> bool:
 
 def _runs_natively(config: AlgorithmConfig, spec: gym.envs.registration.EnvSpec) -> bool:
     plain = not config.env_config and config.horizon is None and not config.no_done_at_end
-    if not plain or spec.vector_entry_point != CARTPOLE or spec.additional_wrappers:
-        return False
-    given = zip((config.observation_space, config.action_space), CartPoleVector.spaces(), strict=True)
-    return all(space is None or Layout.of(space).fits(Layout.of(own)) for space, own in given)
+    plain = plain and spec.vector_entry_point == CARTPOLE and not spec.additional_wrappers
+    return plain and CartPoleVector.has_spaces(config.observation_space, config.action_space)
 
 
 def _vectorised(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
 from reef.envs.vector import StepResult, VectorEnv
-from reef.spaces import Space
+from reef.spaces import Layout, Space
 from reef.types import Array, State
 
 if TYPE_CHECKING:
@@ -34,18 +33,20 @@ class CartPoleVector(VectorEnv):
         atari: bool = False,
     ) -> None:
         env = CartPoleVectorEnv(num_envs, max_episode_steps)
-        super().__init__(config, worker_index, num_envs, *self.spaces(), atari=atari)
+        observation_space, action_space = env.single_observation_space, env.single_action_space
+        super().__init__(config, worker_index, num_envs, observation_space, action_space, atari=atari)
         env.reset()  # makes its arrays; what is in them is always drawn by `_begin`
         self._env: Any = env
         self.envs = [env]
         self._generator = np.random.default_rng(0)  # seeded by reset
 
     @staticmethod
-    @functools.cache
-    def spaces() -> tuple[Space, Space]:
-        """Of observations and actions."""
+    def has_spaces(*given: Space | None) -> bool:
+        """Whether spaces of observations and actions that were given, if they were, are CartPole's."""
         env = CartPoleVectorEnv(1)
-        return env.single_observation_space, env.single_action_space
+        own = env.single_observation_space, env.single_action_space
+        pairs = ((space, Layout.of(mine)) for space, mine in zip(given, own, strict=True))
+        return all(space is None or Layout.of(space).fits(mine) for space, mine in pairs)
 
     def _reset(self) -> None:
         _, *others = self._seeds.roots
