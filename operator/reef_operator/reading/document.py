@@ -16,6 +16,7 @@ from reef_operator.conditions import ConditionType, Finding, Reason
 from reef_operator.model import Object, Observed
 
 IMMUTABLE = ("algorithm", "environment.name", "restoreFrom", "checkpoint.storage")
+ACCEPTED = ("config", "stop")  # what another version may know more of, or take more of
 _IMAGE = ("image", "imagePullPolicy", "imagePullSecrets")  # workers run the image of the head that they join
 
 
@@ -32,9 +33,9 @@ def resolve(observed: Observed) -> Resolved:
     """Return the document to act by: the one asked for where it is valid, else the one the job was made from."""
     kept = _kept(observed)
     spec = copy.deepcopy(observed.job.get("spec"))
-    known = kept is not None and isinstance(spec, Mapping) and spec.get("config") == kept["spec"].get("config")
+    same = _unchanged(spec, kept)
     try:
-        job_from_document(_document(observed, spec), "the document", check_settings=not known)
+        job_from_document(_document(observed, spec), "the document", accepted=same)
     except ConfigError as error:
         return _refused(observed, kept, spec, str(error))
     assert isinstance(spec, dict), "validated"
@@ -43,13 +44,20 @@ def resolve(observed: Observed) -> Resolved:
     _settle_image(observed, spec, kept)
     document = _document(observed, spec)
     try:
-        job = job_from_document(document, "the document", check_settings=not known)
+        job = job_from_document(document, "the document", accepted=same)
     except ConfigError as error:  # a field that was put back contradicts one that was changed
         return _refused(observed, kept, spec, "\n".join([*edits, str(error)]))
     accepted = Finding(ConditionType.DOCUMENT_ACCEPTED, True, Reason.ACCEPTED)
     if edits:
         accepted = Finding(ConditionType.DOCUMENT_ACCEPTED, False, Reason.IMMUTABLE_FIELD, "; ".join(edits))
     return Resolved(document=document, job=job, accepted=accepted)
+
+
+def _unchanged(spec: Any, kept: Mapping[str, Any] | None) -> list[str]:
+    """The fields that were accepted as they are."""
+    if kept is None or not isinstance(spec, Mapping):
+        return []
+    return [field for field in ACCEPTED if spec.get(field) == kept["spec"].get(field)]
 
 
 def _document(observed: Observed, spec: Any) -> dict[str, Any]:
@@ -62,7 +70,7 @@ def _kept(observed: Observed) -> dict[str, Any] | None:
     config_map = observed.children.get(("ConfigMap", names.document(observed.job["metadata"]["name"])))
     try:
         document = json.loads(((config_map or {}).get("data") or {})[names.DOCUMENT_KEY])
-        job_from_document(document, check_settings=False)
+        job_from_document(document, accepted=ACCEPTED)
     except (KeyError, TypeError, ValueError, RecursionError):  # a ConfigError is a ValueError
         return None
     return dict(document)
@@ -81,7 +89,7 @@ def _refused(observed: Observed, kept: dict[str, Any] | None, spec: Any, problem
         kept["spec"]["suspend"] = spec["suspend"]
     return Resolved(
         document=kept,
-        job=job_from_document(kept, check_settings=False),
+        job=job_from_document(kept, accepted=ACCEPTED),
         accepted=Finding(
             ConditionType.DOCUMENT_ACCEPTED,
             False,

@@ -136,6 +136,11 @@ def test_settings_that_an_older_operator_accepted_do_not_end_a_running_job() -> 
     other = resolve(observed(job(config={"newer": 2}), children=children))
     assert other.accepted.reason == Reason.INVALID_DOCUMENT and spec(other)["config"] == {"newer": 1}
     assert resolve(observed(job(config={"newer": 1}))).document is None
+    kept["spec"]["stop"] = {"training_iteration": 0}
+    children = {("ConfigMap", f"{NAME}-job"): {"metadata": {}, "data": {"job.json": json.dumps(kept)}}}
+    assert resolve(observed(job(config={"newer": 1}, stop=kept["spec"]["stop"]), children=children)).accepted.holds
+    other = resolve(observed(job(config={"newer": 1}, stop={"episodes_total": 0}), children=children))
+    assert not other.accepted.holds and spec(other)["stop"] == {"training_iteration": 0}
 
 
 @pytest.mark.parametrize("nonsense", [None, [], "x", 5])

@@ -63,9 +63,7 @@ def test_a_checkpoint_of_another_network_is_refused_and_changes_nothing(tmp_path
     processes = {"num_learner_workers": learners, "num_cpus_per_learner_worker": 0.25, "recreate_failed_workers": True}
     with config().build() as one, config(model={"fcnet_hiddens": [9]}, **processes).build() as two:
         one.train()
-        with pytest.raises(
-            CheckpointError, match="does not fit: its network was made with model.fcnet_hiddens="
-        ) as caught:
+        with pytest.raises(CheckpointError, match="It was made with model.fcnet_hiddens=") as caught:
             two.restore(one.save(tmp_path / "here"))
         assert caught.value.exit_code == 2
         assert two.iteration == 0

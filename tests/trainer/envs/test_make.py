@@ -157,13 +157,23 @@ def test_spaces_given_in_the_settings_stand_for_missing_ones(settings, absent):
         make_vector_env(settings(Bare, observation_space=given["observation_space"]), 0, 1)
 
 
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"observation_space": gym.spaces.Box(0, 255, (4,), np.uint8)}, r"obs\[1\] is -0\.\d+, outside of \[0, 255\]"),
+        ({"action_space": gym.spaces.Discrete(2, start=1)}, r"raised in step\(\) with action"),
+    ],
+)
+def test_cartpole_is_not_trained_on_spaces_of_another_kind(settings, given, problem):
+    with pytest.raises(EnvironmentError, match=problem):
+        make_vector_env(settings("CartPole-v1", **given), 0, 2)
+
+
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
 def test_spaces_given_in_the_settings_that_do_not_fit_are_refused(settings, env):
-    space = gym.spaces.Box(-100.0, 100.0, (2,))
-    with pytest.raises(
-        EnvironmentError, match=r"obs has the shape \(\d,\), expected \(2,\) of the setting observation_"
-    ):
-        make_vector_env(settings(env, observation_space=space), 0, 2)
+    problem = r"(?s)obs has the shape \(\d,\), expected \(2,\) of Box.*or the setting observation_space"
+    with pytest.raises(EnvironmentError, match=problem):
+        make_vector_env(settings(env, observation_space=gym.spaces.Box(-100.0, 100.0, (2,))), 0, 2)
 
 
 def test_bounds_of_a_space_given_in_the_settings_need_not_be_kept(counter, settings):

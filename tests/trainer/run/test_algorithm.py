@@ -214,6 +214,7 @@ def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
     [
         ({"conv_activation": "tanh"}, {}),
         ({"fcnet_hiddens": [8, 6]}, {"fcnet_hiddens": [8], "post_fcnet_hiddens": [6]}),
+        ({"fcnet_hiddens": [], "fcnet_activation": "relu"}, {"fcnet_hiddens": []}),
     ],
 )
 def test_a_checkpoint_goes_into_the_same_network_by_other_settings(

@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
 from reef.algorithms.ppo import PPOConfig
 from reef.errors import ConfigError, EnvironmentError
@@ -50,6 +51,15 @@ class Sized(gym.Env[Any, Any]):
 
     def close(self) -> None:
         raise OSError("its simulator has gone")
+
+
+def test_settings_that_evaluations_environment_does_not_know_are_found_before_training() -> None:
+    gym.register("VectorOnly-v0", vector_entry_point=lambda num_envs: CartPoleVectorEnv(num_envs))
+    try:
+        with pytest.raises(ConfigError, match="horizon=20"):
+            config(evaluation_interval=100, evaluation_config={"env": "VectorOnly-v0", "horizon": 20}).build()
+    finally:
+        del gym.registry["VectorOnly-v0"]
 
 
 def test_spaces_that_differ_in_evaluation_are_found_before_training() -> None:

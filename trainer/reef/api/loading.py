@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -80,7 +80,7 @@ def parse_value(text: str) -> Any:
 
 
 def job_from_document(
-    document: Any, source: str = "the job", names: Mapping[str, str] | None = None, *, check_settings: bool = True
+    document: Any, source: str = "the job", names: Mapping[str, str] | None = None, *, accepted: Collection[str] = ()
 ) -> RLTrainingJob:
     """Validate a job document.
 
@@ -88,7 +88,7 @@ def job_from_document(
         document: the mapping that the YAML or JSON text held.
         source: where it came from, for the error.
         names: what the person called a field, by its path; the path itself when it is not there.
-        check_settings: whether the keys of `spec.config` are: not where they were once, maybe by another version.
+        accepted: of config and stop, those that were accepted once, maybe by another version.
 
     Raises:
         ConfigError: with every problem on a line of its own.
@@ -101,7 +101,7 @@ def job_from_document(
             f"expected apiVersion {API_VERSION!r} and kind {KIND!r}.{_from_rllib(document)}"
         )
     try:
-        context = {"check_settings": check_settings}
+        context = {"accepted": accepted}
         return RLTrainingJob.model_validate(document, by_alias=True, by_name=False, context=context)
     except ValidationError as error:
         problems = list(_problems(error, names or {}))

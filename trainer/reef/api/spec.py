@@ -29,19 +29,23 @@ def _immutable(path: str, parent: str = "") -> JsonDict:
     return {"rule": same, "message": message}
 
 
-def _possible_stop(stop: dict[str, float]) -> dict[str, float]:
+def _possible_stop(stop: dict[str, float], info: ValidationInfo) -> dict[str, float]:
     found = ((key, stop_key_problem(key) or stop_value_problem(key, value)) for key, value in stop.items())
     problems = [f"key {key!r} {problem}" for key, problem in found if problem]
-    if problems:
+    if problems and not _was_accepted("stop", info):
         raise ValueError("\n".join(problems))
     return stop
 
 
 def _known_settings(config: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
     problems = [*setting_problems(info.data.get("algorithm", ""), config)]
-    if problems and (info.context or {}).get("check_settings", True):
+    if problems and not _was_accepted("config", info):
         raise ValueError("\n".join(problems))
     return config
+
+
+def _was_accepted(field: str, info: ValidationInfo) -> bool:
+    return field in (info.context or {}).get("accepted", ())
 
 
 def _unique_names(pools: list[NodePool]) -> list[NodePool]:

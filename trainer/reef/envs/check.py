@@ -17,18 +17,18 @@ from reef.spaces import Layout, Space
 if TYPE_CHECKING:
     from reef.config import AlgorithmConfig
 
-Differences = Callable[[Any, str], Iterator[str]]  # of a value, and what it is called, from its space
+Differences = Callable[..., Iterator[str]]  # of a value, and what it is called, from its space
 STEP_RESULT = ("obs", "reward", "terminated", "truncated", "info")
 
 
 def check_env(env: Any, name: str, config: AlgorithmConfig | None = None) -> None:
     """Reset and step `env` once; EnvironmentError lists everything that breaks the API, with the fix.
 
-    Observations have the shape of the space that `config` gives, where it gives one.
+    Observations are those of the space that `config` gives, where it gives one, whose bounds they need not keep.
     """
     observed, acted = check_spaces(env, name, config)
     is_given = config is not None and config.observation_space is not None
-    differences = partial(_misfits if is_given else mismatches, observed)
+    differences = partial(mismatches, observed, bounded=not is_given)
     problems = (
         list(_space_problems(observed, acted))
         or list(_reset_problems(env, name, differences))
@@ -38,7 +38,8 @@ def check_env(env: Any, name: str, config: AlgorithmConfig | None = None) -> Non
         lines = "\n  - ".join(problems)
         raise EnvironmentError(
             f"environment {name!r} breaks the Gymnasium API:\n  - {lines}\n"
-            "Correct it; disable_env_checking=True skips this check, not the trouble."
+            f"Correct it{', or the setting observation_space' * is_given}; disable_env_checking=True skips this check, "
+            "not the trouble."
         )
 
 
@@ -118,38 +119,29 @@ def _step_problems(env: Any, name: str, acted: Space, differences: Differences) 
         yield f"step(): info is {_show(info)}, expected a dict."
 
 
-def _misfits(space: Space, value: Any, name: str) -> Iterator[str]:
-    """Say how `value` misses a space of the settings: bounds of which the environment need not keep."""
-    layout = Layout.of(space)
-    try:
-        shape = layout.flatten(value).shape
-    except (ValueError, TypeError, KeyError, IndexError) as error:
-        yield f"{name} is {_show(value)}, no value of the setting observation_space {space}: {error}."
-    else:
-        if shape != layout.shape:
-            yield f"{name} has the shape {shape}, expected {layout.shape} of the setting observation_space {space}."
+def mismatches(space: Space, value: Any, name: str, *, bounded: bool = True) -> Iterator[str]:
+    """Say how `value` misses `space`; floats of another width pass, since they are converted.
 
-
-def mismatches(space: Space, value: Any, name: str) -> Iterator[str]:
-    """Say how `value` misses `space`; floats of another width pass, since they are converted."""
+    Unless `bounded`, those outside of a Box do too.
+    """
     if isinstance(space, spaces.Dict):
         if not hasattr(value, "keys") or set(value.keys()) != set(space.spaces):
             found = sorted(map(str, value)) if hasattr(value, "keys") else _show(value)
             yield f"{name} has {found}, expected a dict with the keys {sorted(map(str, space.spaces))}."
             return
         for key, child in space.spaces.items():
-            yield from mismatches(child, value[key], f"{name}[{key!r}]")
+            yield from mismatches(child, value[key], f"{name}[{key!r}]", bounded=bounded)
     elif isinstance(space, spaces.Tuple):
         if not isinstance(value, tuple | list) or len(value) != len(space.spaces):
             yield f"{name} is {_show(value)}, expected a tuple of {len(space.spaces)}."
             return
         for index, child in enumerate(space.spaces):
-            yield from mismatches(child, value[index], f"{name}[{index}]")
+            yield from mismatches(child, value[index], f"{name}[{index}]", bounded=bounded)
     else:
-        yield from _array_mismatches(space, value, name)
+        yield from _array_mismatches(space, value, name, bounded)
 
 
-def _array_mismatches(space: Space, value: Any, name: str) -> Iterator[str]:
+def _array_mismatches(space: Space, value: Any, name: str, bounded: bool) -> Iterator[str]:
     try:
         array = np.asarray(value)
     except ValueError:  # ragged lists
@@ -160,6 +152,8 @@ def _array_mismatches(space: Space, value: Any, name: str) -> Iterator[str]:
         yield f"{name} has the shape {array.shape}, expected {space.shape} of {space}."
     elif not np.isfinite(array).all():
         yield f"{name} has NaN or infinite values: {_show(value)}."
+    elif isinstance(space, spaces.Box) and not bounded and np.issubdtype(space.dtype, np.floating):
+        return
     elif isinstance(space, spaces.Box):
         outside = np.argwhere((array < space.low) | (array > space.high))
         if len(outside):

@@ -23,7 +23,8 @@ def outline_of(network: nn.Module, settings: dict[str, Any], **parts: Any) -> Ou
     """The outline of a network of ours, made by these settings; what shapes and layers do not show is in `parts`."""
     for name, module in network.named_modules():
         activation = getattr(module, "activation", None)
-        if isinstance(activation, Activation):
+        hidden = getattr(module, "chain", getattr(module, "hidden", True))
+        if isinstance(activation, Activation) and hidden:
             parts[f"{name}.activation"] = NAMES[activation]
         if isinstance(module, nn.Conv2d):
             parts[f"{name}.stride"] = list(module.stride)
@@ -35,14 +36,12 @@ def another_network(stored: Outline, own: Outline) -> str:
     """How the network of a checkpoint differs from this one and what to do; empty where it does not."""
     if (stored["shapes"], stored["parts"]) == (own["shapes"], own["parts"]):
         return ""
+    there, here = ({**each["shapes"], **each["parts"]} for each in (stored, own))
+    name = next(name for name in [*there, *here] if there.get(name) != here.get(name))
+    differs = f"in its network {name} is {there.get(name, 'not there')}, in this one {here.get(name, 'not there')}"
     before, now = stored["settings"], own["settings"]
     changed = [key for key in before if now.get(key, before[key]) != before[key]]
     if changed:
         made, other = (", ".join(f"{key}={each[key]!r}" for key in changed) for each in (before, now))
-        return f"its network was made with {made}, and this one with {other}. Set the former"
-    there, here = ({**each["shapes"], **each["parts"]} for each in (stored, own))
-    name = next(name for name in [*there, *here] if there.get(name) != here.get(name))
-    return (
-        f"in its network {name} is {there.get(name, 'not there')}, in this one {here.get(name, 'not there')}. Give one "
-        "with the same observation and action space, and the same custom model"
-    )
+        return f"{differs}. It was made with {made}, and this one with {other}. Set the former"
+    return f"{differs}. Give one with the same observation and action space, and the same custom model"

@@ -271,8 +271,12 @@ def _what_it_holds(path: Path) -> str:
             "its save was cut off, or it is no checkpoint. Use the one before, or give the folder of one run, which "
             "holds its checkpoints."
         )
-    # Each name ends in what sorts by age: run_<time>, trial_<number>, checkpoint_<iteration>.
-    newest = max(deeper, key=lambda found: [name.rpartition("_")[2] for name in found.relative_to(path).parts])
+
+    def age(found: Path) -> list[str]:
+        """By what names end in: run_<time>, trial_<number>, checkpoint_<iteration>."""
+        return [name.rpartition("_")[2].zfill(32) for name in found.relative_to(path).parts]
+
+    newest = max(deeper, key=age)
     runs = sorted({found.parent.name for found in deeper})
     shown = ", ".join(runs[:4]) + ", ..." * (len(runs) > 4)
     return f"it is no checkpoint, but holds those of {shown}. Use one, such as {newest}."

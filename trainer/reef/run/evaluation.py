@@ -11,6 +11,7 @@ from reef.config import AlgorithmConfig
 from reef.config.loading import load
 from reef.envs import make_vector_env
 from reef.envs.failures import env_name
+from reef.envs.make import LOOP_SETTINGS
 from reef.errors import ConfigError, WorkerTimeoutError
 from reef.rollout.seams import Workers
 from reef.rollout.worker import RolloutWorker
@@ -20,7 +21,7 @@ from reef.spaces import Layout, Space
 from reef.types import State, Weights
 
 log = logging.getLogger(__name__)
-OF_ENVIRONMENT = {"env", "env_config", "observation_space", "action_space"}
+OF_ENVIRONMENT = {"env", "env_config", "observation_space", "action_space", *LOOP_SETTINGS}
 TIMED_OUT = (
     "evaluation took longer than evaluation_sample_timeout_s=%g; the metrics of the last one are reported. Either "
     "(1) raise evaluation_sample_timeout_s, (2) lower evaluation_duration or set evaluation_duration_unit='timesteps', "
