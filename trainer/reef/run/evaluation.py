@@ -45,9 +45,9 @@ class Evaluation:
         self._stored: State | None = None
 
     def _try_env(self) -> tuple[Space, ...]:
-        """Make and close an environment as evaluation will, now and not after hours of training: its spaces.
+        """Make and close an environment as evaluation will, now and not after hours of training: its two spaces.
 
-        None where it is that of training. Raises as `make_vector_env`.
+        Nothing is made where evaluation has no environment of its own. Raises as `make_vector_env`.
         """
         if not self.config.evaluation_interval or not self.config.evaluation_config.keys() & OF_ENVIRONMENT:
             return ()
