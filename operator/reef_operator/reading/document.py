@@ -16,7 +16,7 @@ from reef_operator.conditions import ConditionType, Finding, Reason
 from reef_operator.model import Object, Observed
 
 IMMUTABLE = ("algorithm", "environment.name", "restoreFrom", "checkpoint.storage")
-ACCEPTED = ("config", "stop")  # what another version may know more of, or take more of
+ACCEPTED = ("config", "stop", "tune")  # what another version may know more of, or take more of
 _IMAGE = ("image", "imagePullPolicy", "imagePullSecrets")  # workers run the image of the head that they join
 
 

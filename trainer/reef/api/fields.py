@@ -5,7 +5,15 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, StringConstraints, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    StringConstraints,
+    ValidationInfo,
+    WithJsonSchema,
+)
 from pydantic.alias_generators import to_camel
 
 DNS_LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
@@ -44,6 +52,11 @@ class DocumentModel(BaseModel):
         strict=True,
         frozen=True,
     )
+
+
+def was_accepted(field: str, info: ValidationInfo) -> bool:
+    """Whether this field of the spec was accepted as it is, maybe by a version that knows more: `job_from_document`."""
+    return field in (info.context or {}).get("accepted", ())
 
 
 def shown(value: Any) -> str:

@@ -88,7 +88,7 @@ def job_from_document(
         document: the mapping that the YAML or JSON text held.
         source: where it came from, for the error.
         names: what the person called a field, by its path; the path itself when it is not there.
-        accepted: of config and stop, those that were accepted once, maybe by another version.
+        accepted: of config, stop and tune, those that were accepted once, maybe by another version.
 
     Raises:
         ConfigError: with every problem on a line of its own.

@@ -7,7 +7,17 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, model_validator
 from pydantic.config import JsonDict
 
-from reef.api.fields import Count, DocumentModel, FreeMapping, Number, ObjectName, PositiveSeconds, Seconds, Text
+from reef.api.fields import (
+    Count,
+    DocumentModel,
+    FreeMapping,
+    Number,
+    ObjectName,
+    PositiveSeconds,
+    Seconds,
+    Text,
+    was_accepted,
+)
 from reef.api.keys import setting_problems, stop_key_problem, stop_value_problem
 from reef.api.pods import Head, NodePool
 from reef.api.runtime_env import RuntimeEnv
@@ -32,20 +42,16 @@ def _immutable(path: str, parent: str = "") -> JsonDict:
 def _possible_stop(stop: dict[str, float], info: ValidationInfo) -> dict[str, float]:
     found = ((key, stop_key_problem(key) or stop_value_problem(key, value)) for key, value in stop.items())
     problems = [f"key {key!r} {problem}" for key, problem in found if problem]
-    if problems and not _was_accepted("stop", info):
+    if problems and not was_accepted("stop", info):
         raise ValueError("\n".join(problems))
     return stop
 
 
 def _known_settings(config: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
     problems = [*setting_problems(info.data.get("algorithm", ""), config)]
-    if problems and not _was_accepted("config", info):
+    if problems and not was_accepted("config", info):
         raise ValueError("\n".join(problems))
     return config
-
-
-def _was_accepted(field: str, info: ValidationInfo) -> bool:
-    return field in (info.context or {}).get("accepted", ())
 
 
 def _unique_names(pools: list[NodePool]) -> list[NodePool]:

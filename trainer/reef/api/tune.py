@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, model_validator
 from pydantic.alias_generators import to_snake
 
-from reef.api.fields import DocumentModel, Number, PositiveCount, Text
+from reef.api.fields import DocumentModel, Number, PositiveCount, Text, was_accepted
 from reef.api.keys import stop_key_problem
 
 Interval = Annotated[list[Number], Field(min_length=2, max_length=2)]
@@ -71,8 +71,8 @@ class Scheduler(DocumentModel):
     )
 
 
-def _known_metric(metric: str) -> str:
-    if problem := stop_key_problem(metric):
+def _known_metric(metric: str, info: ValidationInfo) -> str:
+    if (problem := stop_key_problem(metric)) and not was_accepted("tune", info):
         raise ValueError(f"{metric!r} {problem}")
     return metric
 
