@@ -22,6 +22,7 @@ QUICK_S = 0.2
 def main() -> int:
     """Run the chosen parts; the others keep the numbers that they have."""
     args = parser().parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
     raw = args.out / "results.json"
     results = json.loads(raw.read_text()) if raw.exists() else {"parts": {}}
     for part in [] if args.report else args.only:

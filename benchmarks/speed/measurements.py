@@ -70,13 +70,14 @@ def ppo() -> Iterator[Case]:
 
 
 def lunar() -> Iterator[Case]:
-    """Two workers against none where stepping is dear."""
+    """Two workers against none where stepping is dear; and two trainings at once, the limit of sharing one."""
     for minibatch in (128, 1024):
         args = {**PPO, "env": "LunarLander-v3", "minibatch": minibatch, "measure_s": 8.0}  # episodes differ much
         yield Case(f"reef, minibatch {minibatch}, 0 workers", "reef", args)
         yield Case(f"reef, minibatch {minibatch}, 2 workers", "reef", {**args, "workers": 2})
         ahead = {**args, "workers": 2, "sample_async": True}
         yield Case(f"reef, minibatch {minibatch}, 2 workers ahead", "reef", ahead)
+        yield Case(f"reef, minibatch {minibatch}, twice", "reef", args, "benchmarks.peers.reef_twice")
 
 
 def dqn() -> Iterator[Case]:

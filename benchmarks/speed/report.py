@@ -8,10 +8,16 @@ from typing import Any
 
 from benchmarks.scale.report import scale, scale_targets
 from benchmarks.speed.measurements import ACTORS
-from benchmarks.speed.numbers import Numbers, Spread
+from benchmarks.speed.numbers import Numbers, Spread, ratio
 from benchmarks.speed.tables import row, table
 from benchmarks.speed.targets import MINIBATCHES, NAMES, targets
 
+LUNAR = {
+    "0 workers": "0",
+    "2 workers": "2",
+    "2 workers ahead": "2 that sample ahead",
+    "twice": "two trainings with 0 at once, their sum",
+}
 REMARKS = Path(__file__).with_name("remarks.md")
 
 
@@ -87,10 +93,17 @@ def _lunar(numbers: Numbers) -> Iterator[str]:
     yield "## PPO on LunarLander-v3, Reef"
     yield ""
     yield from table("workers", *(f"minibatch {minibatch}" for minibatch in MINIBATCHES))
-    for case, name in (("0 workers", "0"), ("2 workers", "2"), ("2 workers ahead", "2 that sample ahead")):
-        rates = [numbers.rate("lunar", f"reef, minibatch {minibatch}, {case}") for minibatch in MINIBATCHES]
-        yield row(name, *map(_text, rates))
+    for case, name in LUNAR.items():
+        yield row(name, *(_beside_none(numbers, minibatch, case) for minibatch in MINIBATCHES))
     yield ""
+    yield "The last line hands nothing over and waits for nobody: all that this machine's processors make together."
+    yield ""
+
+
+def _beside_none(numbers: Numbers, minibatch: int, case: str) -> str:
+    rates = [numbers.rate("lunar", f"reef, minibatch {minibatch}, {which}") for which in (case, "0 workers")]
+    factor = ratio(*rates)
+    return _text(rates[0]) if factor is None else f"{_text(rates[0])}: {factor:.2f}x"
 
 
 def _dqn(numbers: Numbers) -> Iterator[str]:
