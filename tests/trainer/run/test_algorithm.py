@@ -125,7 +125,10 @@ def test_an_observation_that_no_action_can_be_had_for_is_named() -> None:
         with pytest.raises(ConfigError, match=r"no value of Box.*the first that reset\(\) and step\(\) return"):
             algorithm.compute_single_action(gym.make("CartPole-v1").reset())
     lake = config().environment("FrozenLake-v1")
-    with lake.build() as algorithm, pytest.raises(ConfigError, match=r"99 has a value that Discrete\(16\) has not"):
+    with (
+        lake.build() as algorithm,
+        pytest.raises(ConfigError, match=r"99 has 99 at index \[0\], expected 0 to 15 of Discrete\(16\)"),
+    ):
         algorithm.compute_single_action(99)
 
 

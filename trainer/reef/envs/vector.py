@@ -159,18 +159,9 @@ def check_choices(
     env: str,
 ) -> None:
     """Raise EnvironmentError naming the first index among `values` that its Discrete part of the space has not."""
-    flat = values.reshape(*values.shape[:2], layout.size)
-    for leaf in layout.leaves:
-        choices = leaf.choices
-        if choices is None:
-            continue
-        part = flat[..., leaf.offset : leaf.offset + leaf.size]
-        wrong = np.argwhere((part < 0) | (part >= choices))
-        if len(wrong):
-            step, column, element = map(int, wrong[0])
-            start = int(np.broadcast_to(leaf.start, leaf.shape).reshape(-1)[element])
-            raise EnvironmentError(
-                f"environment {env!r} returned {name} with {int(part[step, column, element]) + start} at index "
-                f"{[step, column, leaf.offset + element]} (step, column, element), expected {start} to "
-                f"{start + int(choices[element]) - 1} of {leaf.space}: correct it or widen the observation_space."
-            )
+    if found := layout.first_impossible(values):
+        where, value, possible = found
+        raise EnvironmentError(
+            f"environment {env!r} returned {name} with {value} at index {where} (step, column, element), expected "
+            f"{possible}: correct it or widen the observation_space."
+        )

@@ -343,10 +343,9 @@ def flat_observation(layout: Layout, observation: Any) -> Array:
         raise ConfigError(f"the observation has shape {flat.shape}, expected {layout.shape} of {layout.space}")
     if not np.isfinite(flat).all():
         raise ConfigError("the observation has values that are NaN or infinite, of which no network makes an action.")
-    for leaf in layout.leaves:
-        part = flat.reshape(-1)[leaf.offset : leaf.offset + leaf.size]
-        if leaf.choices is not None and ((part < 0) | (part >= leaf.choices)).any():
-            raise ConfigError(f"the observation {observation!r} has a value that {leaf.space} has not.")
+    if found := layout.first_impossible(flat):
+        where, value, possible = found
+        raise ConfigError(f"the observation {observation!r} has {value} at index {where}, expected {possible}.")
     return flat
 
 
