@@ -126,7 +126,7 @@ class Layout:
         self,
         values: Array,  # [..., *shape]
     ) -> tuple[list[int], int, str] | None:
-        """The first index that its leaf has not: where it is in [..., size], its value, what it may be. None: all are well."""
+        """The first index that its leaf has not: where it is in [..., size], its value, what it may be."""
         flat = values.reshape(*values.shape[: values.ndim - len(self.shape)], self.size)
         for leaf in self.leaves:
             if leaf.choices is None:

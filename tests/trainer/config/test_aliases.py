@@ -2,8 +2,9 @@
 
 import pytest
 
+from reef.algorithms.ppo import PPOConfig
 from reef.config import AlgorithmConfig, setting
-from reef.config.aliases import MOVED, RENAMED
+from reef.config.aliases import GROUPS, MOVED, RENAMED
 from reef.errors import ConfigError
 from reef.replay.settings import OffPolicyConfig, ReplayBufferConfig
 
@@ -84,6 +85,25 @@ def test_a_setting_without_effect_says_so():
 def test_in_sentences_only_the_new_name_is_taken():
     with pytest.raises(ConfigError, match="num_workers: this setting is called 'num_rollout_workers' now"):
         AlgorithmConfig().rollouts(num_workers=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("env_runners", r"write config\.rollouts\(num_rollout_workers"),
+        ("learners", "config.resources"),
+        ("rolouts", ""),
+    ],
+)
+def test_a_group_of_rllibs_newer_releases_is_told_as_it_is_called_here(name, told):
+    with pytest.raises(AttributeError, match=f"PPOConfig has no '{name}'.*{told}"):
+        getattr(PPOConfig(), name)
+
+
+@pytest.mark.parametrize("group", GROUPS.values())
+def test_what_is_told_instead_of_such_a_group_is_there(group):
+    method, _, key = group.removesuffix("=...)").partition("(")
+    getattr(PPOConfig(), method)(**{key: PPOConfig().to_dict()[key]})
 
 
 def test_the_keys_of_multiagent_are_settings():

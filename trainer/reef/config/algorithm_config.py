@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from reef.config.aliases import translate
+from reef.config.aliases import GROUPS, translate
 from reef.config.groups.environment import EnvironmentSettings
 from reef.config.groups.evaluation import EvaluationSettings
 from reef.config.groups.fault_tolerance import FaultToleranceSettings
@@ -63,6 +63,12 @@ class AlgorithmConfig(
         if "algorithm_class" in vars(cls) and "algorithm" not in vars(cls):  # the name it inherits is another's
             cls.algorithm = cls.algorithm_class
         cls.label = cls.algorithm or cls.__name__
+
+    if not TYPE_CHECKING:  # mypy would take every name as known
+
+        def __getattr__(self, name: str) -> Any:
+            hint = f": write config.{GROUPS[name]}" if name in GROUPS else ""
+            raise AttributeError(f"{type(self).__name__} has no {name!r}{hint}", name=name, obj=self)
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Self:

@@ -61,6 +61,11 @@ MOVED = {  # into another setting
     "prioritized_replay_beta": "replay_buffer_config.prioritized_replay_beta",
     "prioritized_replay_eps": "replay_buffer_config.prioritized_replay_eps",
 }
+GROUPS = {  # of RLlib's newer releases, and a setting of the group that they are here
+    "env_runners": "rollouts(num_rollout_workers=...)",
+    "learners": "resources(num_learner_workers=...)",
+    "rl_module": "training(model=...)",
+}
 WITHOUT_EFFECT = {"simple_optimizer": "num_learner_workers says how many learners there are"}
 
 
