@@ -11,6 +11,7 @@ from typing import Any
 
 import ray
 
+from reef.allocator import keep_freed_memory
 from reef.config.loading import load
 from reef.distributed.failures import START, Failure
 from reef.errors import EXIT_WRONG_USE, ReefError
@@ -26,6 +27,7 @@ class Host:
     def start(self, target: str | type, arguments: dict[str, Any], threads: int, environment: dict[str, str]) -> Any:
         """Make the object from its class (or "package.module:Class"); returns process id and node, or a `Failure`."""
         logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")  # to stderr, which Ray keeps and may show
+        keep_freed_memory()
         os.environ.update(environment)
         os.environ["OMP_NUM_THREADS"] = str(threads)
 

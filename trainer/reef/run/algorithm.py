@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from gymnasium import spaces
 
+from reef.allocator import keep_freed_memory
 from reef.batch import Sample
 from reef.config import AlgorithmConfig
 from reef.config.loading import load
@@ -66,6 +67,7 @@ class Algorithm(ABC):
                 f"{type(self).__name__}({{...}}) takes no mapping. Write {name}.from_dict({{...}}).build(), or "
                 f"{name}().environment(...).build()."
             )
+        keep_freed_memory()
         self.config = config
         self.is_stopped = False
         os.environ.update(config.extra_python_environs_for_driver)
