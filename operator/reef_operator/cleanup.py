@@ -26,6 +26,9 @@ def clean_up(situation: Situation, status: JobStatus) -> Iterator[Action]:
         yield from delete_pools(situation)
     if not situation.was_finished:
         return
+    if status.phase == "Succeeded":
+        for late in situation.running_heads:  # the batch Job makes no other
+            yield Delete("Pod", pods.name(late), pods.uid(late))
     if head_job and not situation.deployments and not pods.is_going(head_job) and now >= _head_due(situation, status):
         yield Delete("Job", head_job["metadata"]["name"], head_job["metadata"]["uid"])
     ttl = _ttl_due(situation, status)
@@ -51,9 +54,9 @@ def delete_pools(situation: Situation) -> Iterator[Action]:
 
 
 def _no_more_heads(situation: Situation, status: JobStatus) -> Iterator[Action]:
-    """Stop the head of a job that failed: a batch Job without parallelism ends its pod and keeps those that failed."""
-    head_job = situation.head_job
-    if status.phase != "Failed" or head_job is None or pods.is_going(head_job):
+    """Stop a head that a finished job has: a batch Job without parallelism ends its pod and keeps those that failed."""
+    head_job, needless = situation.head_job, status.phase == "Failed" or bool(situation.running_heads)
+    if not needless or head_job is None or pods.is_going(head_job):
         return
     decided = any(batch_condition(situation, kind) is not None for kind in ("Complete", "Failed"))
     if not decided and head_job["spec"].get("parallelism", 1) != 0:

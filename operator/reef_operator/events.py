@@ -18,7 +18,7 @@ def transitions(old: JobStatus, new: JobStatus, outcome: Outcome) -> Iterator[Ev
     """Return what the job's owner should hear of the step from one status to the next."""
     if old.phase in _HELD and new.phase not in (*_HELD, "Failed", "Succeeded"):
         first = "the job is no longer suspended and starts for the first time"
-        message = "the job is resumed from its newest checkpoint" if old.attempts else first
+        message = f"the job is resumed {_place(new)}" if old.attempts else first
         yield Event(type="Normal", reason=Reason.RESUMED, message=message)
     if new.phase != old.phase and new.phase not in _UNTOLD:
         yield Event(
@@ -30,6 +30,13 @@ def transitions(old: JobStatus, new: JobStatus, outcome: Outcome) -> Iterator[Ev
     if was != wanted and old.phase == new.phase:
         yield Event(type="Normal", reason=Reason.SCALED, message=f"workers: {was} -> {wanted}")
     yield from _problems(old, new)
+
+
+def _place(status: JobStatus) -> str:
+    storage = find(status.conditions, ConditionType.STORAGE_DURABLE)
+    if storage is not None and storage.reason == Reason.NOT_DURABLE:
+        return "from its beginning, as spec.checkpoint.storage is not given"
+    return "from its newest checkpoint"
 
 
 def _problems(old: JobStatus, new: JobStatus) -> Iterator[Event]:

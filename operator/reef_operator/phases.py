@@ -71,7 +71,9 @@ def batch_condition(situation: Situation, kind: str) -> str | None:
 def _suspension(situation: Situation) -> Outcome:
     job_or_pods = situation.head_job or situation.deployments or situation.observed.pods
     if not job_or_pods:
-        return Outcome("Suspended", Reason.SUSPENDED, "no pods are left; spec.suspend: false resumes the job")
+        anew = f" {readiness.beginning(situation)}" if situation.spec.checkpoint.storage is None else ""
+        message = f"no pods are left; spec.suspend: false resumes the job{anew}"
+        return Outcome("Suspended", Reason.SUSPENDED, message)
     left = sorted(situation.observed.pods, key=pods.name)
     shown = ", ".join(map(pods.name, left[:3])) + (" and others" if len(left) > 3 else "")
     problems = ((pod, problem) for pod in left if (problem := pods.problem(pod)))
@@ -156,12 +158,9 @@ def _active_deadline(situation: Situation) -> Outcome | None:
     if due is None or situation.observed.now < due:
         return None
     limit = situation.spec.active_deadline_seconds
-    return Outcome(
-        "Failed",
-        Reason.DEADLINE_EXCEEDED,
-        f"the training was not done after spec.activeDeadlineSeconds: {limit}; raise it, or resume from the newest "
-        "checkpoint with another job's spec.restoreFrom",
-    )
+    begin = "" if situation.spec.checkpoint.storage is None else ", which spec.restoreFrom begins with its checkpoint"
+    message = f"the training was not done after spec.activeDeadlineSeconds: {limit}; give another job more{begin}"
+    return Outcome("Failed", Reason.DEADLINE_EXCEEDED, message)
 
 
 def waiting_deadline(situation: Situation, status: JobStatus) -> datetime | None:
@@ -263,7 +262,8 @@ def _why_again(situation: Situation) -> str:
     ended = _last_ended(situation)
     if ended is None or ended is situation.head:
         return _why_not(situation)
-    return f"{_why_not(situation)}; before: {_how_it_ended(ended)}"
+    now, before = _why_not(situation), _how_it_ended(ended)
+    return now if before in now else f"{now}; before: {before}"
 
 
 def _obstacles(situation: Situation) -> Iterator[str]:

@@ -26,9 +26,9 @@ def next_status(situation: Situation, outcome: Outcome) -> JobStatus:
     """Return the status of today."""
     observed, old = situation.observed, situation.old
     generation = observed.job["metadata"].get("generation")
-    report = _newer_report(situation)
+    report = _newer_report(situation, outcome)
     head = _head(situation)
-    recorded = JobStatus() if _lost_checkpoints(situation, head) else old
+    recorded = JobStatus() if _lost_checkpoints(situation, outcome, head) else old
     return JobStatus(
         phase=outcome.phase,
         message=shortened(outcome.message),
@@ -38,7 +38,7 @@ def next_status(situation: Situation, outcome: Outcome) -> JobStatus:
         head=head,
         workers=_workers(situation, outcome, head),
         training=(report and report.training) or old.training,
-        evaluation=(report and report.evaluation) or old.evaluation,
+        evaluation=(report and report.evaluation) or recorded.evaluation,
         checkpoint=(report and report.checkpoint) or recorded.checkpoint,
         best_trial=(report and report.best_trial) or recorded.best_trial,
         trials=(report and report.trials) or recorded.trials,
@@ -46,17 +46,24 @@ def next_status(situation: Situation, outcome: Outcome) -> JobStatus:
     )
 
 
-def _newer_report(situation: Situation) -> Report | None:
-    """What the head said last; where it was cut off, without what it had prepared for that and more is on record of."""
+def _newer_report(situation: Situation, outcome: Outcome) -> Report | None:
+    """What the head said last; without what more is on record of where it was cut off, and once the job is finished.
+
+    A head that comes after the end, as the one that trained was deleted before it was done answering, is not heard.
+    """
     report, head, old = situation.report, situation.head, situation.old
-    if report is None or head is None or not pods.was_cut_off(head):
+    if outcome.phase == "Succeeded" and situation.live_head is not None:
+        return None
+    if report is None or head is None or not (pods.was_cut_off(head) or situation.was_finished):
         return report
     trials = _unless_behind(report.trials, old.trials, lambda trials: trials.finished + trials.failed)
+    training = _unless_behind(report.training, old.training, attrgetter("timesteps"))
+    checkpoint = _unless_behind(report.checkpoint, old.checkpoint, attrgetter("time"))  # UTC: it orders as text
     return replace(
         report,
-        training=_unless_behind(report.training, old.training, attrgetter("timesteps")),
+        training=training,
         evaluation=_unless_behind(report.evaluation, old.evaluation, attrgetter("iteration")),
-        checkpoint=_unless_behind(report.checkpoint, old.checkpoint, attrgetter("time")),  # UTC: it orders as text
+        checkpoint=checkpoint if training is report.training else None,
         trials=trials,
         best_trial=report.best_trial if trials is report.trials else None,
     )
@@ -66,11 +73,12 @@ def _unless_behind(said: Part | None, known: Part | None, order: Callable[[Part]
     return None if said and known and order(known) > order(said) else said
 
 
-def _lost_checkpoints(situation: Situation, head: HeadStatus | None) -> bool:
-    """Whether the checkpoint on record went with a head that has been replaced."""
+def _lost_checkpoints(situation: Situation, outcome: Outcome, head: HeadStatus | None) -> bool:
+    """Whether what is on record was of a head that took its checkpoints with it."""
     job, known = situation.resolved.job, situation.old.head
     replaced = head is not None and known is not None and head.uid != known.uid
-    return replaced and job is not None and job.spec.checkpoint.storage is None
+    gone = replaced or outcome.phase == "Suspended"
+    return gone and job is not None and job.spec.checkpoint.storage is None
 
 
 def written(status: JobStatus) -> dict[str, Any]:
@@ -109,19 +117,25 @@ def _findings(situation: Situation, outcome: Outcome) -> Iterator[Finding]:
 
 
 def _new_heads(situation: Situation) -> int:
-    """Count head pods that are not in `attempts` yet: newer than the newest that is."""
+    """Count head pods that are not in `attempts` yet: newer than the newest that is; none that came after the end."""
     known, head = situation.old.head, situation.head
+    if situation.was_finished:
+        return 0
     if known is None or head is None:
         return len(situation.heads)
     since = moment(known.start_time)
-    newer = [pod for pod in situation.heads if pods.created(pod) > since]
+    newer = [pod for pod in situation.heads if since < pods.created(pod) <= pods.created(head)]
     replaced_within_a_second = pods.uid(head) != known.uid and pods.created(head) == since
     return len(newer) + replaced_within_a_second
 
 
 def _head(situation: Situation) -> HeadStatus | None:
     pod, known = situation.head, situation.old.head
-    if pod is None or (known and (known.uid == pods.uid(pod) or moment(known.start_time) > pods.created(pod))):
+    if (
+        pod is None
+        or situation.was_finished
+        or (known and (known.uid == pods.uid(pod) or moment(known.start_time) > pods.created(pod)))
+    ):
         return known
     return HeadStatus(
         pod=pods.name(pod),

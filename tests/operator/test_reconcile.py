@@ -31,6 +31,7 @@ from reef_operator.conditions import ConditionType, Reason
 from reef_operator.model import Create, Server
 from reef_operator.reconcile import reconcile
 
+CHECKPOINT = {"path": "/results/checkpoint_000009", "iteration": 9, "time": "2026-01-01T12:00:00Z"}
 HEAD_OBJECTS = [
     "ConfigMap/pole-job",
     "Job/pole-head",
@@ -299,6 +300,44 @@ def test_workers_go_when_the_head_is_done_and_lingers() -> None:
     assert "Deployment/pole-cpu" in world.kinds()
 
 
+def lingering_world(**spec: Any) -> World:
+    world = running_world(**spec)
+    world.says("pole-head-a", "done", exitCode=0, **result("stopped: x >= 5"))
+    assert world.condition("WorkersReady")["message"] == "the training has ended: none are needed"
+    return world
+
+
+def test_a_head_that_is_deleted_while_it_lingers_has_trained_to_the_end() -> None:
+    world = lingering_world(checkpoint=None)
+    late = head("pole-head-b", created=60, **ready(since=60))
+    going = head(**ended(0, result("stopped: x >= 5", evaluation={"iteration": 5}), finished=55))
+    going["metadata"]["deletionTimestamp"] = at(55)
+    world.now += timedelta(seconds=60)
+    world.put(late, going)
+    assert (world.phase, world.status["message"]) == ("Succeeded", "the training reached its end: stopped: x >= 5")
+    assert world.children["Job", "pole-head"]["spec"]["parallelism"] == 0, "no head is started again"
+    before = world.status
+    world.lose("pole-head-a")
+    world.says("pole-head-b", "training", training={"iteration": 1, "timesteps": 100}, checkpoint=CHECKPOINT)
+    assert world.status == before
+
+
+def test_a_head_that_came_after_the_end_is_not_heard_and_removed() -> None:
+    world = lingering_world(checkpoint=None)
+    world.lose("pole-head-a")
+    world.now += timedelta(seconds=60)
+    world.put(head("pole-head-b", created=60, **ready(since=60)))
+    world.says("pole-head-b", "starting")
+    world.batch("Complete")  # the batch Job counted the head that is gone
+    assert world.phase == "Succeeded" and world.status["training"]["iteration"] == 7
+    world.says("pole-head-b", "training", training={"iteration": 1, "timesteps": 100}, checkpoint=CHECKPOINT)
+    assert world.status["training"]["iteration"] == 7 and "checkpoint" not in world.status
+    world.after(61)
+    assert "deletionTimestamp" in world.pods["pole-head-b"]["metadata"]
+    world.put(head("pole-head-b", created=60, **ended(143, result(training={"iteration": 2, "timesteps": 200}))))
+    assert world.status["training"]["iteration"] == 7
+
+
 def test_workers_go_too_when_the_head_has_failed_for_good_and_lingers() -> None:
     world = running_world()
     world.says("pole-head-a", "done", message="loss nan", exitCode=1)
@@ -517,6 +556,19 @@ def test_suspend_stops_the_head_then_the_workers_and_says_so_when_all_are_gone()
     world.lose("pole-cpu-2")
     assert world.phase == "Suspended" and world.condition("Suspended")["status"] == "True"
     assert world.status["workers"]["desired"] == 0
+
+
+def test_a_job_without_storage_begins_anew_and_says_so() -> None:
+    world = running_world(checkpoint=None)
+    training, evaluation = {"iteration": 9, "timesteps": 900}, {"iteration": 9, "rewardMean": 445.0}
+    world.says("pole-head-a", "training", training=training, evaluation=evaluation, checkpoint=CHECKPOINT)
+    world.edit(suspend=True)
+    world.lose("pole-head-a", "pole-cpu-1", "pole-cpu-2")
+    assert world.phase == "Suspended" and world.status["message"].endswith(
+        "spec.suspend: false resumes the job from step 0"
+    )
+    assert "checkpoint" not in world.status and "evaluation" not in world.status
+    assert world.status["training"]["iteration"] == 9
 
 
 def test_a_suspended_head_without_its_batch_job_still_has_its_workers() -> None:

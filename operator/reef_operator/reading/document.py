@@ -94,7 +94,7 @@ def _refused(observed: Observed, kept: dict[str, Any] | None, spec: Any, problem
             ConditionType.DOCUMENT_ACCEPTED,
             False,
             Reason.INVALID_DOCUMENT,
-            f"{text}. The job goes on by the document before this change",
+            f"{text}{'' if text.endswith(('.', '?')) else '.'} The job goes on by the document before this change",
         ),
     )
 

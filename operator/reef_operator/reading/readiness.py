@@ -106,6 +106,8 @@ def workers(situation: Situation) -> Finding:
     spec = situation.spec
     desired = sum(spec.pool_replicas.values())
     short = [pool for pool in spec.workers if len(ready_workers(situation, pool.name)) < pool.replicas]
+    if situation.is_lingering and not situation.deployments:
+        return Finding(ConditionType.WORKERS_READY, True, Reason.NO_WORKERS, "the training has ended: none are needed")
     if not short and situation.report and situation.report.worker_problem:
         message = f"the pods are ready, and a process in them is started again: {situation.report.worker_problem}"
         return Finding(ConditionType.WORKERS_READY, False, Reason.WORKERS_FAILING, message)
@@ -114,7 +116,7 @@ def workers(situation: Situation) -> Finding:
     if not short:
         return Finding(ConditionType.WORKERS_READY, True, Reason.READY, f"{desired} of {desired} ready")
     if not situation.deployments and not situation.workers():
-        message = f"{desired} workers are created once the head has a node"
+        message = f"{desired} {'worker is' if desired == 1 else 'workers are'} created once the head has a node"
         return Finding(ConditionType.WORKERS_READY, False, Reason.WAITING_FOR_HEAD, message)
     reasons: list[Reason] = []
     sentences = []

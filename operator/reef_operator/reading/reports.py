@@ -42,8 +42,8 @@ def read_report(document: Mapping[str, Any]) -> Report:
         storage_problem=str(document.get("storageProblem") or ""),
         worker_problem=str(document.get("workerProblem") or ""),
         workers_recreated=recreated if isinstance(recreated, int) and recreated > 0 else 0,
-        training=_part(TrainingStatus, document.get("training")),
-        evaluation=_part(EvaluationStatus, document.get("evaluation")),
+        training=_part(TrainingStatus, _rounded(document.get("training"))),
+        evaluation=_part(EvaluationStatus, _rounded(document.get("evaluation"))),
         checkpoint=_part(CheckpointStatus, document.get("checkpoint")),
         best_trial=_part(TrialStatus, document.get("bestTrial")),
         trials=_part(TrialsStatus, document.get("trials")),
@@ -59,6 +59,17 @@ def _part(model: type[Part], document: Any) -> Part | None:
     except (ValueError, RecursionError):  # pydantic's ValidationError is the former
         return None
     return part if fits else None
+
+
+def _rounded(document: Any) -> Any:
+    """Return the numbers of a mapping as a table shows them: with two decimals, those below 1 with three digits."""
+    if not isinstance(document, Mapping):
+        return document
+    return {key: _short(value) if isinstance(value, float) else value for key, value in document.items()}
+
+
+def _short(value: float) -> float:
+    return round(value, 2) if abs(value) >= 1 else float(f"{value:.3g}")
 
 
 def _finite(value: Any) -> Any:

@@ -67,9 +67,9 @@ class Situation:
 
     @cached_property
     def heads(self) -> tuple[Object, ...]:
-        """The head's pods, those that ended included; the current one last."""
+        """The head's pods, those that ended included; the current one last, which is the one that ended well if any."""
         heads = [pod for pod in self.observed.pods if pods.label(pod, names.COMPONENT_LABEL) == names.HEAD]
-        return tuple(sorted(heads, key=lambda pod: (_is_alive(pod), pods.created(pod), pods.uid(pod))))
+        return tuple(sorted(heads, key=_standing))
 
     @property
     def head(self) -> Object | None:
@@ -82,6 +82,11 @@ class Situation:
         if self.head is None or not _is_alive(self.head):
             return None
         return None if self.head_job and pods.is_going(self.head_job) else self.head
+
+    @property
+    def running_heads(self) -> tuple[Object, ...]:
+        """Head pods that run or will run and that nobody stops; beside a finished job, those that came too late."""
+        return tuple(pod for pod in self.heads if _is_alive(pod))
 
     @property
     def live_heads(self) -> tuple[Object, ...]:
@@ -159,6 +164,10 @@ class Situation:
         if self.state != "done" or report is None or report.training is None:
             return False
         return report.exit_code == 0 or report.exit_code in self.no_retry_exit_codes
+
+
+def _standing(pod: Object) -> tuple[bool, bool, datetime, str]:
+    return pods.exit_code(pod) == 0, _is_alive(pod), pods.created(pod), pods.uid(pod)
 
 
 def _is_alive(pod: Object) -> bool:

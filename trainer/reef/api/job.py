@@ -58,8 +58,9 @@ class RLTrainingJob(DocumentModel):
         longest = max((pool.name for pool in self.spec.workers), key=len, default=HEAD_NAME)
         child = f"{self.metadata.name}-{max(longest, HEAD_NAME, key=len)}"
         if len(child) > MAX_CHILD_NAME:
+            which = "the job's name" if child.endswith(f"-{HEAD_NAME}") else "the job's name or the pool's"
             raise ValueError(
                 f"metadata.name: the pods' name {child!r} has {len(child)} characters, at most {MAX_CHILD_NAME} fit: "
-                f"shorten the job's name by {len(child) - MAX_CHILD_NAME}, or the pool's"
+                f"shorten {which} by {len(child) - MAX_CHILD_NAME}"
             )
         return self

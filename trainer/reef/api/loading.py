@@ -152,6 +152,8 @@ def _messages(kind: str, detail: Mapping[str, Any], location: tuple[int | str, .
             pattern = detail["ctx"]["pattern"]
             text = without_secrets(given) if pattern == STORAGE_URI else given
             return [f"{text!r} does not fit, expected {EXPLAINED[pattern]}"]
+        case "string_too_long":
+            return [f"has {len(given)} characters, at most {detail['ctx']['max_length']} fit"]
         case "too_short":
             return [f"is {given!r}, expected at least {detail['ctx']['min_length']} in it"]
         case "model_type":

@@ -178,8 +178,8 @@ class RemoteFolder:
         if not (variables := SETTINGS[SCHEMES.get(scheme, scheme)]):
             return " Give another --storage-path or spec.checkpoint.storage.uri."
         return (
-            " Check the uri (--storage-path or spec.checkpoint.storage.uri) and the environment variables "
-            f"{variables}; in a pod they are the keys of the Secret in spec.checkpoint.storage.secretRef."
+            " Check the uri (--storage-path, spec.checkpoint.storage.uri or spec.restoreFrom) and the environment "
+            f"variables {variables}; in a pod they are the keys of the Secret in spec.checkpoint.storage.secretRef."
         )
 
 
