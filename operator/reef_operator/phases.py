@@ -262,8 +262,7 @@ def _why_again(situation: Situation) -> str:
     ended = _last_ended(situation)
     if ended is None or ended is situation.head:
         return _why_not(situation)
-    now, before = _why_not(situation), _how_it_ended(ended)
-    return now if before in now else f"{now}; before: {before}"
+    return f"{_why_not(situation)}; before: {_how_it_ended(ended)}"
 
 
 def _obstacles(situation: Situation) -> Iterator[str]:
@@ -272,7 +271,7 @@ def _obstacles(situation: Situation) -> Iterator[str]:
         yield objects.message
     if not head.holds:
         yield head.message
-    if situation.report and situation.report.message:
+    if situation.report and situation.report.message not in head.message:  # of one that ended it is both
         yield situation.report.message
     if head.holds and not workers.holds:
         yield workers.message

@@ -445,6 +445,12 @@ def test_a_head_that_is_being_deleted_yields_to_its_successor() -> None:
     assert world.phase == "Running" and world.status["attempts"] == 2
 
 
+def test_what_a_head_said_at_its_end_is_told_once() -> None:
+    world = running_world()
+    world.put(head(**ended(1, result("worker 3 raised ZeroDivisionError"))))
+    assert world.phase == "Retrying" and world.status["message"].count("worker 3 raised") == 1
+
+
 def test_the_batch_jobs_limit_ends_the_job_with_the_heads_message() -> None:
     world = running_world(cleanup={"headDelaySeconds": 600})
     world.put(head(**ended(1, result("worker 3 raised ZeroDivisionError"))))

@@ -110,6 +110,7 @@ def test_all_edits_are_named_together() -> None:
         ({"workers": None, "replicas": 2}, ["replicas", "workers has no pool"]),
         ({"checkpoint": {"storage": {}}}, ["exactly one of persistentVolumeClaim and uri"]),
         ({"backofLimit": 3}, ["backofLimit", "no field"]),
+        ({"config": {"lrr": 3}}, ["lrr", "Did you mean 'lr'?"]),
         ({"suspend": "yes"}, ["spec.suspend", "yes"]),
         ({"head": {"resources": {"limits": {"cpu": "lots"}}}}, ["quantity"]),
         ({"workers": [pool("a" * 60)]}, ["at most 57", "shorten"]),
@@ -123,6 +124,7 @@ def test_wrong_documents(fields: dict[str, Any], parts: list[str]) -> None:
     kept = with_kept(job(**fields), job())
     assert kept.job and kept.job.spec.stop == {"timesteps_total": 1000}
     assert "goes on by the document before" in kept.accepted.message
+    assert "?." not in kept.accepted.message and ".." not in kept.accepted.message
 
 
 @pytest.mark.parametrize(

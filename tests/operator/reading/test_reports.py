@@ -41,6 +41,14 @@ def test_a_whole_report() -> None:
     assert report.trials and (report.trials.total, report.trials.failed) == (3, 0)
 
 
+def test_numbers_are_as_long_as_a_table_shows_them() -> None:
+    numbers = {"iteration": 3, "timesteps": 1234567, "rewardMean": 90.63783783783784, "rewardMin": -0.00123456}
+    report = read_report({"training": numbers, "evaluation": numbers | {"rewardMean": 171.33333333333334}})
+    assert report.training and (report.training.reward_mean, report.training.timesteps) == (90.64, 1234567)
+    assert report.training.reward_min == -0.00123
+    assert report.evaluation and report.evaluation.reward_mean == 171.33
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_numbers_that_the_api_server_does_not_take_are_left_out(value: float) -> None:
     training = read_report({"training": {"iteration": 1, "rewardMean": value}}).training
