@@ -83,6 +83,37 @@ def test_suspended_resumed_and_deleted(
     assert checkpoints(own_cluster, namespace)[-1] >= last
 
 
+def test_a_head_that_is_deleted_after_its_training_ended_is_not_trained_anew(
+    reef: Installation, cluster: Cluster, namespace: str
+) -> None:
+    """Kubernetes may start another head for one that only answered for its last metrics: it is not heard, and goes."""
+    job = small_job("done", stop={"training_iteration": 3}, faultTolerance={"terminationGracePeriodSeconds": 5})
+
+    def log_of_head() -> str:
+        return cluster.kubectl("logs", "-n", namespace, "job/done-head")
+
+    cluster.apply(job, namespace=namespace)
+    reef.wait_for_phase("done", "Running", "Succeeded", namespace=namespace)
+    wait_until("the head to have trained", lambda: "done: " in log_of_head(), timeout_s=60)
+    cluster.kubectl("delete", "pod", "-n", namespace, "-l", "reef.dev/job=done", "--wait=false")
+    ended = reef.wait_for_phase("done", "Succeeded", "Failed", namespace=namespace)
+    assert ended["phase"] == "Succeeded"
+    iterations = [iteration(ended)]
+
+    def nobody_runs() -> bool:
+        iterations.append(iteration(reef.status("done", namespace)))
+        return not running(cluster, namespace, "done")
+
+    wait_until("no head to run", nobody_runs, timeout_s=120)
+    assert iterations == sorted(iterations)
+
+
+def running(cluster: Cluster, namespace: str, job: str) -> list[str]:
+    """Names of a job's pods that may still do something."""
+    found = cluster.get("pods", namespace=namespace, selector=f"reef.dev/job={job}")["items"]
+    return [pod["metadata"]["name"] for pod in found if pod["status"]["phase"] not in ("Succeeded", "Failed")]
+
+
 def test_a_pool_is_scaled_while_training_goes_on(reef: Installation, cluster: Cluster, namespace: str) -> None:
     """Up by `kubectl scale`, down by an edit; rollout workers follow, no new attempt, and the head stays."""
     job = small_job("elastic", workers=[pool()], **LONG)
