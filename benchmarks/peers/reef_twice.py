@@ -17,7 +17,8 @@ if __name__ == "__main__":
         for copy in range(COPIES)
     ]
     PROCESSES = [subprocess.Popen(command, stdout=subprocess.PIPE) for command in COMMANDS]
-    ANSWERS = [json.loads(process.communicate()[0]) for process in PROCESSES]
+    OUTPUTS = [process.communicate()[0] for process in PROCESSES]  # of both, before one is found wrong
+    ANSWERS = [json.loads(output) for output in OUTPUTS]
     SECONDS = max(each["seconds"] for each in ANSWERS)
     STEPS = sum(each["steps"] / each["seconds"] for each in ANSWERS) * SECONDS
     FIRST = max(each["first_iteration_at"] for each in ANSWERS)

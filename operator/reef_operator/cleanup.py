@@ -20,15 +20,15 @@ def clean_up(situation: Situation, status: JobStatus) -> Iterator[Action]:
     """
     now, head_job = situation.observed.now, situation.head_job
     yield from _no_more_heads(situation, status)
+    if situation.was_finished and status.phase == "Succeeded":
+        for late in situation.running_heads:  # made for one that was deleted after its training had ended
+            yield Delete("Pod", pods.name(late), pods.uid(late))
     if now < _settled(situation, status):
         return  # the head still writes its last checkpoint, for which it may ask its workers
     if now >= _workers_due(situation, status):
         yield from delete_pools(situation)
     if not situation.was_finished:
         return
-    if status.phase == "Succeeded":
-        for late in situation.running_heads:  # the batch Job makes no other
-            yield Delete("Pod", pods.name(late), pods.uid(late))
     if head_job and not situation.deployments and not pods.is_going(head_job) and now >= _head_due(situation, status):
         yield Delete("Job", head_job["metadata"]["name"], head_job["metadata"]["uid"])
     ttl = _ttl_due(situation, status)
@@ -70,7 +70,7 @@ def _completion(status: JobStatus) -> datetime:
 
 def _settled(situation: Situation, status: JobStatus) -> datetime:
     """When no head writes a checkpoint any more; one on a lost node is not waited for beyond its grace period."""
-    if not situation.live_heads:
+    if not situation.live_heads or status.phase == "Succeeded":
         return _completion(status)
     job = situation.resolved.job
     tolerance = job.spec.fault_tolerance if job else FaultTolerance()

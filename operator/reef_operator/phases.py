@@ -72,7 +72,8 @@ def _suspension(situation: Situation) -> Outcome:
     job_or_pods = situation.head_job or situation.deployments or situation.observed.pods
     if not job_or_pods:
         anew = f" {readiness.beginning(situation)}" if situation.spec.checkpoint.storage is None else ""
-        message = f"no pods are left; spec.suspend: false resumes the job{anew}"
+        what = f"resumes the job{anew}" if situation.old.attempts else "starts the job"
+        message = f"no pods are left; spec.suspend: false {what}"
         return Outcome("Suspended", Reason.SUSPENDED, message)
     left = sorted(situation.observed.pods, key=pods.name)
     shown = ", ".join(map(pods.name, left[:3])) + (" and others" if len(left) > 3 else "")

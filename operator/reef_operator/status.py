@@ -47,23 +47,24 @@ def next_status(situation: Situation, outcome: Outcome) -> JobStatus:
 
 
 def _newer_report(situation: Situation, outcome: Outcome) -> Report | None:
-    """What the head said last; without what more is on record of where it was cut off, and once the job is finished.
+    """What the head said last; where it was cut off, without what it had prepared for that and more is on record of.
 
     A head that comes after the end, as the one that trained was deleted before it was done answering, is not heard.
     """
     report, head, old = situation.report, situation.head, situation.old
-    if outcome.phase == "Succeeded" and situation.live_head is not None:
+    if report is None or head is None or (outcome.phase == "Succeeded" and situation.live_head is not None):
         return None
-    if report is None or head is None or not (pods.was_cut_off(head) or situation.was_finished):
+    if old.phase == "Succeeded" and old.training:
+        said = report.training
+        return report if said is not None and said.timesteps > old.training.timesteps else None
+    if not pods.was_cut_off(head):
         return report
     trials = _unless_behind(report.trials, old.trials, lambda trials: trials.finished + trials.failed)
-    training = _unless_behind(report.training, old.training, attrgetter("timesteps"))
-    checkpoint = _unless_behind(report.checkpoint, old.checkpoint, attrgetter("time"))  # UTC: it orders as text
     return replace(
         report,
-        training=training,
+        training=_unless_behind(report.training, old.training, attrgetter("timesteps")),
         evaluation=_unless_behind(report.evaluation, old.evaluation, attrgetter("iteration")),
-        checkpoint=checkpoint if training is report.training else None,
+        checkpoint=_unless_behind(report.checkpoint, old.checkpoint, attrgetter("time")),  # UTC: it orders as text
         trials=trials,
         best_trial=report.best_trial if trials is report.trials else None,
     )
@@ -146,8 +147,9 @@ def _head(situation: Situation) -> HeadStatus | None:
 
 
 def _workers(situation: Situation, outcome: Outcome, head: HeadStatus | None) -> WorkersStatus:
-    recreated = situation.old.workers.recreated
-    if situation.report and head:
+    recreated, pod = situation.old.workers.recreated, situation.head
+    counts = not situation.was_finished and head is not None and pod is not None and head.uid == pods.uid(pod)
+    if situation.report and head and counts:
         recreated = max(recreated, head.recreated_before + situation.report.workers_recreated)
     if situation.resolved.job is None:
         return WorkersStatus(recreated=recreated)

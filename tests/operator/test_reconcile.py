@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from job_objects import (
+    CLAIM,
     NAME,
     World,
     at,
@@ -307,18 +308,23 @@ def lingering_world(**spec: Any) -> World:
     return world
 
 
-def test_a_head_that_is_deleted_while_it_lingers_has_trained_to_the_end() -> None:
-    world = lingering_world(checkpoint=None)
+@pytest.mark.parametrize("checkpoint", [None, CLAIM])
+def test_a_head_that_is_deleted_while_it_lingers_has_trained_to_the_end(checkpoint: Any) -> None:
+    world = lingering_world(checkpoint=checkpoint)
     late = head("pole-head-b", created=60, **ready(since=60))
-    going = head(**ended(0, result("stopped: x >= 5", evaluation={"iteration": 5}), finished=55))
+    going = head(**ended(0, result("stopped: x >= 5", workersRecreated=3, evaluation={"iteration": 5}), finished=55))
     going["metadata"]["deletionTimestamp"] = at(55)
     world.now += timedelta(seconds=60)
     world.put(late, going)
     assert (world.phase, world.status["message"]) == ("Succeeded", "the training reached its end: stopped: x >= 5")
     assert world.children["Job", "pole-head"]["spec"]["parallelism"] == 0, "no head is started again"
+    assert "deletionTimestamp" in world.pods["pole-head-b"]["metadata"] and world.status["workers"]["recreated"] == 3
     before = world.status
     world.lose("pole-head-a")
-    world.says("pole-head-b", "training", training={"iteration": 1, "timesteps": 100}, checkpoint=CHECKPOINT)
+    world.says("pole-head-b", "training", training={"iteration": 1, "timesteps": 100}, workersRecreated=1)
+    assert world.status == before
+    at_the_end = {"iteration": 7, "timesteps": 7000, "episodes": 0}  # one that resumed, and had nothing to do
+    world.put(head("pole-head-b", created=60, **ended(0, result(training=at_the_end, workersRecreated=1))))
     assert world.status == before
 
 
@@ -330,12 +336,22 @@ def test_a_head_that_came_after_the_end_is_not_heard_and_removed() -> None:
     world.says("pole-head-b", "starting")
     world.batch("Complete")  # the batch Job counted the head that is gone
     assert world.phase == "Succeeded" and world.status["training"]["iteration"] == 7
+    assert "deletionTimestamp" in world.pods["pole-head-b"]["metadata"]
     world.says("pole-head-b", "training", training={"iteration": 1, "timesteps": 100}, checkpoint=CHECKPOINT)
     assert world.status["training"]["iteration"] == 7 and "checkpoint" not in world.status
-    world.after(61)
-    assert "deletionTimestamp" in world.pods["pole-head-b"]["metadata"]
     world.put(head("pole-head-b", created=60, **ended(143, result(training={"iteration": 2, "timesteps": 200}))))
     assert world.status["training"]["iteration"] == 7
+
+
+def test_a_checkpoint_of_a_head_that_went_back_is_the_newest() -> None:
+    world = running_world()
+    training = {"iteration": 9, "timesteps": 900}
+    world.says("pole-head-a", "training", training=training, checkpoint=CHECKPOINT | {"iteration": 5})
+    world.lose("pole-head-a")
+    again = CHECKPOINT | {"path": "/results/checkpoint_000008", "iteration": 8, "time": "2026-01-01T13:00:00Z"}
+    words = result(training={"iteration": 8, "timesteps": 800}, checkpoint=again, exitCode=143)
+    world.put(head("pole-head-b", created=60, **ended(137, words)))
+    assert world.status["checkpoint"] == again
 
 
 def test_workers_go_too_when_the_head_has_failed_for_good_and_lingers() -> None:

@@ -45,7 +45,7 @@ def read_report(document: Mapping[str, Any]) -> Report:
         training=_part(TrainingStatus, _rounded(document.get("training"))),
         evaluation=_part(EvaluationStatus, _rounded(document.get("evaluation"))),
         checkpoint=_part(CheckpointStatus, document.get("checkpoint")),
-        best_trial=_part(TrialStatus, document.get("bestTrial")),
+        best_trial=_part(TrialStatus, _rounded(document.get("bestTrial"))),
         trials=_part(TrialsStatus, document.get("trials")),
     )
 
@@ -62,14 +62,10 @@ def _part(model: type[Part], document: Any) -> Part | None:
 
 
 def _rounded(document: Any) -> Any:
-    """Return the numbers of a mapping as a table shows them: with two decimals, those below 1 with three digits."""
+    """Return the numbers of a mapping as a table shows them: with six digits."""
     if not isinstance(document, Mapping):
         return document
-    return {key: _short(value) if isinstance(value, float) else value for key, value in document.items()}
-
-
-def _short(value: float) -> float:
-    return round(value, 2) if abs(value) >= 1 else float(f"{value:.3g}")
+    return {key: float(f"{value:.6g}") if isinstance(value, float) else value for key, value in document.items()}
 
 
 def _finite(value: Any) -> Any:

@@ -42,11 +42,11 @@ def test_a_whole_report() -> None:
 
 
 def test_numbers_are_as_long_as_a_table_shows_them() -> None:
-    numbers = {"iteration": 3, "timesteps": 1234567, "rewardMean": 90.63783783783784, "rewardMin": -0.00123456}
+    numbers = {"iteration": 3, "timesteps": 1234567, "rewardMean": 90.63783783783784, "rewardMin": -0.0012345678}
     report = read_report({"training": numbers, "evaluation": numbers | {"rewardMean": 171.33333333333334}})
-    assert report.training and (report.training.reward_mean, report.training.timesteps) == (90.64, 1234567)
-    assert report.training.reward_min == -0.00123
-    assert report.evaluation and report.evaluation.reward_mean == 171.33
+    assert report.training and (report.training.reward_mean, report.training.timesteps) == (90.6378, 1234567)
+    assert report.training.reward_min == -0.00123457
+    assert report.evaluation and report.evaluation.reward_mean == 171.333
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

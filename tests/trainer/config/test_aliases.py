@@ -92,7 +92,6 @@ def test_in_sentences_only_the_new_name_is_taken():
     [
         ("env_runners", r"write config\.rollouts\(num_rollout_workers"),
         ("learners", "config.resources"),
-        ("rolouts", ""),
     ],
 )
 def test_a_group_of_rllibs_newer_releases_is_told_as_it_is_called_here(name, told):

@@ -67,8 +67,9 @@ class AlgorithmConfig(
     if not TYPE_CHECKING:  # mypy would take every name as known
 
         def __getattr__(self, name: str) -> Any:
-            hint = f": write config.{GROUPS[name]}" if name in GROUPS else ""
-            raise AttributeError(f"{type(self).__name__} has no {name!r}{hint}", name=name, obj=self)
+            if name not in GROUPS:
+                return super().__getattribute__(name)  # which raises what it did, perhaps inside a property
+            raise AttributeError(f"{type(self).__name__} has no {name!r}: write config.{GROUPS[name]}")
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Self:
