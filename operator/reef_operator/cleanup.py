@@ -20,7 +20,7 @@ def clean_up(situation: Situation, status: JobStatus) -> Iterator[Action]:
     """
     now, head_job = situation.observed.now, situation.head_job
     yield from _no_more_heads(situation, status)
-    if situation.was_finished and status.phase == "Succeeded":
+    if situation.old.phase == "Succeeded":
         for late in situation.running_heads:  # made for one that was deleted after its training had ended
             yield Delete("Pod", pods.name(late), pods.uid(late))
     if now < _settled(situation, status):

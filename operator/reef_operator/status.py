@@ -36,7 +36,7 @@ def next_status(situation: Situation, outcome: Outcome) -> JobStatus:
         observed_generation=generation,
         attempts=old.attempts + _new_heads(situation),
         head=head,
-        workers=_workers(situation, outcome, head),
+        workers=_workers(situation, outcome, report, head),
         training=(report and report.training) or old.training,
         evaluation=(report and report.evaluation) or recorded.evaluation,
         checkpoint=(report and report.checkpoint) or recorded.checkpoint,
@@ -146,11 +146,10 @@ def _head(situation: Situation) -> HeadStatus | None:
     )
 
 
-def _workers(situation: Situation, outcome: Outcome, head: HeadStatus | None) -> WorkersStatus:
+def _workers(situation: Situation, outcome: Outcome, report: Report | None, head: HeadStatus | None) -> WorkersStatus:
     recreated, pod = situation.old.workers.recreated, situation.head
-    counts = not situation.was_finished and head is not None and pod is not None and head.uid == pods.uid(pod)
-    if situation.report and head and counts:
-        recreated = max(recreated, head.recreated_before + situation.report.workers_recreated)
+    if report and head and pod and head.uid == pods.uid(pod):
+        recreated = max(recreated, head.recreated_before + report.workers_recreated)
     if situation.resolved.job is None:
         return WorkersStatus(recreated=recreated)
     pools = situation.spec.pool_replicas

@@ -42,10 +42,10 @@ def read_report(document: Mapping[str, Any]) -> Report:
         storage_problem=str(document.get("storageProblem") or ""),
         worker_problem=str(document.get("workerProblem") or ""),
         workers_recreated=recreated if isinstance(recreated, int) and recreated > 0 else 0,
-        training=_part(TrainingStatus, _rounded(document.get("training"))),
-        evaluation=_part(EvaluationStatus, _rounded(document.get("evaluation"))),
+        training=_part(TrainingStatus, document.get("training")),
+        evaluation=_part(EvaluationStatus, document.get("evaluation")),
         checkpoint=_part(CheckpointStatus, document.get("checkpoint")),
-        best_trial=_part(TrialStatus, _rounded(document.get("bestTrial"))),
+        best_trial=_part(TrialStatus, document.get("bestTrial")),
         trials=_part(TrialsStatus, document.get("trials")),
     )
 
@@ -54,17 +54,15 @@ def _part(model: type[Part], document: Any) -> Part | None:
     if not isinstance(document, Mapping):
         return None
     try:
-        part = model.model_validate(_finite(document), by_alias=True)
+        part = model.model_validate(_rounded(_finite(document)), by_alias=True)
         fits = len(part.model_dump_json()) <= MAX_PART
     except (ValueError, RecursionError):  # pydantic's ValidationError is the former
         return None
     return part if fits else None
 
 
-def _rounded(document: Any) -> Any:
-    """Return the numbers of a mapping as a table shows them: with six digits."""
-    if not isinstance(document, Mapping):
-        return document
+def _rounded(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a part with its numbers as a table shows them, with six digits; not those of a trial's settings."""
     return {key: float(f"{value:.6g}") if isinstance(value, float) else value for key, value in document.items()}
 
 

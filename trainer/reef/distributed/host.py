@@ -27,8 +27,8 @@ class Host:
     def start(self, target: str | type, arguments: dict[str, Any], threads: int, environment: dict[str, str]) -> Any:
         """Make the object from its class (or "package.module:Class"); returns process id and node, or a `Failure`."""
         logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")  # to stderr, which Ray keeps and may show
-        keep_freed_memory()
         os.environ.update(environment)
+        keep_freed_memory()
         os.environ["OMP_NUM_THREADS"] = str(threads)
 
         def make() -> tuple[int, str]:

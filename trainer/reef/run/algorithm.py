@@ -67,10 +67,10 @@ class Algorithm(ABC):
                 f"{type(self).__name__}({{...}}) takes no mapping. Write {name}.from_dict({{...}}).build(), or "
                 f"{name}().environment(...).build()."
             )
-        keep_freed_memory()
         self.config = config
         self.is_stopped = False
         os.environ.update(config.extra_python_environs_for_driver)
+        keep_freed_memory()
         self.iteration = 0
         self.counters = dict.fromkeys(
             ("num_env_steps_sampled", "num_env_steps_trained", "num_agent_steps_sampled", "num_agent_steps_trained"), 0
