@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from reef.api import JobStatus
 from reef.api.spec import Cleanup, FaultTolerance
 from reef_operator.model import Action, Delete, Patch
-from reef_operator.phases import batch_condition
 from reef_operator.reading import pods
 from reef_operator.reading.situation import Situation
 
@@ -21,7 +20,7 @@ def clean_up(situation: Situation, status: JobStatus) -> Iterator[Action]:
     now, head_job = situation.observed.now, situation.head_job
     yield from _no_more_heads(situation, status)
     if situation.old.phase == "Succeeded":
-        for late in situation.running_heads:  # made for one that was deleted after its training had ended
+        for late in situation.live_heads:  # made for one that was deleted after its training had ended
             yield Delete("Pod", pods.name(late), pods.uid(late))
     if now < _settled(situation, status):
         return  # the head still writes its last checkpoint, for which it may ask its workers
@@ -55,10 +54,10 @@ def delete_pools(situation: Situation) -> Iterator[Action]:
 
 def _no_more_heads(situation: Situation, status: JobStatus) -> Iterator[Action]:
     """Stop a head that a finished job has: a batch Job without parallelism ends its pod and keeps those that failed."""
-    head_job, needless = situation.head_job, status.phase == "Failed" or bool(situation.running_heads)
+    head_job, needless = situation.head_job, status.phase == "Failed" or bool(situation.live_heads)
     if not needless or head_job is None or pods.is_going(head_job):
         return
-    decided = any(batch_condition(situation, kind) is not None for kind in ("Complete", "Failed"))
+    decided = any(situation.batch_condition(kind) is not None for kind in ("Complete", "Failed"))
     if not decided and head_job["spec"].get("parallelism", 1) != 0:
         yield Patch("Job", head_job["metadata"]["name"], {"spec": {"parallelism": 0}})
 
@@ -70,7 +69,7 @@ def _completion(status: JobStatus) -> datetime:
 
 def _settled(situation: Situation, status: JobStatus) -> datetime:
     """When no head writes a checkpoint any more; one on a lost node is not waited for beyond its grace period."""
-    if not situation.live_heads or status.phase == "Succeeded":
+    if not situation.unended_heads or status.phase == "Succeeded":
         return _completion(status)
     job = situation.resolved.job
     tolerance = job.spec.fault_tolerance if job else FaultTolerance()

@@ -38,7 +38,7 @@ def judge(situation: Situation) -> Outcome:
         return _as_recorded(situation)
     if situation.resolved.job is None:
         return Outcome("Invalid", Reason.INVALID_DOCUMENT, situation.resolved.accepted.message)
-    if _has_succeeded(situation):
+    if situation.has_succeeded:
         return Outcome("Succeeded", Reason.SUCCEEDED, f"the training reached its end{_said(situation)}")
     if situation.spec.suspend:
         return _suspension(situation)
@@ -53,19 +53,6 @@ def _as_recorded(situation: Situation) -> Outcome:
     reason = Reason(condition.reason) if condition and known else Reason.SUCCEEDED
     assert old.phase
     return Outcome(old.phase, reason, old.message)
-
-
-def _has_succeeded(situation: Situation) -> bool:
-    ended_well = situation.head is not None and pods.exit_code(situation.head) == 0
-    return ended_well or batch_condition(situation, "Complete") is not None
-
-
-def batch_condition(situation: Situation, kind: str) -> str | None:
-    """Return the reason of the head Job's condition Complete or Failed; None when it does not hold."""
-    for condition in ((situation.head_job or {}).get("status") or {}).get("conditions") or []:
-        if condition.get("type") == kind and condition.get("status") == "True":
-            return str(condition.get("reason") or "")
-    return None
 
 
 def _suspension(situation: Situation) -> Outcome:
@@ -86,7 +73,7 @@ def _failure(situation: Situation) -> Outcome | None:
     """Return the end that Kubernetes' batch Job, or an exit code that is never retried, has decided."""
     if situation.head_job is None or pods.is_going(situation.head_job):
         return None  # its pods were stopped by us, or by someone who deleted it: it is created again
-    given_up = batch_condition(situation, "Failed")
+    given_up = situation.batch_condition("Failed")
     if ended := _last_ended(situation):
         code = pods.exit_code(ended)
         if code in situation.no_retry_exit_codes:

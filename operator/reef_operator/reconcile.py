@@ -46,7 +46,7 @@ def reconcile(observed: Observed) -> Plan:
 
 def _is_certain(situation: Situation, status: JobStatus, actions: Sequence[Action]) -> bool:
     """Whether the head's pod has ended well, which it cannot take back, and no more than its workers is removed."""
-    ended_well = status.phase == "Succeeded" and situation.head is not None and pods.exit_code(situation.head) == 0
+    ended_well = status.phase == "Succeeded" and situation.head is not None
     return ended_well and all(action.kind == "Deployment" for action in actions)
 
 
@@ -70,7 +70,7 @@ def _suspend(situation: Situation) -> Iterator[Action]:
         yield Delete("Job", job["metadata"]["name"], job["metadata"]["uid"])
         return
     due = _farewell_due(situation)
-    if not situation.live_heads if due is None else situation.observed.now >= due:
+    if not situation.unended_heads if due is None else situation.observed.now >= due:
         yield from delete_pools(situation)
 
 
@@ -82,7 +82,7 @@ def _farewell_due(situation: Situation) -> datetime | None:
     job = situation.head_job
     if job is not None and not pods.is_going(job):
         return None
-    if ends := [pod["metadata"]["deletionTimestamp"] for pod in situation.live_heads if pods.is_going(pod)]:
+    if ends := [pod["metadata"]["deletionTimestamp"] for pod in situation.unended_heads if pods.is_going(pod)]:
         return max(map(moment, ends))  # Kubernetes has added the grace of the pod
     if job is None:
         return None
@@ -117,7 +117,7 @@ def _document_in(config_map: object) -> object:
 def _head(situation: Situation) -> Iterator[Action]:
     job = situation.head_job
     if job is None:
-        if not situation.live_heads:  # two heads would write to one folder of checkpoints
+        if not situation.unended_heads:  # two heads would write to one folder of checkpoints
             yield Create(head_job(situation.blueprint))
     elif not pods.is_going(job):
         for head in situation.heads:

@@ -26,7 +26,7 @@ def next_status(situation: Situation, outcome: Outcome) -> JobStatus:
     """Return the status of today."""
     observed, old = situation.observed, situation.old
     generation = observed.job["metadata"].get("generation")
-    report = _newer_report(situation, outcome)
+    report = _newer_report(situation)
     head = _head(situation)
     recorded = JobStatus() if _lost_checkpoints(situation, outcome, head) else old
     return JobStatus(
@@ -46,15 +46,15 @@ def next_status(situation: Situation, outcome: Outcome) -> JobStatus:
     )
 
 
-def _newer_report(situation: Situation, outcome: Outcome) -> Report | None:
+def _newer_report(situation: Situation) -> Report | None:
     """What the head said last; where it was cut off, without what it had prepared for that and more is on record of.
 
-    A head that comes after the end, as the one that trained was deleted before it was done answering, is not heard.
+    After the end another head than the one on record is heard only if it came further.
     """
     report, head, old = situation.report, situation.head, situation.old
-    if report is None or head is None or (outcome.phase == "Succeeded" and situation.live_head is not None):
+    if report is None or head is None:
         return None
-    if old.phase == "Succeeded" and old.training:
+    if situation.was_finished and old.training and not (old.head and old.head.uid == pods.uid(head)):
         said = report.training
         return report if said is not None and said.timesteps > old.training.timesteps else None
     if not pods.was_cut_off(head):
@@ -122,7 +122,9 @@ def _new_heads(situation: Situation) -> int:
     known, head = situation.old.head, situation.head
     if situation.was_finished:
         return 0
-    if known is None or head is None:
+    if head is None:
+        return 0
+    if known is None:
         return len(situation.heads)
     since = moment(known.start_time)
     newer = [pod for pod in situation.heads if since < pods.created(pod) <= pods.created(head)]

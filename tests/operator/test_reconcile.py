@@ -333,14 +333,44 @@ def test_a_head_that_came_after_the_end_is_not_heard_and_removed() -> None:
     world.lose("pole-head-a")
     world.now += timedelta(seconds=60)
     world.put(head("pole-head-b", created=60, **ready(since=60)))
-    world.says("pole-head-b", "starting")
+    world.says("pole-head-b", "starting", message="starting the rollout workers")
     world.batch("Complete")  # the batch Job counted the head that is gone
-    assert world.phase == "Succeeded" and world.status["training"]["iteration"] == 7
+    assert (world.phase, world.status["message"]) == ("Succeeded", "the training reached its end")
+    assert world.status["training"]["iteration"] == 7
     assert "deletionTimestamp" in world.pods["pole-head-b"]["metadata"]
     world.says("pole-head-b", "training", training={"iteration": 1, "timesteps": 100}, checkpoint=CHECKPOINT)
     assert world.status["training"]["iteration"] == 7 and "checkpoint" not in world.status
     world.put(head("pole-head-b", created=60, **ended(143, result(training={"iteration": 2, "timesteps": 200}))))
     assert world.status["training"]["iteration"] == 7
+
+
+@pytest.mark.parametrize("state", [{"deletionTimestamp": at(90)}, {}])
+def test_a_late_head_is_not_heard_either_where_it_is_first_seen_with_the_end(state: Any) -> None:
+    world = running_world(checkpoint={"storage": {"uri": "s3://results/pole"}})
+    world.says("pole-head-a", "done", exitCode=0, **result(evaluation={"iteration": 5}, checkpoint=CHECKPOINT))
+    before = world.status
+    world.pods["pole-head-b"] = head("pole-head-b", created=60, **ready(since=60))
+    world.pods["pole-head-b"]["metadata"] |= state
+    world.report = ("pole-head-b-uid", result("begins", training={"iteration": 1}, storageProblem="403 Forbidden"))
+    world.now += timedelta(seconds=60)
+    del world.pods["pole-head-a"]
+    world.batch("Complete")
+    kept = ("attempts", "head", "training", "evaluation", "checkpoint")
+    assert world.phase == "Succeeded" and {key: world.status[key] for key in kept} == {key: before[key] for key in kept}
+    assert world.status["message"] == "the training reached its end"
+    assert world.condition("StorageDurable")["status"] == "True"
+
+
+def test_the_last_words_of_the_head_that_trained_count_also_when_they_come_after_the_end() -> None:
+    world = running_world()
+    world.says("pole-head-a", "training", **result())
+    going = head(**ready())
+    going["metadata"]["deletionTimestamp"] = at(55)
+    world.pods["pole-head-a"] = going
+    world.batch("Complete")
+    assert world.phase == "Succeeded" and "checkpoint" not in world.status
+    world.put(head(**ended(0, result(checkpoint=CHECKPOINT))))
+    assert world.status["checkpoint"] == CHECKPOINT
 
 
 def test_a_checkpoint_of_a_head_that_went_back_is_the_newest() -> None:

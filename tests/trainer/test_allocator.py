@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from reef.algorithms.ppo import PPOConfig
-from reef.allocator import keep_freed_memory
+from reef.allocator import KEPT_BYTES, MAPPED_BYTES, MAX_INT, MMAP_THRESHOLD, TRIM_THRESHOLD, keep_freed_memory
 from reef.distributed.host import Host
 
 
@@ -35,21 +35,37 @@ def test_memory_that_is_freed_and_used_again_is_not_fetched_again() -> None:
 
 
 def test_whoever_learns_or_samples_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr("reef.run.algorithm.keep_freed_memory", lambda: asked.append("this process"))
-    monkeypatch.setattr("reef.distributed.host.keep_freed_memory", lambda: asked.append("an actor's"))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as an actor sets it
-    PPOConfig().environment("CartPole-v1").build().stop()
-    Host(1).start("collections:Counter", {}, 1, {})
-    assert asked == ["this process", "an actor's"]
+    told = mallopt_hears(monkeypatch)
+    monkeypatch.setenv("OMP_NUM_THREADS", "")  # which an actor sets
+    PPOConfig().environment("CartPole-v1").python_environment(
+        extra_python_environs_for_driver={"MALLOC_TRIM_THRESHOLD_": "1000"}
+    ).build().stop()
+    assert told == {TRIM_THRESHOLD: 1000, MMAP_THRESHOLD: MAPPED_BYTES}
+    Host(1).start("reef:nothing", {}, 1, {"MALLOC_TRIM_THRESHOLD_": "2000"})
+    assert told == {TRIM_THRESHOLD: 2000, MMAP_THRESHOLD: MAPPED_BYTES}
 
 
-def test_what_the_environment_says_of_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[tuple[int, int]] = []
-    monkeypatch.setattr("ctypes.CDLL", lambda _: SimpleNamespace(mallopt=lambda *given: told.append(given)))
-    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1000000")
+@pytest.mark.parametrize(
+    ("variable", "value", "told"),
+    [
+        ("MALLOC_TRIM_THRESHOLD_", str(1 << 40), {TRIM_THRESHOLD: MAX_INT, MMAP_THRESHOLD: MAPPED_BYTES}),
+        ("MALLOC_MMAP_THRESHOLD_", "4096", {TRIM_THRESHOLD: KEPT_BYTES, MMAP_THRESHOLD: 4096}),
+        ("MALLOC_MMAP_THRESHOLD_", "much", {TRIM_THRESHOLD: KEPT_BYTES, MMAP_THRESHOLD: MAPPED_BYTES}),
+        ("GLIBC_TUNABLES", "glibc.malloc.arena_max=2", {}),
+        ("GLIBC_TUNABLES", "glibc.rtld.nns=2", {TRIM_THRESHOLD: KEPT_BYTES, MMAP_THRESHOLD: MAPPED_BYTES}),
+    ],
+)
+def test_people_may_set_other_limits(monkeypatch, variable, value, told) -> None:
+    heard = mallopt_hears(monkeypatch)
+    monkeypatch.setenv(variable, value)
     keep_freed_memory()
-    assert told == []
-    monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_")
-    keep_freed_memory()
-    assert len(told) == 2
+    assert heard == told
+
+
+def mallopt_hears(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
+    heard: dict[int, int] = {}
+    for variable in ("GLIBC_TUNABLES", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"):
+        monkeypatch.setenv(variable, "")  # so that whatever sets it, it is as before in the end
+    library = SimpleNamespace(mallopt=lambda parameter, value: heard.update({parameter: value}))
+    monkeypatch.setattr("ctypes.CDLL", lambda _: library)
+    return heard

@@ -73,8 +73,20 @@ class Situation:
 
     @property
     def head(self) -> Object | None:
-        """The pod that is the head now, or was the last one."""
-        return self.heads[-1] if self.heads else None
+        """The pod that is the head now, or was the last one; not one that came after the training's end."""
+        if not self.heads or (self.has_succeeded and not self._ended_well):
+            return None
+        return self.heads[-1]
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether a head trained to the end: it is still to be seen, or was counted, or is on record."""
+        counted = self.batch_condition("Complete") is not None
+        return self._ended_well or counted or self.old.phase == "Succeeded"
+
+    @property
+    def _ended_well(self) -> bool:
+        return bool(self.heads) and pods.exit_code(self.heads[-1]) == 0
 
     @property
     def live_head(self) -> Object | None:
@@ -84,12 +96,12 @@ class Situation:
         return None if self.head_job and pods.is_going(self.head_job) else self.head
 
     @property
-    def running_heads(self) -> tuple[Object, ...]:
-        """Head pods that run or will run and that nobody stops; beside a finished job, those that came too late."""
+    def live_heads(self) -> tuple[Object, ...]:
+        """Head pods that run or will run and that nobody stops; those of a job that has succeeded came too late."""
         return tuple(pod for pod in self.heads if _is_alive(pod))
 
     @property
-    def live_heads(self) -> tuple[Object, ...]:
+    def unended_heads(self) -> tuple[Object, ...]:
         """Head pods with a process that may still write a checkpoint, those that are being stopped included."""
         return tuple(pod for pod in self.heads if not pods.has_ended(pod))
 
@@ -97,6 +109,13 @@ class Situation:
     def head_job(self) -> Object | None:
         """The batch Job of the head."""
         return self.observed.children.get(("Job", names.head(self.name)))
+
+    def batch_condition(self, kind: str) -> str | None:
+        """The reason of the batch Job's condition Complete or Failed; None when it does not hold."""
+        for condition in ((self.head_job or {}).get("status") or {}).get("conditions") or []:
+            if condition.get("type") == kind and condition.get("status") == "True":
+                return str(condition.get("reason") or "")
+        return None
 
     @property
     def head_annotations(self) -> Mapping[str, str]:

@@ -99,6 +99,14 @@ def test_a_group_of_rllibs_newer_releases_is_told_as_it_is_called_here(name, tol
         getattr(PPOConfig(), name)
 
 
+def test_a_name_that_is_none_and_a_property_that_fails_say_what_they_always_do():
+    with pytest.raises(AttributeError, match="'PPOConfig' object has no attribute 'rolouts'"):
+        _ = PPOConfig().rolouts
+    failing = type("Failing", (PPOConfig,), {"wrong": property(lambda self: self.rolouts)})
+    with pytest.raises(AttributeError, match="has no attribute '(wrong|rolouts)'"):
+        _ = failing().wrong
+
+
 @pytest.mark.parametrize("group", GROUPS.values())
 def test_what_is_told_instead_of_such_a_group_is_there(group):
     method, _, key = group.removesuffix("=...)").partition("(")
