@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[1]
 
@@ -49,6 +50,20 @@ def test_an_example_trains_and_ends_with_what_to_do_next(example: str, tmp_path:
     reef(*run, "stop.training_iteration=3", "--resume")
     lines = (folder / "result.json").read_text().splitlines()
     assert [json.loads(line)["training_iteration"] for line in lines] == [1, 2, 3]
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_the_pools_of_a_document_become_workers_of_a_local_ray(tmp_path: Path):
+    document = yaml.safe_load((ROOT / "examples/cartpole-ppo.yaml").read_text())
+    document["spec"] |= {"stop": {"training_iteration": 2}, "ttlSecondsAfterFinished": 60}
+    document["spec"]["workers"] = [{"name": "cpu", "replicas": 2, "resources": {"requests": {"cpu": "500m"}}}]
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(document))
+    said = reef("run", str(tmp_path / "job.yaml"), "--storage-path", str(tmp_path / "results"))
+    assert len(re.findall("no effect here: ttlSecondsAfterFinished", said)) == 1
+    (result,) = (tmp_path / "results").glob("*/*/result.json")
+    lines = [json.loads(line) for line in result.read_text().splitlines()]
+    assert [line["num_healthy_workers"] for line in lines] == [2, 2]
 
 
 @pytest.mark.slow

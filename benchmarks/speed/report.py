@@ -174,6 +174,7 @@ def _actors(numbers: Numbers) -> Iterator[str]:
 def _store(numbers: Numbers) -> Iterator[str]:
     yield "## Through Ray's object store"
     yield ""
+    yield "The size of what a worker sends and is sent, as Ray serialises it:"
     for run in numbers.runs("store", "reef"):
         each, observation = (run[key] / run["steps"] for key in ("sample_bytes", "observation_bytes"))
         yield f"A worker's sample takes {each:.1f} bytes per environment step ({observation:.0f} of them observations);"

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from installation import Installation
 from kube.__main__ import name_of_cluster
 from kube.cluster import Cluster, OwnCluster, given_cluster, used_cluster
-from kube.progress import NoClusterError, say, wait_until
+from kube.progress import ClusterError, NoClusterError, say, wait_until
 
 TEST_S = 600  # for a test that names no other limit
 
@@ -83,6 +83,9 @@ def reef(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Installat
         installation.install()
     yield installation
     installation.uninstall()
+    mine = ("-l", f"app.kubernetes.io/instance={installation.name}", "-o", "name")
+    left = cluster.kubectl("get", "clusterroles,clusterrolebindings", *mine)
+    assert left == "", "the release leaves rights behind"
 
 
 @pytest.fixture
@@ -103,9 +106,21 @@ def without_operator(reef: Installation, cluster: Cluster) -> Iterator[Any]:
 
 
 @pytest.fixture
-def volume(own_cluster: OwnCluster, namespace: str) -> str:
+def volumes(own_cluster: OwnCluster) -> Iterator[list[str]]:
+    """Names of PersistentVolumes that are removed with their folders, after the namespaces that use them."""
+    made: list[str] = []
+    yield made
+    for name in made:
+        own_cluster.kubectl("delete", "persistentvolume", name, "--wait=false")
+        with contextlib.suppress(ClusterError):  # a pod that is about to end writes there
+            own_cluster.machine.run(["rm", "-rf", f"/run/volumes/{name}"])
+
+
+@pytest.fixture
+def volume(own_cluster: OwnCluster, volumes: list[str], namespace: str) -> str:
     """A PersistentVolumeClaim in the test's namespace, on a folder of the node."""
     folder = f"/run/volumes/{namespace}"
+    volumes.append(namespace)
     own_cluster.machine.run(["mkdir", "-p", "-m", "777", folder])
     size = {"storage": "1Gi"}
     own_cluster.apply(

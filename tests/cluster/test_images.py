@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kube.cluster import OwnCluster
-from kube.images import KEPT, ImageStore, content_hash, copied_files, pip_mounts
+from kube.images import KEPT, ROOT, ImageStore, content_hash, copied_files, pip_mounts
 
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DOCKERFILE = """
 ARG BASE_IMAGE=debian:bookworm-slim
 FROM ${BASE_IMAGE} AS harness-test
@@ -100,6 +102,19 @@ def test_a_project_is_built_once_and_runs(
     printed = own_cluster.kubectl("logs", "look", "-n", namespace)
     lines = [line for line in printed.splitlines() if "No such file" not in line]
     assert lines == [f"# {namespace}", "global.timeout='77'", "yaml"]
+
+
+@pytest.mark.parametrize(("target", "most_mb"), [("operator", 250), ("trainer", 1_900)])
+def test_our_images_are_small_say_what_they_are_and_are_nobody_s(
+    own_cluster: OwnCluster, target: str, most_mb: float
+) -> None:
+    """The trainer's is PyTorch and Ray to nine tenths."""
+    size, told = ImageStore().described(own_cluster.image(target))
+    assert size <= most_mb
+    assert told["User"] == "1000:1000"
+    labels = {key.rpartition(".")[2]: value for key, value in told["Labels"].items()}
+    assert (labels["title"], labels["licenses"], bool(labels["description"])) == (f"reef-{target}", "Apache-2.0", True)
+    assert labels["version"] == PROJECT["version"] and "revision" in labels
 
 
 def test_old_images_go_also_after_a_build_that_was_cut_off(own_cluster: OwnCluster, tmp_path: Path):

@@ -211,15 +211,43 @@ def test_an_immutable_field_stays_and_says_so(reef: Installation, cluster: Clust
     reef.wait("settled", lambda now: accepted(now)["reason"] == "Accepted", namespace=namespace)
 
 
-def test_a_namespace_goes_while_the_operator_is_down(
-    reef: Installation, cluster: Cluster, without_operator: Any
+def test_a_queue_places_a_job_that_it_lets_in(reef: Installation, cluster: Cluster, namespace: str) -> None:
+    """As Kueue does: created suspended, let in with the node selectors of its flavor, and taken back again."""
+    cluster.apply(small_job("queued", workers=[pool()], suspend=True, **LONG), namespace=namespace)
+    waits = reef.wait_for_phase("queued", "Suspended", "Failed", namespace=namespace)
+    assert waits["attempts"] == 0 and left(cluster, namespace, "queued") == []
+
+    flavor = {"kubernetes.io/os": "linux"}
+    place = [
+        {"op": "add", "path": "/spec/head/nodeSelector", "value": flavor},
+        {"op": "add", "path": "/spec/workers/0/nodeSelector", "value": flavor},
+        {"op": "replace", "path": "/spec/suspend", "value": False},
+    ]
+    cluster.kubectl("patch", "rlj", "queued", "-n", namespace, "--type=json", "-p", json.dumps(place))
+    reef.wait("queued", lambda now: iteration(now) > 0 and ready(now) == (1, 1), namespace=namespace)
+    pods = cluster.get("pods", namespace=namespace, selector="reef.dev/job=queued")["items"]
+    assert [pod["spec"]["nodeSelector"] for pod in pods] == [flavor] * 2
+
+    patch(cluster, namespace, "queued", suspend=True)
+    reef.wait_for_phase("queued", "Suspended", "Failed", namespace=namespace)
+    assert left(cluster, namespace, "queued", "pods,jobs,deployments,replicasets") == []
+
+
+def test_a_job_and_a_namespace_go_while_the_operator_is_down(
+    reef: Installation, cluster: Cluster, namespace: str, without_operator: Any
 ) -> None:
-    """Nothing waits for the operator: no finalizer of it holds the job."""
+    """Nothing waits for the operator: no finalizer of it holds a job, and whatever was made for one is its own."""
     with cluster.namespace("doomed") as doomed:
-        cluster.apply(small_job("doomed", workers=[pool()], **LONG), namespace=doomed)
-        wait_until("its pods", lambda: len(reef.pods("doomed", doomed)) == 2, timeout_s=180)
+        places = {"doomed": doomed, "deleted": namespace}
+        for name, place in places.items():
+            cluster.apply(small_job(name, workers=[pool()], **LONG), namespace=place)
+        for name, place in places.items():
+            wait_until("its pods", lambda name=name, place=place: len(reef.pods(name, place)) == 2, timeout_s=180)
         without_operator()
+        assert len(left(cluster, namespace, "deleted")) >= 8
+        cluster.kubectl("delete", "rltrainingjob", "deleted", "-n", namespace, "--timeout=60s")
         cluster.kubectl("delete", "namespace", doomed, "--wait=false")
+        wait_until("the job's objects to be gone", lambda: not left(cluster, namespace, "deleted"), timeout_s=180)
 
         def gone() -> bool:
             try:

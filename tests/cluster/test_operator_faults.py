@@ -64,6 +64,17 @@ def canary_beats(operator: dict[str, Any]) -> int:
     return int(float(found[1]))
 
 
+def restart_count(pod: dict[str, Any]) -> int:
+    """How often a pod's container was started again."""
+    return int(pod["status"]["containerStatuses"][0]["restartCount"])
+
+
+def shown(status: dict[str, Any]) -> tuple[str, int, int, int]:
+    """Phase, attempts, workers that are wanted and that are ready."""
+    workers = status.get("workers") or {}
+    return status.get("phase", ""), status.get("attempts", 0), workers.get("desired", 0), workers.get("ready", 0)
+
+
 def iteration(status: dict[str, Any]) -> int:
     return int((status.get("training") or {}).get("iteration", 0))
 
@@ -89,7 +100,7 @@ def test_an_operator_killed_while_it_creates_makes_everything_once(
     reef: Installation, own_cluster: OwnCluster, namespace: str
 ) -> None:
     """SIGKILL when the first objects of ten jobs are there; the kubelet starts it again."""
-    operator = process_of(reef.pod())
+    operator, restarts = process_of(reef.pod()), restart_count(reef.pod())
     with own_cluster.hollow_nodes(1):
         own_cluster.apply([hollow_job(f"many-{number}") for number in range(JOBS)], namespace=namespace)
         path = f"/api/v1/namespaces/{namespace}/secrets?labelSelector=app.kubernetes.io/managed-by=reef-operator"
@@ -98,22 +109,22 @@ def test_an_operator_killed_while_it_creates_makes_everything_once(
         before = objects(own_cluster, namespace)
         assert 0 < len(before) < JOBS * PER_JOB.total(), "it was killed too late to show anything"
 
-        def complete() -> bool:
-            return len(objects(own_cluster, namespace)) >= JOBS * PER_JOB.total()
+        def told() -> bool:
+            jobs = own_cluster.get("rlj", namespace=namespace)["items"]
+            true = len(objects(own_cluster, namespace)) >= JOBS * PER_JOB.total()
+            return true and [shown(job.get("status") or {}) for job in jobs] == [("Provisioning", 1, 1, 0)] * JOBS
 
-        wait_until("all objects of all jobs", complete, timeout_s=120, poll_s=0.5)
+        wait_until(
+            "the operator's container to be started again", lambda: restart_count(reef.pod()) > restarts, timeout_s=120
+        )
         reef.await_operator()
+        wait_until("all objects and a true status of all jobs", told, timeout_s=TRUE_AGAIN_S)
         time.sleep(3)  # for what would come too much
         after = objects(own_cluster, namespace)
         by_job = Counter((each["metadata"]["labels"]["reef.dev/job"], each["kind"]) for each in after)
         assert by_job == Counter({(f"many-{n}", kind): count for n in range(JOBS) for kind, count in PER_JOB.items()})
         assert uids(before) <= uids(after)
-
-        def told() -> bool:
-            jobs = own_cluster.get("rlj", namespace=namespace)["items"]
-            return [job["status"]["attempts"] for job in jobs] == [1] * JOBS
-
-        wait_until("one attempt of each", told, timeout_s=30)
+        assert told()
         own_cluster.kubectl("delete", "rlj", "--all", "-n", namespace, "--wait=false")
         wait_until("all pods to go", lambda: kinds(objects(own_cluster, namespace))["Pod"] == 0, timeout_s=180)
 

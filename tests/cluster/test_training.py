@@ -14,6 +14,10 @@ from kube.progress import wait_until
 pytestmark = pytest.mark.timeout(900)
 LONG = {"stop": {"training_iteration": 100_000}}
 FREQUENCY = 20  # iterations between two checkpoints
+COLUMNS = [
+    "NAME", "PHASE", "ALGORITHM", "ENVIRONMENT", "ITERATION", "STEPS", "REWARD", "EVALUATION", "READY", "DESIRED",
+    "ATTEMPTS", "AGE",
+]  # fmt: skip
 RECREATE = {"delay_between_worker_restarts_s": 0.5}
 
 
@@ -51,7 +55,11 @@ def test_the_example_trains_to_its_end_with_workers_and_gpus(
     assert status["attempts"] == 1
     told_in_events = {"Running", "Succeeded"}
     wait_until("Events", lambda: told_in_events <= {reason for reason, _ in reef.events("cartpole-ppo", namespace)})
+    plain = shown(own_cluster.kubectl("get", "rlj", "-n", namespace))
+    assert list(plain) == COLUMNS
     row = shown(own_cluster.kubectl("get", "rlj", "-n", namespace, "-o", "wide"))
+    assert list(row) == [*COLUMNS, "STEPS/S", "RECREATED", "CHECKPOINT", "MESSAGE"]
+    assert re.fullmatch(r"\d+[smh].*", row["AGE"]) and float(row["STEPS/S"]) > 0 and row["MESSAGE"] in status["message"]
     assert [row[column] for column in ("NAME", "PHASE", "ALGORITHM", "ENVIRONMENT")] == [
         "cartpole-ppo", "Succeeded", "PPO", "CartPole-v1",
     ]  # fmt: skip
@@ -60,7 +68,9 @@ def test_the_example_trains_to_its_end_with_workers_and_gpus(
         "STEPS": status["training"]["timesteps"],
         "REWARD": status["training"]["rewardMean"],
         "EVALUATION": status["evaluation"]["rewardMean"],
+        "READY": status["workers"]["ready"],
         "DESIRED": status["workers"]["desired"],
+        "RECREATED": status["workers"]["recreated"],
         "ATTEMPTS": 1,
         "CHECKPOINT": status["checkpoint"]["iteration"],
     }
@@ -130,7 +140,7 @@ def test_a_killed_head_is_replaced_and_goes_on_from_its_checkpoint(
     before = reef.wait("phoenix", lambda now: bool(now.get("checkpoint")) and iteration(now) > 25, namespace=namespace)
     workers = {pod["metadata"]["uid"] for pod in reef.pods("phoenix", namespace, "worker")}
     (head,) = reef.pods("phoenix", namespace, "head")
-    end = {"spec": {"stop": {"training_iteration": iteration(before) + 400}}}  # the next head will see it
+    end = {"spec": {"stop": {"training_iteration": iteration(before) + 1500}}}  # the next head will see it
     own_cluster.kubectl("patch", "rltrainingjob", "phoenix", "-n", namespace, "--type=merge", "-p", json.dumps(end))
 
     def handed_over(document: dict[str, Any]) -> bool:
@@ -145,6 +155,9 @@ def test_a_killed_head_is_replaced_and_goes_on_from_its_checkpoint(
     pods = reef.pods("phoenix", namespace, "worker")
     assert {pod["metadata"]["uid"] for pod in pods} == workers
     assert [pod["status"]["containerStatuses"][0]["restartCount"] for pod in pods] == [0, 0]
+    (head,) = reef.pods("phoenix", namespace, "head")
+    wait_until("both rollout workers of the new head", lambda: reef.rollout_workers(head) == (2, 0), timeout_s=120)
+    assert reef.status("phoenix", namespace)["workers"]["ready"] == 2
     resumed = reef.resumed("phoenix", namespace)
     assert resumed % FREQUENCY == 0, "it had no time for another checkpoint"
     assert max(reached - FREQUENCY, before["checkpoint"]["iteration"]) <= resumed <= reached

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
@@ -15,6 +18,7 @@ from kube.progress import ClusterError, wait_until
 pytestmark = pytest.mark.timeout(600)
 SAID_WITHIN_S = 15
 GIVEN_UP_S = 300
+LATE_S = 15  # for an end that a deadline brings
 CLAIM = {"claimName": "results"}
 GPU = {"count": 1}
 Job = dict[str, Any]
@@ -214,16 +218,64 @@ FAULTY = [
         preRunningDeadlineSeconds=120,  # the head is there by then
         **KEPT,
     ),
+    small_job(
+        "looper",
+        workers=[
+            pool() | {"template": {"spec": {"containers": [{"name": "reef", "command": ["sh", "-c", "exit 7"]}]}}}
+        ],
+        preRunningDeadlineSeconds=120,
+        **KEPT,
+    ),
     small_job("crash", environment={"name": "mine:Crash"}, head=WITH_CODE, faultTolerance={"backoffLimit": 1}, **KEPT),
 ]
 
 
+class Watched:
+    """When each reason of a condition was first seen in the jobs of a namespace, by looking twice a second."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self._cluster, self.namespace = cluster, namespace
+        self._seen: dict[tuple[str, str, str], float] = {}
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def _look(self) -> None:
+        path = f"/apis/reef.dev/v1/namespaces/{self.namespace}/rltrainingjobs"
+        while not self._end.wait(0.5):
+            jobs: list[Job] = []
+            with contextlib.suppress(ClusterError, OSError):  # the next look may succeed
+                jobs = self._cluster.api.request("GET", path)["items"]
+            for job in jobs:
+                for each in (job.get("status") or {}).get("conditions") or []:
+                    key = job["metadata"]["name"], each["type"], each["reason"]
+                    self._seen.setdefault(key, time.time())
+
+    def at(self, job: str, kind: str, reason: str) -> float:
+        """When it was seen; waits for it."""
+        wait_until(f"{reason} in {kind} of {job}", lambda: (job, kind, reason) in self._seen, timeout_s=GIVEN_UP_S)
+        return self._seen[job, kind, reason]
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._end.set()
+        self._thread.join(timeout=60)
+
+
 @pytest.fixture(scope="module")
-def crowd(reef: Installation, cluster: Cluster) -> Iterator[str]:
+def watched(reef: Installation, cluster: Cluster) -> Iterator[Watched]:
     """A namespace with all jobs whose pods must start to show what is wrong: they do so side by side."""
     with cluster.namespace("wrong") as name:
+        watched = Watched(cluster, name)
         cluster.apply([CODE, *FAULTY, *(job for job, _ in FAILED.values())], namespace=name)
-        yield name
+        yield watched
+        watched.stop()
+
+
+@pytest.fixture(scope="module")
+def crowd(watched: Watched) -> str:
+    """That namespace's name."""
+    return watched.namespace
 
 
 def test_a_worker_without_enough_memory_is_named_while_it_happens(
@@ -253,22 +305,38 @@ def test_a_head_without_enough_memory_ends_the_job_with_that_word(
     assert all(part in status["message"] for part in ("given up", "OOMKilled", HEAD_LIMIT, "raise the limit")), status
 
 
-def test_an_image_that_cannot_be_pulled(reef: Installation, cluster: Cluster, crowd: str) -> None:
+def test_an_image_that_cannot_be_pulled(reef: Installation, cluster: Cluster, crowd: str, watched: Watched) -> None:
     event, *_ = since(cluster, crowd, "image", "ImagePullFailed")
     refused = kubelet_events(cluster, crowd, "image-head-", "Failed")
     assert event - refused[0] <= SAID_WITHIN_S
+    assert watched.at("image", "HeadReady", "ImagePullFailed") - refused[0] <= SAID_WITHIN_S
     status = reef.wait_for_phase("image", "Failed", "Running", namespace=crowd, timeout_s=GIVEN_UP_S)
     assert condition(status, "Failed")[:2] == ("True", "PreRunningDeadlineExceeded")
     assert all(part in status["message"] for part in ("preRunningDeadlineSeconds: 60", NOWHERE)), status["message"]
+    assert 60 <= lasted(status, "startTime") <= 60 + LATE_S
 
 
-def test_a_pool_without_a_node(reef: Installation, cluster: Cluster, crowd: str) -> None:
+def test_a_pool_without_a_node(reef: Installation, cluster: Cluster, crowd: str, watched: Watched) -> None:
     event, *_ = since(cluster, crowd, "lonely", "Unschedulable")
     (pod,) = reef.pods("lonely", crowd, "worker")
     assert event - created(pod) <= SAID_WITHIN_S
+    assert watched.at("lonely", "WorkersReady", "Unschedulable") - created(pod) <= SAID_WITHIN_S
     status = reef.wait_for_phase("lonely", "Failed", "Running", namespace=crowd, timeout_s=GIVEN_UP_S)
     assert condition(status, "Failed")[:2] == ("True", "PreRunningDeadlineExceeded")
     assert all(part in status["message"] for part in ("pool far: 0 of 1", "Unschedulable", "node")), status["message"]
+    assert 120 <= lasted(status, "startTime") <= 120 + LATE_S
+
+
+def test_a_worker_that_crashes_again_and_again(
+    reef: Installation, cluster: Cluster, crowd: str, watched: Watched
+) -> None:
+    said = watched.at("looper", "WorkersReady", "CrashLoop")
+    waits = kubelet_events(cluster, crowd, "looper-cpu-", "BackOff")
+    assert said - waits[0] <= SAID_WITHIN_S
+    status = reef.wait_for_phase("looper", "Failed", "Running", namespace=crowd, timeout_s=GIVEN_UP_S)
+    assert condition(status, "Failed")[:2] == ("True", "PreRunningDeadlineExceeded")
+    assert all(part in status["message"] for part in ("pool cpu: 0 of 1", "exit code 7")), status["message"]
+    assert 120 <= lasted(status, "startTime") <= 120 + LATE_S
 
 
 def test_user_code_that_crashes(reef: Installation, cluster: Cluster, crowd: str) -> None:
@@ -317,6 +385,7 @@ def test_a_job_without_its_worker_ends_at_its_deadline(reef: Installation, clust
     status = reef.wait_for_phase("eater", "Failed", "Succeeded", namespace=crowd, timeout_s=240)
     assert condition(status, "Failed")[:2] == ("True", "DeadlineExceeded")
     assert status["attempts"] == 1, "the head lives on without its worker"
+    assert 150 <= lasted(status, "runningTime") <= 150 + LATE_S
 
 
 # -- looking -----------------------------------------------------------------------------------------------------------
@@ -341,6 +410,11 @@ def ended(pod: dict[str, Any]) -> dict[str, Any]:
 def moment(timestamp: str) -> float:
     """Seconds of a timestamp of Kubernetes."""
     return datetime.fromisoformat(timestamp).timestamp()
+
+
+def lasted(status: dict[str, Any], since: str) -> float:
+    """Seconds from a time in a job's status until its end."""
+    return moment(status["completionTime"]) - moment(status[since])
 
 
 def created(made: dict[str, Any]) -> float:

@@ -24,7 +24,7 @@ JOB = ("namespace", "job_name")  # `job` is Prometheus' own label
 JOB_GAUGES = {  # name after reef_job_, place in the status, what it is
     "workers_desired": ("workers", "desired", "Worker pods that the document asks for."),
     "workers_ready": ("workers", "ready", "Worker pods that have joined."),
-    "workers_recreated": ("workers", "recreated", "Rollout workers and worker pods that were replaced."),
+    "workers_recreated": ("workers", "recreated", "Rollout workers that were replaced, for whatever reason."),
     "attempts": ("attempts", "", "Heads that were started."),
     "start_timestamp_seconds": ("startTime", "", "When the operator took the job up."),
     "running_timestamp_seconds": ("runningTime", "", "When training began."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import re
 import shlex
@@ -12,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from kube.binaries import SUITE
 from kube.debian import debian_mirror
@@ -61,6 +63,12 @@ class ImageStore:
         self._folder.mkdir(parents=True, exist_ok=True)
         listed = self._buildah("images", "--format", "{{.Name}}:{{.Tag}}")
         return image in listed.split()
+
+    def described(self, image: str) -> tuple[float, dict[str, Any]]:
+        """Size in MB, and what the image says of itself: User, Labels and so on, as OCI calls them."""
+        size, unit = self._buildah("images", "--format", "{{.Size}}", image).split()
+        document = json.loads(self._buildah("inspect", "--type", "image", image))
+        return float(size) * {"KB": 0.001, "MB": 1.0, "GB": 1000.0}[unit], document["OCIv1"]["config"]
 
     def pause(self) -> str:
         """The container that holds a pod's namespaces."""

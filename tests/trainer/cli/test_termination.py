@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -49,22 +50,37 @@ def has_handler(pid: int) -> bool:
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_ends_the_run_with_a_checkpoint_and_its_code(sent: signal.Signals, code: int, tmp_path: Path) -> None:
+    end_by(lambda process: os.kill(process.pid, sent), code, tmp_path)
+
+
+def test_a_terminals_ctrl_c_reaches_all_processes_and_ends_the_run_the_same(tmp_path: Path) -> None:
+    output = end_by(
+        lambda process: os.killpg(process.pid, signal.SIGINT), 130, tmp_path, "--set=config.num_rollout_workers=1"
+    )
+    assert "Traceback" not in output
+
+
+def end_by(end: Callable[[subprocess.Popen[str]], None], code: int, tmp_path: Path, *flags: str) -> str:
+    """Run the job, end it once it has a result, and return what it printed; its code and checkpoint are looked at."""
     job = tmp_path / "job.yaml"
     job.write_text(JOB)
     storage = tmp_path / "results"
-    command = [sys.executable, "-m", "reef", "run", str(job), "--storage-path", str(storage)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    command = [sys.executable, "-m", "reef", "run", str(job), "--storage-path", str(storage), *flags]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    ) as process:
         deadline = time.monotonic() + 90
         while not list(storage.glob("endless/*/result.json")):
             assert time.monotonic() < deadline, "waited for the first result"
             assert process.poll() is None, process.stdout.read()
             time.sleep(0.05)
-        os.kill(process.pid, sent)
+        end(process)
         output, _ = process.communicate(timeout=60)
     assert process.returncode == code, output
     (folder,) = storage.glob("endless/*")
     _, metadata = read_checkpoint(find_checkpoint(folder))
     assert metadata["iteration"] >= 1
+    return output
 
 
 @pytest.mark.parametrize("away", [False, True])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -125,6 +127,33 @@ def test_a_broken_environment_is_named_with_its_own_words(
     assert expected in error
     assert error.startswith("reef run: ")
     assert "reef/envs/" not in error  # none of our own lines among the traceback
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"num_gpus": 1}, ("num_gpus=1", "asks for a GPU")),
+        (
+            {"num_gpus_per_learner_worker": 0.5, "num_learner_workers": 2},
+            ("2 x num_gpus_per_learner_worker 0.5 = 1 GPUs, the cluster has 0",),
+        ),
+        (
+            {"num_rollout_workers": 999},
+            ("num_rollout_workers 999 x num_cpus_per_worker 1 = 999 CPUs, the cluster has",),
+        ),
+    ],
+)
+def test_what_this_machine_has_not_is_refused_at_once(
+    config: dict[str, Any], expected: tuple[str, ...], tmp_path: Path
+) -> None:
+    path = job(tmp_path, "CartPole-v1", config=SMALL | config)
+    command = [sys.executable, "-m", "reef", "run", path, "--storage-path", str(tmp_path / "results")]
+    without_gpus = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    refused = subprocess.run(command, env=without_gpus, capture_output=True, text=True, timeout=120, check=False)
+    assert refused.returncode == 2, refused.stderr
+    (line,) = (line for line in refused.stderr.splitlines() if line.startswith("reef run: "))
+    assert all(part in line for part in expected), refused.stderr
     assert not (tmp_path / "results").exists()
 
 

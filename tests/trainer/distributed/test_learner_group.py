@@ -4,16 +4,18 @@ import math
 import os
 import signal
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 from reef.algorithms.dqn import DQNConfig, DQNLearner
 from reef.algorithms.ppo import PPOConfig, PPOLearner
 from reef.batch import Rollout, Transitions
-from reef.distributed.learner_group import RayLearners
+from reef.distributed.learner_group import LearnerProcess, RayLearners
 from reef.errors import EXIT_WRONG_USE, ResourceError, WorkerError
 from reef.learn.learner_group import LocalLearners
 
@@ -39,6 +41,18 @@ def config(**settings: Any) -> PPOConfig:
         | settings
     )
     return made.validate().freeze()
+
+
+@pytest.mark.parametrize(
+    ("device", "gpus", "backend"), [("cuda", 1, "nccl"), ("cuda", 0.5, "gloo"), ("cpu", 0, "gloo")]
+)
+def test_gradients_are_averaged_by_what_the_device_has(device: str, gpus: float, backend: str) -> None:
+    settings = PPOConfig().resources(num_learner_workers=2, num_gpus_per_learner_worker=gpus)
+
+    def on_device(*_: Any, **__: Any) -> Any:
+        return SimpleNamespace(device=torch.device(device))
+
+    assert LearnerProcess(on_device, settings, *SPACES, rank=0, world_size=2)._backend == backend  # type: ignore[arg-type]
 
 
 def rollout(seed: int, T: int = 32, B: int = 2) -> Rollout:

@@ -6,6 +6,7 @@ import signal
 from typing import Any
 
 import pytest
+from ray.util import placement_group_table
 
 from reef.algorithms.ppo import PPOConfig
 from reef.distributed import resources
@@ -84,6 +85,16 @@ def test_room_is_reserved_or_the_wait_ends_with_what_was_waited_for(ray_cluster,
     options = placement.options(2)
     assert (options["num_cpus"], options["num_gpus"], options["resources"]) == (0.5, 0, {})
     assert options["scheduling_strategy"].placement_group_bundle_index == 1
+    placement.remove()
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("strategy", ["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"])
+def test_the_placement_strategy_of_the_settings_is_asked_of_ray(ray_cluster, strategy):
+    settings = config(placement_strategy=strategy, num_cpus_per_worker=0.5, worker_restore_timeout_s=10.0)
+    placement = resources.reserve(settings, [worker_bundle(settings)], first=0)
+    asked = placement_group_table()
+    assert [group["strategy"] for group in asked.values() if group["state"] == "CREATED"] == [strategy]
     placement.remove()
 
 

@@ -149,6 +149,23 @@ def test_a_replaced_worker_knows_weights_and_filters(workers):
     assert [sample.worker_index for sample in workers.sample()] == [1, 2]
 
 
+def test_a_worker_that_hangs_is_cut_off_by_the_sample_timeout():
+    made = RayWorkers(config(sample_timeout_s=1.0, ignore_worker_failures=True), 2)
+    try:
+        assert [sample.worker_index for sample in made.sample()] == [1, 2]
+
+        def hang(worker: RolloutWorker) -> None:
+            if worker.worker_index == 2:
+                worker.sample = lambda *_: time.sleep(600)  # type: ignore[method-assign]
+
+        made.foreach_worker(hang)
+        started = time.monotonic()
+        assert [sample.worker_index for sample in made.sample()] == [1]
+        assert 1.0 <= time.monotonic() - started < 30.0 and made.num_healthy == 1
+    finally:
+        made.stop()
+
+
 @pytest.mark.parametrize(("use", "update"), [(False, True), (True, False), (False, False)])
 def test_filter_statistics_move_only_as_the_settings_say(use: bool, update: bool):
     made = RayWorkers(config(use_worker_filter_stats=use, update_worker_filter_stats=update), 2)

@@ -7,6 +7,7 @@ import pytest
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 
 from reef.envs import EnvContext, make_env, make_vector_env
+from reef.envs.make import unprepared
 from reef.envs.native import CartPoleVector
 from reef.errors import ConfigError, EnvironmentError
 
@@ -208,6 +209,20 @@ def test_rewards_of_atari_games_are_clipped(settings, monkeypatch, is_atari, cli
     monkeypatch.setitem(gym.registry, "Game-v0", gym.envs.registration.EnvSpec("Game-v0", "ale_py.env:Game"))
     env = make_vector_env(settings("Game-v0", is_atari=is_atari), 0, 1)
     assert env.reward_transform.identity is not clipped
+
+
+@pytest.mark.parametrize(
+    ("is_atari", "told"), [(True, ["preprocessor_pref='deepmind' and model.framestack"]), (None, [])]
+)
+def test_frames_that_are_not_prepared_are_told(settings, is_atari, told):
+    texts = list(unprepared(settings("CartPole-v1", is_atari=is_atari), gym.spaces.Box(0, 1, (4,))))
+    assert len(texts) == len(told) and all(part in text for part, text in zip(told, texts, strict=True))
+
+
+@pytest.mark.parametrize("key", ["action_mask", "mask"])
+def test_an_action_mask_that_does_not_mask_is_told(settings, key):
+    (*texts,) = unprepared(settings("CartPole-v1"), gym.spaces.Dict({key: gym.spaces.MultiBinary(2)}))
+    assert ["invalid actions can be taken" in text for text in texts] == [True] * (key == "action_mask")
 
 
 def test_rewards_of_other_environments_are_not_clipped(settings):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -149,6 +150,25 @@ def test_a_compiled_learner_learns_the_same(what: str) -> None:
     first, second = one.update(rollout(), 0), two.update(rollout(), 0)
     np.testing.assert_allclose(one.weights(), two.weights(), rtol=1e-4, atol=1e-5)
     assert first == pytest.approx(second, rel=1e-3)
+
+
+@pytest.mark.parametrize("what", ["forward_train", "complete_update"])
+def test_the_compilers_mode_is_the_one_of_the_settings(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+    compile_with = torch.compile
+
+    def compiler(function: Any, **options: Any) -> Any:
+        asked.append(options)
+        return compile_with(function, backend="aot_eager")
+
+    monkeypatch.setattr(torch, "compile", compiler)
+    compiled = config().framework(
+        torch_compile_learner=True,
+        torch_compile_learner_what_to_compile=what,
+        torch_compile_learner_dynamo_mode="reduce-overhead",
+    )
+    learner(compiled).update(rollout(), 0)
+    assert asked and all((one["backend"], one["mode"]) == ("inductor", "reduce-overhead") for one in asked)
 
 
 def test_statistics_are_those_of_all_learners() -> None:

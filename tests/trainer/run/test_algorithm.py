@@ -339,6 +339,13 @@ def test_training_goes_on_where_one_environment_is_restarted(mode: str) -> None:
         assert sampled >= 256
 
 
+def test_the_compilers_mode_of_a_worker_is_the_one_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr("reef.nn.policies.Policy.compile_acting", lambda self, **options: asked.append(options))
+    config().framework(torch_compile_worker=True, torch_compile_worker_dynamo_mode="max-autotune").build().stop()
+    assert asked == [{"backend": "inductor", "mode": "max-autotune"}]
+
+
 def test_a_compiled_worker_acts_the_same() -> None:
     compiled = config().framework(torch_compile_worker=True, torch_compile_worker_dynamo_backend="aot_eager")
     with config().build() as one, compiled.build() as two:

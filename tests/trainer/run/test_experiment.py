@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from reef.algorithms.ppo import PPO, PPOConfig
 from reef.batch import Episode, Sample
 from reef.config import AlgorithmConfig
 from reef.errors import EXIT_FAILED, CheckpointError, ConfigError, EnvironmentError, ResourceError, StorageError
@@ -329,12 +330,11 @@ def test_metrics_are_served_while_it_runs(tmp_path: Path, hook: Callable[..., No
 def test_ppo_ended_by_a_signal_and_resumed_equals_ppo_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ppo = pytest.importorskip("reef.algorithms.ppo")
-    config = ppo.PPOConfig().environment("CartPole-v1").debugging(seed=1)
+    config = PPOConfig().environment("CartPole-v1").debugging(seed=1)
     config.training(train_batch_size=128, num_sgd_iter=2)
     alone = run(tmp_path / "alone", config)
 
-    train = ppo.PPO.train
+    train = PPO.train
 
     def interrupted(self: Any) -> Any:
         result = train(self)
@@ -342,7 +342,7 @@ def test_ppo_ended_by_a_signal_and_resumed_equals_ppo_left_alone(
         return result
 
     with monkeypatch.context() as patch:
-        patch.setattr(ppo.PPO, "train", interrupted)
+        patch.setattr(PPO, "train", interrupted)
         assert run(tmp_path / "twice", config).exit_code == 143
     resumed = run(tmp_path / "twice", config, resume=True)
     assert (resumed.exit_code, resumed.result["training_iteration"]) == (0, 3)

@@ -19,6 +19,7 @@ from reef.allocator import keep_freed_memory
 from reef.batch import Sample
 from reef.config import AlgorithmConfig
 from reef.config.loading import load
+from reef.envs.make import unprepared
 from reef.errors import CheckpointError, ConfigError, WorkerError
 from reef.learn.learner import Learner
 from reef.learn.learner_group import Learners, LocalLearners
@@ -83,7 +84,7 @@ class Algorithm(ABC):
             on_failure.callback(self.workers.stop)
             local = self.workers.local_worker()
             self.evaluation.check_spaces(local.observation_space, local.action_space)
-            for text in local.policy.unread():
+            for text in (*local.policy.unread(), *unprepared(config, local.observation_space)):
                 log.warning("%s", text)
             self.learners: Learners = make_learners(
                 self.learner_class,
