@@ -15,8 +15,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
+
+from benchmarks.speed.machine import moment
 
 FOLDER = Path(__file__).parent
 REWARDS = ("episode_reward_mean", "evaluation/episode_reward_mean")
@@ -87,7 +90,7 @@ def judge(promise: Promise, seed: int, results: Path) -> Outcome:
     return Outcome(seed, reward, steps, float(last["time_total_s"]), met)
 
 
-def table(results: dict[str, list[dict[str, object]]], promises: list[Promise]) -> Iterator[str]:
+def table(results: dict[str, dict[str, Any]], promises: list[Promise]) -> Iterator[str]:
     """Yield RESULTS.md."""
     yield "# What the algorithms learn"
     yield ""
@@ -95,16 +98,19 @@ def table(results: dict[str, list[dict[str, object]]], promises: list[Promise]) 
     yield "with three seeds. Reward: mean of the last 100 training episodes (of the last evaluation, where the document"
     yield "says so) when training stopped; steps and seconds: until then."
     yield ""
-    yield "| document | algorithm | environment | reward >= | steps <= | rewards | steps | seconds | |"
-    yield "|---|---|---|---|---|---|---|---|---|"
+    headings = "document", "algorithm", "environment", "reward >=", "steps <=", "rewards", "steps", "seconds"
+    yield f"| {' | '.join(headings)} | | measured | commit |"
+    yield "|---|---|---|---|---|---|---|---|---|---|---|"
     for promise in promises:
-        outcomes = [Outcome(**outcome) for outcome in results.get(promise.document.name, [])]  # type: ignore[arg-type]
+        measured = results.get(promise.document.name, {"outcomes": [], "date": "-", "commit": "-"})
+        outcomes = [Outcome(**outcome) for outcome in measured["outcomes"]]
         rewards = " / ".join("failed" if o.reward is None else f"{o.reward:.0f}" for o in outcomes)
         steps = " / ".join(f"{o.steps:,}" for o in outcomes)
         seconds = " / ".join(f"{o.seconds:.0f}" for o in outcomes)
         verdict = "not run" if not outcomes else "met" if all(o.met for o in outcomes) else "**not met**"
         limits = f"{promise.reward:g} | {promise.max_steps:,}"
         cells = f"{promise.algorithm} | {promise.environment} | {limits} | {rewards} | {steps} | {seconds} | {verdict}"
+        cells += f" | {measured['date']} | {measured['commit']}"
         yield f"| {promise.document.name} | {cells} |"
     yield ""
 
@@ -121,7 +127,7 @@ def main() -> int:
         running = [(promise, [pool.submit(train, promise, seed) for seed in seeds(args)]) for promise in chosen]
         for promise, futures in running:
             outcomes = [future.result() for future in futures]
-            results[promise.document.name] = [asdict(outcome) for outcome in outcomes]
+            results[promise.document.name] = moment() | {"outcomes": [asdict(outcome) for outcome in outcomes]}
             for outcome in outcomes:
                 print(f"{promise.document.name}: {outcome}", flush=True)
                 fell_short |= not outcome.met
