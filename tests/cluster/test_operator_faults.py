@@ -26,6 +26,7 @@ TRUE_AGAIN_S = 30
 READY_AGAIN_S = 180
 CANARY_S = 75  # a beat every 30 s, and one that may fall into the outage
 ENDLESS = {"training_iteration": 1_000_000}
+TRUE_OF_HOLLOW = ("Provisioning", 1, 1, 1)  # the pods are ready, and the head answers nobody
 KINDS = "configmaps,secrets,services,networkpolicies,jobs,deployments,pods"
 PER_JOB = Counter(ConfigMap=1, Secret=1, Service=1, NetworkPolicy=1, Job=1, Deployment=1, Pod=2)
 
@@ -111,8 +112,8 @@ def test_an_operator_killed_while_it_creates_makes_everything_once(
 
         def told() -> bool:
             jobs = own_cluster.get("rlj", namespace=namespace)["items"]
-            true = len(objects(own_cluster, namespace)) >= JOBS * PER_JOB.total()
-            return true and [shown(job.get("status") or {}) for job in jobs] == [("Provisioning", 1, 1, 0)] * JOBS
+            complete = len(objects(own_cluster, namespace)) >= JOBS * PER_JOB.total()
+            return complete and [shown(job.get("status") or {}) for job in jobs] == [TRUE_OF_HOLLOW] * JOBS
 
         wait_until(
             "the operator's container to be started again", lambda: restart_count(reef.pod()) > restarts, timeout_s=120
