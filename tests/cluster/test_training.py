@@ -155,7 +155,7 @@ def test_a_killed_head_is_replaced_and_goes_on_from_its_checkpoint(
     pods = reef.pods("phoenix", namespace, "worker")
     assert {pod["metadata"]["uid"] for pod in pods} == workers
     assert [pod["status"]["containerStatuses"][0]["restartCount"] for pod in pods] == [0, 0]
-    (head,) = reef.pods("phoenix", namespace, "head")
+    head = reef.pods("phoenix", namespace, "head")[-1]
     wait_until("both rollout workers of the new head", lambda: reef.rollout_workers(head) == (2, 0), timeout_s=120)
     assert reef.status("phoenix", namespace)["workers"]["ready"] == 2
     resumed = reef.resumed("phoenix", namespace)
