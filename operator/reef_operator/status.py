@@ -120,9 +120,7 @@ def _findings(situation: Situation, outcome: Outcome) -> Iterator[Finding]:
 def _new_heads(situation: Situation) -> int:
     """Count head pods that are not in `attempts` yet: newer than the newest that is; none that came after the end."""
     known, head = situation.old.head, situation.head
-    if situation.was_finished:
-        return 0
-    if head is None:
+    if situation.was_finished or head is None:
         return 0
     if known is None:
         return len(situation.heads)
