@@ -8,7 +8,7 @@ from typing import Any
 
 import kopf
 
-from reef_operator.runtime.client import ApiError, Client
+from reef_operator.runtime.client import PAGE, ApiError, Client
 from reef_operator.runtime.credentials import Login
 from reef_operator.runtime.leases import WatchProof
 from reef_operator.runtime.limits import Backoff
@@ -35,7 +35,7 @@ def kopf_settings(canary: str) -> kopf.OperatorSettings:
     settings.watching.client_timeout = 300
     settings.watching.connect_timeout = 30
     settings.watching.inactivity_timeout = 70
-    settings.watching.chunk_size = 250
+    settings.watching.chunk_size = PAGE
     settings.watching.field_selectors[LEASES] = f"metadata.name={canary}"
     settings.queueing.worker_limit = 100
     settings.networking.request_timeout = 30

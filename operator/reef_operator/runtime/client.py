@@ -29,7 +29,7 @@ RESOURCES = {
     "RLTrainingJob": ("/apis/reef.dev/v1", "rltrainingjobs"),
 }
 TIMEOUT_S = 30.0
-PAGE = 250
+PAGE = 50  # the memory that a list needs at its peak: 250 jobs parsed at once cost 4 MB for good
 ATTEMPTS = 4
 LONGEST_RETRY_AFTER_S = 30.0
 SILENCE_S = 70.0  # bookmarks come once a minute
