@@ -15,6 +15,7 @@ SCRIPTS = {
     "sb3": "benchmarks.peers.stable_baselines3_ppo",
 }
 RUNS = 3
+PAIRED_RUNS = 7  # where a ratio near one is asked for: single runs differ by a tenth and more
 ACTORS = (1, 2, 4, 8, 16, 32)
 PPO = {
     "algorithm": "ppo",
@@ -61,9 +62,10 @@ def ppo() -> Iterator[Case]:
     for minibatch in (128, 1024):
         args = {**PPO, "minibatch": minibatch, "measure_s": 5.0}
         for peer in ("rllib", "sb3", "cleanrl", "bare loop", "reef"):
-            yield Case(f"{peer}, minibatch {minibatch}", peer, args)
+            runs = PAIRED_RUNS if peer == "reef" else RUNS
+            yield Case(f"{peer}, minibatch {minibatch}", peer, args, runs=runs)
         two = {**args, "workers": 2}  # right after the one without, as the machine's own speed changes with time
-        yield Case(f"reef, minibatch {minibatch}, 2 workers", "reef", two)
+        yield Case(f"reef, minibatch {minibatch}, 2 workers", "reef", two, runs=PAIRED_RUNS)
         yield Case(f"reef, minibatch {minibatch}, 2 workers ahead", "reef", {**two, "sample_async": True})
         yield Case(f"reef compiled, minibatch {minibatch}", "reef compiled", {**args, "compiled": True})
         yield Case(f"rllib, minibatch {minibatch}, 2 workers", "rllib", two)
@@ -73,10 +75,11 @@ def lunar() -> Iterator[Case]:
     """Two workers against none where stepping is dear; and two trainings at once, the limit of sharing one."""
     for minibatch in (128, 1024):
         args = {**PPO, "env": "LunarLander-v3", "minibatch": minibatch, "measure_s": 8.0}  # episodes differ much
-        yield Case(f"reef, minibatch {minibatch}, 0 workers", "reef", args)
-        yield Case(f"reef, minibatch {minibatch}, 2 workers", "reef", {**args, "workers": 2})
-        ahead = {**args, "workers": 2, "sample_async": True}
-        yield Case(f"reef, minibatch {minibatch}, 2 workers ahead", "reef", ahead)
+        two = {**args, "workers": 2}
+        yield Case(f"reef, minibatch {minibatch}, 0 workers", "reef", args, runs=PAIRED_RUNS)
+        yield Case(f"reef, minibatch {minibatch}, 2 workers", "reef", two)
+        ahead = {**two, "sample_async": True}
+        yield Case(f"reef, minibatch {minibatch}, 2 workers ahead", "reef", ahead, runs=PAIRED_RUNS)
         yield Case(f"reef, minibatch {minibatch}, twice", "reef", args, "benchmarks.peers.reef_twice")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.scale.report import scale, scale_targets
-from benchmarks.speed.measurements import ACTORS
+from benchmarks.speed.measurements import ACTORS, PAIRED_RUNS
 from benchmarks.speed.numbers import Numbers, Spread, ratio
 from benchmarks.speed.tables import row, table
 from benchmarks.speed.targets import MINIBATCHES, NAMES, targets
@@ -36,7 +36,8 @@ def _head(numbers: Numbers) -> Iterator[str]:
     yield ""
     yield "Written by `make bench` from results.json; do not edit. Environment steps per second of whole training"
     yield "(sampling and SGD), start-up and first iteration excluded: median (lowest - highest) of three runs, each in"
-    yield "a process of its own, that take turns with the peers'. Everyone runs with their own defaults for threads."
+    yield f"a process of its own, that take turns with the peers'; of {PAIRED_RUNS} where a ratio near one is asked for (Reef's"
+    yield "workers against none). Everyone runs with their own defaults for threads."
     yield ""
     if "machine" in results:
         yield f"Machine: {', '.join(f'{key} {value}' for key, value in results['machine'].items())}."

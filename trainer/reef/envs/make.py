@@ -200,7 +200,7 @@ def _call(creator: Callable[..., Env], context: EnvContext) -> Env:
 def unprepared(config: AlgorithmConfig, observations: gym.Space[Any]) -> Iterator[str]:
     """Say what is not done with these observations, as settings that do it by default are not available yet."""
     name = env_name(config.env)
-    if _is_atari(config):
+    if _is_atari(config) and registered(config.env):  # a function or class of the user's may prepare them itself
         yield (
             f"environment {name!r} is an Atari game, and is learned from as it is: preprocessor_pref='deepmind' and "
             "model.framestack=True are not available yet. A function or class that wraps it "
