@@ -37,8 +37,8 @@ def _head(numbers: Numbers) -> Iterator[str]:
     yield "Written by `make bench` from results.json; do not edit. Environment steps per second of whole training"
     yield "(sampling and SGD), start-up and first iteration excluded: median (lowest - highest) of three runs, each in"
     pairs = len(numbers.runs("ppo", "reef, minibatch 128, 2 workers")) or PAIRED_RUNS
-    yield f"a process of its own, that take turns with the peers'; of {pairs} for Reef's workers against none, where a ratio"
-    yield "near one is asked for. Everyone runs with their own defaults for threads."
+    yield f"a process of its own, that take turns with the peers'; of {pairs} for Reef's workers against none, where a"
+    yield "ratio near one is asked for. Everyone runs with their own defaults for threads."
     yield ""
     if "machine" in results:
         yield f"Machine: {', '.join(f'{key} {value}' for key, value in results['machine'].items())}."
