@@ -108,7 +108,9 @@ def closed_and_opened(second: Installation, namespace: str, other: str) -> None:
     cluster = second.cluster
     binding = cluster.get("rolebinding", "second-reef", namespace=other)
     cluster.kubectl("delete", "rolebinding", "second-reef", "-n", other)
-    cluster.kubectl("delete", "pod", second.pod()["metadata"]["name"], "-n", namespace)
+    mine = second.pod()["metadata"]["name"]
+    # Its process ends at once; a kubelet that missed this looks for dead containers once a minute.
+    cluster.kubectl("delete", "pod", mine, "-n", namespace, timeout_s=180)
     second.await_operator()
     for place in (namespace, other):
         cluster.apply(small_job("idle", suspend=True), namespace=place)
