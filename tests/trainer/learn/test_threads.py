@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import gymnasium as gym
 import pytest
@@ -63,3 +65,29 @@ def test_rollout_workers_that_wait_leave_their_cpus_to_the_learner(ahead: bool, 
     learners = LocalLearners(PPOLearner, config, env.observation_space, env.action_space, neighbours=lambda: 3)
     torch.set_num_threads(before)
     assert learners.threads() == expected
+
+
+def test_moments_of_dead_units_do_not_decay_into_denormals() -> None:
+    """With which some processors are many times slower. In a process of its own: each thread has to be told."""
+    code = """
+import gymnasium as gym, numpy as np, torch
+from reef.algorithms.dqn import DQNConfig, DQNLearner
+from reef.batch import Transitions
+from reef.learn.learner_group import LocalLearners
+
+config = DQNConfig().framework(torch_threads_per_learner=2).training(model={"fcnet_hiddens": [512, 512]}).freeze()
+env = gym.make("CartPole-v1")
+learners = LocalLearners(DQNLearner, config, env.observation_space, env.action_space)
+moments = learners.learners["default_policy"].optimizer.exp_avg
+least = torch.finfo(torch.float32).tiny
+moments.fill_(least)
+rows = config.train_batch_size
+obs, numbers, flags = np.zeros((rows, 4), np.float32), np.ones(rows, np.float32), np.ones(rows, bool)
+learners.update({"default_policy": Transitions(obs, numbers.astype(np.int64), numbers, obs, flags, flags, {"discounts": numbers})}, 0)
+denormal = int(((moments != 0) & (moments.abs() < least)).sum())
+assert denormal == 0, f"{denormal} of {len(moments)} moments are denormal"
+assert moments.any(), "those of the output layer's biases"
+assert torch.tensor(least) / 2 > 0, "denormal numbers are for others to use"
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr

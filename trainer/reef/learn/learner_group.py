@@ -11,7 +11,7 @@ from gymnasium import spaces
 from reef.batch import Rollout, Transitions
 from reef.config import AlgorithmConfig
 from reef.learn.learner import Learner
-from reef.learn.threads import learner_threads, using_threads
+from reef.learn.threads import flushing_denormals, learner_threads, using_threads
 from reef.types import DEFAULT_POLICY, PolicyId, State, Stats, Weights
 
 Batches = dict[PolicyId, Rollout] | dict[PolicyId, Transitions]
@@ -69,6 +69,7 @@ class LocalLearners:
         torch.set_num_threads(config.torch_threads_per_worker)  # between updates this process samples
         self.learners = {DEFAULT_POLICY: learner}
 
+    @flushing_denormals()
     def update(self, batches: Batches, timestep: int) -> dict[PolicyId, Stats]:
         """Improve each policy on its batch."""
         with using_threads(self.threads()):
