@@ -37,12 +37,17 @@ class Numbers:
 
     def spread(self, part: str, case: str, value: Callable[[Run], float]) -> Spread | None:
         """Return the spread of `value` over the runs of a case."""
-        values = [value(run) for run in self.runs(part, case)]
-        return Spread(median(values), min(values), max(values)) if values else None
+        return _spread([value(run) for run in self.runs(part, case)])
 
     def rate(self, part: str, case: str) -> Spread | None:
         """Return environment steps per second."""
-        return self.spread(part, case, lambda run: run["steps"] / run["seconds"])
+        return self.spread(part, case, _rate)
+
+    def rates(self, part: str, *cases: str) -> list[Spread | None]:
+        """Return the rates of cases to compare, over the rounds that all of those measured took part in."""
+        runs = [self.runs(part, case) for case in cases]
+        rounds = min((len(found) for found in runs if found), default=0)
+        return [_spread([_rate(run) for run in found[:rounds]]) for found in runs]
 
     def field(self, part: str, case: str, key: str) -> Spread | None:
         """Return the spread of a field of the script's answer."""
@@ -51,6 +56,15 @@ class Numbers:
     def limit(self, name: str) -> Spread | None:
         """Return one of the machine's limits."""
         return self.spread("limits", "limits", lambda run: run["rates"][name])
+
+
+def _rate(run: Run) -> float:
+    steps: float = run["steps"]
+    return steps / run["seconds"]
+
+
+def _spread(values: list[float]) -> Spread | None:
+    return Spread(median(values), min(values), max(values)) if values else None
 
 
 def ratio(above: Spread | None, below: Spread | None) -> float | None:

@@ -38,7 +38,8 @@ def _head(numbers: Numbers) -> Iterator[str]:
     yield "(sampling and SGD), start-up and first iteration excluded: median (lowest - highest) of three runs, each in"
     pairs = len(numbers.runs("ppo", "reef, minibatch 128, 2 workers")) or PAIRED_RUNS
     yield f"a process of its own, that take turns with the peers'; of {pairs} for Reef's workers against none, where a"
-    yield "ratio near one is asked for. Everyone runs with their own defaults for threads."
+    yield "ratio near one is asked for. A ratio is that of medians over the rounds that both took part in. Everyone"
+    yield "runs with their own defaults for threads."
     yield ""
     if "machine" in results:
         yield f"Machine: {', '.join(f'{key} {value}' for key, value in results['machine'].items())}."
@@ -80,9 +81,9 @@ def _ppo(numbers: Numbers) -> Iterator[str]:
     yield "CartPole-v1, MLP 64x64 tanh, 4,096 steps an iteration, 10 epochs, 8 environments (8 per worker), steps/s."
     yield ""
     yield from table("", *(f"minibatch {minibatch}" for minibatch in MINIBATCHES))
-    for case in NAMES:
-        rates = [numbers.rate("ppo", f"{case}, minibatch {minibatch}") for minibatch in MINIBATCHES]
-        yield row(NAMES[case], *map(_text, rates))
+    columns = [numbers.rates("ppo", *(f"{case}, minibatch {minibatch}" for case in NAMES)) for minibatch in MINIBATCHES]
+    for name, *rates in zip(NAMES.values(), *columns, strict=True):
+        yield row(name, *map(_text, rates))
     for case in ("rllib", "reef"):
         rates = [numbers.rate("ppo", f"{case}, minibatch {minibatch}, 2 workers") for minibatch in MINIBATCHES]
         yield row(f"{NAMES[case]}, 2 workers", *map(_text, rates))
@@ -103,7 +104,7 @@ def _lunar(numbers: Numbers) -> Iterator[str]:
 
 
 def _beside_none(numbers: Numbers, minibatch: int, case: str) -> str:
-    rates = [numbers.rate("lunar", f"reef, minibatch {minibatch}, {which}") for which in (case, "0 workers")]
+    rates = numbers.rates("lunar", *(f"reef, minibatch {minibatch}, {which}" for which in (case, "0 workers")))
     factor = ratio(*rates)
     return _text(rates[0]) if factor is None else f"{_text(rates[0])}: {factor:.2f}x"
 

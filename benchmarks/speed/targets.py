@@ -70,7 +70,7 @@ NAMES = {
 
 
 def _ppo(numbers: Numbers, minibatch: int) -> Iterator[Target]:
-    rates = {case: numbers.rate("ppo", f"{case}, minibatch {minibatch}") for case in NAMES}
+    rates = dict(zip(NAMES, numbers.rates("ppo", *(f"{case}, minibatch {minibatch}" for case in NAMES)), strict=True))
     best = fastest([rates[peer] for peer in PEERS])
     name = f"PPO, minibatch {minibatch}"
     yield Target(f"{name}: Reef / fastest peer", 2.0, ratio(rates["reef"], best))
@@ -87,7 +87,7 @@ def _workers(numbers: Numbers) -> Iterator[Target]:
             ("lunar", "LunarLander-v3", f"{name}, 0 workers", 1.6),
         ):
             for case, how in (("2 workers", ""), ("2 workers ahead", " that sample ahead")):
-                rates = numbers.rate(part, f"{name}, {case}"), numbers.rate(part, alone)
+                rates = numbers.rates(part, f"{name}, {case}", alone)
                 what = f"two Ray workers{how} / none, {environment}, minibatch {minibatch}"
                 yield Target(what, wanted, ratio(*rates))
 

@@ -59,6 +59,15 @@ def test_fastest_peer_is_the_yardstick():
     assert verdict(found, "PPO, minibatch 128: Reef / RLlib") is True
 
 
+def test_cases_are_compared_over_the_rounds_that_both_took_part_in():
+    """The machine's own speed changes from round to round."""
+    reef = {"runs": [{"steps": rate, "seconds": 1.0} for rate in (30, 30, 30, 90, 90, 90, 90)]}
+    sb3 = {"runs": [{"steps": 16, "seconds": 1.0}] * 3}
+    found = results({"reef, minibatch 128": reef, "sb3, minibatch 128": sb3}, "ppo")
+    assert verdict(found, "PPO, minibatch 128: Reef / fastest peer") is False
+    assert "| Reef | 30 (30 - 30)" in report(found)
+
+
 def test_report_shows_median_and_spread_and_names_what_is_missed():
     text = report(results(rates(reef=59.0, bare_loop=1000.0)))
     assert "1,000 (500 - 3,000)" in text

@@ -83,7 +83,8 @@ least = torch.finfo(torch.float32).tiny
 moments.fill_(least)
 rows = config.train_batch_size
 obs, numbers, flags = np.zeros((rows, 4), np.float32), np.ones(rows, np.float32), np.ones(rows, bool)
-learners.update({"default_policy": Transitions(obs, numbers.astype(np.int64), numbers, obs, flags, flags, {"discounts": numbers})}, 0)
+batch = Transitions(obs, numbers.astype(np.int64), numbers, obs, flags, flags, {"discounts": numbers})
+learners.update({"default_policy": batch}, 0)
 denormal = int(((moments != 0) & (moments.abs() < least)).sum())
 assert denormal == 0, f"{denormal} of {len(moments)} moments are denormal"
 assert moments.any(), "those of the output layer's biases"
