@@ -89,7 +89,7 @@ class ImageStore:
                     tree = Path(folder, "tree")
                     options = ["--variant=minbase", f"--include={BASE_PACKAGES}"]
                     run(["debootstrap", *options, SUITE, tree, debian_mirror()], timeout_s=900)
-                    run(["sh", "-c", f"cd {tree} && rm -rf {LEFT_BEHIND}"])
+                    run(["sh", "-c", f"rm -rf {LEFT_BEHIND}"], cwd=tree)
                     Path(folder, "Dockerfile").write_text('FROM scratch\nCOPY tree /\nCMD ["/bin/sh"]\n')
                     self._buildah("bud", "--isolation", "chroot", "-t", BASE, folder)
         return BASE
