@@ -11,7 +11,7 @@ TEST_ARGS ?=
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help setup run test tiny lint type fmt docs schema bench bench-scale learn cluster cluster-down test-cluster pictures check clean
+.PHONY: help setup run test tiny lint type fmt docs schema dist bench bench-scale learn cluster cluster-down test-cluster pictures check clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ docs: $(VENV)/.dev ## generate docs/job-reference.md from the settings' declarat
 schema: $(VENV)/.dev ## generate the CRD and the JSON schemas from the same declarations
 	@$(RUN) reef.cli.schema
 
+dist: $(VENV)/.dev ## build the wheel and the source archive into dist/
+	@$(RUN) hatchling build --directory dist
+
 bench: $(VENV)/.dev ## measure speed beside other libraries, into benchmarks/RESULTS.md
 	@$(RUN) benchmarks.speed
 
@@ -75,7 +78,7 @@ check: test ## what continuous integration runs
 
 clean: ## remove .venv and everything else that was made here
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	find . -name __pycache__ -prune -exec rm -rf {} + -o -name '*.egg-info' -prune -exec rm -rf {} +
+	find . -name __pycache__ -prune -exec rm -rf {} +
 
 # Each stamp is younger than what it was made from, so a second call does nothing.
 $(VENV)/.made:

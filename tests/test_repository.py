@@ -15,7 +15,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
 MAKEFILE = (ROOT / "Makefile").read_text()
 TARGETS = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)[1].split()
 
@@ -54,6 +55,13 @@ def test_every_dependency_is_constrained_to_a_version_it_allows(extra: str):
             continue
         (exact,) = pinned[canonicalize_name(requirement.name)].specifier
         assert requirement.specifier.contains(exact.version), f"{requirement} is pinned to {exact.version}"
+
+
+def test_what_builds_the_packages_is_pinned_to_the_version_of_the_constraints():
+    """Pip builds in an environment of its own, where constraints need not count."""
+    pinned = constraints()
+    for requirement in map(Requirement, PYPROJECT["build-system"]["requires"]):
+        assert requirement.specifier == pinned[canonicalize_name(requirement.name)].specifier, requirement
 
 
 def test_no_file_names_a_package_index():
@@ -108,6 +116,28 @@ def test_ci_passes_the_same_tests_as_a_person():
     assert os.access(script, os.X_OK)
     assert "set -euo pipefail" in script.read_text()
     assert "make test" in script.read_text()
+
+
+@pytest.mark.parametrize("name", ["reef", "Klon 1"])
+def test_ci_runs_in_a_folder_called_reef_and_leaves_nothing_behind(name: str, tmp_path: Path):
+    checkout, scratch, programs = tmp_path / name, tmp_path / "tmp", tmp_path / "bin"
+    shutil.copytree(ROOT / ".ci", checkout / ".ci")
+    (checkout / ".venv").mkdir()
+    (checkout / ".git").mkdir()
+    for folder in (scratch, programs):
+        folder.mkdir()
+    (programs / "make").write_text('#!/bin/sh\ncat\npwd\nls -A\necho "$@"\nexit 7\n')
+    (programs / "make").chmod(0o755)
+    environment = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", "TMPDIR": str(scratch)}
+    command = [checkout / ".ci" / "run"]
+    done = subprocess.run(
+        command, env=environment, input="y\n", capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (done.returncode, done.stderr) == (7, "")
+    folder, *listed = done.stdout.splitlines()
+    assert Path(folder).name == "reef"
+    assert listed == [".ci", ".git", *([".venv"] if name == "reef" else []), "test"]
+    assert list(scratch.iterdir()) == []
 
 
 def test_hooks_need_no_network():

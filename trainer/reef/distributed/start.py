@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import math
 import os
+import shlex
 import socket
-from typing import TYPE_CHECKING, Self
+import sys
+from typing import TYPE_CHECKING, Any, Self
 
 import ray
 from ray._private import ray_constants
@@ -87,6 +89,7 @@ def start(
             num_gpus=None if num_gpus is None else math.ceil(num_gpus),
             resources=resources,
             object_store_memory=object_store_memory,
+            runtime_env=_quoted_python(),
             include_dashboard=False,
             log_to_driver=show_output,
             logging_level=logging.ERROR,
@@ -96,7 +99,7 @@ def start(
 
 def _join(address: str, runtime_env: RuntimeEnv | None, show_output: bool) -> None:
     host, _, port = address.rpartition(":")
-    own = runtime_env.model_dump(exclude_defaults=True) if runtime_env else None
+    own = (runtime_env.model_dump(exclude_defaults=True) if runtime_env else {}) | _quoted_python()
     try:
         if host and port.isdecimal():
             socket.create_connection((host, int(port)), CONNECT_S).close()  # Ray itself would try for minutes
@@ -105,3 +108,13 @@ def _join(address: str, runtime_env: RuntimeEnv | None, show_output: bool) -> No
         raise ResourceError(
             f"no Ray cluster answers at {address!r}: {error}. Is its head up, and the port 6379?"
         ) from error
+
+
+def _quoted_python() -> dict[str, Any]:
+    """What makes Ray's workers start where the path of Python holds a space; else empty.
+
+    Ray starts a worker that has variables of its own, as every trial of a sweep has, by `bash -c "exec <Python> ..."`
+    and leaves this one word unquoted.
+    """
+    quoted = shlex.quote(sys.executable)
+    return {"py_executable": quoted} if quoted != sys.executable else {}

@@ -1,0 +1,129 @@
+"""Reef works from its wheel and from any checkout: also where the path has a space, an umlaut or the package's name."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FOLDER = "Übung eins"
+LEFT_OUT = (".git", ".venv", ".*_cache", ".hypothesis", "__pycache__", "build", "dist", "reef_results")
+WHERE = "import reef, reef_operator; print(reef.__file__); print(reef_operator.__file__)"
+
+
+def run(command: list[str | Path], folder: Path, timeout_s: float = 100) -> str:
+    """Standard output of a command that succeeds, without what this process gives its own children."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "PYTHON"))}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def environment(folder: Path, *installed: str | Path) -> Path:
+    """A virtual environment with Reef alone; everything else comes from the one that runs these tests."""
+    venv.EnvBuilder(symlinks=True).create(folder)
+    (packages,) = folder.glob("lib/python3*/site-packages")
+    (packages / "others.pth").write_text(sysconfig.get_path("purelib"))
+    options = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
+    run([sys.executable, "-m", "pip", "--python", folder / "bin/python", "install", *options, *installed], folder)
+    return folder / "bin"
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of this checkout with an editable install, as `make setup` makes it."""
+    clone = tmp_path_factory.mktemp("any") / FOLDER / "reef"
+    shutil.copytree(ROOT, clone, ignore=shutil.ignore_patterns(*LEFT_OUT))
+    environment(clone / ".venv", "--editable", clone)
+    for stamp in (".made", ".trainer", ".dev"):
+        (clone / ".venv" / stamp).touch()
+    return clone
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what `make dist` builds."""
+    folder = tmp_path_factory.mktemp("dist")
+    run([sys.executable, "-m", "hatchling", "build", "--directory", folder], ROOT)
+    return folder
+
+
+def test_a_script_beside_the_clone_finds_the_package_and_not_the_folder(clone: Path):
+    script = clone.parent / "train.py"
+    script.write_text(f"from reef import PPOConfig\nimport operator; operator.add\n{WHERE}")
+    found = run([clone / ".venv/bin/python", script.name], clone.parent).split("\n")
+    assert found[:2] == [
+        str(clone / "trainer/reef/__init__.py"),
+        str(clone / "operator/reef_operator/__init__.py"),
+    ]
+
+
+@pytest.mark.slow
+def test_make_trains_where_the_path_has_a_space_and_an_umlaut(clone: Path, tmp_path: Path):
+    arguments = f"--set stop.training_iteration=1 --storage-path {tmp_path}"
+    said = run(["make", "run", f"RUN_ARGS={arguments}"], clone)
+    assert "stopped: training_iteration 1 >= 1" in said
+    assert f"'{clone.name}" not in said and "\n  .venv/bin/reef evaluate " in said
+
+
+PROGRAM = """
+import os, ray, reef
+from reef.distributed.start import start
+
+with start(num_cpus=1, object_store_memory=100 * 1024 * 1024):
+    variable = ray.remote(runtime_env={"env_vars": {"A": "b"}})(lambda: os.environ["A"])
+    print(ray.get(variable.remote(), timeout=50), reef.__file__)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_ray_s_workers_start_where_the_path_has_a_space_and_an_umlaut(clone: Path):
+    """Each trial of a sweep has variables of its own, and Ray starts such workers by a shell."""
+    said = run([clone / ".venv/bin/python", "-c", PROGRAM], clone.parent)
+    assert said == f"b {clone / 'trainer/reef/__init__.py'}\n"
+
+
+def test_the_archives_hold_both_packages_and_nothing_else(archives: Path):
+    packages = (ROOT / "trainer/reef", ROOT / "operator/reef_operator")
+    files = [path.relative_to(ROOT) for package in packages for path in package.rglob("*") if path.is_file()]
+    listed = [str(path) for path in files if "__pycache__" not in path.parts]
+    (wheel,), (source,) = archives.glob("*.whl"), archives.glob("*.tar.gz")
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+        (license_text,) = (archive.read(name) for name in archive.namelist() if name.endswith("/licenses/LICENSE"))
+    assert names == {name.partition("/")[2] for name in listed}
+    assert {"reef/py.typed", "reef_operator/py.typed"} <= names
+    assert license_text == (ROOT / "LICENSE").read_bytes()
+    with tarfile.open(source) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert names == {*listed, "LICENSE", "README.md", "pyproject.toml", "PKG-INFO", ".gitignore"}
+
+
+@pytest.mark.slow
+def test_the_wheel_trains_in_an_environment_of_its_own(archives: Path, tmp_path: Path):
+    """The command, and the snippet of the README."""
+    (wheel,) = archives.glob("*.whl")
+    programs = environment(tmp_path / FOLDER / "own", wheel)
+    assert all(str(programs.parent) in line for line in run([programs / "python", "-c", WHERE], tmp_path).splitlines())
+    example = ROOT / "examples" / "cartpole-ppo.yaml"
+    said = run(
+        [programs / "reef", "run", example, "--storage-path", tmp_path, "--set=stop.training_iteration=2"], tmp_path
+    )
+    assert "stopped: training_iteration 2 >= 2" in said
+    snippet = "\n".join(re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S))
+    assert "import" in snippet
+    run([programs / "python", "-c", snippet], tmp_path)
+    assert "usage: reef-operator" in run([programs / "reef-operator", "--help"], tmp_path)
