@@ -1,4 +1,4 @@
-"""Stand-ins for helm, kubectl and docker in the documents' commands: they refuse what the real ones would refuse.
+"""Stand-ins for helm, kubectl, docker and pip in the documents' commands: they refuse what the real ones would refuse.
 
 The chart is rendered by Helm's own library, jobs are validated, and names are looked up in the definition. What they do
 on a cluster is tested by tests/cluster.
@@ -10,6 +10,7 @@ import argparse
 import json
 import re
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -43,6 +44,21 @@ def docker(arguments: list[str]) -> None:
     commands.add_parser("push").add_argument("tag")
     target = getattr(parser.parse_args(arguments), "target", None)
     assert target is None or f" AS {target}\n" in (ROOT / "Dockerfile").read_text(), f"no target {target}"
+
+
+def pip(arguments: list[str]) -> None:
+    """`pip install` of this project or its wheel, with extras and constraints that there are."""
+    parser = argparse.ArgumentParser()
+    install = parser.add_subparsers(required=True).add_parser("install")
+    install.add_argument("--constraint", type=Path)
+    install.add_argument("project")
+    given = parser.parse_args(arguments)
+    assert (ROOT / given.constraint).is_file()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wheel = f"dist/reef-{project['version']}-py3-none-any.whl"
+    name, extras = re.fullmatch(r"(.*)\[(.*)\]", given.project).groups()
+    assert name in (".", wheel), f"no project {name}"
+    assert set(extras.split(",")) <= project["optional-dependencies"].keys()
 
 
 def helm(arguments: list[str]) -> None:
@@ -172,4 +188,4 @@ def paths(document: Any, before: str = "") -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    {"docker": docker, "helm": helm, "kubectl": kubectl}[sys.argv[1]](sys.argv[2:])
+    {"docker": docker, "helm": helm, "kubectl": kubectl, "pip": pip}[sys.argv[1]](sys.argv[2:])

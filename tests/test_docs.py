@@ -1,8 +1,8 @@
 """The documents are true: their commands and snippets run, their manifests are valid, their links lead somewhere.
 
 The `sh` blocks of a document run as one script in an empty folder with a copy of examples/. `reef` is this checkout's
-there, `make` only has to know its targets (it is make that runs these tests), and helm, kubectl and docker are those of
-tests/stand_ins.py.
+there, `make` only has to know its targets (it is make that runs these tests), and helm, kubectl, docker and pip are
+those of tests/stand_ins.py.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def desk(tmp_path: Path) -> tuple[Path, dict[str, str]]:
             shutil.copytree(ROOT / folder, work / folder)
     stand_ins = f"exec {shlex.quote(sys.executable)} {shlex.quote(str(ROOT / 'tests' / 'stand_ins.py'))}"
     for name, line in {
-        **{tool: f'{stand_ins} {tool} "$@"' for tool in ("docker", "helm", "kubectl")},
+        **{tool: f'{stand_ins} {tool} "$@"' for tool in ("docker", "helm", "kubectl", "pip")},
         "reef": f'exec {shlex.quote(sys.executable)} -m reef "$@"',
         "make": f'exec {shutil.which("make")} --dry-run --directory {shlex.quote(str(ROOT))} "$@" >/dev/null',
     }.items():
