@@ -113,6 +113,8 @@ def test_all_problems_come_in_one_message() -> None:
 def test_a_name_that_leaves_no_room_for_the_pods_is_refused_with_the_arithmetic() -> None:
     wrong = document(workers=[{"name": "a-long-pool-name"}])
     wrong["metadata"]["name"] = "j" * 45
+    many = {str(number): number for number in range(1001)}
+    assert "spec.config: has 1001 entries, at most 1000 fit" in problems(document(config=many))
     assert "metadata.name: has 64 characters, at most 63 fit" in problems(document() | {"metadata": {"name": "j" * 64}})
     assert "has 62 characters, at most 57 fit: shorten the job's name or the pool's by 5" in problems(wrong)
     wrong["metadata"]["name"] = "j" * 40

@@ -51,9 +51,6 @@ STORED = {"checkpoint": {"storage": {"uri": "s3://a/b"}}}
         (".spec.workers[]", {"name": "a", "minReplicas": 2}, False),
         (".spec.workers[]", {"name": "a", "minReplicas": 2, "replicas": 2}, True),
         (".spec.workers[]", {"name": "head"}, False),
-        (".spec.tune.parameters.*", {"grid": [1]}, True),
-        (".spec.tune.parameters.*", {}, False),
-        (".spec.tune.parameters.*", {"grid": [1], "choice": [1]}, False),
     ],
 )
 def test_a_new_document(path: str, value: Any, expected: bool) -> None:

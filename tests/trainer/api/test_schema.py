@@ -49,6 +49,30 @@ def test_every_node_has_a_type_and_nothing_a_structural_schema_forbids() -> None
             assert isinstance(node.get(limit, True), bool), path
 
 
+def test_mappings_with_free_keys_have_a_limit() -> None:
+    """A document with a hundred thousand keys is refused by the API server, before anything has to read it."""
+    free = {"x-kubernetes-preserve-unknown-fields", "additionalProperties"}
+    limits = {path: node.get("maxProperties") for path, node in nodes(DOCUMENT) if node.keys() & free}
+    named = {path: limits.pop(path) for path in (".spec.stop", ".spec.tune.parameters")}
+    assert named == {".spec.stop": 64, ".spec.tune.parameters": 64}
+    assert {".spec.config", ".spec.config.lr", ".spec.environment.config", ".spec.runtimeEnv"} <= limits.keys()
+    assert set(limits.values()) == {1000}
+
+
+def test_rules_name_only_fields_that_cel_sees() -> None:
+    """CEL knows no field whose items have no type: a rule that names one keeps the whole definition out."""
+    for path, node in nodes(DOCUMENT):
+        for rule in node.get("x-kubernetes-validations", ()):
+            unseen = [name for name, field in node.get("properties", {}).items() if not seen_by_cel(field)]
+            assert not [name for name in unseen if f"self.{name}" in rule["rule"]], path
+
+
+def seen_by_cel(field: Schema) -> bool:
+    """Whether the field has a type, down to the items of a list."""
+    items = field.get("items") or field.get("additionalProperties")
+    return ("type" in field or "x-kubernetes-int-or-string" in field) and (items is None or seen_by_cel(items))
+
+
 def test_every_field_is_described() -> None:
     undescribed = [path for path, node in nodes(DOCUMENT) if path[-1:] not in ("]", "*") and "description" not in node]
     assert undescribed == [".metadata"]  # described by the API server itself
@@ -82,12 +106,13 @@ def test_settings_are_typed_and_unknown_ones_are_left_for_the_head_to_name() -> 
             "exclusiveMinimum": True,
         },
         "grad_clip": {"description": "Clip.", "type": "number", "nullable": True},
-        "lr": {"description": "Learning rate.", "x-kubernetes-preserve-unknown-fields": True},
+        "lr": {"description": "Learning rate.", "x-kubernetes-preserve-unknown-fields": True, "maxProperties": 1000},
         "model": {
             "description": "Model.",
             "type": "object",
             "properties": {"dim": {"description": "d", "type": "integer"}},
             "x-kubernetes-preserve-unknown-fields": True,
+            "maxProperties": 1000,
         },
     }
 
@@ -126,7 +151,8 @@ def test_it_stays_below_the_limit_of_client_side_apply() -> None:
 
 def test_a_union_that_has_no_structural_form_accepts_anything() -> None:
     assert structural({"anyOf": [{"type": "boolean"}, {"type": "string"}]}, {}) == {
-        "x-kubernetes-preserve-unknown-fields": True
+        "x-kubernetes-preserve-unknown-fields": True,
+        "maxProperties": 1000,
     }
     assert structural({"type": ["string", "null"]}, {}) == {"type": "string", "nullable": True}
 

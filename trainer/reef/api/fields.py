@@ -20,6 +20,7 @@ DNS_LABEL = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
 OBJECT_NAME = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"
 QUANTITY = r"^[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+|[munkMGTPE]|[KMGTPE]i)?$"
 RESOURCE_NAME = r"^([a-z0-9]([-.a-z0-9]*[a-z0-9])?/)?[A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?$"
+MAX_KEYS = 1000  # of a mapping whose keys nothing else limits
 STORAGE_URI = r"^(s3|gs|az|abfss?|file)://[^?#:\s]+$"  # no ":" and "?": credentials do not belong into it
 
 EXPLAINED = {  # what a person reads when a text does not fit its pattern
@@ -97,4 +98,5 @@ PositiveCount = Annotated[int, Field(ge=1, le=1_000_000)]
 Seconds = Annotated[int, Field(ge=0, le=10 * 365 * 24 * 3600)]
 PositiveSeconds = Annotated[int, Field(ge=1, le=10 * 365 * 24 * 3600)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
-FreeMapping = dict[str, Any]  # checked by whoever owns its meaning: the settings, Ray, or Kubernetes
+# Checked by whoever owns its meaning: the settings, Ray, or Kubernetes.
+FreeMapping = Annotated[dict[str, Any], Field(max_length=MAX_KEYS)]

@@ -156,6 +156,8 @@ def _messages(kind: str, detail: Mapping[str, Any], location: tuple[int | str, .
             return [f"has {len(given)} characters, at most {detail['ctx']['max_length']} fit"]
         case "too_short":
             return [f"is {given!r}, expected at least {detail['ctx']['min_length']} in it"]
+        case "too_long":
+            return [f"has {len(given)} entries, at most {detail['ctx']['max_length']} fit"]
         case "model_type":
             return [f"should be a mapping, not {given!r}"]
     return [f"{detail['msg'].removeprefix('Input ').replace('dictionary', 'mapping')}, not {shown(given)}"]

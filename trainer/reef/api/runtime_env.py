@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from reef.api.fields import DocumentModel, Text
+from reef.api.fields import MAX_KEYS, DocumentModel, Text
 
 
 def _variables(variables: dict[str, str]) -> dict[str, str]:
@@ -35,7 +35,8 @@ class RuntimeEnv(DocumentModel):
 
     model_config = ConfigDict(
         alias_generator=None,
-        json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},  # the operator says why there is no pip
+        # Other keys reach the operator, which says why there is no pip.
+        json_schema_extra={"x-kubernetes-preserve-unknown-fields": True, "maxProperties": MAX_KEYS},
     )
 
     env_vars: Annotated[dict[str, str], AfterValidator(_variables)] = Field(

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from reef.api.fields import MAX_KEYS
 from reef.api.job import GROUP, KIND, VERSION, RLTrainingJob
 
 Schema = dict[str, Any]
@@ -16,7 +17,7 @@ _KEPT = (
     "description", "enum", "format", "maxItems", "maxLength", "maxProperties", "maximum", "minItems", "minLength",
     "minProperties", "minimum", "pattern", "x-kubernetes-preserve-unknown-fields", "x-kubernetes-validations",
 )  # fmt: skip
-_ANYTHING = {"x-kubernetes-preserve-unknown-fields": True}
+_ANYTHING = {"x-kubernetes-preserve-unknown-fields": True, "maxProperties": MAX_KEYS}
 _COLUMNS = [  # name, type, path, priority: 1 is shown by `kubectl get -o wide`
     ("Phase", "string", ".status.phase", 0),
     ("Algorithm", "string", ".spec.algorithm", 0),
@@ -158,7 +159,8 @@ def _typed(schema: Mapping[str, Any], definitions: Mapping[str, Schema]) -> Sche
                 result["properties"][name] = structural(field, definitions)
             return result | ({"required": schema["required"]} if schema.get("required") else {})
         case "object" if isinstance(values := schema.get("additionalProperties"), Mapping) and values:
-            return {"type": "object", "additionalProperties": structural(values, definitions)}
+            limit = {"maxProperties": schema.get("maxProperties", MAX_KEYS)}
+            return {"type": "object", "additionalProperties": structural(values, definitions)} | limit
         case "object":
             return {"type": "object"} | _ANYTHING
         case "array":
