@@ -157,10 +157,7 @@ class RayLearners:
         answers = self._group.call_all("update_and_state", stored, timestep, self._may_lose, timeout_s=self._limit_s)
         self._last = answers[FIRST][1]
         stats = [answer[0] for answer in answers.values()]
-        return {
-            policy_id: {name: sum(one[policy_id][name] for one in stats) / len(stats) for name in stats[0][policy_id]}
-            for policy_id in stats[0]
-        }
+        return {policy_id: _mean_by_name([one[policy_id] for one in stats]) for policy_id in stats[0]}
 
     def _ask_first(self, method: str) -> Any:
         while True:
@@ -192,6 +189,15 @@ class RayLearners:
         """End the learners and give their room back."""
         self._group.stop()
         self._placement.remove()
+
+
+def _mean_by_name(stats: list[Stats]) -> Stats:
+    """The mean of each statistic over the learners that report it; also of arrays."""
+    reported: dict[str, list[Any]] = {}
+    for one in stats:
+        for name, value in one.items():
+            reported.setdefault(name, []).append(value)
+    return {name: sum(values) / len(values) for name, values in reported.items()}
 
 
 def _own_address() -> str:
