@@ -151,8 +151,10 @@ def code_from_data(module: Module) -> Iterator[str]:
         if not isinstance(node, ast.Call):
             continue
         called = ast.unparse(node.func)
-        if called in {"eval", "exec", "compile", "torch.load", "torch.save", "__import__"}:
+        if called in {"eval", "exec", "compile", "torch.save", "__import__"}:
             yield f"{module.name}:{node.lineno} calls {called}"
+        if called == "torch.load" and "weights_only=True" not in map(ast.unparse, node.keywords):
+            yield f"{module.name}:{node.lineno} calls torch.load without weights_only=True"
         if any(word.arg == "allow_pickle" and ast.unparse(word.value) != "False" for word in node.keywords):
             yield f"{module.name}:{node.lineno} allows pickle"
 
@@ -232,6 +234,7 @@ def test_the_tree_keeps(rule: Callable[[Path], Iterator[str]]):
         (operator_imports, "reef_operator.main", "from reef.config import AlgorithmConfig"),
         (code_from_data, "reef.run.checkpoint", "import pickle"),
         (code_from_data, "reef.run.checkpoint", "state = torch.load(path)"),
+        (code_from_data, "reef.run.checkpoint", "state = torch.load(path, weights_only=safe)"),
         (code_from_data, "reef.run.checkpoint", "np.load(path, allow_pickle=True)"),
         (code_from_data, "reef.api.job", "eval('1')"),
         (vague_name, "reef.nn.utils", ""),

@@ -52,3 +52,19 @@ def test_the_number_of_workers_and_learners_may_change(name: str, ray_cluster, t
         assert result["training_iteration"] == 3
         seen_now = observations_seen(remote.workers.local_worker())
         assert seen < seen_now < 1.9 * seen, "what was seen in one process is not counted again"
+
+
+def test_weights_set_in_a_policy_reach_all_workers_and_learners(ray_cluster, tmp_path: Path) -> None:
+    with config("PPO", workers=2, learners=2).training(lr=1e-9).build() as algorithm:
+        policy = algorithm.get_policy()
+        policy.set_weights({name: np.full_like(value, 3.0) for name, value in policy.get_weights().items()})
+        algorithm.train()
+        everywhere = algorithm.workers.foreach_worker(lambda worker: worker.get_weights()[DEFAULT_POLICY])
+        assert len(everywhere) == 3
+        assert np.allclose(everywhere, 3.0, atol=1e-4)
+        state = algorithm.learners._group.call_all("weights", timeout_s=30.0)
+        assert np.allclose([state[index][DEFAULT_POLICY] for index in (1, 2)], 3.0, atol=1e-4)
+        path = algorithm.save(tmp_path / "set")
+    with config("PPO", workers=0).build() as alone:
+        alone.restore(path)
+        assert np.allclose(alone.learners.weights()[DEFAULT_POLICY], 3.0, atol=1e-4)

@@ -369,8 +369,35 @@ def test_weights_go_out_and_in_by_name() -> None:
     two.set_weights(one.get_weights())
     obs = torch.randn(3, 4)
     torch.testing.assert_close(one.dist_inputs(obs), two.dist_inputs(obs))
-    with pytest.raises(ConfigError, match=r"pi\.bias"):
-        two.set_weights({name: value for name, value in one.get_weights().items() if name != "pi.bias"})
+
+
+def test_weights_that_do_not_fit_are_told_by_name_and_change_nothing() -> None:
+    policy = make_policy(PPOConfig(), OBS, ACTIONS)
+    before = policy.get_weights()
+    weights = policy.get_weights() | {"vf.bias": np.zeros(3), "vf.weight": before["vf.weight"] * np.nan}
+    weights["pi.biases"] = weights.pop("pi.bias")
+    with pytest.raises(ConfigError) as caught:
+        policy.set_weights(weights)
+    told = str(caught.value)
+    assert "pi.bias: is missing, expected shape [3]. Did you mean 'pi.biases'?" in told
+    assert "vf.bias: has shape [3], expected shape [1]. Give weights of the same spaces" in told
+    assert "vf.weight: has values that are NaN" in told
+    assert "pi.biases: is no parameter of this policy, leave it out. Did you mean 'pi.bias'?" in told
+    assert all(np.array_equal(policy.get_weights()[name], value) for name, value in before.items())
+
+
+def test_weights_of_a_file_are_found_by_the_names_of_a_module_that_is_wrapped() -> None:
+    policy = make_policy(PPOConfig(), OBS, ACTIONS)
+    ones = {name: np.ones_like(value) for name, value in policy.get_weights().items()}
+    policy.import_weights({f"_orig_mod.{name}": value for name, value in ones.items()})
+    assert (policy.get_weights()["pi.bias"] == 1).all()
+    policy.import_weights({f"module.{name}": value * 2 for name, value in ones.items()})
+    assert (policy.get_weights()["pi.bias"] == 2).all()
+    other = {("actor" if name == "pi.bias" else name): value * 3 for name, value in ones.items()}
+    policy.import_weights(other, {"actor": "pi.bias"})
+    assert (policy.get_weights()["pi.bias"] == 3).all()
+    with pytest.raises(ConfigError, match=r"names: \['critic'\] are not among the weights"):
+        policy.import_weights(other, {"critic": "vf.bias"})
 
 
 def test_a_copy_acts_with_its_own_weights() -> None:

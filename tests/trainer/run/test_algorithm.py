@@ -6,12 +6,16 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+from safetensors.torch import save_file
 
-from reef.algorithms.dqn import DQNConfig
+from reef.algorithms.dqn import DQN, DQNConfig
 from reef.algorithms.ppo import PPO, PPOConfig
+from reef.config import AlgorithmConfig
 from reef.errors import CheckpointError, ConfigError, EnvironmentError, WorkerError
 from reef.rollout.worker_set import LocalWorkers
+from reef.run.algorithm import Algorithm
 from reef.run.prometheus import Board
 from reef.types import DEFAULT_POLICY
 
@@ -161,13 +165,63 @@ def test_weights_set_by_hand_reach_learners_and_workers() -> None:
     with config().build() as algorithm:
         named = algorithm.get_weights()
         named[DEFAULT_POLICY]["pi.bias"][:] = np.nan
-        with pytest.raises(ConfigError, match=r"NaN or infinite: \['pi.bias'\]"):
+        with pytest.raises(ConfigError, match=r"pi\.bias: has values that are NaN or infinite"):
             algorithm.set_weights(named)
         named[DEFAULT_POLICY]["pi.bias"][:] = 5.0
         algorithm.set_weights(named)
         assert (algorithm.get_policy().get_weights()["pi.bias"] == 5).all()
         algorithm.publish_weights()
         assert (algorithm.get_policy().get_weights()["pi.bias"] == 5).all()
+
+
+def fives(algorithm: Algorithm) -> dict[str, Any]:
+    return {name: np.full_like(value, 5.0) for name, value in algorithm.get_policy().get_weights().items()}
+
+
+def learned(algorithm: Algorithm) -> Any:
+    return algorithm.learners.weights()[DEFAULT_POLICY]
+
+
+@pytest.mark.parametrize("kind", [PPOConfig, DQNConfig])
+def test_weights_set_in_a_policy_are_what_is_trained_on_and_saved(kind: type[AlgorithmConfig], tmp_path: Path) -> None:
+    small = kind().environment("CartPole-v1").training(lr=1e-6, model={"fcnet_hiddens": [8]}).debugging(seed=0)
+    with small.build() as algorithm, small.build() as other:
+        algorithm.get_policy().set_weights(fives(algorithm))
+        path = algorithm.save(tmp_path / "set")
+        other.restore(path)
+        assert (learned(other) == 5).all(), "a checkpoint holds them"
+        algorithm.get_policy().set_weights({name: value * 2 for name, value in fives(algorithm).items()})
+        algorithm.restore(path)
+        assert (learned(algorithm) == 5).all(), "what was set before a restore is gone"
+        algorithm.get_policy().set_weights({name: value * 2 for name, value in fives(algorithm).items()})
+        algorithm.train()
+        assert np.allclose(learned(algorithm), 10, atol=0.05), "training goes on from them"
+        assert np.array_equal(algorithm.workers.local_worker().get_weights()[DEFAULT_POLICY], learned(algorithm))
+        if isinstance(algorithm, DQN):
+            targets = algorithm.learners.state()[DEFAULT_POLICY]["target"]
+            assert np.allclose(targets, 10, atol=0.05), "the targets are of the new network"
+
+
+def test_a_policy_that_was_set_is_evaluated() -> None:
+    with config(evaluation_duration=1).build() as algorithm:
+        algorithm.get_policy().set_weights(fives(algorithm))
+        algorithm.evaluate()
+        assert (algorithm.evaluation.workers.local_worker().get_weights()[DEFAULT_POLICY] == 5).all()
+
+
+def test_a_model_is_imported_from_a_file(tmp_path: Path) -> None:
+    with config().build() as algorithm:
+        weights = {name: torch.from_numpy(value) for name, value in fives(algorithm).items()}
+        torch.save(weights, tmp_path / "net.pt")
+        algorithm.import_model(tmp_path / "net.pt")
+        assert (learned(algorithm) == 5).all()
+        actor = {("actor" if name == "pi.bias" else name): value * 2 for name, value in weights.items()}
+        save_file(actor, tmp_path / "net.safetensors")
+        with pytest.raises(ConfigError, match=r"pi\.bias: is missing(.|\n)*actor: is no parameter"):
+            algorithm.import_model(tmp_path / "net.safetensors")
+        assert (learned(algorithm) == 5).all()
+        algorithm.import_model(tmp_path / "net.safetensors", names={"actor": "pi.bias"})
+        assert (learned(algorithm) == 10).all()
 
 
 def test_workers_can_be_asked_anything() -> None:

@@ -23,7 +23,7 @@ from reef.replay.memory import ReplayMemory
 from reef.replay.settings import OffPolicyConfig
 from reef.run.algorithm import Algorithm
 from reef.run.flows import replay
-from reef.types import PolicyId, State, Stats
+from reef.types import Array, PolicyId, State, Stats
 
 
 class DQNConfig(OffPolicyConfig):
@@ -167,6 +167,11 @@ class DQNLearner(Learner):
             return put_actions(torch.zeros_like(logits), actions, of_chosen)
 
         return loss, {"td_errors": td_errors, "mean_q": self.policy.expected(chosen.detach()).mean()}, gradient
+
+    def set_weights(self, weights: Array) -> None:
+        """As `Learner.set_weights`; the target network becomes a copy: the old one's values would pull them back."""
+        super().set_weights(weights)
+        self.target.flat.load(weights)
 
     def state(self) -> State:
         """Adds the target network."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from reef.config import AlgorithmConfig, ModelConfig
 from reef.config.loading import load
-from reef.errors import ConfigError
+from reef.errors import ConfigError, nearest
 from reef.nn.array_mlp import ArrayMLP
 from reef.nn.custom import custom_module
 from reef.nn.distributions import ActionDistribution, DistributionMaker
@@ -45,6 +45,7 @@ class Policy(nn.Module):
         self.observation_layout = Layout.of(observation_space)
         self.action_layout = Layout.of(action_space)
         self.dist_class = DistributionMaker(self.action_layout)
+        self.set_by_hand = False  # whether its weights were set since the learners saw them
 
     def outline(self) -> Outline:
         """What its weights are for: a checkpoint goes into no other network."""
@@ -125,19 +126,52 @@ class Policy(nn.Module):
         """Copies of all parameters by name."""
         return {name: value.detach().cpu().numpy().copy() for name, value in self.named_parameters()}
 
-    def set_weights(self, weights: dict[str, Array]) -> None:
-        """Overwrite parameters by name; ConfigError names what is missing, unknown, of another shape or not finite."""
+    def set_weights(self, weights: Mapping[str, Array]) -> None:
+        """Overwrite parameters by name; ConfigError, before any change, names all that does not fit.
+
+        Of the policy that `Algorithm.get_policy` returns, the learners take them over before they are used again.
+        """
         own = dict(self.named_parameters())
-        wrong = [name for name in own.keys() | weights.keys() if name not in own or name not in weights]
-        wrong += [name for name in own.keys() & weights.keys() if own[name].shape != weights[name].shape]
-        if wrong:
-            raise ConfigError(f"weights do not fit this policy: missing, unknown or of another shape: {sorted(wrong)}")
-        endless = sorted(name for name in own if own[name].requires_grad and not np.isfinite(weights[name]).all())
-        if endless:
-            raise ConfigError(f"weights with values that are NaN or infinite: {endless}")
+        if wrong := [*weight_problems(own, weights)]:
+            raise ConfigError("weights do not fit this policy:\n" + "\n".join(f"  {problem}" for problem in wrong))
         with torch.no_grad():
             for name, parameter in own.items():
                 parameter.copy_(torch.from_numpy(np.array(weights[name])))
+        self.set_by_hand = True
+
+    def import_weights(self, weights: Mapping[str, Array], names: Mapping[str, str] | None = None) -> None:
+        """As `set_weights`, with weights from a file; `names` translates its names into those of this policy.
+
+        The names of a module that is wrapped here, or was wrapped there, are found without.
+        """
+        unknown = sorted((names or {}).keys() - weights.keys())
+        if unknown:
+            raise ConfigError(f"names: {unknown} are not among the weights, which are {sorted(weights)}.")
+        translated = {(names or {}).get(name, name): value for name, value in weights.items()}
+        own = [name for name, _ in self.named_parameters()]
+        with_tied = [name for name, _ in self.named_parameters(remove_duplicate=False)]
+        for strip, add in (("", ""), ("", "module."), ("module.", ""), ("_orig_mod.", ""), ("_orig_mod.", "module.")):
+            found = {add + name.removeprefix(strip): value for name, value in translated.items()}
+            if found.keys() == set(own) or found.keys() == set(with_tied):
+                found = {name: found[name] for name in own}
+                break
+        else:
+            found = translated
+        self.set_weights(found)
+
+
+def weight_problems(own: Mapping[str, nn.Parameter], weights: Mapping[str, Array]) -> Iterator[str]:
+    """Why `weights` cannot be those of a policy with its `own` parameters, a line for each name."""
+    for name, parameter in own.items():
+        expected = f"expected shape {list(parameter.shape)}"
+        if name not in weights:
+            yield f"{name}: is missing, {expected}.{nearest(name, weights.keys() - own.keys())}"
+        elif (given := np.shape(weights[name])) != parameter.shape:
+            yield f"{name}: has shape {list(given)}, {expected}. Give weights of the same spaces and model settings."
+        elif parameter.requires_grad and not np.isfinite(weights[name]).all():
+            yield f"{name}: has values that are NaN or infinite, expected finite numbers."
+    for name in sorted(weights.keys() - own.keys()):
+        yield f"{name}: is no parameter of this policy, leave it out.{nearest(name, own.keys() - weights.keys())}"
 
 
 class ActorCritic(Policy):

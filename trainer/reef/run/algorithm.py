@@ -25,12 +25,13 @@ from reef.learn.learner import Learner
 from reef.learn.learner_group import Learners, LocalLearners
 from reef.nn.outline import another_network
 from reef.nn.policies import Policy
+from reef.nn.weight_files import read_weights
 from reef.rollout.seams import Workers
 from reef.rollout.worker_set import LocalWorkers
 from reef.run.checkpoint import find_checkpoint, read_checkpoint, read_state, write_checkpoint
 from reef.run.evaluation import Evaluation
 from reef.run.metrics import IterationMetrics
-from reef.spaces import Layout
+from reef.spaces import flat_observation
 from reef.types import DEFAULT_POLICY, Array, PolicyId, State, Stats
 
 log = logging.getLogger(__name__)
@@ -116,6 +117,8 @@ class Algorithm(ABC):
         self._refuse_when_stopped()
         self.metrics.start_iteration()
         self.timers = {}
+        if self._take_over_weights():
+            self.publish_weights()
         before, started = self.timestep, time.monotonic()
         trained_before = self.counters["num_env_steps_trained"]
         stats: dict[PolicyId, Stats] = {}
@@ -161,6 +164,7 @@ class Algorithm(ABC):
     def evaluate(self) -> dict[str, Any]:
         """Run the configured evaluation with the newest weights; the metrics are under "evaluation"."""
         self._refuse_when_stopped()
+        self._take_over_weights()
         weights, worker = self.learners.weights(), self.workers.local_worker()
         return {"evaluation": self.evaluation.run(weights, worker, self.iteration, self.timestep)}
 
@@ -185,6 +189,7 @@ class Algorithm(ABC):
     def publish_weights(self) -> None:
         """Give all workers the learners' weights, once per version, and merge their observation filters."""
         with self.timer("synch_weights"):
+            self._take_over_weights()
             self.policy_version += 1
             self.workers.set_weights(self.learners.weights(), self.policy_version, self.timestep)
             self.workers.synchronize_filters()
@@ -235,11 +240,34 @@ class Algorithm(ABC):
         return {name: policy.get_weights() for name, policy in self.workers.local_worker().policy_map.items()}
 
     def set_weights(self, weights: dict[PolicyId, dict[str, Array]]) -> None:
-        """Overwrite parameters by policy and name, in the learners and all workers."""
+        """Overwrite parameters by policy and name, in the learners and all workers; ConfigError where they do not fit.
+
+        The optimizer goes on as it was. Target networks become copies of the new weights.
+        """
         for policy_id, named in weights.items():
             self.get_policy(policy_id).set_weights(named)
-        self.learners.set_weights(self.workers.local_worker().get_weights())
         self.publish_weights()
+
+    def import_model(
+        self, path: str | Path, *, policy_id: PolicyId = DEFAULT_POLICY, names: Mapping[str, str] | None = None
+    ) -> None:
+        """As `set_weights`, from a safetensors file or a torch `state_dict`, of which no code is run.
+
+        `names` translates names of the file into those of `get_weights()`. Raises CheckpointError for a file that
+        cannot be used, ConfigError for weights that do not fit; the algorithm is then as it was.
+        """
+        self.get_policy(policy_id).import_weights(read_weights(path), names)
+        self.publish_weights()
+
+    def _take_over_weights(self) -> bool:
+        """Have the learners go on from weights that were set in a policy of this process; whether there were any."""
+        policies = self.workers.local_worker().policy_map.values()
+        found = any(policy.set_by_hand for policy in policies)
+        if found:
+            self.learners.set_weights(self.workers.local_worker().get_weights())
+            for policy in policies:
+                policy.set_by_hand = False
+        return found
 
     def save(self, directory: str | Path | None = None) -> str:
         """Write a checkpoint (default: a new folder under the current one) and return its path."""
@@ -273,6 +301,7 @@ class Algorithm(ABC):
 
     def state(self) -> State:
         """Everything that training depends on, as a tree that a checkpoint can hold."""
+        self._take_over_weights()
         return {
             "iteration": self.iteration,
             "policy_version": self.policy_version,
@@ -287,6 +316,8 @@ class Algorithm(ABC):
     def set_state(self, state: State) -> None:
         """The reverse of `state`; CheckpointError where the network or its inputs differ, before any change."""
         self._refuse_another(state)
+        for policy in self.workers.local_worker().policy_map.values():
+            policy.set_by_hand = False  # the state has others
         self.iteration, self.policy_version = state["iteration"], state["policy_version"] - 1
         self.counters = dict(state["counters"])
         self.metrics.set_state(state["metrics"], iteration=self.iteration)
@@ -332,24 +363,6 @@ class Algorithm(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def flat_observation(layout: Layout, observation: Any) -> Array:
-    """An observation as the network takes it; ConfigError says what is wrong with it."""
-    try:
-        flat = layout.flatten(observation)
-    except (ValueError, TypeError, KeyError, IndexError) as error:
-        raise ConfigError(
-            f"the observation is no value of {layout.space} ({error}). It is the first that reset() and step() return."
-        ) from error
-    if flat.shape != layout.shape:
-        raise ConfigError(f"the observation has shape {flat.shape}, expected {layout.shape} of {layout.space}")
-    if not np.isfinite(flat).all():
-        raise ConfigError("the observation has values that are NaN or infinite, of which no network makes an action.")
-    if found := layout.first_impossible(flat):
-        where, value, possible = found
-        raise ConfigError(f"the observation {observation!r} has {value} at index {where}, expected {possible}.")
-    return flat
 
 
 def make_workers(config: AlgorithmConfig) -> Workers:

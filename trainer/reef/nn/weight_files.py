@@ -1,0 +1,77 @@
+"""Weights of a network from a file that somebody else wrote: safetensors, or a torch `state_dict`."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from reef.errors import CheckpointError
+from reef.types import Array
+
+SAVE = "Save it with torch.save(module.state_dict(), path) or safetensors.torch.save_file(module.state_dict(), path)."
+OBJECT = re.compile(r"Unsupported (?:global|class)[^:]*: (?:GLOBAL )?([\w.]+)")  # how torch names what it refuses
+FORMATS = {  # what else people try, by the first bytes
+    b"\x89HDF": "an HDF5 file, such as Keras writes. Read it with h5py and call set_weights with its arrays",
+    b"\x93NUM": "a NumPy array. Call set_weights with arrays by name",
+}
+
+
+def read_weights(path: str | Path) -> dict[str, Array]:
+    """The tensors in a file by name, as float32; no code in it is run.
+
+    Raises CheckpointError for a file that is missing, damaged, of another format, or holds anything but named tensors.
+    """
+    path = Path(path).expanduser()
+    if path.is_dir():
+        raise CheckpointError(f"{path} is a folder. For a Reef checkpoint use restore(path); else name the file in it.")
+    try:
+        with path.open("rb") as stream:
+            start = stream.read(9)
+    except OSError as error:
+        raise CheckpointError(f"cannot read the weights {path}: {error.strerror}.") from error
+    if foreign := FORMATS.get(start[:4]):
+        raise CheckpointError(f"{path} is {foreign}.")
+    is_safetensors = path.suffix == ".safetensors" or start[8:] == b"{"
+    found = _of_safetensors(path) if is_safetensors else _of_state_dict(path)
+    return {name: _as_array(path, name, value) for name, value in found.items()}
+
+
+def _of_safetensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} is no whole safetensors file: {error}. {SAVE}") from error
+
+
+def _of_state_dict(path: Path) -> Mapping[str, Any]:
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            found: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # of many kinds, and all of them mean that the file is not what it must be
+        kind = OBJECT.search(str(error))
+        what = f"it holds a {kind[1]}, and loading that would run code" if kind else "it is damaged, or something else"
+        raise CheckpointError(f"{path} is no state_dict that holds tensors alone: {what}. {SAVE}") from error
+    if not isinstance(found, Mapping) or not all(isinstance(name, str) for name in found):
+        raise CheckpointError(f"{path} holds a {type(found).__name__}, expected a state_dict: tensors by name. {SAVE}")
+    return found
+
+
+def _as_array(path: Path, name: str, value: Any) -> Array:
+    if not isinstance(value, Tensor):
+        inner = f": the keys {sorted(map(str, value))[:5]}" if isinstance(value, Mapping) else ""
+        raise CheckpointError(
+            f"{path}: {name!r} is a {type(value).__name__}{inner}, expected a tensor. Save the state_dict of the "
+            "network alone, without what stands beside it."
+        )
+    if value.is_complex() or value.layout != torch.strided or value.is_quantized:
+        raise CheckpointError(f"{path}: {name!r} is a {value.dtype} tensor, expected real numbers in a dense tensor.")
+    return np.asarray(value.detach().to(torch.float32).numpy())
