@@ -1,6 +1,7 @@
 """How the trials stand: the file that a sweep goes on from, the best trial, and all results in one."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -113,3 +114,36 @@ def test_workers_that_an_earlier_life_replaced_are_not_counted_again(tmp_path):
     together = again.together()
     assert together is not None
     assert (together["training_iteration"], together["num_worker_restarts"]) == (3, 0)
+
+
+def test_damage_is_an_error_and_leads_to_no_other_folder(tmp_path):
+    folder = tmp_path / "sweep"
+    row = asdict(Trial("trial_0001", {"lr": 1}, 0))
+    wrong = [
+        None, [], {**row, "name": "../elsewhere"}, {**row, "name": 3}, {**row, "state": "done"},
+        {**row, "parameters": ["lr"]}, {**row, "iteration": -1}, {**row, "repetition": "0"}, {"name": "trial_0001"},
+        {**row, "metric": {}}, {**row, "checkpoint": 1},
+    ]  # fmt: skip
+    folder.mkdir()
+    for rows in ([one] for one in wrong):
+        (folder / FILE).write_text(json.dumps({"format": "reef-sweep", "version": 1, "trials": rows}))
+        with pytest.raises(StorageError, match=FILE):
+            Record.read(folder, "episode_reward_mean", "max")
+    for text in ("[" * 100_000, json.dumps({"format": "reef-sweep", "version": 1, "trials": [row, row]})):
+        (folder / FILE).write_text(text)
+        with pytest.raises(StorageError, match=FILE):
+            Record.read(folder, "episode_reward_mean", "max")
+
+
+@pytest.mark.parametrize("line", ["null", "[3]", '{"training_iteration": "4"}', '{"timesteps_total": 3}', "\udcff"])
+def test_damaged_results_of_a_trial_are_passed_over(tmp_path, line):
+    record(tmp_path, "finished").write()
+    (tmp_path / "trial_0001").mkdir()
+    lines = [json.dumps({"training_iteration": 2}), line, json.dumps(result(9, 9.0))]
+    (tmp_path / "trial_0001" / "result.json").write_bytes(("\n".join(lines) + "\n").encode(errors="surrogateescape"))
+    again = Record.read(tmp_path, "episode_reward_mean", "max")
+    assert again is not None
+    assert again.trials["trial_0001"].iteration == 2
+    together = again.together()
+    assert together is not None
+    assert (together["timestamp"], together["timesteps_total"]) == (0, 0)

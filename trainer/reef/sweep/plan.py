@@ -19,6 +19,7 @@ from reef.errors import ConfigError
 from reef.run.stopping import absence
 
 MOST_TRIALS = 1000
+TRIAL_NAME = "^trial_[0-9]{4,}$"  # it names a folder
 SHOWN_PROBLEMS = 10  # of trials whose settings contradict each other
 WHERE = "spec.tune"
 

@@ -6,9 +6,11 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from reef.api.keys import GROWING_FIELDS
 from reef.api.status import TrialsStatus, TrialStatus
@@ -17,10 +19,11 @@ from reef.run.checkpoint import CheckpointStore
 from reef.run.metrics import Result
 from reef.run.reporters.files import read_results, replace_text, storage_errors
 from reef.run.stopping import lookup
-from reef.sweep.plan import Drawn, Parameters
+from reef.sweep.plan import TRIAL_NAME, Drawn, Parameters
 
 FILE, FORMAT, VERSION = "trials.json", "reef-sweep", 1
 State = Literal["waiting", "running", "finished", "failed"]
+Number = Annotated[int, Field(ge=0, lt=2**63)]
 SUMMED = (*sorted(GROWING_FIELDS), "num_worker_restarts")  # over the trials; the rest is the best trial's
 SUMMED_NOW = (  # over the trials that run
     "num_env_steps_sampled_throughput_per_sec",
@@ -34,13 +37,13 @@ SUMMED_NOW = (  # over the trials that run
 class Trial:
     """One trial and how far it is."""
 
-    name: str
+    name: Annotated[str, Field(pattern=TRIAL_NAME)]
     parameters: Parameters
-    repetition: int
+    repetition: Number
     state: State = "waiting"
     reason: str = ""  # why it ended
-    iteration: int = 0
-    timesteps: int = 0
+    iteration: Number = 0
+    timesteps: Number = 0
     metric: float | None = None  # of the newest iteration
     checkpoint: str | None = None  # the newest
 
@@ -48,6 +51,15 @@ class Trial:
     def drawn(self) -> Drawn:
         """What the plan said of it."""
         return Drawn(self.name, self.parameters, self.repetition)
+
+
+@dataclass(slots=True)
+class Document:
+    """What the file holds of a sweep, beside its metric and mode."""
+
+    format: Literal["reef-sweep"]
+    version: Literal[1]
+    trials: list[Trial]
 
 
 class Record:
@@ -70,16 +82,13 @@ class Record:
         file = folder / FILE
         if not file.exists():
             return None
-        known = {field.name for field in fields(Trial)}
         try:
-            document = json.loads(file.read_text(encoding="utf-8"))
-            if (document["format"], document["version"]) != (FORMAT, VERSION):
-                raise ValueError(f"format {document['format']} {document['version']}")
-            rows = document["trials"]
-            trials = [Trial(**{key: value for key, value in row.items() if key in known}) for row in rows]
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            trials = TypeAdapter(Document).validate_json(file.read_bytes(), strict=True).trials
+            if len({trial.name for trial in trials}) != len(trials):
+                raise ValueError("two trials have the same name")
+        except (OSError, ValueError) as error:
             raise StorageError(
-                f"{file} cannot be read: {error}. Move its folder away to begin the sweep anew."
+                f"{file} cannot be read: {_short(error)}. Move its folder away to begin the sweep again."
             ) from error
         record = cls(folder, metric, mode, trials)
         for trial in trials:
@@ -102,7 +111,7 @@ class Record:
         """Take in the newest result of a trial."""
         trial = self.trials[name]
         self._results[name] = result
-        trial.iteration, trial.timesteps = result["training_iteration"], result["timesteps_total"]
+        trial.iteration, trial.timesteps = result["training_iteration"], result.get("timesteps_total") or 0
         trial.metric = finite(lookup(result, self.metric))
         self._find_checkpoint(trial)
 
@@ -165,8 +174,16 @@ class Record:
             result[key] = sum(one.get(key) or 0 for one in self._results.values())
         for key in SUMMED_NOW:
             result[key] = sum(one.get(key) or 0 for name, one in self._results.items() if name in running)
-        result["timestamp"] = max(one["timestamp"] for one in self._results.values())
+        result["timestamp"] = max(one.get("timestamp") or 0 for one in self._results.values())
         return result | {"info": {"learner": {}}, "done": False}
+
+
+def _short(error: Exception) -> str:
+    """The first thing that is wrong, without pydantic's frame around it."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}"
 
 
 def finite(value: float | None) -> float | None:

@@ -87,3 +87,40 @@ def test_a_folder_that_cannot_be_made_is_a_storage_error(tmp_path: Path) -> None
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="storage-path"):
         write(run(tmp_path / "file" / "a"), result(1))
+
+
+DAMAGE = {
+    "result.json": [
+        b"null", b"\xff", b"[1]", b"{", b"[" * 100_000, b'{"training_iteration": null}', b'{"training_iteration": "3"}',
+        b'{"training_iteration": 3, "timesteps_total": "many"}', b'{"training_iteration": 1e999}',
+    ],
+    "progress.csv": [b"null", b"\xff", b'"' + b"x" * 200_000 + b'"', b"1,2,3,4,5,6,7,8,9", "²,,,".encode()],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "damage"), [(name, one) for name, all_ in DAMAGE.items() for one in all_])
+def test_a_file_ends_before_a_damaged_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, damage: bytes
+) -> None:
+    write(run(tmp_path), *(result(i) for i in range(1, 5)))
+    file = tmp_path / name
+    ending = b"\r\n" if name == "progress.csv" else b"\n"
+    lines = file.read_bytes().split(ending)
+    place = 2 + (name == "progress.csv")  # after two results, and the header
+    file.write_bytes(ending.join([*lines[:place], damage, *lines[place:]]))
+    write(replace(run(tmp_path), restored_iteration=4), result(5))
+    found = {
+        "result.json": [r["training_iteration"] for r in read_results(tmp_path)],
+        "progress.csv": [int(row["training_iteration"]) for row in rows(tmp_path)],
+    }
+    assert found == {"result.json": [1, 2, 3, 4, 5], "progress.csv": [1, 2, 3, 4, 5]} | {name: [1, 2, 5]}
+    (warning,) = caplog.messages
+    assert f"{file}: line {place + 1} " in warning
+
+
+def test_a_header_that_is_damaged_begins_the_table_again(tmp_path: Path) -> None:
+    write(run(tmp_path), result(1))
+    table = tmp_path / "progress.csv"
+    table.write_bytes(b"\xff" + table.read_bytes())
+    write(replace(run(tmp_path), restored_iteration=1), result(2))
+    assert [row["training_iteration"] for row in rows(tmp_path)] == ["2"]

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import csv
 import json
+import logging
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
+from reef.api.keys import STOP_FIELDS
 from reef.errors import WriteError
 from reef.run.metrics import Result, json_safe
 from reef.run.reporters.reporter import Run, Summary, flatten
 
+log = logging.getLogger(__name__)
 PARAMS, RESULTS, PROGRESS = "params.json", "result.json", "progress.csv"
+ITERATION = "training_iteration"
 
 
 class ResultFiles:
@@ -58,10 +63,7 @@ class ResultFiles:
             csv.DictWriter(stream, self._columns).writerow(row)
 
     def _rewrite_rows(self, file: Path, until: int | None = None) -> None:
-        rows: list[dict[str, Any]] = []
-        if file.exists():
-            with file.open(encoding="utf-8", newline="") as stream:
-                rows = [row for row in csv.DictReader(stream) if until is None or _iteration(row) <= until]
+        rows = [row for row in read_rows(file) if until is None or int(row[ITERATION]) <= until]
         self._columns = list(dict.fromkeys([*(key for row in rows for key in row), *self._columns]))
         temporary = file.with_name(f".{file.name}.tmp")
         with temporary.open("w", encoding="utf-8", newline="") as stream:
@@ -70,18 +72,89 @@ class ResultFiles:
 
 
 def read_results(folder: Path, until: int | None = None) -> Iterator[Result]:
-    """The results in a run's folder up to iteration `until`; a line that a kill cut off ends them."""
+    """The results in a run's folder up to iteration `until`.
+
+    A line that a kill cut off ends them; so does a damaged one, with a warning. Raises `WriteError` when the disk
+    refuses.
+    """
     file = folder / RESULTS
-    if not file.exists():
+    for number, line in _lines(file):
+        try:
+            result: Result = json.loads(line)
+        except (ValueError, RecursionError):
+            problem: str | None = "is no JSON"
+        else:
+            problem = _result_problem(result)
+        if problem:
+            _warn_of_damage(file, number, problem, cut_off=not line.endswith("\n"))
+            return
+        if until is None or result[ITERATION] <= until:
+            yield result
+
+
+def read_rows(file: Path) -> Iterator[dict[str, str]]:
+    """The rows of a progress.csv; they end before one that is cut off or damaged, as in `read_results`."""
+    last = ""
+
+    def lines() -> Iterator[str]:
+        nonlocal last
+        for _, last in _lines(file):
+            yield last
+
+    reader = csv.reader(lines())
+    try:
+        columns = next(reader, [])
+        for fields in reader:
+            row = dict(zip(columns, fields, strict=False))
+            if not len(columns) == len(fields) == len(row):
+                problem = f"has {len(fields)} fields, expected {len(columns)} under different names"
+                break
+            if not re.fullmatch("[0-9]{1,18}", row.get(ITERATION, "")):
+                problem = f"has the {ITERATION} {row.get(ITERATION)}"
+                break
+            yield row
+        else:
+            return
+    except csv.Error as error:
+        problem = f"is no row of a table: {error}"
+    _warn_of_damage(file, reader.line_num, problem, cut_off=not last.endswith("\n"))
+
+
+def _lines(file: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a text file with their numbers, up to one that is no UTF-8 text; none where there is no file."""
+    try:
+        with file.open("rb") as stream:
+            for number, line in enumerate(stream, start=1):
+                try:
+                    text = line.decode("utf-8")
+                except UnicodeDecodeError:
+                    _warn_of_damage(file, number, "is no UTF-8 text", cut_off=not line.endswith(b"\n"))
+                    return
+                yield number, text
+    except FileNotFoundError:
         return
-    with file.open(encoding="utf-8") as stream:
-        for line in stream:
-            try:
-                result: Result = json.loads(line)
-            except ValueError:
-                return
-            if until is None or result["training_iteration"] <= until:
-                yield result
+    except OSError as error:
+        raise WriteError(f"cannot read {file}: {error}. Make it readable, or move its folder away.") from error
+
+
+def _result_problem(result: Any) -> str | None:
+    """What is wrong with a line of result.json; None where the fields that are read again are numbers or null."""
+    if not isinstance(result, dict):
+        return "is no JSON object"
+    if (iteration := result.get(ITERATION)) is None or isinstance(iteration, float):
+        return f"has the {ITERATION} {iteration}"
+    for key in STOP_FIELDS & result.keys():
+        value = result[key]
+        number = isinstance(value, int | float) and not isinstance(value, bool) and -(2.0**63) < value < 2.0**63
+        if value is not None and not number:
+            return f"has no number as {key}"
+    return None
+
+
+def _warn_of_damage(file: Path, number: int, problem: str, *, cut_off: bool) -> None:
+    """Of a last line that has no end nothing needs to be said: whoever wrote it was killed."""
+    if not cut_off:
+        log.warning("%s: line %d %s: the file counts as cut off before it", file, number, problem)
 
 
 @contextmanager
@@ -110,9 +183,3 @@ def _write_table(stream: TextIO, columns: list[str], rows: list[dict[str, Any]])
         writer = csv.DictWriter(stream, columns)
         writer.writeheader()
         writer.writerows(rows)
-
-
-def _iteration(row: dict[str, Any]) -> float:
-    """The row's iteration; infinity for a row that a kill cut off, so that it is dropped."""
-    text = row.get("training_iteration") or ""
-    return int(text) if text.isdigit() else float("inf")

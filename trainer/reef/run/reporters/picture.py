@@ -16,11 +16,9 @@ def draw_learning_curve(folder: Path, title: str) -> Path | None:
 
     Returns the picture's path, or None when no episode has ended or matplotlib is missing (with a notice).
     """
-    points = [
-        (result["timesteps_total"], *(result[f"episode_reward_{kind}"] for kind in ("mean", "min", "max")))
-        for result in read_results(folder)
-        if result["episode_reward_mean"] is not None
-    ]
+    fields = ("timesteps_total", "episode_reward_mean", "episode_reward_min", "episode_reward_max")
+    lines = ([result.get(field) for field in fields] for result in read_results(folder))
+    points = [line for line in lines if None not in line]
     if not points:
         return None
     try:
