@@ -20,7 +20,6 @@ from reef_operator.model import (
     Delete,
     Object,
     Observed,
-    Patch,
     Plan,
     Progress,
     Server,
@@ -137,13 +136,13 @@ class Controller:
         await self._load(job, memory)
         plan = self._decide(self._known(job, memory))
         decisive = is_decisive(plan, job)
-        # Caches may be late, and one later than another: a job of before its last edit, beside what was made after it,
-        # looks like an edit.
-        if decisive or any(isinstance(action, Patch) for action in plan.actions):
-            job = await self._job_now(job)
+        # Caches may be late, and one later than another: a deleted job would be made again, and a job of before
+        # its last edit, beside what was made after it, looks like an edit.
+        if decisive or (plan.actions and not plan.certain):
+            seen, job = job, await self._job_now(job)
             if job is None:
                 return
-            if not decisive:
+            if not decisive and job["metadata"].get("resourceVersion") != seen["metadata"].get("resourceVersion"):
                 plan = self._decide(self._known(job, memory))
                 decisive = is_decisive(plan, job)
             if decisive:

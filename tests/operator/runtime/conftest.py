@@ -46,6 +46,10 @@ class Server:
         made = [each if callable(each) else as_answer(each, status, headers or {}) for each in answers]
         self._answers.setdefault((method, path), []).extend(made)
 
+    def unless_scripted(self, method: str, path: str, answer: Any) -> None:
+        if (method, path) not in self._answers:
+            self.on(method, path, answer)
+
     def asked(self, method: str, path: str = "") -> list[Request]:
         return [each for each in self.requests if each.method == method and path in each.path]
 

@@ -58,6 +58,7 @@ class Bench:
         owned = {kind: Store(job_of_label) for kind in ("Job", "Deployment")}
         self.stores = Stores(jobs=Store(key_of), pods=Store(job_of_label), owned=owned)
         self.stores.jobs.put(found or job())
+        rig.server.unless_scripted("GET", JOB, found or job())
         self.written = []
         self.metrics = Metrics()
         self.controller = Controller(
@@ -135,7 +136,8 @@ def test_what_was_made_is_known_at_once(rig):
         await bench.handle()
         assert set(bench.observed[0].children) == set()
         assert set(bench.observed[1].children) == {("ConfigMap", "j-job"), ("Job", "j-head")}
-        assert len(rig.server.requests) == 2  # a new job is not read, its children are not either
+        reads = [path for method, path in done(rig) if method == "GET"]
+        assert reads == [JOB]  # the children of a new job are not
 
     rig(test)
 
@@ -411,6 +413,19 @@ def test_before_a_change_the_job_itself_is_looked_at(rig):
         versions = [each.job["metadata"]["resourceVersion"] for each in bench.observed]
         assert versions == ["5", "8"]
         assert done(rig) == [("GET", JOB)]  # the second plan counts
+
+    rig(test)
+
+
+@pytest.mark.parametrize("now", [None, job(9) | {"metadata": job(9)["metadata"] | {"uid": "another"}}], ids=str)
+def test_a_deleted_job_is_not_made_again_while_its_event_is_late(rig, now):
+    async def test(rig) -> None:
+        rig.server.on("GET", JOB, now or {"reason": "NotFound"}, status=200 if now else 404)
+        rig.server.on("POST", CONFIG_MAPS, child("ConfigMap", "j-job"), status=201)
+        rig.server.on("POST", HEADS, child("Job", "j-head"), status=201)
+        made = (Create(child("ConfigMap", "j-job")), Create(child("Job", "j-head")))
+        await Bench(rig, Plan(actions=made, status={"phase": "Pending"})).handle()
+        assert done(rig) == [("GET", JOB)], "one look for all that is made"
 
     rig(test)
 
