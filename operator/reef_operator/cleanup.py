@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from reef.api import JobStatus
-from reef.api.spec import Cleanup, FaultTolerance
 from reef_operator.model import Action, Delete, Patch
 from reef_operator.reading import pods
 from reef_operator.reading.situation import Situation
@@ -71,24 +70,18 @@ def _settled(situation: Situation, status: JobStatus) -> datetime:
     """When no head writes a checkpoint any more; one on a lost node is not waited for beyond its grace period."""
     if not situation.unended_heads or status.phase == "Succeeded":
         return _completion(status)
-    job = situation.resolved.job
-    tolerance = job.spec.fault_tolerance if job else FaultTolerance()
-    return _completion(status) + timedelta(seconds=tolerance.termination_grace_period_seconds)
+    grace = situation.spec.fault_tolerance.termination_grace_period_seconds
+    return _completion(status) + timedelta(seconds=grace)
 
 
 def _workers_due(situation: Situation, status: JobStatus) -> datetime:
-    return _completion(status) + timedelta(seconds=_delays(situation).worker_delay_seconds)
+    return _completion(status) + timedelta(seconds=situation.spec.cleanup.worker_delay_seconds)
 
 
 def _head_due(situation: Situation, status: JobStatus) -> datetime:
-    return _workers_due(situation, status) + timedelta(seconds=_delays(situation).head_delay_seconds)
+    return _workers_due(situation, status) + timedelta(seconds=situation.spec.cleanup.head_delay_seconds)
 
 
 def _ttl_due(situation: Situation, status: JobStatus) -> datetime | None:
-    job = situation.resolved.job
-    ttl = job.spec.ttl_seconds_after_finished if job else None
+    ttl = situation.spec.ttl_seconds_after_finished
     return None if ttl is None else _completion(status) + timedelta(seconds=ttl)
-
-
-def _delays(situation: Situation) -> Cleanup:
-    return situation.resolved.job.spec.cleanup if situation.resolved.job else Cleanup()

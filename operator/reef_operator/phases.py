@@ -36,12 +36,13 @@ def judge(situation: Situation) -> Outcome:
     """Return the phase of a job; one that is finished stays so."""
     if situation.was_finished:
         return _as_recorded(situation)
-    if situation.resolved.job is None:
-        return Outcome("Invalid", Reason.INVALID_DOCUMENT, situation.resolved.accepted.message)
     if situation.has_succeeded:
         return Outcome("Succeeded", Reason.SUCCEEDED, f"the training reached its end{_said(situation)}")
-    if situation.spec.suspend:
+    readable = situation.resolved.document is not None
+    if situation.spec.suspend and (readable or situation.old.start_time):
         return _suspension(situation)
+    if not readable and situation.head_job is None and not situation.unended_heads:
+        return Outcome("Invalid", Reason.INVALID_DOCUMENT, situation.resolved.accepted.message)
     return _failure(situation) or _active_deadline(situation) or _waiting_deadline(situation) or _alive(situation)
 
 

@@ -52,15 +52,17 @@ def _is_certain(situation: Situation, status: JobStatus, actions: Sequence[Actio
 
 def _actions(situation: Situation, status: JobStatus) -> Iterator[Action]:
     if status.phase == "Invalid":
-        return
-    if status.phase in FINISHED:
+        yield from delete_pools(situation)  # of a head that cannot be made again
+    elif status.phase in FINISHED:
         yield from clean_up(situation, status)
     elif status.phase in ("Suspending", "Suspended"):
         yield from _suspend(situation)
     else:
-        yield from _provide(situation)
-        yield from _head(situation)
-        yield from _pools(situation)
+        readable = situation.resolved.document is not None
+        if readable:
+            yield from _provide(situation)
+        yield from _head(situation, readable)
+        yield from _pools(situation, readable)
 
 
 def _suspend(situation: Situation) -> Iterator[Action]:
@@ -114,24 +116,26 @@ def _document_in(config_map: object) -> object:
         return None
 
 
-def _head(situation: Situation) -> Iterator[Action]:
+def _head(situation: Situation, readable: bool) -> Iterator[Action]:
     job = situation.head_job
     if job is None:
-        if not situation.unended_heads:  # two heads would write to one folder of checkpoints
+        if readable and not situation.unended_heads:  # two heads would write to one folder of checkpoints
             yield Create(head_job(situation.blueprint))
     elif not pods.is_going(job):
         for head in situation.heads:
             if pods.is_outlived(head) and not pods.is_going(head):  # the batch Job waits for the whole pod to end
                 yield Delete("Pod", pods.name(head), pods.uid(head))
         limit = situation.spec.fault_tolerance.backoff_limit
-        if job["spec"].get("backoffLimit") != limit:
+        if readable and job["spec"].get("backoffLimit") != limit:
             yield Patch("Job", names.head(situation.name), {"spec": {"backoffLimit": limit}})
 
 
-def _pools(situation: Situation) -> Iterator[Action]:
+def _pools(situation: Situation, readable: bool) -> Iterator[Action]:
     """Make, change and remove the pools: never before the head has its place, or they would starve it."""
     if situation.is_lingering and situation.spec.cleanup.worker_delay_seconds == 0:
         yield from delete_pools(situation)  # the head lingers for its metrics' sake, which needs no GPUs
+        return
+    if not readable:
         return
     wanted = {names.pool(situation.name, pool.name): pool for pool in situation.spec.workers}
     for name, deployment in situation.deployments.items():

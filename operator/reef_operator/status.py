@@ -76,10 +76,10 @@ def _unless_behind(said: Part | None, known: Part | None, order: Callable[[Part]
 
 def _lost_checkpoints(situation: Situation, outcome: Outcome, head: HeadStatus | None) -> bool:
     """Whether what is on record was of a head that took its checkpoints with it."""
-    job, known = situation.resolved.job, situation.old.head
+    known, readable = situation.old.head, situation.resolved.document is not None
     replaced = head is not None and known is not None and head.uid != known.uid
     gone = replaced or outcome.phase == "Suspended"
-    return gone and job is not None and job.spec.checkpoint.storage is None
+    return gone and readable and situation.spec.checkpoint.storage is None
 
 
 def written(status: JobStatus) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def changed(situation: Situation, status: JobStatus) -> Object | None:
 def _findings(situation: Situation, outcome: Outcome) -> Iterator[Finding]:
     phase = outcome.phase
     yield situation.resolved.accepted
-    if situation.resolved.job is not None:
+    if phase != "Invalid":
         yield readiness.storage(situation)
         yield readiness.objects(situation)
         if phase in _STOPPED:
@@ -150,7 +150,7 @@ def _workers(situation: Situation, outcome: Outcome, report: Report | None, head
     recreated, pod = situation.old.workers.recreated, situation.head
     if report and head and pod and head.uid == pods.uid(pod):
         recreated = max(recreated, head.recreated_before + report.workers_recreated)
-    if situation.resolved.job is None:
+    if outcome.phase == "Invalid":
         return WorkersStatus(recreated=recreated)
     pools = situation.spec.pool_replicas
     labels = {names.JOB_LABEL: situation.name, names.COMPONENT_LABEL: names.WORKER}

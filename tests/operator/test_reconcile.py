@@ -30,6 +30,7 @@ from job_objects import (
 
 from reef_operator.conditions import ConditionType, Reason
 from reef_operator.model import Create, Server
+from reef_operator.reading.situation import Situation
 from reef_operator.reconcile import reconcile
 
 CHECKPOINT = {"path": "/results/checkpoint_000009", "iteration": 9, "time": "2026-01-01T12:00:00Z"}
@@ -896,6 +897,62 @@ def test_a_running_job_that_becomes_wrong_goes_on_by_the_former_document() -> No
     assert world.phase == "Running" and world.told[-1] == "InvalidDocument"
     world.edit(suspend=True)
     assert world.phase == "Suspending"
+
+
+def unreadable_world(**spec: Any) -> World:
+    """A running job whose document and the one before are both wrong for this operator."""
+    world = running_world(faultTolerance={"terminationGracePeriodSeconds": 90}, **spec)
+    del world.children["ConfigMap", "pole-job"]
+    world.edit(stop={"nonsense": 1})
+    return world
+
+
+def test_what_runs_is_looked_after_when_no_document_can_be_read() -> None:
+    world = unreadable_world()
+    condition = world.condition("DocumentAccepted")
+    assert world.phase == "Running" and condition["reason"] == "InvalidDocument"
+    assert "spec.stop" in condition["message"] and "What runs goes on" in condition["message"]
+    before = world.kinds()
+    world.edit(replicas=1)
+    assert world.kinds() == before and world.children["Deployment", "pole-cpu"]["spec"]["replicas"] == 2
+    world.put(head(**ended(0, result("reward reached"))))
+    assert world.phase == "Succeeded" and "Deployment/pole-cpu" not in world.kinds()
+    world = unreadable_world()
+    world.put(head(**ended(2, result("no such environment"))))
+    assert world.phase == "Failed" and "no such environment" in world.status["message"]
+
+
+def test_a_job_without_a_readable_document_is_suspended_and_then_resumed_once_it_is_mended() -> None:
+    world = unreadable_world(checkpoint={"frequency": 5, "storage": CLAIM["storage"]})
+    world.says("pole-head-a", "training", training={"iteration": 9, "timesteps": 900}, checkpoint=CHECKPOINT)
+    world.edit(suspend=True)
+    assert world.phase == "Suspending" and "deletionTimestamp" in world.pods["pole-head-a"]["metadata"]
+    world.lose("pole-head-a")
+    world.lose("pole-cpu-1", "pole-cpu-2")
+    assert world.phase == "Suspended" and not {"Job/pole-head", "Deployment/pole-cpu"} & set(world.kinds())
+    assert world.status["checkpoint"] == CHECKPOINT
+    world.edit(suspend=False)
+    assert world.phase == "Invalid" and "Job/pole-head" not in world.kinds()
+    world.edit(stop={"timesteps_total": 1000})
+    assert world.phase == "Pending" and "Job/pole-head" in world.kinds()
+
+
+def test_pools_of_a_head_that_is_lost_and_cannot_be_made_again_give_their_room_back() -> None:
+    world = unreadable_world()
+    del world.children["Job", "pole-head"]
+    world.lose("pole-head-a")
+    assert world.phase == "Invalid" and "Deployment/pole-cpu" not in world.kinds()
+
+
+def test_a_document_of_a_newer_operator_is_read_as_far_as_it_can_be() -> None:
+    """The document before is the only one with the grace period; both have a field that this operator does not know."""
+    world = running_world(faultTolerance={"terminationGracePeriodSeconds": 90})
+    kept = json.loads(world.children["ConfigMap", "pole-job"]["data"]["job.json"])
+    kept["spec"]["newer"] = 1
+    world.children["ConfigMap", "pole-job"]["data"] = {"job.json": json.dumps(kept)}
+    world.edit(newer=1, faultTolerance={"newest": 2})
+    assert world.phase == "Running"
+    assert Situation(world.observe()).spec.fault_tolerance.termination_grace_period_seconds == 90
 
 
 def test_a_damaged_document_does_not_break_the_job() -> None:

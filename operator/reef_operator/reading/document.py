@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 from collections.abc import Mapping
@@ -17,6 +18,11 @@ from reef_operator.model import Object, Observed
 
 IMMUTABLE = ("algorithm", "environment.name", "restoreFrom", "checkpoint.storage")
 ACCEPTED = ("config", "stop", "tune")  # what another version may know more of, or take more of
+_LIFE = (  # what the job's life depends on, beside what is trained and on which image
+    *("checkpoint", "restoreFrom", "workers", "replicas", "faultTolerance", "suspend", "cleanup"),
+    *("activeDeadlineSeconds", "preRunningDeadlineSeconds", "ttlSecondsAfterFinished"),
+)
+_STAND_IN = {"algorithm": "PPO", "environment": {"name": "unknown"}, "stop": {"training_iteration": 1}}
 _IMAGE = ("image", "imagePullPolicy", "imagePullSecrets")  # workers run the image of the head that they join
 
 
@@ -24,8 +30,8 @@ _IMAGE = ("image", "imagePullPolicy", "imagePullSecrets")  # workers run the ima
 class Resolved:
     """The document to act by."""
 
-    document: Object | None  # None: nothing to act by, the job was wrong from the beginning
-    job: RLTrainingJob | None  # the same, validated
+    document: Object | None  # None: it is wrong and so is the one before, so that nothing can be made by it
+    job: RLTrainingJob  # the same, validated; without a document what can be read of it, to look after what runs
     accepted: Finding  # what is to be said of the one that was asked for
 
 
@@ -66,23 +72,52 @@ def _document(observed: Observed, spec: Any) -> dict[str, Any]:
 
 
 def _kept(observed: Observed) -> dict[str, Any] | None:
-    """Return the document in the ConfigMap; None before it is made, or when someone damaged it."""
-    config_map = observed.children.get(("ConfigMap", names.document(observed.job["metadata"]["name"])))
+    """Return the document in the ConfigMap; None before it is made, or when it is damaged or of another version."""
+    document = _stored(observed)
     try:
-        document = json.loads(((config_map or {}).get("data") or {})[names.DOCUMENT_KEY])
         job_from_document(document, accepted=ACCEPTED)
-    except (KeyError, TypeError, ValueError, RecursionError):  # a ConfigError is a ValueError
+    except ConfigError:
         return None
     return dict(document)
 
 
+def _stored(observed: Observed) -> Any:
+    """Return what the ConfigMap holds; None where it holds no JSON."""
+    config_map = observed.children.get(("ConfigMap", names.document(observed.job["metadata"]["name"])))
+    try:
+        return json.loads(((config_map or {}).get("data") or {})[names.DOCUMENT_KEY])
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return None
+
+
+def _readable(*specs: Any) -> RLTrainingJob:
+    """Return a job with every field of the specs that is valid; of two values the later one's."""
+    document: dict[str, Any] = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "job"}, "spec": _STAND_IN}
+    job = job_from_document(document)
+    for spec in specs:
+        for field in _LIFE:
+            if not isinstance(spec, Mapping) or field not in spec:
+                continue
+            more = {**document, "spec": {**document["spec"], field: spec[field]}}
+            with contextlib.suppress(ConfigError):
+                job, document = job_from_document(more), more
+    return job
+
+
 def _refused(observed: Observed, kept: dict[str, Any] | None, spec: Any, problem: str) -> Resolved:
-    """Return what a wrong document leads to: the job goes on by the former one, and can still be suspended."""
+    """Return what a wrong document leads to: the job goes on by the former one, and can still be suspended.
+
+    Where the former one is wrong too (for an older operator, or it was lost), what runs is looked after.
+    """
     text = " ".join(problem.split())
+    sentence = f"{text}{'' if text.endswith(('.', '?')) else '.'}"
     if kept is None:
+        if observed.pods or ("Job", names.head(observed.job["metadata"]["name"])) in observed.children:
+            text = f"{sentence} What runs goes on, and nothing is made or changed until the document is correct"
+        stored = _stored(observed)
         return Resolved(
             document=None,
-            job=None,
+            job=_readable(stored.get("spec") if isinstance(stored, Mapping) else None, spec),
             accepted=Finding(ConditionType.DOCUMENT_ACCEPTED, False, Reason.INVALID_DOCUMENT, text),
         )
     if isinstance(spec, Mapping) and isinstance(spec.get("suspend"), bool):
@@ -94,7 +129,7 @@ def _refused(observed: Observed, kept: dict[str, Any] | None, spec: Any, problem
             ConditionType.DOCUMENT_ACCEPTED,
             False,
             Reason.INVALID_DOCUMENT,
-            f"{text}{'' if text.endswith(('.', '?')) else '.'} The job goes on by the document before this change",
+            f"{sentence} The job goes on by the document before this change",
         ),
     )
 

@@ -93,7 +93,8 @@ def _no_pod(situation: Situation) -> str:
 
 def _not_in_effect(situation: Situation) -> str:
     """Say when the document asks for another head than the one that runs: it is not stopped for that."""
-    if situation.head_annotations.get(names.HEAD_ANNOTATION) in (None, head_hash(situation.blueprint)):
+    made_from = situation.head_annotations.get(names.HEAD_ANNOTATION)
+    if situation.resolved.document is None or made_from in (None, head_hash(situation.blueprint)):
         return ""
     return (
         "this head was made before spec.head or spec.faultTolerance was changed: the change takes effect when the job "

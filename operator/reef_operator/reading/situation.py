@@ -49,14 +49,13 @@ class Situation:
 
     @property
     def spec(self) -> JobSpec:
-        """What is asked for; only where there is a document to act by."""
-        assert self.resolved.job is not None
+        """What is asked for, as far as it can be read."""
         return self.resolved.job.spec
 
     @property
     def blueprint(self) -> Blueprint:
         """What objects are built from; only where there is a document to act by."""
-        assert self.resolved.job is not None and self.resolved.document is not None
+        assert self.resolved.document is not None
         return Blueprint(
             owner=self.observed.job,
             document=self.resolved.document,
