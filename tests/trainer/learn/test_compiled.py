@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from reef.algorithms.ppo import PPOConfig
 from reef.types import DEFAULT_POLICY
@@ -20,6 +21,7 @@ MISSING = [
     for text, found in (
         (f"C++ compiler {COMPILER}", shutil.which(COMPILER)),
         (f"{HEADERS}/Python.h", (HEADERS / "Python.h").exists()),
+        ("PyTorch in a path without spaces, which inductor does not quote", " " not in torch.__file__),
     )
     if not found
 ]

@@ -40,12 +40,18 @@ class FrameworkSettings(Group):
     torch_compile_learner_what_to_compile: str = setting(
         "forward_train", "What of the learner is compiled.", choices=("forward_train", "complete_update")
     )
-    torch_compile_learner_dynamo_backend: str = setting("inductor", "Backend of torch.compile in the learner.")
+    torch_compile_learner_dynamo_backend: str = setting(
+        "inductor",
+        "Backend of torch.compile in the learner. Inductor needs a C++ compiler, and PyTorch in a path without spaces.",
+    )
     torch_compile_learner_dynamo_mode: str | None = setting(
         None, "Mode of torch.compile in the learner; null is torch's default.", choices=(None, *COMPILE_MODES)
     )
     torch_compile_worker: bool = setting(False, "Compile the policy of rollout workers with torch.compile.")
-    torch_compile_worker_dynamo_backend: str = setting("inductor", "Backend of torch.compile in workers.")
+    torch_compile_worker_dynamo_backend: str = setting(
+        "inductor",
+        "Backend of torch.compile in workers. Inductor needs a C++ compiler, and PyTorch in a path without spaces.",
+    )
     torch_compile_worker_dynamo_mode: str | None = setting(
         None, "Mode of torch.compile in workers; null is torch's default.", choices=(None, *COMPILE_MODES)
     )
