@@ -8,6 +8,7 @@
 # podman build and buildah bud take the same arguments.
 
 # Any Debian with Python >= 3.11; what is there already is not installed again.
+# BASE DIGEST: `docker buildx imagetools inspect debian:bookworm-slim` prints it, one for all processors.
 ARG BASE_IMAGE=debian:bookworm-slim
 
 FROM ${BASE_IMAGE} AS runtime
@@ -37,28 +38,34 @@ ENV PIP_NO_CACHE_DIR=1 \
     PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_ROOT_USER_ACTION=ignore
 WORKDIR /build
-RUN python3 -m venv /opt/reef
-# Dependencies are installed before the sources are there, so that a change of the sources leaves their layer alone.
-COPY pyproject.toml constraints.txt ./
-RUN mkdir operator trainer && touch README.md LICENSE
+# What builds Reef's wheel is kept apart from what goes into the images. All files below locks/ are checked by their hashes.
+COPY locks locks
+RUN python3 -m venv /opt/reef && python3 -m venv /opt/tools \
+      && /opt/tools/bin/pip install --quiet --require-hashes --requirement locks/build.txt
 
 # The client for Kubernetes, half of the image, reads kubeconfigs for developers; a pod has a service account.
 FROM build AS operator-packages
-RUN pip install --quiet --constraint constraints.txt '.[operator]' \
-      && pip uninstall --quiet --yes reef kubernetes setuptools pip
+RUN pip install --quiet --require-hashes --requirement locks/operator.txt \
+      && pip uninstall --quiet --yes kubernetes setuptools pip
 
+# PyTorch's build, CUDA or CPU, is the index's choice, so no hash can be given for it and its CUDA libraries. The wheel
+# is built before the sources are there, for the extras alone: a change of the sources leaves this layer alone.
 FROM build AS trainer-packages
+RUN pip install --quiet --require-hashes --requirement locks/trainer.txt
+COPY pyproject.toml constraints.txt ./
+RUN touch README.md LICENSE && /opt/tools/bin/hatchling build --target wheel --directory extras
 # More extras for own environments, for example trainer,box2d.
 ARG TRAINER_EXTRAS=trainer
-RUN pip install --quiet --constraint constraints.txt ".[${TRAINER_EXTRAS}]" \
+RUN pip install --quiet --constraint constraints.txt "$(ls extras/*.whl)[${TRAINER_EXTRAS}]" \
       && pip uninstall --quiet --yes reef \
       && cd /opt/reef/lib/python3*/site-packages && rm -rf torch/test torch/bin/*test* torch/bin/*Test ray/jars
 
 FROM build AS reef
-COPY README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE ./
 COPY operator operator
 COPY trainer trainer
-RUN pip install --quiet --no-deps --prefix=/installed .
+RUN /opt/tools/bin/hatchling build --target wheel --directory dist \
+      && pip install --quiet --no-deps --no-index --prefix=/installed dist/*.whl
 
 # No init process in front: both are Python programs that handle SIGTERM and wait for their children themselves.
 FROM runtime AS operator

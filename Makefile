@@ -11,7 +11,7 @@ TEST_ARGS ?=
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help setup run test tiny lint type fmt docs schema dist bench bench-scale learn cluster cluster-down test-cluster pictures check clean
+.PHONY: help setup run test tiny lint type fmt docs schema dist locks bench bench-scale learn cluster cluster-down test-cluster pictures check clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,22 @@ schema: $(VENV)/.dev ## generate the CRD and the JSON schemas from the same decl
 
 dist: $(VENV)/.dev ## build the wheel and the source archive into dist/
 	@$(RUN) hatchling build --directory dist
+
+# Not PyTorch and its CUDA libraries: which build is installed, and so its hash, is the package index's choice.
+NOT_LOCKED := torch triton cuda-bindings cuda-pathfinder cuda-toolkit nvidia-cublas nvidia-cuda-cupti nvidia-cuda-nvrtc \
+  nvidia-cuda-runtime nvidia-cudnn-cu13 nvidia-cufft nvidia-cufile nvidia-curand nvidia-cusolver nvidia-cusparse \
+  nvidia-cusparselt-cu13 nvidia-nccl-cu13 nvidia-nvjitlink nvidia-nvshmem-cu13 nvidia-nvtx
+LOCK = "$$tools"/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+  --custom-compile-command 'make locks' --constraint constraints.txt
+
+locks: $(VENV)/.dev ## generate locks/*.txt from constraints.txt, with the hashes of all files on the package index
+	@tools=$$(mktemp -d) && trap 'rm -rf "$$tools"' EXIT && $(PYTHON) -m venv "$$tools" \
+	  && "$$tools"/bin/pip install --quiet --disable-pip-version-check --no-input uv==0.13.9 \
+	  && $(LOCK) --extra operator --output-file locks/operator.txt pyproject.toml \
+	  && $(LOCK) --extra trainer --output-file locks/trainer.txt $(NOT_LOCKED:%=--no-emit-package %) pyproject.toml \
+	  && $(VENV)/bin/python -c 'import tomllib; \
+	    print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
+	    | $(LOCK) --output-file locks/build.txt -
 
 bench: $(VENV)/.dev ## measure speed beside other libraries, into benchmarks/RESULTS.md
 	@$(RUN) benchmarks.speed

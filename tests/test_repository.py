@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import re
 import shutil
@@ -62,6 +63,63 @@ def test_what_builds_the_packages_is_pinned_to_the_version_of_the_constraints():
     pinned = constraints()
     for requirement in map(Requirement, PYPROJECT["build-system"]["requires"]):
         assert requirement.specifier == pinned[canonicalize_name(requirement.name)].specifier, requirement
+
+
+def locked(name: str) -> dict[str, Requirement]:
+    """Requirements of a file that `make locks` generates; every one has hashes."""
+    entries = re.findall(r"^(\w.*?) \\\n((?: +--hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", lock_text(name), re.MULTILINE)
+    assert len(entries) == len(re.findall(r"^\w", lock_text(name), re.MULTILINE)), "an entry without a hash"
+    requirements = [Requirement(line) for line, _ in entries]
+    return {canonicalize_name(requirement.name): requirement for requirement in requirements}
+
+
+def lock_text(name: str) -> str:
+    return (ROOT / "locks" / f"{name}.txt").read_text()
+
+
+def needed(requirement: Requirement) -> set[str]:
+    """Names of the distributions that a requirement brings along on this machine, itself included."""
+    found: set[str] = set()
+    open_ends = [requirement]
+    while open_ends:
+        asked = open_ends.pop()
+        label = f"{canonicalize_name(asked.name)}[{','.join(sorted(asked.extras))}]"
+        if label in found:
+            continue
+        found.add(label)
+        for line in importlib.metadata.requires(asked.name) or ():
+            inner = Requirement(line)
+            if inner.marker is None or any(inner.marker.evaluate({"extra": extra}) for extra in ("", *asked.extras)):
+                open_ends.append(inner)
+    return {label.partition("[")[0] for label in found}
+
+
+@pytest.mark.parametrize("name", ["operator", "trainer", "build"])
+def test_what_is_locked_has_the_version_of_the_constraints(name: str):
+    pinned = constraints()
+    assert locked(name)
+    for distribution, requirement in locked(name).items():
+        assert distribution in pinned, f"run `make locks`: {requirement} is not in constraints.txt"
+        assert requirement.specifier == pinned[distribution].specifier, f"run `make locks`: {requirement}"
+
+
+@pytest.mark.parametrize("extra", ["operator", "trainer"])
+def test_everything_that_an_image_needs_is_locked_but_pytorch_s_build(extra: str):
+    left_out = set(re.search(r"^NOT_LOCKED := ((?:.*\\\n)*.*)", MAKEFILE, re.MULTILINE)[1].replace("\\", "").split())
+    wanted = set().union(*(needed(Requirement(line)) for line in extras_of(extra)))
+    everywhere = {name for name, requirement in locked(extra).items() if requirement.marker is None}
+    assert everywhere <= wanted and wanted - left_out <= locked(extra).keys(), "run `make locks`"
+    assert all(re.match("torch$|triton$|cuda-|nvidia-", name) for name in left_out)
+    assert not [name for name in locked(extra) if re.match("torch$|triton$|cuda-|nvidia-", name)]
+
+
+def extras_of(extra: str) -> list[str]:
+    return [*PROJECT["dependencies"], *PROJECT["optional-dependencies"][extra]]
+
+
+def test_what_builds_the_images_is_locked():
+    names = {canonicalize_name(Requirement(line).name) for line in PYPROJECT["build-system"]["requires"]}
+    assert locked("build").keys() == names, "run `make locks`"
 
 
 def test_no_file_names_a_package_index():
