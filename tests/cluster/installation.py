@@ -7,14 +7,15 @@ import json
 import os
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import helm_python
 import yaml
+from kube.api import ApiError
 from kube.cluster import Cluster
-from kube.progress import ClusterError, stage
+from kube.progress import ClusterError, stage, wait_until
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "reef"
@@ -48,6 +49,7 @@ class Installation:
             "image": {"repository": operator[0], "tag": operator[1], "pullPolicy": "Never"},
             "trainerImage": {"repository": trainer[0], "tag": trainer[1], "pullPolicy": "Never"},
             "operator": {"lingerSeconds": 3} | values.pop("operator", {}),
+            "kubeVersion": self.cluster.crd_version,  # decides whether the definition has its CEL rules
         }
         return images | values
 
@@ -68,6 +70,28 @@ class Installation:
         with self.helm() as helm:
             helm.upgrade(CHART, self.name, chosen, namespace=self.namespace)
         self.await_operator()
+
+    @contextlib.contextmanager
+    def without_rules(self) -> Iterator[None]:
+        """The definition as servers before 1.25 get it, which refuses less: the operator has to, and tests see that."""
+        if not self.cluster.checks_rules:
+            yield
+            return
+        self.upgrade(kubeVersion="1.24.0")
+        try:
+            wait_until("the definition without rules", lambda: not self._refuses(BREAKS_A_RULE))
+            yield
+        finally:
+            self.upgrade()
+            wait_until("the definition with its rules", lambda: self._refuses(BREAKS_A_RULE))
+
+    def _refuses(self, job: Job) -> bool:
+        path = "/apis/reef.dev/v1/namespaces/default/rltrainingjobs?dryRun=All"
+        try:
+            self.cluster.api.request("POST", path, job)
+        except ApiError as refused:
+            return refused.status == 422
+        return False
 
     def uninstall(self) -> None:
         """Remove the release; the CustomResourceDefinition and the jobs stay."""
@@ -246,3 +270,6 @@ def pool(name: str = "cpu", replicas: int = 1, **fields: Any) -> dict[str, Any]:
         "resources": {"requests": {"cpu": "50m", "memory": "300Mi"}},
         **fields,
     }
+
+
+BREAKS_A_RULE = small_job("rules", workers=[pool("head")])

@@ -193,22 +193,22 @@ def test_a_finished_job_goes_in_stages(reef: Installation, cluster: Cluster, nam
 def test_an_immutable_field_stays_and_says_so(reef: Installation, cluster: Cluster, namespace: str) -> None:
     cluster.apply(small_job("settled", **LONG), namespace=namespace)
     reef.wait("settled", lambda now: iteration(now) > 0, namespace=namespace)
-    try:
-        patch(cluster, namespace, "settled", environment={"name": "Acrobot-v1"})
-    except ClusterError as refusal:  # of a CEL rule, by servers from 1.25 on
-        assert "Invalid value" in str(refusal) and "spec.environment" in str(refusal)
-        return
+    if cluster.checks_rules:
+        with pytest.raises(ClusterError, match=r"spec.environment.name cannot be changed: set it back, or create"):
+            patch(cluster, namespace, "settled", environment={"name": "Acrobot-v1"})
 
     def accepted(status: dict[str, Any]) -> dict[str, Any]:
         return next(one for one in status["conditions"] if one["type"] == "DocumentAccepted")
 
-    refused = reef.wait("settled", lambda now: accepted(now)["reason"] == "ImmutableField", namespace=namespace)
-    message = accepted(refused)["message"]
-    assert "spec.environment" in message and "create another job" in message
-    after = reef.wait("settled", lambda now: iteration(now) > iteration(refused), namespace=namespace)
-    assert (after["phase"], after["attempts"]) == ("Running", 1)
-    patch(cluster, namespace, "settled", environment={"name": "CartPole-v1"})
-    reef.wait("settled", lambda now: accepted(now)["reason"] == "Accepted", namespace=namespace)
+    with reef.without_rules():
+        patch(cluster, namespace, "settled", environment={"name": "Acrobot-v1"})
+        refused = reef.wait("settled", lambda now: accepted(now)["reason"] == "ImmutableField", namespace=namespace)
+        message = accepted(refused)["message"]
+        assert "spec.environment" in message and "create another job" in message
+        after = reef.wait("settled", lambda now: iteration(now) > iteration(refused), namespace=namespace)
+        assert (after["phase"], after["attempts"]) == ("Running", 1)
+        patch(cluster, namespace, "settled", environment={"name": "CartPole-v1"})
+        reef.wait("settled", lambda now: accepted(now)["reason"] == "Accepted", namespace=namespace)
 
 
 def test_a_queue_places_a_job_that_it_lets_in(reef: Installation, cluster: Cluster, namespace: str) -> None:

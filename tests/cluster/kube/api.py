@@ -17,7 +17,11 @@ import yaml
 
 from kube.progress import ClusterError
 
-PATCHES = {"merge": "application/merge-patch+json", "strategic": "application/strategic-merge-patch+json"}
+PATCHES = {
+    "apply": "application/apply-patch+yaml",
+    "merge": "application/merge-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
+}
 
 
 class ApiError(ClusterError):
@@ -54,7 +58,7 @@ class Api:
             method: of HTTP.
             path: beginning with /api or /apis, with its query.
             body: what is sent as JSON.
-            kind: of a PATCH: "merge" or "strategic".
+            kind: of a PATCH: "merge", "strategic" or "apply" (on the server).
             timeout_s: limit in seconds.
 
         Raises:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -14,8 +15,9 @@ from typing import Any
 import yaml
 
 from kube.api import Api
-from kube.binaries import check_machine, find_binaries
+from kube.binaries import VERSION, check_machine, find_binaries
 from kube.control_plane import ControlPlane
+from kube.crd_server import find_crd_server
 from kube.hollow import HollowNodes
 from kube.images import ImageStore
 from kube.machine import Machine, PidFile
@@ -43,6 +45,17 @@ class Cluster:
         self.kubeconfig = kubeconfig
         self.program = kubectl
         self.api = Api(kubeconfig)
+
+    @property
+    def crd_version(self) -> str:
+        """Release of the Kubernetes that serves custom resources, as in 1.36.4."""
+        return str(self.api.request("GET", "/version")["gitVersion"]).removeprefix("v")
+
+    @property
+    def checks_rules(self) -> bool:
+        """Whether the CEL rules of definitions are checked: from 1.25 on."""
+        major, minor = re.findall(r"\d+", self.crd_version)[:2]
+        return (int(major), int(minor)) >= (1, 25)
 
     def kubectl(self, *arguments: str, stdin: str | None = None, timeout_s: float = 60) -> str:
         """Run kubectl and return what it printed.
@@ -174,12 +187,14 @@ class OwnCluster(Cluster):
         if (machine.state / "ready").exists() and machine.running:
             return cls(machine)
         machine.halt()  # what a run left that was killed
-        binaries, store = find_binaries(), ImageStore()
+        binaries, store, crd_server = find_binaries(), ImageStore(), chosen_crd_server()
         store.pause()
         try:
             with stage(f"Starting the cluster {name!r}"):
                 machine.boot()
-                ControlPlane(machine, binaries).start()
+                ControlPlane(machine, binaries).start(crd_server)
+                if crd_server:
+                    (machine.state / "crd-version").write_text(crd_server.parent.name)
                 cluster = cls(machine)
                 cluster._node.start(store)
                 cluster.wait_until_ready()
@@ -188,6 +203,12 @@ class OwnCluster(Cluster):
             raise
         (machine.state / "ready").touch()
         return cluster
+
+    @property
+    def crd_version(self) -> str:
+        """That of the CRD server, which may be newer than the rest."""
+        kept = self.machine.state / "crd-version"
+        return kept.read_text() if kept.exists() else super().crd_version
 
     def wait_until_ready(self, timeout_s: float = 60) -> None:
         """Wait until the node is Ready and pods can be made."""
@@ -241,6 +262,17 @@ class OwnCluster(Cluster):
     def stop(self) -> None:
         """Remove the cluster without a trace but its images."""
         self.machine.halt()
+
+
+def chosen_crd_server() -> Path | None:
+    """The CRD server of a current Kubernetes, unless $REEF_CRD_SERVER is 0 or it cannot be had; that is said then."""
+    if os.environ.get("REEF_CRD_SERVER") == "0":
+        return None
+    try:
+        return find_crd_server()
+    except ClusterError as reason:
+        say(f"Custom resources are served by Kubernetes {VERSION}, which checks no CEL rules: {reason}")
+        return None
 
 
 def machine_of(name: str) -> Machine:

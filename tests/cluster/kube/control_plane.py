@@ -1,28 +1,41 @@
-"""etcd, kube-apiserver, kube-controller-manager and kube-scheduler, inside the machine."""
+"""etcd, kube-apiserver, the CRD server, kube-controller-manager and kube-scheduler, inside the machine."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+from kube.api import Api
 from kube.binaries import Binaries
 from kube.machine import Machine
 from kube.pki import make_certificates
 from kube.progress import run, wait_until
+from kube.registrar import DEFINITIONS, PORT, SERVICES, TAKEN_OVER
 
 ETCD = "http://127.0.0.1:2379"
+# Scale tests come from one user; the tests measure the operator, not this limit.
+REQUESTS: dict[str, object] = {"max-requests-inflight": 2000, "max-mutating-requests-inflight": 1000}
 
 
 class ControlPlane:
-    """The four programs; each can be stopped and started alone."""
+    """The programs; each can be stopped and started alone."""
 
     def __init__(self, machine: Machine, binaries: Binaries) -> None:
         self._machine = machine
         self._binaries = binaries
         self._pki = machine.state / "pki"
 
-    def start(self) -> None:
-        """Start all four and wait until the API server is ready."""
+    def start(self, crd_server: Path | None) -> None:
+        """Start all and wait until the API server is ready.
+
+        Args:
+            crd_server: the program that serves custom resources; without it the API server does.
+        """
         make_certificates(self._pki, self._machine.network)
         self.start_etcd()
         self.start_apiserver()
+        if crd_server:
+            self.start_crd_server(crd_server)
         self.start_controllers()
 
     def start_etcd(self) -> None:
@@ -63,13 +76,47 @@ class ControlPlane:
             "kubelet-client-key": pki / "admin.key",
             "kubelet-certificate-authority": pki / "ca.crt",
             "kubelet-preferred-address-types": "InternalIP,Hostname",
-            # Scale tests come from one user; the tests measure the operator, not this limit.
-            "max-requests-inflight": 2000,
-            "max-mutating-requests-inflight": 1000,
-        }
+            "proxy-client-cert-file": pki / "front-proxy.crt",
+            "proxy-client-key-file": pki / "front-proxy.key",
+            "requestheader-client-ca-file": pki / "ca.crt",
+            "requestheader-allowed-names": "front-proxy",
+            "requestheader-username-headers": "X-Remote-User",
+            "requestheader-group-headers": "X-Remote-Group",
+            "requestheader-extra-headers-prefix": "X-Remote-Extra-",
+        } | REQUESTS
         self._start("kube-apiserver", self._binaries.apiserver, arguments)
         log = self._machine.log("kube-apiserver")
         wait_until("the API server to be ready", self.ready, timeout_s=90, poll_s=0.2, log=log)
+
+    def start_crd_server(self, program: Path) -> None:
+        """Start it behind the API server, which hands definitions and their resources on; wait until it does."""
+        pki = self._pki
+        itself = pki / "crd-server.kubeconfig"
+        arguments = {
+            "etcd-servers": ETCD,
+            "bind-address": "127.0.0.1",
+            "secure-port": PORT,
+            "tls-cert-file": pki / "crd-server.crt",
+            "tls-private-key-file": pki / "crd-server.key",
+            "kubeconfig": itself,
+            "authentication-kubeconfig": itself,
+            "authorization-kubeconfig": itself,
+            # What an API server of 1.20 has no objects for.
+            "enable-priority-and-fairness": "false",
+            "disable-admission-plugins": "MutatingAdmissionPolicy,ValidatingAdmissionPolicy",
+        } | REQUESTS
+        self._start("crd-server", program, arguments)
+        registrar = [sys.executable, "-m", "kube.registrar", str(pki / "admin.kubeconfig"), str(pki / "ca.crt")]
+        self._machine.start("registrar", registrar, env={"PYTHONPATH": str(Path(__file__).parents[1])})
+        api = Api(pki / "admin.kubeconfig")
+
+        def taken_over() -> bool:
+            found = api.request("GET", f"{SERVICES}/{TAKEN_OVER}")
+            conditions = {each["type"]: each["status"] for each in found["status"]["conditions"]}
+            available = "service" in found["spec"] and conditions.get("Available") == "True"
+            return available and "items" in api.request("GET", DEFINITIONS)
+
+        wait_until("the CRD server", taken_over, timeout_s=60, log=self._machine.log("crd-server"))
 
     def start_controllers(self) -> None:
         """Controller-manager (a node that is silent for 20 s is NotReady) and scheduler."""

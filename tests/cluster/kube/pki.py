@@ -9,6 +9,7 @@ import yaml
 
 from kube.machine import Network
 from kube.progress import run
+from kube.registrar import HOST as CRD_SERVER
 
 NODE = "reef-node"
 CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
@@ -19,6 +20,8 @@ CLIENTS = {
     "controller-manager": "/CN=system:kube-controller-manager",
     "scheduler": "/CN=system:kube-scheduler",
     "proxy": "/CN=system:kube-proxy",
+    "crd-server": "/O=system:masters/CN=crd-server",
+    "front-proxy": "/CN=front-proxy",
 }
 
 
@@ -33,8 +36,9 @@ def make_certificates(folder: Path, network: Network) -> None:
     addresses = f"IP:127.0.0.1,IP:{network.node},IP:{network.bridge},IP:{network.first_service}"
     names = "".join(f",DNS:kubernetes{rest}" for rest in ("", ".default", ".default.svc", ".default.svc.cluster.local"))
     sign(folder, "apiserver", "/CN=kube-apiserver", f"subjectAltName={addresses},DNS:localhost{names}")
+    serve = {"kubelet": f"{addresses},DNS:{NODE}", "crd-server": f"DNS:{CRD_SERVER}"}
     for name, subject in CLIENTS.items():
-        served = f"\nsubjectAltName={addresses},DNS:{NODE}" if name == "kubelet" else ""
+        served = f"\nsubjectAltName={serve[name]}" if name in serve else ""
         sign(folder, name, subject, f"extendedKeyUsage=clientAuth,serverAuth{served}")
         write_kubeconfig(folder, name, f"https://{network.node}:6443")
 
