@@ -63,6 +63,10 @@ class CheckpointError(ReefError):
     exit_code = EXIT_WRONG_USE
 
 
+class DamagedCheckpointError(CheckpointError):
+    """What a checkpoint holds cannot be read or restored: another one of the same run may be whole."""
+
+
 class WorkerError(ReefError):
     """A worker failed and the fault-tolerance settings do not cover it."""
 

@@ -327,8 +327,11 @@ def test_what_cannot_be_restored_or_published_leaves_nobody_behind(
     stopped: list[object] = []
     monkeypatch.setattr(LocalWorkers, "stop", lambda workers: stopped.append(workers))
     monkeypatch.setattr(LocalWorkers, "set_state", broken)
-    with pytest.raises(RuntimeError, match="it broke"):
+    with pytest.raises(
+        CheckpointError, match=r"here: its workers cannot be restored \(RuntimeError: it broke"
+    ) as raised:
         PPO.from_checkpoint(path)
+    assert isinstance(raised.value.__cause__, RuntimeError)
     assert len(stopped) == 1
     monkeypatch.setattr(LocalWorkers, "set_weights", broken)
     with pytest.raises(RuntimeError, match="it broke"):

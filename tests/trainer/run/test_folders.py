@@ -74,7 +74,7 @@ def test_where_runs_are_already_a_disk_that_refuses_is_a_fault(read_only: Path) 
 def store_of(folder: Path, *iterations: int, algorithm: str = "PPO") -> CheckpointStore:
     store = CheckpointStore(folder)
     for iteration in iterations:
-        store.save({"x": iteration}, {"iteration": iteration, "algorithm": algorithm})
+        store.save({"iteration": iteration}, {"iteration": iteration, "algorithm": algorithm, "config": {}})
     return store
 
 
@@ -86,7 +86,7 @@ def test_what_was_written_meanwhile_is_gone_on_from(tmp_path: Path) -> None:
     store_of(tmp_path, 2)
     later = newer_start(store, first, "PPO")
     assert later is not None
-    assert (later.state, read_metadata(later.checkpoint)["iteration"]) == ({"x": 2}, 2)
+    assert (later.state, read_metadata(later.checkpoint)["iteration"]) == ({"iteration": 2}, 2)
 
 
 def test_a_damaged_one_is_no_newer_one(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_damaged_one_is_no_newer_one(tmp_path: Path) -> None:
     (tmp_path / "checkpoint_000002" / "state.json").write_text("{}")
     first = newest_start(store, "PPO")
     assert first is not None
-    assert first.state == {"x": 1}
+    assert first.state == {"iteration": 1}
     assert newer_start(store, first, "PPO") is None
 
 

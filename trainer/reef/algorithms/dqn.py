@@ -19,9 +19,10 @@ from reef.learn.learner import Columns, Learner, mean_stats
 from reef.math.categorical import project
 from reef.math.td import huber, huber_slope, td_targets
 from reef.nn.dueling import QPolicy
-from reef.replay.memory import ReplayMemory
+from reef.replay.memory import ReplayMemory, check_memory
 from reef.replay.settings import OffPolicyConfig
 from reef.run.algorithm import Algorithm
+from reef.run.checkpoint import restoring
 from reef.run.flows import replay
 from reef.types import Array, PolicyId, State, Stats
 
@@ -228,4 +229,8 @@ class DQN(Algorithm):
     def set_state(self, state: State) -> None:
         """The reverse of `state`."""
         super().set_state(state)
-        self.memory.set_state(state["memory"])
+        with restoring("its memory"):
+            memory = state["memory"]
+            policies = self.workers.local_worker().policy_map
+            check_memory(memory, {name: (one.observation_layout, one.action_layout) for name, one in policies.items()})
+            self.memory.set_state(memory)

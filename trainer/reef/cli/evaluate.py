@@ -149,11 +149,11 @@ def _opened(path: str) -> TextIO:
 def _algorithm(args: argparse.Namespace) -> Algorithm:
     """Build the algorithm in this process alone, whatever workers and GPUs it was trained with."""
     from reef.algorithms.registry import config_class, stored_config
-    from reef.run.checkpoint import find_checkpoint, read_checkpoint
+    from reef.run.checkpoint import find_checkpoint, read_algorithm, restoring
 
     state = None
     if args.checkpoint:
-        state, metadata = read_checkpoint(find_checkpoint(args.checkpoint))
+        state, metadata = read_algorithm(find_checkpoint(args.checkpoint))
         config = stored_config(metadata)
         if args.algo and config_class(args.algo) is not type(config):
             raise ConfigError(f"--algo {args.algo}: the checkpoint is of {config.algorithm}. Leave --algo out.")
@@ -166,7 +166,11 @@ def _algorithm(args: argparse.Namespace) -> Algorithm:
     config.update_from_dict(ALONE)
     algorithm = config.build()
     if state is not None:
-        algorithm.set_state(_without_episodes(state))
+        with ExitStack() as on_failure:
+            on_failure.callback(algorithm.stop)
+            with restoring(args.checkpoint):
+                algorithm.set_state(_without_episodes(state))
+            on_failure.pop_all()
     return algorithm
 
 

@@ -12,6 +12,7 @@ import ray
 from ray.tune import PlacementGroupFactory, Trainable
 
 from reef.errors import EXIT_WRONG_USE, ReefError, StoreUnavailableError
+from reef.run.checkpoint import restoring
 from reef.run.experiment import Experiment
 from reef.run.metrics import Result
 from reef.run.remote.mirror import END_S
@@ -90,7 +91,9 @@ class TrialProcess(Trainable):
         beginning: Beginning = self._files.ask("begin")
         algorithm = beginning.config.build()
         if beginning.state is not None:
-            algorithm.set_state(copy.deepcopy(beginning.state))  # arrays that Ray brought cannot be written to
+            own = copy.deepcopy(beginning.state)  # arrays that Ray brought cannot be written to
+            with restoring(beginning.checkpoint or "the checkpoint to start from"):
+                algorithm.set_state(own)
             self._files.saved_iteration = algorithm.iteration
         experiment = Experiment(
             algorithm=algorithm,

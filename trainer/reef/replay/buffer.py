@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from reef.batch import TRANSITION_COLUMNS, Transitions
-from reef.errors import CheckpointError, ConfigError
+from reef.errors import ConfigError, DamagedCheckpointError
+from reef.trees import USE_ANOTHER, require_like
 from reef.types import Array, State
 
 
@@ -56,12 +57,19 @@ class ReplayBuffer:
         }
 
     def set_state(self, state: State) -> None:
-        """Take back what `state` returned; a smaller buffer keeps the newest transitions."""
+        """Take back what `state` returned; a smaller buffer keeps the newest transitions.
+
+        Raises `CheckpointError` where the stored arrays are not those of so many transitions.
+        """
+        require_like(state, {"capacity": 0, "added": 0, "columns": {}}, "the replay buffer")
+        stored = min(state["added"], state["capacity"])
+        if any(len(column) != stored for column in state["columns"].values()):
+            raise DamagedCheckpointError(
+                f"The stored replay buffer says {stored} transitions; its arrays say otherwise. {USE_ANOTHER}"
+            )
         rows = self._kept(state)
         columns = {name: column[rows] for name, column in state["columns"].items()}
         added = state["added"] if state["capacity"] == self.capacity else len(rows)
-        if any(len(column) != min(added, self.capacity) for column in columns.values()):
-            raise CheckpointError(f"The stored replay buffer says {added} transitions; its arrays say otherwise.")
         self._columns = {}
         for name, column in columns.items():
             self._columns[name] = np.zeros((self.capacity, *column.shape[1:]), column.dtype)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import numpy as np
 
 from reef.batch import Sample, Transitions
+from reef.errors import DamagedCheckpointError
 from reef.replay.buffer import ReplayBuffer
 from reef.replay.n_step import NStep
 from reef.replay.prioritized import PrioritizedReplay
 from reef.replay.settings import OffPolicyConfig, ReplayBufferConfig
+from reef.spaces import Layout
+from reef.trees import USE_ANOTHER, require_like
 from reef.types import Array, PolicyId, State
 
 
@@ -104,3 +108,33 @@ def make_buffer(config: ReplayBufferConfig) -> ReplayBuffer:
         beta=config.prioritized_replay_beta,
         eps=config.prioritized_replay_eps,
     )
+
+
+def check_memory(state: Any, layouts: Mapping[PolicyId, tuple[Layout, Layout]]) -> None:
+    """Raise `CheckpointError` unless what is remembered is of the observations and actions, by policy, of `layouts`."""
+    require_like(state, {"rng": {}, "buffers": {}, "n_steps": {}}, "memory")
+    for policy_id, stored in state["buffers"].items():
+        key = f"memory/buffers/{policy_id}/columns"
+        require_like(stored, {"columns": {}}, f"memory/buffers/{policy_id}")
+        own = _no_steps(*layouts[policy_id], (0,)) | {"discounts": np.zeros(0, np.float32)}
+        require_like({name: column[:0] for name, column in stored["columns"].items()}, own, key)
+    for name, carried in state["n_steps"].items():
+        if carried:
+            own = _no_steps(*layouts[name.rpartition("/")[0]], (0, 0)) | {"open": np.zeros((0, 0), np.bool_)}
+            steps = {column: values[:0, :0] for column, values in carried.items() if column != "series"}
+            require_like(steps, own, f"memory/n_steps/{name}")
+            shapes = {values.shape[:2] for column, values in carried.items() if column != "series"}
+            if len(shapes) != 1:
+                raise DamagedCheckpointError(f"memory/n_steps/{name} holds unequal numbers of steps. {USE_ANOTHER}")
+
+
+def _no_steps(observations: Layout, actions: Layout, shape: tuple[int, ...]) -> dict[str, Array]:
+    obs = np.zeros((*shape, *observations.shape), observations.dtype)
+    return {
+        "obs": obs,
+        "actions": np.zeros((*shape, *actions.shape), actions.action_dtype),
+        "rewards": np.zeros(shape, np.float32),
+        "next_obs": obs,
+        "terminated": np.zeros(shape, np.bool_),
+        "truncated": np.zeros(shape, np.bool_),
+    }

@@ -7,8 +7,9 @@ import logging
 import numpy as np
 
 from reef.batch import Transitions
-from reef.errors import ConfigError
+from reef.errors import ConfigError, DamagedCheckpointError
 from reef.replay.buffer import ReplayBuffer
+from reef.trees import USE_ANOTHER, require_like
 from reef.types import Array, State
 
 log = logging.getLogger(__name__)
@@ -104,6 +105,11 @@ class PrioritizedReplay(ReplayBuffer):
         What was stored without priorities gets that of new transitions.
         """
         super().set_state(state)
+        count = min(state["added"], state["capacity"])
+        own = {"priorities": np.zeros(count), "largest": 1.0}
+        require_like(state, own, "the replay buffer", optional=own)
+        if state.get("largest", 1.0) <= 0.0 or (state.get("priorities", np.ones(1)) < 0.0).any():
+            raise DamagedCheckpointError(f"the replay buffer holds priorities below 0. {USE_ANOTHER}")
         self._tree, self._largest = SumTree(self.capacity), state.get("largest", 1.0)
         priorities: Array | float = self._largest
         if "priorities" in state:

@@ -25,6 +25,7 @@ from reef.rollout.episodes import EpisodeTracker
 from reef.rollout.exploration import make_exploration
 from reef.rollout.filters import make_filter
 from reef.rollout.fragment import Fragment
+from reef.trees import require_like
 from reef.types import DEFAULT_POLICY, Array, PolicyId, State, Weights
 
 T = TypeVar("T")
@@ -312,6 +313,7 @@ class RolloutWorker:
         obs = self.filter(self.env.set_state(state["env"]), update=False)
         if state["obs"] is None:
             return
+        require_like(state["obs"][:0], obs[:0], "obs")
         self._obs = obs.copy()
         self._series[:] = 0
         for column, resumed in enumerate(self.env.resumed):

@@ -28,7 +28,8 @@ from reef.nn.policies import Policy
 from reef.nn.weight_files import read_weights
 from reef.rollout.seams import Workers
 from reef.rollout.worker_set import LocalWorkers
-from reef.run.checkpoint import find_checkpoint, read_checkpoint, read_state, write_checkpoint
+from reef.run.checkpoint import find_checkpoint, read_algorithm, read_state, restoring, write_checkpoint
+from reef.run.checkpoint.content import check_content, check_outline
 from reef.run.evaluation import Evaluation
 from reef.run.metrics import IterationMetrics
 from reef.spaces import flat_observation
@@ -277,16 +278,21 @@ class Algorithm(ABC):
 
     def restore(self, path: str | Path) -> None:
         """Go on from a checkpoint of the same algorithm and environment; CheckpointError when it does not fit."""
-        self.set_state(read_state(find_checkpoint(path), self.config.algorithm))
+        path = find_checkpoint(path)
+        state = read_state(path, self.config.algorithm)
+        with restoring(path):
+            self.set_state(state)
 
     @classmethod
     def from_checkpoint(cls, path: str | Path) -> Algorithm:
         """Build the algorithm that wrote a checkpoint, with its settings, and restore it."""
-        state, metadata = read_checkpoint(find_checkpoint(path))
+        path = find_checkpoint(path)
+        state, metadata = read_algorithm(path)
         algorithm: Algorithm = load("reef.algorithms.registry:stored_config")(metadata).build()
         with ExitStack() as on_failure:
             on_failure.callback(algorithm.stop)
-            algorithm.set_state(state)
+            with restoring(path):
+                algorithm.set_state(state)
             on_failure.pop_all()
         return algorithm
 
@@ -318,36 +324,46 @@ class Algorithm(ABC):
         self._refuse_another(state)
         for policy in self.workers.local_worker().policy_map.values():
             policy.set_by_hand = False  # the state has others
-        self.iteration, self.policy_version = state["iteration"], state["policy_version"] - 1
-        self.counters = dict(state["counters"])
-        self.metrics.set_state(state["metrics"], iteration=self.iteration)
-        self.learners.set_state(state["learners"])
-        self.evaluation.set_state(state["evaluation"])
+        with restoring("its counters and metrics"):
+            self.iteration, self.policy_version = state["iteration"], state["policy_version"] - 1
+            self.counters = dict(state["counters"])
+            self.metrics.set_state(state["metrics"], iteration=self.iteration)
+        with restoring("its learners"):
+            self.learners.set_state(state["learners"])
+        with restoring("its evaluation"):
+            self.evaluation.set_state(state["evaluation"])
         self.publish_weights()
-        self.workers.set_state(state["workers"])
+        with restoring("its workers"):
+            self.workers.set_state(state["workers"])
 
     def _refuse_another(self, state: State) -> None:
         """Compare here and not in the learners, who may be processes."""
-        for policy_id, stored in state["learners"].items():
-            policy = self.get_policy(policy_id)
+        local = self.workers.local_worker()
+        own = {
+            "learners": self.learners.state(),
+            "worker": local.state(),
+            "networks": {name: policy.outline() for name, policy in local.policy_map.items()},
+        }
+        check_outline(state, own)
+        for policy_id, network in own["networks"].items():
+            there, here = state["learners"][policy_id]["weights"], self.get_policy(policy_id).flat.vector.numel()
             outline = state.get("networks", {}).get(policy_id)  # older ones have none
-            there, here = len(stored["weights"]), policy.flat.vector.numel()
-            if outline and (problem := another_network(outline, policy.outline())):
+            if outline and (problem := another_network(outline, network)):
                 raise CheckpointError(f"the checkpoint does not fit: {problem}, or train anew.")
-            if there != here:
+            if there.size != here:
                 raise CheckpointError(
-                    f"the checkpoint does not fit: its network has {there} weights, this one has {here}. "
+                    f"the checkpoint does not fit: its network has {there.size} weights, this one has {here}. "
                     "Give one of the same environment spaces and model settings."
                 )
-        for policy_id, stored in state["workers"]["local"]["filters"].items():
-            own = self.workers.local_worker().filters[policy_id]
-            if bool(stored) != bool(own.state()):
-                before = "MeanStdFilter" if stored else "NoFilter"
+            seen, sees = (bool(one["filters"][policy_id]) for one in (state["workers"]["local"], own["worker"]))
+            if seen != sees:
+                before = "MeanStdFilter" if seen else "NoFilter"
                 raise CheckpointError(
                     f"the checkpoint does not fit: its network learned with observation_filter={before!r}, and "
                     f"observation_filter={self.config.observation_filter!r} would show it other observations. "
                     f"Set observation_filter={before!r}, or train anew."
                 )
+        check_content(state, own)
 
     def stop(self) -> None:
         """End all processes and close all environments."""

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from reef.api.keys import stop_key_problem
 from reef.config import AlgorithmConfig
-from reef.errors import EXIT_OK, ConfigError
-from reef.run.checkpoint import CheckpointStore, read_metadata
+from reef.errors import EXIT_OK, ConfigError, DamagedCheckpointError
+from reef.run.checkpoint import CheckpointStore, read_metadata, restoring
 from reef.run.folders import (
     DEFAULT_FOLDER,
     Start,
@@ -26,6 +26,7 @@ from reef.run.folders import (
     environment_name,
     last_result,
     newer_start,
+    newest_start,
     places_of,
 )
 from reef.run.identity import Claim
@@ -129,15 +130,30 @@ def begin(algorithm: Algorithm, store: CheckpointStore, start: Start | None, cla
     That folder is taken over only once all is checked: a run that cannot begin must not end the one that writes there.
     """
     folder = store.directory
-    if start is not None:
-        algorithm.set_state(start.state)
+    start = restored(algorithm, store, start)
     if folder.is_dir():
         claim.take(folder)
         store.clean()
-        if later := newer_start(store, start, algorithm.config.algorithm):
-            algorithm.set_state(later.state)
-        start = later or start
+        later = newer_start(store, start, algorithm.config.algorithm)
+        start = restored(algorithm, store, later) or start
     return start.within(folder) if start is not None else None
+
+
+def restored(algorithm: Algorithm, store: CheckpointStore, start: Start | None) -> Start | None:
+    """Have `algorithm` take over what it starts from, or the one before where that is damaged; returns which it was."""
+    while start is not None:
+        try:
+            with restoring(start.checkpoint):
+                algorithm.set_state(start.state)
+        except DamagedCheckpointError as error:
+            earlier = newest_start(store, algorithm.config.algorithm, before=start.checkpoint)
+            if start.within(store.directory) is None or earlier is None:
+                raise
+            log.warning("skipping a checkpoint: %s", error)
+            start = earlier
+        else:
+            return start
+    return None
 
 
 class Checkpoints(Protocol):

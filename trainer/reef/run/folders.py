@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import re
 import secrets
 import tempfile
@@ -12,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reef.config import AlgorithmConfig
-from reef.errors import CheckpointError, StorageError, WriteError
-from reef.run.checkpoint import CheckpointStore, find_checkpoint, read_state
+from reef.errors import DamagedCheckpointError, StorageError, WriteError
+from reef.run.checkpoint import CheckpointStore, find_checkpoint, iteration_of, read_state
 from reef.run.metrics import Result
 from reef.run.remote.fetch import fetch_run
 from reef.run.remote.mirror import checked_folder
@@ -97,23 +98,32 @@ def given_start(restore_from: str | None, algorithm: str) -> Start | None:
     return Start(given, read_state(given, algorithm))
 
 
-def newest_start(store: CheckpointStore, algorithm: str) -> Start | None:
-    """The newest valid checkpoint; raises `CheckpointError` when it is of another algorithm."""
-    while (newest := store.newest_valid()) is not None:
+def newest_start(store: CheckpointStore, algorithm: str, before: Path | None = None) -> Start | None:
+    """The newest checkpoint that can be read, of an iteration before that of `before` where one is given.
+
+    Each damaged one that is passed over gives a warning. Raises `CheckpointError` when it is of another algorithm.
+    """
+    passed: set[Path] = set()
+    limit = iteration_of(before.name) if before else math.inf
+    while paths := [path for path in store.paths() if path not in passed and iteration_of(path.name) < limit]:
+        newest = paths[-1]
         try:
             return Start(newest, read_state(newest, algorithm))
-        except CheckpointError:
+        except DamagedCheckpointError as error:
+            passed.add(newest)
             if newest in store.paths():
-                raise
-            # an earlier process goes on there, and has just removed it for a newer one
+                log.warning("skipping a checkpoint: %s", error)
+            # else an earlier process goes on there, and has just removed it for a newer one
     return None
 
 
 def newer_start(store: CheckpointStore, start: Start | None, algorithm: str) -> Start | None:
-    """The newest valid checkpoint if it was written after `start`, by a process before this one; else None."""
+    """The newest checkpoint if it was written after `start`, by a process before this one; else None."""
     before = start.checkpoint if start else None
-    newer = store.newest_valid() if store.paths()[-1:] != [before] else before
-    return None if newer in (None, before) else newest_start(store, algorithm)
+    if store.paths()[-1:] == [before]:
+        return None
+    newer = newest_start(store, algorithm)
+    return None if newer is None or newer.checkpoint == before else newer
 
 
 def folder_label(config: AlgorithmConfig) -> str:

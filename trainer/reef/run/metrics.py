@@ -30,7 +30,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from reef.batch import Episode, Sample
+from reef.errors import DamagedCheckpointError
 from reef.run.perf import SystemLoad
+from reef.trees import USE_ANOTHER, require_like
 from reef.types import PolicyId, State, Stats
 
 Result = dict[str, Any]
@@ -175,7 +177,9 @@ class IterationMetrics:
         }
 
     def set_state(self, state: State, *, iteration: int) -> None:
-        """Take up where `state` was written, after `iteration` iterations."""
+        """Take up where `state` was written, after `iteration` iterations; `CheckpointError` where it is damaged."""
+        fresh = {"window": EpisodeWindow(1).state(), "sampler_perf": SamplerPerf(None).state(), "counters": {}}
+        require_like(state, {**fresh, "time_total_s": 0.0, "experiment_id": ""}, "metrics")
         self._window.set_state(state["window"])
         self._sampler_perf.set_state(state["sampler_perf"])
         self._previous = dict(state["counters"])
@@ -224,6 +228,12 @@ class EpisodeWindow:
 
     def set_state(self, state: State) -> None:
         """Restore what `state` returned."""
+        for index, episode in enumerate(state["episodes"]):
+            require_like(episode, asdict(Episode(0.0, 0)), f"metrics/window/episodes/{index}")
+            for name in ("policy_rewards", "custom_metrics"):
+                _require_numbers(episode[name], f"metrics/window/episodes/{index}/{name}")
+            for name, values in episode["hist_data"].items():
+                _require_numbers(dict(enumerate(values)), f"metrics/window/episodes/{index}/hist_data/{name}")
         self._episodes = deque(Episode(**episode) for episode in state["episodes"])
         self._new, self.total = int(state["new"]), int(state["total"])
 
@@ -254,7 +264,16 @@ class SamplerPerf:
 
     def set_state(self, state: State) -> None:
         """Restore what `state` returned."""
+        _require_numbers(state["mean_s"], "metrics/sampler_perf/mean_s")
+        require_like(state["steps"], dict.fromkeys(state["mean_s"], 0), "metrics/sampler_perf/steps")
         self._mean_s, self._steps = dict(state["mean_s"]), dict(state["steps"])
+
+
+def _require_numbers(stored: Mapping[Any, Any], key: str) -> None:
+    """NaN is one: what a user's own code measured may be so."""
+    for name, value in stored.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise DamagedCheckpointError(f"{key}/{name} is {value!r}, expected a number. {USE_ANOTHER}")
 
 
 def summarize_episodes(episodes: Sequence[Episode], *, keep_per_episode: bool = False) -> Result:

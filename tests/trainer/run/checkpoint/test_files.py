@@ -15,16 +15,16 @@ import numpy as np
 import pytest
 
 from reef.errors import EXIT_FAILED, CheckpointError, StorageError
-from reef.run import checkpoint as checkpoint_module
 from reef.run.algorithm import Algorithm
 from reef.run.checkpoint import (
-    FORMAT_VERSION,
     CheckpointStore,
     find_checkpoint,
     read_checkpoint,
     read_metadata,
     write_checkpoint,
 )
+from reef.run.checkpoint import files as checkpoint_module
+from reef.run.checkpoint.files import FORMAT_VERSION
 
 STATE: dict[str, Any] = {
     "policies": {"a/b~c": {"weights": np.arange(6, dtype=np.float32).reshape(2, 3), "step": 7}},
@@ -202,8 +202,9 @@ def test_damaged_newest_is_passed_over_with_a_warning(tmp_path: Path, caplog: py
 KILLED_SAVE = """
 import os, signal, sys
 import numpy as np
-from reef.run import checkpoint
-store = checkpoint.CheckpointStore(sys.argv[1])
+from reef.run.checkpoint import files as checkpoint
+from reef.run.checkpoint import CheckpointStore
+store = CheckpointStore(sys.argv[1])
 def save(iteration): store.save({"x": np.full(1000, iteration)}, {"iteration": iteration})
 save(1)
 module, name, count = sys.argv[2], sys.argv[3], int(sys.argv[4])
@@ -369,7 +370,7 @@ KILLED_ALGORITHM = """
 import os, signal, sys
 from pathlib import Path
 from reef import PPOConfig
-from reef.run import checkpoint
+from reef.run.checkpoint import files as checkpoint
 config = PPOConfig().environment("CartPole-v1").training(train_batch_size=32, sgd_minibatch_size=32, num_sgd_iter=1)
 algorithm = config.training(model={"fcnet_hiddens": [64, 64]}).debugging(seed=1).build()
 algorithm.train()

@@ -1,0 +1,32 @@
+"""Checkpoints: what one holds and how it is read (`files`, `content`), and those of one run (`store`)."""
+
+from reef.run.checkpoint.content import restoring
+from reef.run.checkpoint.files import (
+    MANIFEST,
+    METADATA,
+    read_algorithm,
+    read_checkpoint,
+    read_metadata,
+    read_state,
+    remove_checkpoint,
+    verify_checkpoint,
+    write_checkpoint,
+)
+from reef.run.checkpoint.store import CheckpointStore, find_checkpoint, is_checkpoint_name, iteration_of
+
+__all__ = [
+    "MANIFEST",
+    "METADATA",
+    "CheckpointStore",
+    "find_checkpoint",
+    "is_checkpoint_name",
+    "iteration_of",
+    "read_algorithm",
+    "read_checkpoint",
+    "read_metadata",
+    "read_state",
+    "remove_checkpoint",
+    "restoring",
+    "verify_checkpoint",
+    "write_checkpoint",
+]

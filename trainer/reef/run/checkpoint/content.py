@@ -1,0 +1,154 @@
+"""What a checkpoint's content must be, where its bytes are those that were written: types, keys, numbers, shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from reef.errors import CheckpointError, DamagedCheckpointError, ReefError
+from reef.run.metrics import COUNTER_FIELDS
+from reef.trees import USE_ANOTHER, require_like
+from reef.types import State
+
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+TOLD = ("iteration", "policy_version")  # the counts of a state that are in no mapping of its own
+STRICT = ConfigDict(strict=True, extra="ignore")
+
+
+class Fingerprint(BaseModel):
+    """What a manifest says of a file."""
+
+    model_config = STRICT
+
+    bytes: Count
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class Metadata(BaseModel):
+    """What is read of a checkpoint's metadata; other fields may be in it."""
+
+    model_config = STRICT
+
+    reef_version: str
+    time: str
+    iteration: Count | None = None
+    algorithm: str | None = None
+    algorithm_class: str | None = None
+    config: dict[str, Any] | None = None
+    score: Annotated[float, Field(allow_inf_nan=False)] | None = None
+
+
+FILES, METADATA = TypeAdapter(dict[str, Fingerprint]), TypeAdapter(Metadata)
+
+
+def check_metadata(metadata: Any, file: Path) -> dict[str, Any]:
+    """Return `metadata`; raises `CheckpointError` where a field is of another type."""
+    with described(file):
+        METADATA.validate_python(metadata)
+    assert isinstance(metadata, dict), "validated"
+    return metadata
+
+
+def check_files(files: Any, names: frozenset[str], file: Path) -> dict[str, Fingerprint]:
+    """What a manifest says of the files of a checkpoint: of all of them and of no others."""
+    with described(file):
+        found = FILES.validate_python(files)
+    if found.keys() != names:
+        raise DamagedCheckpointError(
+            f"{file} is damaged: it lists {', '.join(sorted(map(repr, found))) or 'no file'}, expected "
+            f"{', '.join(sorted(names))}. {USE_ANOTHER}"
+        )
+    return found
+
+
+@contextmanager
+def described(file: Path) -> Iterator[None]:
+    """Say what pydantic found in a file, without its frame around it."""
+    try:
+        yield
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        key = ".".join(map(str, first["loc"])) or "it"
+        raise DamagedCheckpointError(f"{file} is damaged: {key}: {first['msg']}. {USE_ANOTHER}") from error
+
+
+@contextmanager
+def restoring(what: str | Path) -> Iterator[None]:
+    """Turn whatever is wrong with the content of `what` into a `CheckpointError` that names it.
+
+    Nested: the outermost names the checkpoint, those within the part of the state. The cause stays chained, as it may
+    be a fault of Reef or of a class of the user's own.
+    """
+    try:
+        yield
+    except DamagedCheckpointError as error:
+        raise DamagedCheckpointError(f"{what}: {error}") from error.__cause__
+    except CheckpointError as error:
+        raise CheckpointError(f"{what}: {error}") from error.__cause__
+    except ReefError:
+        raise
+    except Exception as error:
+        text = f"{type(error).__name__}: {error}".removesuffix(": ")
+        raise DamagedCheckpointError(f"{what} cannot be restored ({text}). {USE_ANOTHER}") from error
+
+
+def check_outline(state: State, own: State) -> None:
+    """Raise `CheckpointError` unless every part of an algorithm's state is there, of the right kind.
+
+    `own`: the states of the learners and of one worker here, by which the checkpoint is judged, and the networks.
+    """
+    outline = {
+        "iteration": 0,
+        "policy_version": 0,
+        "counters": dict.fromkeys(COUNTER_FIELDS, 0),
+        "metrics": {"counters": {}},
+        "learners": {policy_id: {"weights": np.zeros(0, np.float32)} for policy_id in own["learners"]},
+        "workers": {"local": {"filters": {name: {} for name in own["worker"]["filters"]}}, "remote": []},
+        "evaluation": {"latest": None, "workers": None},
+        "networks": {policy_id: {name: {} for name in network} for policy_id, network in own["networks"].items()},
+    }
+    require_like(state, outline, "", lengths=False, optional=("networks",))
+    places = {"": state, "counters/": state["counters"], "metrics/counters/": state["metrics"]["counters"]}
+    counts = {f"{place}{key}": found[key] for place, found in places.items() for key in found if place or key in TOLD}
+    for key, value in counts.items():
+        if type(value) is not int or not 0 <= value < 2**63:
+            raise DamagedCheckpointError(f"{key} is {value!r}, expected a whole number, 0 or more. {USE_ANOTHER}")
+
+
+def check_content(state: State, own: State) -> None:
+    """Compare what `check_outline` let pass, key by key and array by array.
+
+    What may differ in length, such as the number of environments or of workers, is left to those who restore it.
+    """
+    require_like(state["learners"], own["learners"], "learners", optional=("max_exp_avg_sq",))
+    _check_workers(state["workers"], own["worker"], "workers")
+    if (latest := state["evaluation"]["latest"]) is not None:
+        require_like(latest, {}, "evaluation/latest")
+    if (workers := state["evaluation"]["workers"]) is not None:
+        _check_workers(workers, own["worker"] | {"env": None}, "evaluation/workers")
+
+
+def _check_workers(stored: Any, own: State, key: str) -> None:
+    """`stored`: of a set of workers; `own`: of one here, which may have other environments."""
+    require_like(stored, {"local": {}, "remote": []}, key)
+    remote = {f"{key}/remote/{index}": one for index, one in enumerate(stored["remote"]) if one is not None}
+    for name, one in {f"{key}/local": stored["local"], **remote}.items():
+        require_like(one, own | {"exploration": {}, "env": None, "obs": None}, name, lengths=False)
+        require_like(one["filters"], own["filters"], f"{name}/filters")
+        for policy_id, observed in one["filters"].items():
+            _check_filter(observed, f"{name}/filters/{policy_id}")
+        if own["env"] is not None and isinstance(one["env"], Mapping) and one["env"].keys() == own["env"].keys():
+            require_like(one["env"], own["env"], f"{name}/env", lengths=False)
+        elif one["env"] is not None:
+            require_like(one["env"], {}, f"{name}/env")
+
+
+def _check_filter(observed: Mapping[str, Any], key: str) -> None:
+    for name, stat in observed.items():
+        if np.any(np.asarray(stat["m2"]) < 0):
+            raise DamagedCheckpointError(f"{key}/{name}/m2 holds negative numbers. {USE_ANOTHER}")
