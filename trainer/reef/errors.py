@@ -12,6 +12,7 @@ EXIT_FAILED = 1  # a fault that a retry from the newest checkpoint may heal
 EXIT_WRONG_USE = 2  # the job is wrong: a retry would fail the same way
 EXIT_INTERRUPTED = 130  # Ctrl-C, a checkpoint was written
 EXIT_TERMINATED = 143  # SIGTERM, a checkpoint was written
+LONGEST_NAME = 100  # characters for which a similar name is looked for, as that takes long
 
 
 class ReefError(Exception):
@@ -86,6 +87,8 @@ def nearest(name: str, choices: Iterable[str]) -> str:
 
     A field that is a mean is meant by its bare name too: 'episode_reward' is nearer to that than to the minimum.
     """
+    if len(str(name)) > LONGEST_NAME:
+        return ""
     exact = {choice: choice for choice in choices}
     spellings = {choice.removesuffix("_mean"): choice for choice in exact} | exact
     spellings = {spelling.lower(): choice for spelling, choice in spellings.items()}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reef.api import job_from_document
+from reef.api import job_from_document, keys
 from reef.api.keys import setting_problems, stop_key_problem, stop_value_problem
 from reef.errors import ConfigError
 
@@ -89,6 +89,33 @@ def test_keys_that_no_setting_has_are_named(algorithm: str, config: dict[str, An
     said = [*setting_problems(algorithm, config)]
     assert len(said) == len(problems)
     assert all(part in text for part, text in zip(problems, said, strict=True))
+
+
+def test_of_many_wrong_keys_ten_are_named_and_the_others_counted() -> None:
+    looked_up: list[str] = []
+    config = {f"nun_workers_{number}": number for number in range(40_000)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keys, "nearest", lambda name, choices: looked_up.append(name) or "")
+        said = [*setting_problems("PPO", config)]
+    assert len(said) == 11 and len(looked_up) == 10, "a hint takes milliseconds"
+    assert said[0].startswith("nun_workers_0: ") and said[-1] == "and 39990 more keys that are no settings of PPO"
+
+
+def test_a_key_without_end_is_not_compared_and_not_shown_whole() -> None:
+    spec = {"algorithm": "PPO", "environment": {"name": "E"}, "stop": {"training_iteration": 1}}
+    document = {"apiVersion": "reef.dev/v1", "kind": "RLTrainingJob", "metadata": {"name": "job"}}
+    for wrong in ({"config": {"l" * 200_000: 1}}, {"l" * 200_000: 1}, {"image": ["x" * 200_000]}):
+        with pytest.raises(ConfigError) as refused:
+            job_from_document({**document, "spec": spec | wrong})
+        assert len(str(refused.value)) < 2000
+
+
+def test_of_many_wrong_fields_ten_are_named_and_the_others_counted() -> None:
+    document = {"apiVersion": "reef.dev/v1", "kind": "RLTrainingJob", "metadata": {"name": "job"}}
+    spec = {"algorithm": "PPO", "environment": {"name": "E"}, "stop": {"training_iteration": 1}}
+    with pytest.raises(ConfigError, match=r"(?s)50 problems.*field0.*field9.*and 40 more$") as refused:
+        job_from_document({**document, "spec": spec | {f"field{number}": 1 for number in range(50)}})
+    assert "field10" not in str(refused.value)
 
 
 def test_all_of_them_come_together_with_what_else_is_wrong() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from reef.api import job_from_document
-from reef.api.runtime_env import RuntimeEnv
+from reef.api.pods import RuntimeEnv
 from reef.api.schema import custom_resource_definition
 from reef.errors import ConfigError
 

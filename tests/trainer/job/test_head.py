@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from reef.api import JobSpec, load_job
-from reef.api.runtime_env import RuntimeEnv
+from reef.api.pods import RuntimeEnv
 from reef.api.status import TrialsStatus
 from reef.errors import ConfigError
 from reef.job.head import Pod, linger, sweep, take_runtime_env, train

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from reef.api.known_settings import OWN, SHARED
 from reef.errors import nearest
 
 OVERRIDES = "evaluation_config"  # holds settings itself
+SHOWN = 10  # problems of a kind that are named one by one
 
 STOP_FIELDS = frozenset(
     {
@@ -97,19 +99,29 @@ def stop_value_problem(key: str, value: float) -> str | None:
 
 
 def setting_problems(algorithm: str, config: Mapping[str, Any]) -> Iterator[str]:
-    """Name the keys that no setting of `algorithm` has; of one of your own, only the trainer knows the settings."""
+    """Name the keys that no setting of `algorithm` has; of one of your own, only the trainer knows the settings.
+
+    Many are counted: a hint takes milliseconds to find, and nobody reads thousands of them.
+    """
     own = {name.upper(): (name, keys) for name, keys in OWN.items()}.get(algorithm.upper())
-    if own is not None:
-        yield from _unknown(own[0], config, {*SHARED, *own[1]}, "")
+    if own is None:
+        return
+    unknown = _unknown(config, {*SHARED, *own[1]}, "")
+    for prefix, key, known in islice(unknown, SHOWN):
+        hint = nearest(key, sorted(name for name in known if "." not in name))
+        yield f"{prefix}{key}: {own[0]} has no such setting.{hint}"
+    if rest := sum(1 for _ in unknown):
+        yield f"and {rest} more keys that are no settings of {own[0]}"
 
 
-def _unknown(algorithm: str, config: Mapping[str, Any], known: set[str], prefix: str) -> Iterator[str]:
+def _unknown(config: Mapping[str, Any], known: set[str], prefix: str) -> Iterator[tuple[str, str, set[str]]]:
+    """Yield the keys that are not known, each with what is before it and with the known ones there."""
     for key, value in config.items():
-        inner = {name.removeprefix(f"{key}.") for name in known if name.startswith(f"{key}.")}
         if value is None and str(key).endswith("_schedule"):  # an older way to say that there is none
             continue
         if key not in known:
-            hint = nearest(key, sorted(name for name in known if "." not in name))
-            yield f"{prefix}{key}: {algorithm} has no such setting.{hint}"
-        elif isinstance(value, Mapping) and (inner or key == OVERRIDES):
-            yield from _unknown(algorithm, value, inner or known, f"{prefix}{key}.")
+            yield prefix, key, known
+        elif isinstance(value, Mapping):
+            inner = {name.removeprefix(f"{key}.") for name in known if name.startswith(f"{key}.")}
+            if inner or key == OVERRIDES:
+                yield from _unknown(value, inner or known, f"{prefix}{key}.")

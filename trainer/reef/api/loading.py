@@ -12,7 +12,10 @@ from pydantic import BaseModel, ValidationError
 
 from reef.api.fields import EXPLAINED, STORAGE_URI, shown, without_secrets
 from reef.api.job import API_VERSION, KIND, RLTrainingJob
+from reef.api.keys import SHOWN
 from reef.errors import ConfigError, nearest
+
+LONGEST = 1000  # characters of a problem: it may quote what a person wrote
 
 
 class _Loader(yaml.SafeLoader):
@@ -105,7 +108,9 @@ def job_from_document(
         return RLTrainingJob.model_validate(document, by_alias=True, by_name=False, context=context)
     except ValidationError as error:
         problems = list(_problems(error, names or {}))
-        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        if (more := error.error_count() - SHOWN) > 0:
+            problems.append(f"and {more} more")
+        count = "1 problem" if len(problems) == 1 else f"{max(len(problems), error.error_count())} problems"
         raise ConfigError(f"{source}: {count}\n" + "\n".join(f"  - {problem}" for problem in problems)) from error
 
 
@@ -127,14 +132,16 @@ def _yaml_problem(error: Exception) -> str:
 
 
 def _problems(error: ValidationError, names: Mapping[str, str]) -> Iterator[str]:
-    for detail in error.errors(include_url=False):
+    """Yield the first `SHOWN` problems, each as a line that a person can still read."""
+    for detail in error.errors(include_url=False)[:SHOWN]:
         location = detail["loc"]
         path = re.sub(r"\.(\d+)", r"[\1]", ".".join(map(str, location)))
         for given, name in names.items():
             if path == given or path.startswith((f"{given}.", f"{given}[")):
                 path = name + path[len(given) :]
         for line in _messages(detail["type"], detail, location):
-            yield f"{path}: {line}" if path else line
+            problem = f"{path}: {line}" if path else line
+            yield problem if len(problem) <= LONGEST else f"{problem[:LONGEST]}..."
 
 
 def _messages(kind: str, detail: Mapping[str, Any], location: tuple[int | str, ...]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, model_validator
@@ -18,9 +19,8 @@ from reef.api.fields import (
     Text,
     was_accepted,
 )
-from reef.api.keys import setting_problems, stop_key_problem, stop_value_problem
-from reef.api.pods import Head, NodePool
-from reef.api.runtime_env import RuntimeEnv
+from reef.api.keys import SHOWN, setting_problems, stop_key_problem, stop_value_problem
+from reef.api.pods import Head, NodePool, RuntimeEnv
 from reef.api.storage import Checkpoint
 from reef.api.tune import Tune
 
@@ -41,7 +41,7 @@ def _immutable(path: str, parent: str = "") -> JsonDict:
 
 def _possible_stop(stop: dict[str, float], info: ValidationInfo) -> dict[str, float]:
     found = ((key, stop_key_problem(key) or stop_value_problem(key, value)) for key, value in stop.items())
-    problems = [f"key {key!r} {problem}" for key, problem in found if problem]
+    problems = [*islice((f"key {key!r} {problem}" for key, problem in found if problem), SHOWN)]
     if problems and not was_accepted("stop", info):
         raise ValueError("\n".join(problems))
     return stop

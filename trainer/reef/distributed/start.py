@@ -20,7 +20,7 @@ from reef.errors import ConfigError, ResourceError
 from reef.run.signals import sigterm_as_before
 
 if TYPE_CHECKING:
-    from reef.api.runtime_env import RuntimeEnv
+    from reef.api.pods import RuntimeEnv
 
 log = logging.getLogger(__name__)
 CONNECT_S = 5.0

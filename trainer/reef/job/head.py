@@ -36,7 +36,7 @@ from reef.run.remote.object_store import is_uri
 from reef.run.signals import StopSignals, Terminated, note_sigterm, raise_on_sigterm
 
 if TYPE_CHECKING:
-    from reef.api.runtime_env import RuntimeEnv
+    from reef.api.pods import RuntimeEnv
     from reef.config import AlgorithmConfig
     from reef.run.reporters.reporter import Summary
     from reef.sweep.plan import Plan
