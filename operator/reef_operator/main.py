@@ -19,6 +19,7 @@ from prometheus_client import start_http_server
 
 from reef.errors import ReefError
 from reef_operator import names
+from reef_operator.lifecycle import kopf_settings, registry
 from reef_operator.model import Object, Server
 from reef_operator.options import Options, parse
 from reef_operator.reconcile import reconcile
@@ -33,8 +34,17 @@ from reef_operator.runtime.metrics import Metrics
 from reef_operator.runtime.poller import Poller
 from reef_operator.runtime.queue import Key, WorkQueue
 from reef_operator.runtime.upkeep import Upkeep
-from reef_operator.runtime.watch import Store, Stores, Watch, job_of_label, key_of, trim_owner_of_pods, trim_pod
-from reef_operator.watching import kopf_settings, registry
+from reef_operator.runtime.watch import (
+    Store,
+    Stores,
+    Watch,
+    job_of_label,
+    key_of,
+    trim_job,
+    trim_lease,
+    trim_owner_of_pods,
+    trim_pod,
+)
 
 RELEASE_S = 5.0  # for giving the Lease back; then another operator waits for it to expire
 CLOSED_S = 5.0  # until a job of a namespace that is closed is thought of again
@@ -97,7 +107,14 @@ async def connected(
     options: Options, credentials: Credentials, metrics: Metrics
 ) -> AsyncIterator[tuple[LeaderElection, Client]]:
     """The election, with a client of its own that no work holds up, and the client for work: it writes for a leader."""
-    made = partial(Client, credentials, rate=options.api_rate, burst=options.api_burst, observe=metrics.request)
+    made = partial(
+        Client,
+        credentials,
+        rate=options.api_rate,
+        burst=options.api_burst,
+        observe=metrics.request,
+        skipped=metrics.skipped,
+    )
     async with made() as lease_client:
         election = LeaderElection(lease_client, options.own_namespace, f"{options.name}-leader", options.identity)
         async with made(may_write=election.leads if options.leader_election else lambda: True) as client:
@@ -126,6 +143,16 @@ class Operator:
         )
         self.canary = (options.canary_namespace, f"{options.name}-canary")
         self.watches = [watch for namespace in options.scopes for watch in self._watches(namespace)]
+        self.canary_watch = Watch(
+            client,
+            "Lease",
+            self.canary[0],
+            name=self.canary[1],
+            store=Store(key_of),
+            trim=trim_lease,
+            changed=lambda lease: None,
+            delivered=self.proof.saw,
+        )
         poller = Poller(
             self.stores.pods.all,
             self.queue.add,
@@ -155,7 +182,10 @@ class Operator:
             interval_s=options.resync_seconds,
         )
         self.parts: list[tuple[str, Coroutine[Any, Any, None]]] = [
-            *((f"watch {watch.kind} {watch.namespace or '*'}", watch.run()) for watch in self.watches),
+            *(
+                (f"watch {watch.kind} {watch.namespace or '*'}", watch.run())
+                for watch in (*self.watches, self.canary_watch)
+            ),
             ("poller", poller.run()),
             ("canary", Canary(client, *self.canary, self.proof).run()),
             ("work", self._work(upkeep)),
@@ -181,8 +211,6 @@ class Operator:
         handlers = registry(
             login,
             self.client,
-            jobs=self.stores.jobs,
-            changed=self.queue.add,
             proof=self.proof,
             canary=self.canary,
             silences=partial(self._watch_ages, closed=False),
@@ -191,7 +219,7 @@ class Operator:
         try:
             await kopf.operator(
                 registry=handlers,
-                settings=kopf_settings(self.canary[1]),
+                settings=kopf_settings(),
                 clusterwide=not self.options.namespaces,
                 namespaces=self.options.namespaces,
                 standalone=True,
@@ -237,7 +265,17 @@ class Operator:
                 self.client, kind, namespace, selector=selector, store=store, trim=trim, changed=self._child_changed
             )
 
+        jobs = Watch(
+            self.client,
+            "RLTrainingJob",
+            namespace,
+            store=self.stores.jobs,
+            trim=trim_job,
+            changed=lambda job: self.queue.add(key_of(job)),
+            delivered=self.proof.saw,
+        )
         return [
+            jobs,
             made("Pod", names.POD_SELECTOR, self.stores.pods, trim_pod),
             *(
                 made(kind, names.MANAGED_SELECTOR, store, trim_owner_of_pods)
@@ -253,20 +291,25 @@ class Operator:
     def _show(self, metrics: Metrics) -> None:
         metrics.gauge("queue_depth", "Jobs that wait to be looked at.", self.queue.depth)
         metrics.gauge("queue_age_seconds", "For how long the oldest of them waits.", self.queue.age)
-        metrics.watches(lambda: self._watch_ages() | self.proof.ages(), lambda: self.proof.delivered)
+        metrics.watches(self._ages, lambda: self.proof.delivered)
         metrics.jobs(self.stores.jobs.all, self.stores.pods.all)
+
+    def _ages(self) -> dict[str, float]:
+        """For how long a watch of each kind has been silent, or has not told of a change that is known."""
+        ages, overdue = self._watch_ages(), self.proof.ages()
+        return {kind: max(age, overdue.get(kind, 0.0)) for kind, age in ages.items()}
 
     def _watch_ages(self, *, closed: bool = True) -> dict[str, float]:
         """For how long a watch of each kind has been silent; those of closed namespaces count if `closed`."""
         now, ages = time.monotonic(), dict[str, float]()
-        for watch in self.watches:
+        for watch in (*self.watches, self.canary_watch):
             if closed or not watch.is_closed:
                 ages[watch.kind] = max(ages.get(watch.kind, 0.0), now - watch.heard)
         return ages
 
 
 async def definition_is_served(client: Client) -> None:
-    """Wait until the API server knows RLTrainingJobs: Kopf would pass over what it does not find at its start."""
+    """Wait until the API server knows RLTrainingJobs."""
     for delay in Backoff(first=1.0, limit=10.0):
         try:
             if await client.serves_jobs():

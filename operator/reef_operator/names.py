@@ -27,6 +27,7 @@ CONTAINER = "reef"
 GCS_PORT = 6379
 METRICS_PORT = 8080
 TOKEN_KEY = "token"  # noqa: S105 - the key, not the token
+REFUSAL = "reef.dev/refusal"  # key beside spec, of our making: why a document is too large to be looked at
 DOCUMENT_KEY = "job.json"
 
 

@@ -88,12 +88,12 @@ async def operator_parts() -> Metrics:
     return metrics
 
 
-def test_every_watch_shows_its_age_those_of_kopf_included():
+def test_every_watch_shows_its_age():
     registry = asyncio.run(operator_parts()).registry
     samples = [sample for family in registry.collect() for sample in family.samples]
     ages = {sample.labels["kind"]: sample.value for sample in samples if "watch_age" in sample.name}
     assert ages.keys() == {"Pod", "Job", "Deployment", "RLTrainingJob", "Lease"}
-    assert ages["RLTrainingJob"] == ages["Lease"] == 0, "what is silent may be quiet"
+    assert max(ages.values()) < LIMIT_S
 
 
 def test_jobs_of_a_closed_namespace_wait_and_do_not_make_the_operator_sick(monkeypatch: pytest.MonkeyPatch):

@@ -39,6 +39,8 @@ def resolve(observed: Observed) -> Resolved:
     """Return the document to act by: the one asked for where it is valid, else the one the job was made from."""
     kept = _kept(observed)
     spec = copy.deepcopy(observed.job.get("spec"))
+    if names.REFUSAL in observed.job:
+        return _refused(observed, kept, spec, observed.job[names.REFUSAL])
     same = _unchanged(spec, kept)
     try:
         job_from_document(_document(observed, spec), "the document", accepted=same)

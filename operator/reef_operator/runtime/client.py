@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
 
+from reef_operator.decoding import decoded, decoded_list
 from reef_operator.model import Object, Server
 from reef_operator.runtime.credentials import Credentials
 from reef_operator.runtime.limits import Backoff, TokenBucket
@@ -29,12 +32,17 @@ RESOURCES = {
     "RLTrainingJob": ("/apis/reef.dev/v1", "rltrainingjobs"),
 }
 TIMEOUT_S = 30.0
-PAGE = 50  # the memory that a list needs at its peak: 250 jobs parsed at once cost 4 MB for good
+PAGE = 50  # objects
+PAGE_BYTES = 8 * 2**20  # a page that is longer is asked for again in smaller ones
 ATTEMPTS = 4
 LONGEST_RETRY_AFTER_S = 30.0
 SILENCE_S = 70.0  # bookmarks come once a minute
 TRANSIENT = {429, 500, 502, 503, 504}
 NETWORK_ERRORS = (aiohttp.ClientError, OSError, asyncio.TimeoutError)
+
+Keep = Callable[[Mapping[str, Any]], Object]  # makes of an object what is kept of it
+
+logger = logging.getLogger(__name__)
 
 
 class ApiError(Exception):
@@ -49,11 +57,15 @@ class ApiError(Exception):
         self.message = message  # the server's own words
 
 
+class TooLongError(Exception):
+    """An answer is longer than its limit."""
+
+
 @dataclass(frozen=True)
 class Page:
     """A part of a list; `version` is that of the whole list."""
 
-    items: list[dict[str, Any]]
+    items: list[Object]
     version: str
 
 
@@ -72,6 +84,7 @@ class Client:
         rate: requests per second that are allowed on average.
         burst: requests that are allowed at once after a pause.
         observe: told verb and HTTP code of every answer ("error" when there was none).
+        skipped: told the kind of every object that was left out because it could not be read.
         may_write: asked before everything that would change the cluster, and again before each repetition of it.
     """
 
@@ -82,11 +95,13 @@ class Client:
         rate: float = 100.0,
         burst: int = 200,
         observe: Callable[[str, str], None] = lambda verb, code: None,
+        skipped: Callable[[str], None] = lambda kind: None,
         may_write: Callable[[], bool] = lambda: True,
     ) -> None:
         self._credentials = credentials
         self._bucket = TokenBucket(rate, burst)
         self._observe = observe
+        self._skipped = skipped
         self._may_write = may_write
         self._backoff = Backoff(first=0.2, limit=2.0)
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
@@ -110,20 +125,47 @@ class Client:
 
     async def listed(self, kind: str, namespace: str, name: str) -> Object | None:
         """As `get`, by the rights that a watch needs."""
-        query = {"fieldSelector": f"metadata.name={name}"}
-        found = await self._request("list", "GET", path_of(kind, namespace), query=query)
-        return next(iter(found.get("items") or []), None)
+        found = [item async for page in self.pages(kind, namespace, name=name) for item in page.items]
+        return found[0] if found else None
 
-    async def pages(self, kind: str, namespace: str | None, selector: str = "") -> AsyncIterator[Page]:
-        """A list in parts, so that a big one is never held as a whole; all namespaces when None."""
-        query = {"limit": str(PAGE)} | ({"labelSelector": selector} if selector else {})
+    async def pages(
+        self, kind: str, namespace: str | None, selector: str = "", *, name: str = "", keep: Keep = dict
+    ) -> AsyncIterator[Page]:
+        """A list in parts, so that a big one is never held as a whole.
+
+        Args:
+            kind: of the objects.
+            namespace: of the objects; None for all of them.
+            selector: of labels.
+            name: of the one object to list.
+            keep: what of each is returned.
+        """
+        path, query, size = path_of(kind, namespace), selection(selector, name), PAGE
         while True:
-            found = await self._request("list", "GET", path_of(kind, namespace), query=query)
-            metadata = found.get("metadata") or {}
-            yield Page(found.get("items") or [], metadata.get("resourceVersion", ""))
+            query["limit"] = str(size)
+            try:
+                content = await self._answer("list", "GET", path, query=query, limit=PAGE_BYTES if size > 1 else None)
+            except TooLongError:
+                size = max(1, size // 5)
+                continue
+            try:
+                items, metadata = decoded_list(content, partial(self._kept, kind, keep))
+            except ValueError as error:
+                raise unreadable("GET", path, error) from None
+            del content
+            yield Page(items, metadata.get("resourceVersion", ""))
             if not metadata.get("continue"):
                 return
             query["continue"] = metadata["continue"]
+
+    def _kept(self, kind: str, keep: Keep, found: Any) -> Object | None:
+        """What is kept of an object; None for one that cannot be read, so that it stops no other."""
+        try:
+            return keep(found)
+        except Exception:
+            self._skipped(kind)
+            logger.exception("a %s is left out, as it cannot be read", kind)
+            return None
 
     async def list(self, kind: str, namespace: str | None, selector: str = "") -> list[Object]:
         """All objects that the label selector matches."""
@@ -187,18 +229,20 @@ class Client:
         return any(each.get("name") == "rltrainingjobs" for each in found.get("resources") or [])
 
     async def watch(
-        self, kind: str, namespace: str | None, selector: str, version: str
+        self, kind: str, namespace: str | None, selector: str, version: str, *, name: str = "", keep: Keep = dict
     ) -> AsyncIterator[Mapping[str, Any]]:
         """Changes since a version of a list, as the server sends them, until it ends the stream.
 
+        The other arguments are those of `pages`.
+
         Raises:
             ApiError: refused; status 410 when the version is too old.
+            ValueError: the server sent something else than JSON.
             aiohttp.ClientError, OSError, TimeoutError: the connection broke, or nothing came for over a minute.
         """
-        query = {
+        query = selection(selector, name) | {
             "watch": "true",
             "allowWatchBookmarks": "true",
-            "labelSelector": selector,
             "resourceVersion": version,
             "timeoutSeconds": str(random.randint(240, 300)),  # noqa: S311 (spread, not secrecy)
         }
@@ -214,9 +258,11 @@ class Client:
             rest = b""
             async for chunk in answer.content.iter_any():  # an event may be longer than what readline() takes
                 *lines, rest = (rest + chunk).split(b"\n")
-                for line in lines:
-                    if line.strip():
-                        yield json.loads(line)
+                for event in (decoded(line) for line in lines if line.strip()):
+                    if event.get("type") in ("ADDED", "MODIFIED", "DELETED"):
+                        event["object"] = self._kept(kind, keep, event.get("object"))
+                    if event.get("object") is not None:
+                        yield event
 
     async def _prepared(self, path: str, *, renew: bool = False) -> tuple[str, dict[str, Any]]:
         server, headers, tls = await self._credentials.current(renew=renew)
@@ -225,14 +271,37 @@ class Client:
     async def _request(
         self, verb: str, method: str, path: str, *, query: Mapping[str, str] | None = None, body: Object | None = None
     ) -> dict[str, Any]:
-        """Send, and send again after what may pass; the last failure is raised."""
+        """The answer as JSON."""
+        content = await self._answer(verb, method, path, query=query, body=body)
+        try:
+            found: dict[str, Any] = decoded(content) if content else {}
+        except ValueError as error:
+            raise unreadable(method, path, error) from None
+        return found
+
+    async def _answer(
+        self,
+        verb: str,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Object | None = None,
+        limit: int | None = None,  # bytes
+    ) -> bytes:
+        """Send, and send again after what may pass; the last failure is raised.
+
+        Raises:
+            ApiError: refused, or not answered.
+            TooLongError: the answer is longer than its limit.
+        """
         renew = False
         for attempt in range(1, ATTEMPTS + 1):
             await self._bucket.take()
             if method != "GET" and not self._may_write():
                 raise ApiError(0, "NotLeading", f"{method} {path}: not sent, as another operator may lead by now")
             try:
-                status, headers, content = await self._send(verb, method, path, query, body, renew=renew)
+                status, headers, content = await self._send(verb, method, path, query, body, renew=renew, limit=limit)
             except NETWORK_ERRORS as error:
                 self._observe(verb, "error")
                 failure = ApiError(0, "Unreachable", f"{method} {path}: {error or type(error).__name__}")
@@ -240,8 +309,7 @@ class Client:
             else:
                 self._observe(verb, str(status))
                 if status < 400:
-                    found: dict[str, Any] = json.loads(content) if content else {}
-                    return found
+                    return content
                 failure = refusal(method, path, status, content)
                 if status not in TRANSIENT and status != 401:
                     raise failure
@@ -253,7 +321,15 @@ class Client:
         raise AssertionError("unreachable")
 
     async def _send(
-        self, verb: str, method: str, path: str, query: Mapping[str, str] | None, body: Object | None, *, renew: bool
+        self,
+        verb: str,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: Object | None,
+        *,
+        renew: bool,
+        limit: int | None,
     ) -> tuple[int, Mapping[str, str], bytes]:
         url, options = await self._prepared(path, renew=renew)
         data = None
@@ -263,7 +339,23 @@ class Client:
             data = json.dumps(body, allow_nan=False).encode()
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
         async with self._session.request(method, url, params=query, data=data, timeout=timeout, **options) as answer:
-            return answer.status, answer.headers, await answer.read()
+            content = bytearray()
+            async for chunk in answer.content.iter_any():
+                content += chunk
+                if limit is not None and len(content) > limit:
+                    raise TooLongError
+            return answer.status, answer.headers, bytes(content)
+
+
+def selection(selector: str, name: str) -> dict[str, str]:
+    """The query for objects with these labels or of this name."""
+    given = {"labelSelector": selector, "fieldSelector": f"metadata.name={name}" if name else ""}
+    return {key: value for key, value in given.items() if value}
+
+
+def unreadable(method: str, path: str, error: ValueError) -> ApiError:
+    """The error for an answer that is no JSON."""
+    return ApiError(0, "Unreadable", f"{method} {path}: the answer is no JSON: {error}")
 
 
 def seconds(text: str | None) -> float | None:

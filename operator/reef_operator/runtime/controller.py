@@ -33,6 +33,7 @@ from reef_operator.runtime.watch import (
     Stores,
     is_owned_by,
     key_of,
+    trim_job,
     trim_owner_of_pods,
     trim_pod,
     trim_whole,
@@ -212,7 +213,7 @@ class Controller:
         found = await self._client.get("RLTrainingJob", *key_of(job))
         if found is None or found["metadata"]["uid"] != job["metadata"]["uid"]:
             return None
-        now = trim_whole(found)
+        now = trim_job(found)
         self._stores.jobs.put(now)
         return None if now["metadata"].get("deletionTimestamp") else now
 
@@ -339,10 +340,10 @@ class Controller:
                 raise
             now = await self._client.get("RLTrainingJob", namespace, name)
             if now is not None:
-                self._stores.jobs.put(trim_whole(now))
+                self._stores.jobs.put(trim_job(now))
                 self._queue.add(key_of(job))
             return now is not None and now.get("status") == compact(status)  # written, and the answer was lost
-        self._stores.jobs.put(trim_whole(found))
+        self._stores.jobs.put(trim_job(found))
         self._written(found)
         return True
 

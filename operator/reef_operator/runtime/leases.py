@@ -15,7 +15,7 @@ from reef_operator.runtime.client import ApiError, Client
 from reef_operator.runtime.watch import key_of
 
 BEAT_S = 30.0
-PATIENCE_S = 150.0  # Kopf takes 70 s to notice a silent stream, and as long again while the API server restarts
+PATIENCE_S = 150.0  # a silent stream is noticed after 70 s, and as long again while the API server restarts
 WATCHED = ("RLTrainingJob", "Lease")  # kinds whose watches are proved in this way
 LEASE_S, RENEW_WITHIN_S, RETRY_S = 15.0, 10.0, 2.0
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on while the machine is suspended, where it can
@@ -26,8 +26,8 @@ logger = logging.getLogger(__name__)
 class WatchProof:
     """Whether a watch delivers what is known to have been written.
 
-    A watch may be deaf or dead while Kopf calls itself healthy (nolar/kopf#1145, #1276). So every state that we know
-    from elsewhere is expected to come by on the watch.
+    A watch may be deaf although its connection lives. So every state that we know from elsewhere is expected to come
+    by on the watch.
     """
 
     def __init__(self, patience_s: float = PATIENCE_S, clock: Callable[[], float] = time.monotonic) -> None:
@@ -43,11 +43,11 @@ class WatchProof:
         if self._seen.get(uid, -1) < version_of(found) and uid not in self._expected:
             self._expected[uid] = (self._clock() + self._patience_s, outline(found))
 
-    def saw(self, found: Object, *, gone: bool = False, listed: bool = False) -> None:
-        """This state came by; `listed`: in the listing that a watch begins with."""
+    def saw(self, found: Object, how: str = "MODIFIED") -> None:
+        """This state came by, as LISTED when a watch began, or as ADDED, MODIFIED or DELETED."""
         uid, version = found["metadata"]["uid"], version_of(found)
-        self.delivered[kind_of(found)] += not listed
-        if gone:
+        self.delivered[kind_of(found)] += how != "LISTED"
+        if how == "DELETED":
             self.drop(uid)
             return
         self._seen[uid] = version

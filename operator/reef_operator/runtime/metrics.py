@@ -62,6 +62,12 @@ class Metrics:
         self._requests = Counter(
             "reef_operator_api_requests", "Requests to the API server.", ["verb", "code"], registry=self.registry
         )
+        self._skipped = Counter(
+            "reef_operator_objects_skipped",
+            "Objects left out because they could not be read.",
+            ["kind"],
+            registry=self.registry,
+        )
         self.resync = Gauge(
             "reef_operator_resync_timestamp_seconds", "When all jobs were last listed.", registry=self.registry
         )
@@ -72,6 +78,10 @@ class Metrics:
             "reef_operator_orphans_deleted", "Objects deleted because their job is gone.", registry=self.registry
         )
 
+    def skipped(self, kind: str) -> None:
+        """Count an object that is left out, as it could not be read."""
+        self._skipped.labels(kind).inc()
+
     def request(self, verb: str, code: str) -> None:
         """Count an answer of the API server."""
         self._requests.labels(verb, code).inc()
@@ -81,7 +91,7 @@ class Metrics:
         Gauge(f"reef_operator_{name}", text, registry=self.registry).set_function(value)
 
     def watches(self, ages: Callable[[], Mapping[str, float]], delivered: Callable[[], Mapping[str, int]]) -> None:
-        """Show how long each watch has been silent, and how many changes those of Kopf have told, by kind."""
+        """Show how long each watch has been silent, and how many changes some have told, by kind."""
         self.registry.register(WatchCollector(ages, delivered))
 
     def jobs(self, jobs: Callable[[], Iterable[Object]], pods: Callable[[], Iterable[Object]]) -> None:

@@ -13,7 +13,7 @@ from reef_operator.runtime.client import ApiError, Client
 from reef_operator.runtime.limits import Backoff
 from reef_operator.runtime.metrics import Metrics
 from reef_operator.runtime.queue import Key, WorkQueue, log_fields
-from reef_operator.runtime.watch import Stores, is_owned_by, job_of_label, key_of, trim_whole, unwatched_children
+from reef_operator.runtime.watch import Stores, is_owned_by, job_of_label, key_of, trim_job, unwatched_children
 
 logger = logging.getLogger(__name__)
 
@@ -84,11 +84,11 @@ class Upkeep:
 
     async def _resync(self, namespace: str | None) -> None:
         ghosts = self._stores.jobs.keys(namespace)
-        async for page in self._client.pages("RLTrainingJob", namespace):
+        async for page in self._client.pages("RLTrainingJob", namespace, keep=trim_job):
             for job in page.items:
                 ghosts.discard(key_of(job))
                 self._listed(job)
-                self._stores.jobs.put(trim_whole(job))
+                self._stores.jobs.put(job)
                 self._queue.add(key_of(job), urgent=False)
         for key in ghosts:
             ghost = self._stores.jobs.get(key)

@@ -10,12 +10,23 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from reef.api.limits import check_limits
+from reef.errors import ConfigError
 from reef_operator import names
 from reef_operator.model import Child, ChildKind, Object
 from reef_operator.runtime.client import NETWORK_ERRORS, ApiError, Client
 from reef_operator.runtime.limits import Backoff
 from reef_operator.runtime.queue import Key
 
+JOB_METADATA = (
+    "creationTimestamp",
+    "deletionTimestamp",
+    "generation",
+    "name",
+    "namespace",
+    "resourceVersion",
+    "uid",
+)
 GONE_S = 300.0  # how long an answer that is on its way may tell of what has gone: longer than any request lasts
 
 logger = logging.getLogger(__name__)
@@ -108,10 +119,12 @@ class Watch:
         client: requests.
         kind: of the objects.
         namespace: to look at; None for all.
-        selector: labels of the objects.
+        selector: labels of the objects; empty for all of them.
+        name: of the one object to look at; empty for all of them.
         store: is kept true.
         trim: what of an object is kept.
         changed: told every object that came, changed or went.
+        delivered: told every state that came by, and how: ADDED, MODIFIED or DELETED, or LISTED.
     """
 
     def __init__(
@@ -120,10 +133,12 @@ class Watch:
         kind: str,
         namespace: str | None,
         *,
-        selector: str,
+        selector: str = "",
+        name: str = "",
         store: Store,
         trim: Callable[[Mapping[str, Any]], Object],
         changed: Callable[[Object], None],
+        delivered: Callable[[Object, str], None] = lambda found, how: None,
         backoff: Backoff | None = None,
     ) -> None:
         self.kind = kind
@@ -133,9 +148,11 @@ class Watch:
         self.heard = time.monotonic()  # when the server last said something
         self._client = client
         self._selector = selector
+        self._name = name
         self._store = store
         self._trim = trim
         self._changed = changed
+        self._delivered = delivered
         self._backoff = backoff or Backoff()
         self._version = ""  # empty: list before watching
 
@@ -167,13 +184,16 @@ class Watch:
     async def _list(self) -> None:
         ghosts = {key: self._store.get(key) for key in self._store.keys(self.namespace)}
         version = ""
-        async for page in self._client.pages(self.kind, self.namespace, self._selector):
+        pages = self._client.pages(self.kind, self.namespace, self._selector, name=self._name, keep=self._trim)
+        async for page in pages:
             self.heard = time.monotonic()
             version = page.version
             for item in page.items:
                 ghosts.pop(key_of(item), None)
+                self._delivered(item, "LISTED")
                 self._put(item)
         for ghost in filter(None, ghosts.values()):  # deleted while nobody watched
+            self._delivered(ghost, "DELETED")
             self._remove(ghost)
         self._version = version
         self.synced.set()
@@ -185,20 +205,21 @@ class Watch:
         return self.answered.is_set() and not self.synced.is_set()
 
     async def _follow(self) -> None:
-        async for event in self._client.watch(self.kind, self.namespace, self._selector, self._version):
+        events = self._client.watch(
+            self.kind, self.namespace, self._selector, self._version, name=self._name, keep=self._trim
+        )
+        async for event in events:
             self.heard = time.monotonic()
-            found = event.get("object") or {}
-            if event.get("type") == "ERROR":
+            how, found = event.get("type"), event["object"]
+            if how == "ERROR":
                 self._version = ""  # whatever it is, a new list heals it
                 raise ApiError(found.get("code") or 0, found.get("reason") or "", f"watch: {found.get('message')}")
-            if event.get("type") in ("ADDED", "MODIFIED"):
-                self._put(found)
-            elif event.get("type") == "DELETED":
-                self._remove(found)
+            if how in ("ADDED", "MODIFIED", "DELETED"):
+                self._delivered(found, how)
+                (self._remove if how == "DELETED" else self._put)(found)
             self._version = found.get("metadata", {}).get("resourceVersion") or self._version
 
-    def _put(self, item: Mapping[str, Any]) -> None:
-        found = self._trim(item)
+    def _put(self, found: Object) -> None:
         if self._store.put(found):
             self._changed(found)
 
@@ -277,3 +298,26 @@ def trim_owner_of_pods(found: Mapping[str, Any]) -> Object:
 def trim_whole(found: Mapping[str, Any]) -> Object:
     """An object without noise in its metadata."""
     return {**found, "metadata": trim_metadata(found["metadata"])}
+
+
+def trim_lease(found: Mapping[str, Any]) -> Object:
+    """What tells one state of a Lease from another."""
+    return {"kind": "Lease", "metadata": trim_metadata(found["metadata"])}
+
+
+def trim_job(found: Mapping[str, Any]) -> Object:
+    """What a decision needs of an RLTrainingJob; of a document beyond the limits only why it is refused."""
+    metadata, spec = found["metadata"], found.get("spec")
+    kept: dict[str, Any] = {
+        "apiVersion": "reef.dev/v1",
+        "kind": "RLTrainingJob",
+        "metadata": {key: metadata[key] for key in JOB_METADATA if key in metadata},
+        "spec": spec,
+        "status": found.get("status") or {},
+    }
+    try:
+        check_limits(spec)
+    except ConfigError as error:
+        kept["spec"] = {"suspend": spec.get("suspend")} if isinstance(spec, dict) else None
+        kept[names.REFUSAL] = str(error)
+    return kept

@@ -68,9 +68,9 @@ def test_what_does_not_come_by_is_overdue_and_further_changes_do_not_put_it_off(
 
 def test_what_a_watch_tells_is_counted_and_what_it_lists_is_not():
     watch, _ = proof()
-    watch.saw(found(5), listed=True)
+    watch.saw(found(5), "LISTED")
     watch.saw(found(6))
-    watch.saw(found(7), gone=True)
+    watch.saw(found(7), "DELETED")
     watch.saw(lease("me", 2) | {"kind": "Lease"})
     assert watch.delivered == {"RLTrainingJob": 2, "Lease": 1}
 
@@ -108,7 +108,7 @@ def test_a_namespace_that_was_closed_hides_no_fault_in_another(rig):
 def test_a_deletion_that_came_by_ends_the_matter():
     watch, clock = proof()
     watch.expect(found(6))
-    watch.saw(found(7), gone=True)
+    watch.saw(found(7), "DELETED")
     clock.now = 1000
     assert watch.overdue() == []
 

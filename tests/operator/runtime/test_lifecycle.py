@@ -1,4 +1,4 @@
-"""Kopf itself against a real HTTP server: what it delivers, what it asks for, and that a deaf watch is found out."""
+"""Kopf itself beside our watches, against a real HTTP server: what it asks for, and that a deaf watch is found out."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import kopf
 import pytest
 from aiohttp import web
 
-from reef_operator import watching
+from reef_operator import lifecycle
+from reef_operator.lifecycle import kopf_settings, registry, silence
 from reef_operator.runtime.leases import WatchProof
-from reef_operator.runtime.watch import Store, key_of
-from reef_operator.watching import kopf_settings, registry, silence
+from reef_operator.runtime.watch import Store, Watch, key_of, trim_job, trim_lease
 
-CANARY = "/apis/coordination.k8s.io/v1/namespaces/ns/leases/reef-canary"
-JOBS, LEASES = "/apis/reef.dev/v1/rltrainingjobs", "/apis/coordination.k8s.io/v1/leases"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
+CANARY = f"{LEASES}/reef-canary"
+JOBS = "/apis/reef.dev/v1/rltrainingjobs"
 
 
 def found(version: int, name: str = "j", kind: str = "RLTrainingJob"):
@@ -29,9 +30,7 @@ def listed(*items):
     return {"metadata": {"resourceVersion": "10"}, "items": list(items)}
 
 
-RESOURCES = [  # the last two Kopf wants to know of, and does not watch
-    ("reef.dev", "rltrainingjobs", "RLTrainingJob"),
-    ("coordination.k8s.io", "leases", "Lease"),
+RESOURCES = [  # Kopf wants to know of them, and does not watch them
     ("apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition"),
     ("", "namespaces", "Namespace"),
 ]
@@ -60,7 +59,7 @@ def discovery(server) -> None:
 
 
 class Running:
-    """Kopf with our handlers, and what they told."""
+    """Kopf with our handlers, and the watches of jobs and of the canary."""
 
     def __init__(self, rig, patience_s: float = 60.0) -> None:
         self.jobs = Store(key_of)
@@ -72,6 +71,27 @@ class Running:
         self.ended = asyncio.Event()
         self.silences = {"Pod": 30.0}
         self._rig = rig
+        self._watches = [
+            Watch(
+                rig.client,
+                "RLTrainingJob",
+                None,
+                store=self.jobs,
+                trim=trim_job,
+                changed=lambda job: self.changed.append(key_of(job)),
+                delivered=self.proof.saw,
+            ),
+            Watch(
+                rig.client,
+                "Lease",
+                "ns",
+                name="reef-canary",
+                store=Store(key_of),
+                trim=trim_lease,
+                changed=lambda lease: None,
+                delivered=self.proof.saw,
+            ),
+        ]
 
     @contextlib.asynccontextmanager
     async def kopf(self):
@@ -84,8 +104,6 @@ class Running:
         handlers = registry(
             login,
             self._rig.client,
-            jobs=self.jobs,
-            changed=self.changed.append,
             proof=self.proof,
             canary=("ns", "reef-canary"),
             silences=lambda: self.silences,
@@ -95,16 +113,19 @@ class Running:
         task = asyncio.create_task(
             kopf.operator(
                 registry=handlers,
-                settings=kopf_settings("reef-canary"),
+                settings=kopf_settings(),
                 clusterwide=True,
                 standalone=True,
                 liveness_endpoint=f"http://127.0.0.1:{self.port}/healthz",
                 stop_flag=stop,
             )
         )
+        watches = [asyncio.create_task(watch.run()) for watch in self._watches]
         try:
             yield
         finally:
+            for watch in watches:
+                watch.cancel()
             stop.set()
             await task
 
@@ -113,64 +134,21 @@ class Running:
             return answer.status
 
 
-def test_events_fill_the_store_and_queue_keys_and_nothing_is_written(rig, watch_stream, eventually):
+def test_kopf_asks_what_is_served_and_nothing_more_and_writes_nothing(rig, watch_stream, eventually):
     async def test(rig) -> None:
-        discovery(rig.server)
-        hold = asyncio.Event()
-        changes = [
-            {"type": "MODIFIED", "object": found(11)},
-            {"type": "MODIFIED", "object": found(11)},  # what we wrote ourselves comes back
-            {"type": "ADDED", "object": found(12, "k")},
-            {"type": "DELETED", "object": found(13, "k")},
-        ]
-        rig.server.on("GET", JOBS, listed(found(9)), watch_stream(*changes, hold=hold))
-        rig.server.on("GET", LEASES, listed(), watch_stream(hold=hold))
-        running = Running(rig)
-        async with running.kopf():
-            await eventually(lambda: ("ns", "k") in running.changed and not running.jobs.get(("ns", "k")))
-            await eventually(lambda: running.jobs.get(("ns", "j"))["metadata"]["resourceVersion"] == "11")
-            assert "managedFields" not in running.jobs.get(("ns", "j"))["metadata"]
-            hold.set()
-        assert running.ended.is_set()
-        assert {each.method for each in rig.server.requests} == {"GET"}  # no patch, no event
-        leases = [each.query.get("fieldSelector") for each in rig.server.asked("GET", LEASES)]
-        assert set(leases) == {"metadata.name=reef-canary"}
-        asked = {each.path for each in rig.server.requests}
-        assert not any(path.endswith(("/namespaces", "/customresourcedefinitions")) for path in asked)
-
-    rig(test)
-
-
-def test_a_refusal_does_not_end_the_watch(rig, watch_stream, eventually):
-    async def test(rig) -> None:
-        discovery(rig.server)
-        hold = asyncio.Event()
-        rig.server.on("GET", JOBS, {"message": "not now"}, status=403)
-        rig.server.on("GET", JOBS, {"message": "not now"}, status=503)
-        rig.server.on("GET", JOBS, listed(found(9)), watch_stream(hold=hold))
-        rig.server.on("GET", LEASES, listed(), watch_stream(hold=hold))
+        hold = silent_watches(rig.server, watch_stream)
         running = Running(rig)
         async with running.kopf():
             await eventually(lambda: running.changed == [("ns", "j")])
+            await eventually(lambda: rig.server.asked("GET", "/apis/apiextensions.k8s.io/v1"))
+            assert await running.health() == 200
             hold.set()
-
-    rig(test)
-
-
-def test_an_error_that_kopf_does_not_survive_ends_the_operator(rig, watch_stream, eventually):
-    """Then the kubelet starts it again; older Kopfs went on without the watch (nolar/kopf#1145)."""
-
-    async def test(rig) -> None:
-        discovery(rig.server)
-        hold = asyncio.Event()
-        error = {"type": "ERROR", "object": {"kind": "Status", "code": 500, "message": "etcd"}}
-        rig.server.on("GET", JOBS, listed(found(9)), watch_stream(error))
-        rig.server.on("GET", LEASES, listed(), watch_stream(hold=hold))
-        running = Running(rig)
-        with pytest.raises(Exception, match="Error in the watch-stream"):
-            async with running.kopf():
-                await eventually(lambda: running.ended.is_set())
-        hold.set()
+        assert running.ended.is_set()
+        assert {each.method for each in rig.server.requests} == {"GET"}  # no patch, no event
+        asked = {each.path for each in rig.server.requests} - {JOBS, LEASES}
+        assert all(path == "/api" or path == "/apis" or path.endswith("/v1") for path in asked), asked
+        queries = [each.query for each in rig.server.requests if each.path == LEASES]
+        assert {query.get("fieldSelector") for query in queries} == {"metadata.name=reef-canary"}
 
     rig(test)
 
@@ -222,7 +200,7 @@ def test_the_probe_fails_when_another_watch_is_silent_and_the_api_server_is_not(
 
 
 def test_the_probe_does_not_wait_for_an_api_server_that_hangs(rig, monkeypatch):
-    monkeypatch.setattr(watching, "ANSWER_S", 0.2)
+    monkeypatch.setattr(lifecycle, "ANSWER_S", 0.2)
 
     async def test(rig) -> None:
         hold = asyncio.Event()
