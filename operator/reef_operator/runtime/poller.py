@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -16,7 +17,7 @@ import aiohttp
 from reef_operator.model import Object, Progress
 from reef_operator.names import COMPONENT_LABEL, HEAD, JOB_LABEL, METRICS_PORT
 from reef_operator.runtime.client import NETWORK_ERRORS
-from reef_operator.runtime.queue import Key
+from reef_operator.runtime.queue import Key, Turns
 from reef_operator.runtime.watch import job_of_label
 
 LARGEST_REPORT = 64 * 1024  # bytes
@@ -30,7 +31,8 @@ class Poller:
     """The last report of every running head, or since when it is asked in vain.
 
     Each head has its own clock, so that the load is even. A head that does not train yet is asked every `interval_s`;
-    those that train are asked less often when they are many, as each of their answers is written to a status.
+    those that train are asked less often when they are many, as each of their answers is written to a status. One
+    namespace with many heads, or silent ones, slows down its own alone: namespaces share the questions and take turns.
 
     Args:
         pods: the pods to look through for heads.
@@ -60,7 +62,10 @@ class Poller:
         self._progressed = progressed
         self._interval_s = interval_s
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
-        self._free = asyncio.Semaphore(concurrency)
+        self._free = concurrency
+        self._turns = Turns()
+        self._asked: dict[Key, Object] = {}  # heads that wait for their turn
+        self._pauses: dict[str, float] = {}  # by namespace: between two questions to a head that trains
         self._port = port
         self._clock = clock
         self._reports: dict[Key, Progress] = {}
@@ -90,14 +95,27 @@ class Poller:
         now = self._clock()
         ready = {key: pod for key, pod in heads.items() if self._due.get(pod["metadata"]["uid"], now) <= now}
         self._due |= {pod["metadata"]["uid"]: math.inf for pod in ready.values()}
-        await asyncio.gather(*(self._ask(session, key, pod) for key, pod in ready.items()))
+        self._pauses = pauses(Counter(namespace for namespace, _ in heads), self._interval_s)
+        self._asked |= ready
+        for key in ready:
+            self._turns.add(key)
+        await asyncio.gather(*(self._work(session) for _ in range(min(self._free, len(ready)))))
+
+    async def _work(self, session: aiohttp.ClientSession) -> None:
+        """Ask heads one after the other until none waits."""
+        self._free -= 1
+        try:
+            while self._turns:
+                key = self._turns.pop()
+                await self._ask(session, key, self._asked.pop(key))
+        finally:
+            self._free += 1
 
     async def _ask(self, session: aiohttp.ClientSession, key: Key, pod: Object) -> None:
         uid, asked = pod["metadata"]["uid"], datetime.now(UTC)
         report = None
         try:
-            async with self._free:
-                report = await read_report(session, url_of(pod, self._port))
+            report = await read_report(session, url_of(pod, self._port))
         except (ValueError, *NETWORK_ERRORS) as error:
             logger.debug("no progress: %s", error or type(error).__name__, extra={"namespace": key[0], "job": key[1]})
         if uid not in self._due:  # another pod is the head by now
@@ -110,17 +128,34 @@ class Poller:
                 self._changed(key)
             return
         self._reports[key] = Progress(pod_uid=uid, time=datetime.now(UTC), report=report)
-        self._due[uid] = self._clock() + self._pause(report)
+        training = report.get("state") == "training"
+        self._due[uid] = self._clock() + (self._pauses.get(key[0], 0.0) if training else self._interval_s)
         known = before.report if before and before.pod_uid == uid else None
         if known is None or known.get("state") != report.get("state"):
             self._changed(key)
         elif telling(known) != telling(report):
             self._progressed(key)
 
-    def _pause(self, report: Mapping[str, Any]) -> float:
-        """Seconds until a head is asked again."""
-        training = report.get("state") == "training"
-        return max(self._interval_s, len(self._reports) / TRAINING_PER_S) if training else self._interval_s
+
+def pauses(heads: Mapping[str, int], interval_s: float) -> dict[str, float]:
+    """Seconds between two questions to a head that trains, by namespace.
+
+    All together are asked `TRAINING_PER_S` times a second. No namespace gets more of that than another one that would
+    like to have more; what those with few heads leave goes to the others.
+
+    Args:
+        heads: how many there are, by namespace.
+        interval_s: the shortest pause.
+    """
+    left, share = TRAINING_PER_S, math.inf
+    wanted = sorted(count / interval_s if interval_s else math.inf for count in heads.values())
+    for before, each in enumerate(wanted):
+        fair = left / (len(wanted) - before)
+        if each > fair:
+            share = fair
+            break
+        left -= each
+    return {namespace: max(interval_s, count / share) for namespace, count in heads.items()}
 
 
 def url_of(pod: Object, port: int) -> str:

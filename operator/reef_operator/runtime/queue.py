@@ -9,15 +9,53 @@ from collections.abc import Awaitable, Callable
 from reef_operator.runtime.limits import Backoff
 
 Key = tuple[str, str]  # namespace and name of a job
+SHARE = 4  # of so many keys one is not urgent, while there are such
 
 logger = logging.getLogger(__name__)
 
 
+class Turns:
+    """Keys that wait, of which namespaces take turns; those of one namespace go in the order in which they came.
+
+    So one that has ten thousand of them delays another's by no more than one at a time.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, dict[Key, None]] = {}  # by namespace, the next one first
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._waiting.get(key[0], ())
+
+    def add(self, key: Key) -> None:
+        """Let a key wait behind those of its namespace."""
+        self._waiting.setdefault(key[0], {})[key] = None
+
+    def discard(self, key: Key) -> None:
+        """Let a key wait no more."""
+        own = self._waiting.get(key[0], {})
+        own.pop(key, None)
+        if not own:
+            self._waiting.pop(key[0], None)
+
+    def pop(self) -> Key:
+        """The next key; its namespace goes behind the others."""
+        namespace, own = next(iter(self._waiting.items()))
+        key = next(iter(own))
+        del self._waiting[namespace], own[key]
+        if own:
+            self._waiting[namespace] = own
+        return key
+
+
 class WorkQueue:
-    """Keys that want to be looked at, in the order in which they came.
+    """Keys that want to be looked at; namespaces take turns.
 
     A key that is added while it waits is not added again; one that is added while it is worked on comes again. What is
-    not urgent waits until nothing else does: however much there is to say of progress, a lost pod is seen at once.
+    urgent goes first: however much there is to say of progress, a lost pod is seen at once. But one key of `SHARE` is
+    of what is not, so that the jobs that one tenant makes do not stop the progress of another's.
 
     Args:
         backoff: delays after failures of one key in a row.
@@ -26,25 +64,27 @@ class WorkQueue:
     def __init__(self, backoff: Backoff | None = None) -> None:
         self._backoff = backoff or Backoff(first=0.2, limit=15.0)
         self._loop = asyncio.get_running_loop()
-        self._lanes: tuple[dict[Key, None], dict[Key, None]] = ({}, {})  # those that are urgent, and the others
+        self._urgent, self._others = Turns(), Turns()
         self._since: dict[Key, float] = {}  # when a waiting or marked key was first added
         self._working: set[Key] = set()
+        self._marked: dict[Key, bool] = {}  # those that were added while they are worked on, and whether that is urgent
+        self._taken = 0
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._failures: dict[Key, int] = {}
         self._ready = asyncio.Semaphore(0)
 
     def add(self, key: Key, *, urgent: bool = True) -> None:
         """Let the key be worked on soon."""
-        first, second = self._lanes
-        if key in self._since:
-            if urgent and key in second:
-                del second[key]
-                first[key] = None
-            return
-        self._since[key] = self._loop.time()
-        (first if urgent else second)[key] = None
-        if key not in self._working:
+        if key in self._working:
+            self._since.setdefault(key, self._loop.time())
+            self._marked[key] = self._marked.get(key, False) or urgent
+        elif key not in self._since:
+            self._since[key] = self._loop.time()
+            (self._urgent if urgent else self._others).add(key)
             self._ready.release()
+        elif urgent and key in self._others:
+            self._others.discard(key)
+            self._urgent.add(key)
 
     def add_after(self, key: Key, delay_s: float) -> None:
         """Let the key be worked on after so many seconds; of several such wishes the earliest counts."""
@@ -77,15 +117,18 @@ class WorkQueue:
     async def get(self) -> Key:
         """The next key; it counts as worked on until `done`."""
         await self._ready.acquire()
-        lane, key = next((lane, key) for lane in self._lanes for key in lane if key not in self._working)
-        del lane[key], self._since[key]
+        self._taken += 1
+        of_others = bool(self._others) and (self._taken % SHARE == 0 or not self._urgent)
+        key = (self._others if of_others else self._urgent).pop()
+        del self._since[key]
         self._working.add(key)
         return key
 
     def done(self, key: Key) -> None:
         """The key is not worked on any more."""
         self._working.discard(key)
-        if key in self._since:
+        if key in self._marked:
+            (self._urgent if self._marked.pop(key) else self._others).add(key)
             self._ready.release()
 
     def depth(self) -> int:

@@ -10,16 +10,22 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from reef_operator.runtime.poller import LARGEST_REPORT, TRAINING_PER_S, Poller
+from reef_operator.runtime.poller import LARGEST_REPORT, TRAINING_PER_S, Poller, pauses
 
 KEY = ("ns", "j")
 
 
 def head(
-    uid: str = "u1", *, job: str = "j", phase: str = "Running", address: str = "127.0.0.1", component: str = "head"
+    uid: str = "u1",
+    *,
+    job: str = "j",
+    phase: str = "Running",
+    address: str = "127.0.0.1",
+    component: str = "head",
+    namespace: str = "ns",
 ):
     labels = {"reef.dev/job": job, "reef.dev/component": component}
-    metadata = {"namespace": "ns", "name": f"{job}-{uid}", "uid": uid, "labels": labels}
+    metadata = {"namespace": namespace, "name": f"{job}-{uid}", "uid": uid, "labels": labels}
     return {"metadata": metadata, "spec": {}, "status": {"phase": phase, "podIP": address}}
 
 
@@ -206,13 +212,56 @@ def test_a_head_that_trains_is_asked_less_often_where_many_do(rig):
             return len(rig.server.requests) - before
 
         assert await asked_at(0) == len(pods)  # at once, while nothing is known of them
-        first = await asked_at(5.1)  # the first that answered knew of few others
-        assert first < len(pods)
         assert await asked_at(5.1) == 0
-        assert await asked_at(8.1) == len(pods) - first
+        assert await asked_at(8.1) == len(pods)
         state["state"] = "waiting"
         assert await asked_at(16.2) == len(pods)
         assert await asked_at(21.3) == len(pods)  # to see at once when training begins
+
+    rig(test)
+
+
+@pytest.mark.parametrize(
+    ("heads", "expected"),
+    [
+        ({}, {}),
+        ({"a": 10}, {"a": 5}),
+        ({"a": 400}, {"a": 10}),
+        ({"a": 100, "b": 100}, {"a": 5, "b": 5}),
+        ({"a": 200, "b": 200}, {"a": 10, "b": 10}),
+        ({"a": 10_000, "b": 5}, {"a": 10_000 / 39, "b": 5}),  # of 40 a second b wants one
+        ({"a": 10_000, "b": 400, "c": 50}, {"a": 10_000 / 15, "b": 400 / 15, "c": 5}),
+    ],
+)
+def test_namespaces_share_the_questions(heads: dict[str, int], expected: dict[str, float]):
+    assert pauses(heads, 5.0) == pytest.approx(expected)
+    assert sum(count / pauses(heads, 5.0)[each] for each, count in heads.items()) <= TRAINING_PER_S + 1e-9
+
+
+def test_silent_heads_of_one_namespace_do_not_delay_those_of_another(rig):
+    async def test(rig) -> None:
+        answering, left = head("b", job="b", namespace="small"), asyncio.Event()
+        asked = []
+
+        async def answer(*_):
+            asked.append(1)
+            if len(asked) <= 8:  # the first ones say nothing until the other's has been asked
+                await asyncio.wait_for(left.wait(), 10)
+            return web.json_response({"state": "waiting"})
+
+        rig.server.on("GET", "/progress", answer)
+        pods = [*(head(str(n), job=f"j{n}", namespace="crowd") for n in range(300)), answering]
+        told = []
+
+        def changed(key) -> None:
+            told.append(key)
+            if key[0] == "small":
+                left.set()
+
+        poller = Poller(lambda: pods, changed, changed, port=rig.server.port, interval_s=5, concurrency=8)
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=0.5)) as session:
+            await poller.round(session)
+        assert told.index(("small", "b")) < 20, "it came in its turn, not after the 300"
 
     rig(test)
 

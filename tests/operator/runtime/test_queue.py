@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from reef_operator.runtime.limits import Backoff
-from reef_operator.runtime.queue import Key, WorkQueue
+from reef_operator.runtime.queue import SHARE, Key, Turns, WorkQueue
 
 A, B, C = ("ns", "a"), ("ns", "b"), ("ns", "c")
 
@@ -56,6 +58,87 @@ def test_what_is_not_urgent_waits_for_what_is():
         assert queue.depth() == 0
 
     run(test)
+
+
+@pytest.mark.parametrize(
+    ("added", "order"),
+    [
+        ("", ""),
+        ("a1 a2 a3", "a1 a2 a3"),
+        ("a1 a2 a3 b1", "a1 b1 a2 a3"),
+        ("a1 a2 a3 b1 b2 c1", "a1 b1 c1 a2 b2 a3"),
+        ("b1 a1 a2 b1 a1", "b1 a1 a2"),
+    ],
+)
+def test_namespaces_take_turns(added: str, order: str):
+    async def test() -> None:
+        queue = quick()
+        for name in added.split():
+            queue.add((name[0], name))
+        assert [(await queue.get())[1] for _ in order.split()] == order.split()
+        assert queue.depth() == 0
+
+    run(test)
+
+
+def test_ten_thousand_keys_of_one_namespace_do_not_delay_another_also_after_failures_and_timers():
+    async def test() -> None:
+        queue = quick()
+        for number in range(10_000):
+            queue.add(("crowd", str(number)))
+        queue.add(("small", "new"))
+        queue.add_failed(("small", "failed"))
+        queue.add_after(("small", "due"), 0.01)
+        queue.add(("small", "progress"), urgent=False)
+        assert [await queue.get() for _ in range(2)] == [("crowd", "0"), ("small", "new")]
+        await asyncio.sleep(0.1)  # until the timers have gone off
+        next_ones = {await queue.get() for _ in range(SHARE + 1)}
+        assert next_ones >= {("small", "failed"), ("small", "due"), ("small", "progress")}
+
+    run(test)
+
+
+def test_one_key_in_a_few_is_not_urgent_however_many_are():
+    async def test() -> None:
+        queue = quick()
+        for number in range(100):
+            queue.add(("ns", f"urgent{number}"))
+            queue.add(("ns", f"other{number}"), urgent=False)
+        taken = [(await queue.get())[1] for _ in range(40)]
+        assert sum(name.startswith("other") for name in taken) == 40 // SHARE
+        assert taken[: SHARE - 1] == [f"urgent{number}" for number in range(SHARE - 1)]
+
+    run(test)
+
+
+KEYS = st.tuples(st.sampled_from("abc"), st.sampled_from("12345"))
+
+
+@given(st.lists(st.one_of(st.tuples(st.just("add"), KEYS), st.tuples(st.just("drop"), KEYS), st.just("pop"))))
+def test_turns_lose_nothing_double_nothing_and_pass_over_no_namespace(steps: list[tuple[str, Key] | str]):
+    turns, waiting = Turns(), list[Key]()
+    passed_over = dict[str, set[str]]()  # by namespace that waits: those that had a turn since it waits or had its own
+    for step in steps:
+        if step == "pop":
+            assert bool(turns) == bool(waiting)
+            if not waiting:
+                continue
+            key = turns.pop()
+            own = [each for each in waiting if each[0] == key[0]]
+            assert key == own[0], "the first of its namespace"
+            waiting.remove(key)
+            del passed_over[key[0]]
+            for others in passed_over.values():
+                assert key[0] not in others, "twice before another that waits"
+                others.add(key[0])
+        elif step[0] == "add":
+            turns.add(step[1])
+            waiting += [step[1]] if step[1] not in waiting else []
+        else:
+            turns.discard(step[1])
+            waiting = [each for each in waiting if each != step[1]]
+        passed_over = {namespace: passed_over.get(namespace, set()) for namespace, _ in waiting}
+        assert all((key in turns) == (key in waiting) for key in waiting)
 
 
 def test_a_key_that_is_added_while_it_is_worked_on_comes_again_afterwards_and_not_before():
