@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from kube.__main__ import name_of_cluster
 from kube.cluster import used_cluster
 from kube.progress import ClusterError
 
-from benchmarks.scale.load import Load, measure
+from benchmarks.scale.load import Load, measure, reactions
 from benchmarks.scale.operator_process import answering_heads, operator
 from benchmarks.scale.watcher import Watcher
 from benchmarks.speed import machine
@@ -37,7 +38,7 @@ def main() -> int:
     begin, begun = machine.moment(), time.monotonic()
     arguments = {"jobs": args.jobs, "workers": args.workers, "rounds": args.rounds}
     try:
-        for run in measured(args.jobs, args.workers, args.rounds, args.steady):
+        for run in measured(args.jobs, args.workers, args.rounds, args.steady, args.many):
             case = {"peer": "reef", "args": arguments, "runs": [run | {"wall_s": time.monotonic() - begun}]}
             quick = args.jobs < 300 or len(run["rounds"]) < 10
             results["machine"] = machine.describe()
@@ -58,11 +59,14 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--workers", type=int, default=1, help="worker pods of each (1)")
     parser.add_argument("--rounds", type=int, default=10, help="all jobs are created and deleted so often (10)")
     parser.add_argument("--steady", type=float, default=STEADY_S, help="seconds for which all train (45)")
+    parser.add_argument(
+        "--many", type=int, default=1000, help="that train when edits are timed once more (1000)"
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks", help="folder of results.json and RESULTS.md")
     return parser
 
 
-def measured(jobs: int, workers: int, rounds: int, steady_s: float) -> Iterator[dict[str, Any]]:
+def measured(jobs: int, workers: int, rounds: int, steady_s: float, many: int) -> Iterator[dict[str, Any]]:
     """Run everything on the test cluster; yield the results after every round."""
     with (
         used_cluster(name_of_cluster()) as cluster,
@@ -72,8 +76,13 @@ def measured(jobs: int, workers: int, rounds: int, steady_s: float) -> Iterator[
         cluster.hollow_nodes(NODES) as nodes,
         Watcher(cluster.api, namespace) as watcher,
     ):
-        load = Load(cluster, namespace, nodes, watcher, process, jobs=jobs, workers=workers)
-        yield from measure(load, rounds, steady_s)
+        load = partial(Load, cluster, namespace, nodes, watcher, process, workers=workers)
+        result: dict[str, Any] = {}
+        for result in measure(load(jobs=jobs), rounds, steady_s):
+            yield result
+        if many:
+            result["reactions"] |= reactions(load(jobs=many))
+            yield result
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -130,6 +130,22 @@ def remade_lags(changes: Iterable[Change], kind: str) -> list[float | None]:
         elif change.kind == kind and change.name in gone:
             found.append(change.time - gone.pop(change.name))
     return found + [None] * len(gone)
+
+
+def reaction_lags(changes: Sequence[Change], asked: Mapping[str, tuple[float, int]]) -> list[float | None]:
+    """From what a person asked of each job to the first that the operator did for it; None where it did nothing.
+
+    Args:
+        changes: of jobs that stood still otherwise.
+        asked: by job: when, and the generation that the document got by it.
+    """
+    first: dict[str, float] = {}
+    for change in changes:
+        moment, generation = asked.get(change.job, (math.inf, 0))
+        seen = change.kind != "RLTrainingJob" or change.facts["generation"] >= generation
+        if seen and not change.gone and change.kind != "Pod" and change.time >= moment:
+            first.setdefault(change.job, change.time)
+    return [first[job] - moment if job in first else None for job, (moment, _) in asked.items()]
 
 
 def known(values: Iterable[Any]) -> list[float]:

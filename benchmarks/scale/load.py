@@ -15,13 +15,23 @@ from kube.hollow import HollowNodes
 from kube.progress import say, wait_until
 
 from benchmarks.scale.heads import ITERATION_S
-from benchmarks.scale.lags import Change, known, progress_lags, remade_lags, replacement_lags, status_lags, summary
+from benchmarks.scale.lags import (
+    Change,
+    known,
+    progress_lags,
+    reaction_lags,
+    remade_lags,
+    replacement_lags,
+    status_lags,
+    summary,
+)
 from benchmarks.scale.operator_process import OperatorProcess
 from benchmarks.scale.watcher import CHILDREN, KINDS, Watcher
 
 JOBS = KINDS["RLTrainingJob"]
 SETTLED_S = 5.0
 FAILURES_PER_S = 10.0
+REACTIONS, REACTIONS_PER_S = 100, 3.0  # of each kind
 AT_ONCE = 16
 PER_OBJECT_LIMIT_S = 2.0  # for waits: far more than any target
 STAY = [{"key": f"node.kubernetes.io/{key}", "operator": "Exists"} for key in ("not-ready", "unreachable")]
@@ -102,6 +112,40 @@ class Load:
             "operator_cpus": (self.operator.cpu_s() - cpu) / took,
             "requests_per_s": {verb: count / took for verb, count in done.items()},
         }
+
+    def react(self, count: int) -> dict[str, Any]:
+        """While all train, edit some jobs, suspend others and create new ones: how soon the operator acts on it."""
+        path = JOBS.format(self._namespace)
+        chosen = self.names[:: max(1, len(self.names) // (2 * count))]
+        new = [f"{self.names[0]}-new-{number}" for number in range(count)]
+        asked: dict[str, dict[str, tuple[float, int]]] = {"edit": {}, "suspension": {}, "new job": {}}
+
+        def ask(what: str, name: str, spec: dict[str, Any] | None = None) -> None:
+            moment, known_as = time.monotonic(), asked[what]
+            if spec is None:
+                found = self._api.request("POST", path, hollow_job(name, self._workers))
+            else:
+                found = self._api.request("PATCH", f"{path}/{name}", {"spec": spec}, kind="merge")
+            known_as[name] = (moment, found["metadata"]["generation"])
+
+        self.watcher.take()
+        due = time.monotonic()
+        for edited, suspended, created in zip(chosen[::2], chosen[1::2], new, strict=False):
+            ask("edit", edited, {"replicas": self._workers + 1})
+            ask("suspension", suspended, {"suspend": True})
+            ask("new job", created)
+            due += 1 / REACTIONS_PER_S
+            time.sleep(max(0.0, due - time.monotonic()))
+        time.sleep(SETTLED_S)
+        changes = self.watcher.take()
+        for name in asked["edit"] | asked["suspension"]:
+            undone = {"replicas": None, "suspend": None}
+            self._api.request("PATCH", f"{path}/{name}", {"spec": undone}, kind="merge")
+        for name in asked["new job"]:
+            self._api.request("DELETE", f"{path}/{name}", {"propagationPolicy": "Background"})
+        self._await("all jobs to run as before", lambda: self._are("Running") and self._all_ready())
+        found = {what: reaction_lags(changes, moments) for what, moments in asked.items()}
+        return {what: summary(known(lags)) | {"missing": lags.count(None)} for what, lags in found.items()}
 
     def fail(self, share: float = 1 / 3) -> tuple[dict[str, Any], list[Change]]:
         """Of a part of the jobs fail a worker pod, then the head pod, then delete the pool's Deployment, at a pace."""
@@ -214,9 +258,19 @@ def measure(load: Load, rounds: int, steady_s: float) -> Iterator[dict[str, Any]
         yield result
 
 
+def reactions(load: Load) -> dict[str, Any]:
+    """How soon the operator acts while so many jobs train, by their number."""
+    made, _ = load.create()
+    say(f"{len(load.names)} jobs: {made['jobs_per_s']:.1f} jobs/s, all run after {made['running_s']:.0f} s")
+    found = load.react(REACTIONS)
+    load.delete()
+    return {str(len(load.names)): found}
+
+
 def _once(load: Load, steady_s: float, seen: list[Change]) -> Iterator[tuple[str, Any]]:
     """What is measured in one round alone, with all jobs running in the end finished."""
     yield "steady", load.steady(steady_s)
+    yield "reactions", {str(len(load.names)): load.react(REACTIONS)}
     failures, changes = load.fail()
     seen += changes
     yield "replaced_s", failures

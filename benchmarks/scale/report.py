@@ -16,6 +16,7 @@ HEALERS = {
     "head pod": "a head pod fails: its batch Job makes the next",
     "Deployment": "a pool's Deployment is deleted: the operator makes it again",
 }
+REACTION_S = {"300": 1.0, "1000": 2.0}  # by the number of jobs that train
 WARM = 2  # rounds after which memory is to stay as it is
 VERBS = ("create", "patch", "delete", "get", "list")
 
@@ -34,6 +35,10 @@ def scale_targets(numbers: Numbers) -> Iterator[Target]:
         yield Target(f"{name}: pod changed to status, p99, worst round", 10.0, late, at_most=True, unit=" s")
         progress = _p99(run["steady"]["progress_lag_s"])
         yield Target(f"{name}: iteration ended to status, p99", 10.0, progress, at_most=True, unit=" s")
+        for many, found in run.get("reactions", {}).items():
+            for what, late in found.items():
+                text = f"operator, {many} jobs train: {what} to its first action, p99"
+                yield Target(text, REACTION_S.get(many, 2.0), _p99(late), at_most=True, unit=" s")
         peak = max(each["peak_mb"] for each in rounds)
         yield Target(f"{name}: the operator's memory", 300.0, peak, at_most=True, unit=" MB")
         yield Target(f"{name}: its memory, last round / round {WARM}", 1.05, _growth(rounds), at_most=True)
@@ -74,6 +79,9 @@ def _late(run: dict[str, Any]) -> Iterator[str]:
         yield _spread_row(text, run["replaced_s"][part])
     yield _spread_row("a pod changed: the job's status shows it", run["status_lag_s"])
     yield _spread_row("an iteration ended: the job's status shows it", run["steady"]["progress_lag_s"])
+    for many, found in run.get("reactions", {}).items():
+        for what, late in found.items():
+            yield _spread_row(f"{many} jobs train, {what}: the operator's first action for it", late)
     yield ""
     steady = run["steady"]
     writes, share = steady["requests_per_s"].get("patch", 0.0), steady["operator_cpus"]

@@ -136,6 +136,7 @@ def facts(kind: str, found: dict[str, Any]) -> dict[str, Any]:
     if kind == "RLTrainingJob":
         return {
             "phase": status.get("phase"),
+            "generation": status.get("observedGeneration", 0),
             "head": (status.get("head") or {}).get("uid"),
             "ready": (status.get("workers") or {}).get("ready", 0),
             "iteration": (status.get("training") or {}).get("iteration", 0),

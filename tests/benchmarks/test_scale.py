@@ -10,6 +10,7 @@ from benchmarks.scale.lags import (
     lags,
     percentile,
     progress_lags,
+    reaction_lags,
     remade_lags,
     replacement_lags,
     status_lags,
@@ -86,6 +87,17 @@ def test_an_object_made_again_has_the_same_name():
     assert remade_lags(changes[:2], "Deployment") == [None]
 
 
+def test_a_reaction_is_the_first_that_the_operator_does_for_what_was_asked():
+    def told(time: float, generation: int) -> Change:
+        return change(time, "RLTrainingJob", "j", generation=generation)
+
+    asked = {"j": (10.0, 2)}
+    progress = [change(9, "ConfigMap", "before"), told(11, 1), change(12, "Pod", "p")]
+    assert reaction_lags([*progress, told(13, 2), change(14, "Deployment", "d")], asked) == [3]
+    assert reaction_lags([*progress, change(12.5, "Deployment", "d"), told(13, 2)], asked) == [2.5]
+    assert reaction_lags(progress, asked) == [None]
+
+
 def results(**changes: Any) -> dict[str, Any]:
     late = {"count": 9, "p50": 0.1, "p99": 0.5, "max": 1.0, "missing": 0}
     each = {key: 10.0 for key in ("complete_s", "running_s", "deleted_s", "operator_cpu_s", "load")}
@@ -95,6 +107,10 @@ def results(**changes: Any) -> dict[str, Any]:
         "rounds": [each | changes.get("first", {}), each, each | changes.get("last", {})],
         "status_lag_s": late,
         "replaced_s": {key: late for key in ("worker pod", "head pod", "Deployment")} | changes.get("replaced", {}),
+        "reactions": {
+            "300": {"edit": late, "suspension": late, "new job": late} | changes.get("few", {}),
+            "1000": {"edit": late, "suspension": late, "new job": late} | changes.get("many", {}),
+        },
         "steady": {"progress_lag_s": late, "requests_per_s": {"patch": 40.0}, "operator_cpus": 0.3},
         "finish": {"requests": {"patch": 1.0}},
     }
@@ -119,6 +135,9 @@ def test_all_targets_can_be_met():
         ({"last": {"rest_mb": 106.0}}, "last round"),
         ({"last": {"status_lag_s": {"count": 9, "p99": 11.0}}}, "pod changed to status"),
         ({"replaced": {"head pod": {"count": 9, "p99": 2.1}}}, "a head pod fails"),
+        ({"few": {"edit": {"count": 9, "p99": 1.1}}}, "300 jobs train: edit"),
+        ({"many": {"new job": {"count": 9, "p99": 2.1}}}, "1000 jobs train: new job"),
+        ({"many": {"suspension": {"count": 9, "p99": 0.1, "missing": 1}}}, "1000 jobs train: suspension"),
         ({"replaced": {"Deployment": {"count": 9, "p99": 0.1, "missing": 1}}}, "Deployment is deleted"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
