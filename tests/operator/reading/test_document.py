@@ -11,6 +11,7 @@ from job_objects import CLAIM, NAME, job, observed, pool
 from reef.api.schema import custom_resource_definition
 from reef_operator.conditions import Reason
 from reef_operator.model import Settings
+from reef_operator.names import REFUSAL
 from reef_operator.reading.document import IMMUTABLE, Resolved, resolve
 
 
@@ -169,3 +170,12 @@ def test_the_api_server_refuses_the_same_edits_where_it_can() -> None:
     rules = custom_resource_definition({})["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     refused = {rule["message"].split()[0] for rule in rules["x-kubernetes-validations"] if "oldSelf" in rule["rule"]}
     assert refused == {f"spec.{path}" for path in IMMUTABLE}
+
+
+def test_a_document_beyond_the_limits_is_wrong_and_a_job_that_has_one_already_goes_on_by_it() -> None:
+    beyond = {**job(), "spec": {"suspend": True}, REFUSAL: "the document has more than 256 KiB as JSON"}
+    refused, edited = resolve(observed(beyond)), with_kept(beyond, job())
+    assert refused.document is None and refused.accepted.reason is Reason.INVALID_DOCUMENT
+    assert "more than 256 KiB" in refused.accepted.message
+    assert spec(edited)["algorithm"] == "PPO" and spec(edited)["suspend"], "it can still be suspended"
+    assert "256 KiB" in edited.accepted.message and "goes on by the document before" in edited.accepted.message

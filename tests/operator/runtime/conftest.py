@@ -121,6 +121,7 @@ class Rig:
     client: Client
     answered: list[tuple[str, str]]
     logins: list[str]
+    skipped: list[str]
 
 
 def as_rig(test: Callable[[Rig], Awaitable[None]]) -> None:
@@ -129,15 +130,20 @@ def as_rig(test: Callable[[Rig], Awaitable[None]]) -> None:
     async def run() -> None:
         answered: list[tuple[str, str]] = []
         logins: list[str] = []
+        skipped: list[str] = []
         async with asyncio.timeout(LIMIT_S), serving(Server()) as server:
 
             async def login() -> kopf.ConnectionInfo:
                 logins.append(f"token-{len(logins) + 1}")
                 return kopf.ConnectionInfo(server=f"http://127.0.0.1:{server.port}/", scheme="Bearer", token=logins[-1])
 
-            client = Client(Credentials(login), observe=lambda verb, code: answered.append((verb, code)))
+            client = Client(
+                Credentials(login),
+                observe=lambda verb, code: answered.append((verb, code)),
+                skipped=skipped.append,
+            )
             async with client:
-                await test(Rig(server, client, answered, logins))
+                await test(Rig(server, client, answered, logins, skipped))
 
     asyncio.run(run())
 

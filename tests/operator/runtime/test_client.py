@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from aiohttp import web
 
 from reef_operator.model import Server
+from reef_operator.runtime import client as client_module
 from reef_operator.runtime.client import ApiError, Client, path_of, seconds
 
 PODS = "/api/v1/namespaces/ns/pods"
@@ -39,6 +41,56 @@ def test_lists_come_in_pages(rig):
         queries = [each.query for each in rig.server.requests]
         assert [query.get("continue") for query in queries] == [None, "more"]
         assert all(query["labelSelector"] == "a=b" and int(query["limit"]) > 0 for query in queries)
+
+    rig(test)
+
+
+def test_a_page_that_is_too_long_is_asked_for_in_smaller_ones(rig, monkeypatch):
+    async def test(rig) -> None:
+        monkeypatch.setattr(client_module, "PAGE_BYTES", 2000)
+        objects = [{"n": number, "text": "x" * 500} for number in range(60)]
+
+        async def page(request, seen):
+            start, limit = int(seen.query.get("continue", 0)), int(seen.query["limit"])
+            more = {"continue": str(start + limit)} if start + limit < len(objects) else {}
+            return web.json_response({"items": objects[start : start + limit], "metadata": more})
+
+        rig.server.on("GET", PODS, page)
+        assert await rig.client.list("Pod", "ns") == objects
+        limits = [int(request.query["limit"]) for request in rig.server.requests]
+        assert limits[:3] == [50, 10, 2] and set(limits[2:]) == {2}
+        objects[3]["text"] = "x" * 5000  # one alone is taken however long it is
+        assert await rig.client.list("Pod", "ns") == objects
+
+    rig(test)
+
+
+def test_an_object_that_cannot_be_read_is_left_out_and_counted(rig, watch_stream):
+    async def test(rig) -> None:
+        def keep(found):
+            return {"name": found["metadata"]["name"]}
+
+        items = [{"metadata": {"name": "a"}}, {"metadata": None}, {"metadata": {"name": "b"}}]
+        rig.server.on("GET", PODS, {"items": items, "metadata": {}})
+        rig.server.on("GET", PODS, watch_stream(*({"type": "ADDED", "object": item} for item in items)))
+        kept = [item async for page in rig.client.pages("Pod", "ns", keep=keep) for item in page.items]
+        told = [event["object"] async for event in rig.client.watch("Pod", "ns", "", "1", keep=keep)]
+        assert kept == told == [{"name": "a"}, {"name": "b"}]
+        assert rig.skipped == ["Pod", "Pod"]
+
+    rig(test)
+
+
+def test_what_is_no_json_is_a_refusal(rig):
+    async def test(rig) -> None:
+        async def page(*_):
+            return web.Response(text="<html>")
+
+        rig.server.on("GET", PODS, page)
+        rig.server.on("GET", f"{PODS}/p", page)
+        for asking in (rig.client.list("Pod", "ns"), rig.client.get("Pod", "ns", "p")):
+            with pytest.raises(ApiError, match="no JSON"):
+                await asking
 
     rig(test)
 

@@ -7,8 +7,9 @@ import contextlib
 
 import pytest
 
+from reef_operator.names import REFUSAL
 from reef_operator.runtime.limits import Backoff
-from reef_operator.runtime.watch import GONE_S, Store, Watch, job_of_label, key_of, newer, trim_pod
+from reef_operator.runtime.watch import GONE_S, Store, Watch, job_of_label, key_of, newer, trim_job, trim_pod
 
 PODS = "/api/v1/pods"
 
@@ -106,6 +107,50 @@ def test_a_stream_that_ends_is_resumed_where_it_was_also_after_a_bookmark(rig, w
             hold.set()
 
     rig(test)
+
+
+def test_every_state_that_comes_by_is_delivered_also_where_it_is_known(rig, watch_stream, eventually):
+    """The proof that a watch lives needs what we wrote ourselves, and what went unseen, too."""
+
+    async def test(rig) -> None:
+        hold = asyncio.Event()
+        rig.server.on("GET", PODS, listed(10, pod("a", 5), pod("b", 6)))
+        gone = event("ERROR", {"code": 410, "message": "too old"})
+        rig.server.on("GET", PODS, watch_stream(event("MODIFIED", pod("a", 5)), event("DELETED", pod("b", 7)), gone))
+        rig.server.on("GET", PODS, listed(20), watch_stream(hold=hold))
+        told = []
+        watching = Watching(rig)
+        watching.watch._delivered = lambda found, how: told.append((found["metadata"]["name"], how))
+        async with watching.running():
+            await eventually(lambda: len(told) == 5)
+            hold.set()
+        assert told == [("a", "LISTED"), ("b", "LISTED"), ("a", "MODIFIED"), ("b", "DELETED"), ("a", "DELETED")]
+
+    rig(test)
+
+
+def test_of_a_job_little_is_kept_and_of_one_beyond_the_limits_why_it_is_refused():
+    noise = {"managedFields": [{}], "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "x"}}
+    metadata = {"namespace": "ns", "name": "j", "uid": "u", "resourceVersion": "3", "generation": 2}
+    found = {
+        "metadata": {**metadata, **noise},
+        "spec": {"suspend": True, "config": {"lr": 1}},
+        "status": {"phase": "P"},
+    }
+    kept = trim_job(found)
+    assert kept["metadata"] == metadata
+    assert (kept["spec"], kept["status"]) == (found["spec"], found["status"])
+    assert REFUSAL not in kept
+    for config, why in (({"a": "x" * 300_000}, "256 KiB"), (nested(65), "64 levels"), (nested(50_000), "64 levels")):
+        kept = trim_job({**found, "spec": {"suspend": True, "config": config}})
+        assert kept["spec"] == {"suspend": True} and why in kept[REFUSAL]
+
+
+def nested(levels: int):
+    inner = {}
+    for _ in range(levels):
+        inner = {"a": inner}
+    return inner
 
 
 @pytest.mark.parametrize("how", ["event", "status"])
