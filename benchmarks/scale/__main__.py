@@ -59,9 +59,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--workers", type=int, default=1, help="worker pods of each (1)")
     parser.add_argument("--rounds", type=int, default=10, help="all jobs are created and deleted so often (10)")
     parser.add_argument("--steady", type=float, default=STEADY_S, help="seconds for which all train (45)")
-    parser.add_argument(
-        "--many", type=int, default=1000, help="that train when edits are timed once more (1000)"
-    )
+    parser.add_argument("--many", type=int, default=1000, help="that train when edits are timed once more (1000)")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks", help="folder of results.json and RESULTS.md")
     return parser
 
