@@ -50,7 +50,7 @@ def definition(generation: int = 1, **status: Any) -> dict[str, Any]:
 
 def test_a_definition_is_registered_when_it_is_established_until_it_goes():
     stored = Stored()
-    registrar = Registrar(cast("Api", stored), b"authority")
+    registrar = Registrar(cast("Api", stored), cast("Api", stored), b"authority")
     registrar.register([definition(conditions=[])])
     assert stored.objects == {}
     registrar.register([definition()])
@@ -66,7 +66,7 @@ def test_a_definition_is_registered_when_it_is_established_until_it_goes():
 
 def test_the_description_follows_its_definition_without_what_old_servers_refuse():
     stored = Stored()
-    registrar = Registrar(cast("Api", stored), b"authority")
+    registrar = Registrar(cast("Api", stored), cast("Api", stored), b"authority")
     registrar.register([definition()])
     (first,) = (each for each in stored.objects.values() if each["kind"] == "CustomResourceDefinition")
     before, text = first["metadata"]["annotations"], str(first)

@@ -106,7 +106,7 @@ class ControlPlane:
             "disable-admission-plugins": "MutatingAdmissionPolicy,ValidatingAdmissionPolicy",
         } | REQUESTS
         self._start("crd-server", program, arguments)
-        registrar = [sys.executable, "-m", "kube.registrar", str(pki / "admin.kubeconfig"), str(pki / "ca.crt")]
+        registrar = [sys.executable, "-m", "kube.registrar", str(pki)]
         self._machine.start("registrar", registrar, env={"PYTHONPATH": str(Path(__file__).parents[1])})
         api = Api(pki / "admin.kubeconfig")
 

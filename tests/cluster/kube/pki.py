@@ -10,6 +10,7 @@ import yaml
 from kube.machine import Network
 from kube.progress import run
 from kube.registrar import HOST as CRD_SERVER
+from kube.registrar import PORT as CRD_PORT
 
 NODE = "reef-node"
 CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
@@ -22,6 +23,7 @@ CLIENTS = {
     "proxy": "/CN=system:kube-proxy",
     "crd-server": "/O=system:masters/CN=crd-server",
     "front-proxy": "/CN=front-proxy",
+    "registrar": "/O=system:masters/CN=registrar",
 }
 
 
@@ -36,11 +38,12 @@ def make_certificates(folder: Path, network: Network) -> None:
     addresses = f"IP:127.0.0.1,IP:{network.node},IP:{network.bridge},IP:{network.first_service}"
     names = "".join(f",DNS:kubernetes{rest}" for rest in ("", ".default", ".default.svc", ".default.svc.cluster.local"))
     sign(folder, "apiserver", "/CN=kube-apiserver", f"subjectAltName={addresses},DNS:localhost{names}")
-    serve = {"kubelet": f"{addresses},DNS:{NODE}", "crd-server": f"DNS:{CRD_SERVER}"}
+    serve = {"kubelet": f"{addresses},DNS:{NODE}", "crd-server": f"DNS:{CRD_SERVER},DNS:localhost"}
+    servers = {"registrar": f"https://localhost:{CRD_PORT}"}
     for name, subject in CLIENTS.items():
         served = f"\nsubjectAltName={serve[name]}" if name in serve else ""
         sign(folder, name, subject, f"extendedKeyUsage=clientAuth,serverAuth{served}")
-        write_kubeconfig(folder, name, f"https://{network.node}:6443")
+        write_kubeconfig(folder, name, servers.get(name, f"https://{network.node}:6443"))
 
 
 def sign(folder: Path, name: str, subject: str, extensions: str) -> None:

@@ -1,4 +1,4 @@
-"""Lets the API server hand custom resources on to the CRD server: `python -m kube.registrar KUBECONFIG AUTHORITY`.
+"""Lets the API server hand custom resources on to the CRD server: `python -m kube.registrar FOLDER`, of `pki`.
 
 kube-apiserver registers the groups of definitions that it keeps itself. For those that the CRD server keeps this does
 the same, as long as it runs: an APIService for each version of each group, and the schema for kubectl.
@@ -43,11 +43,12 @@ class Registrar:
 
     Args:
         api: the API server.
+        crds: the CRD server itself: an API server that starts does not yet hand on to it.
         authority: the certificate, as PEM, that signed the CRD server's.
     """
 
-    def __init__(self, api: Api, authority: bytes) -> None:
-        self._api = api
+    def __init__(self, api: Api, crds: Api, authority: bytes) -> None:
+        self._api, self._crds = api, crds
         self._remote = {"caBundle": base64.b64encode(authority).decode(), "service": {**SERVICE, "port": PORT}}
 
     def take_over(self) -> None:
@@ -58,11 +59,11 @@ class Registrar:
 
     def follow(self) -> None:
         """Register what comes and withdraw what goes, until the connection breaks."""
-        found = self._api.request("GET", DEFINITIONS)
+        found = self._crds.request("GET", DEFINITIONS)
         self.register(found["items"])
         version = found["metadata"]["resourceVersion"]
-        for _ in self._api.stream(f"{DEFINITIONS}?watch=true&resourceVersion={version}", timeout_s=3600):
-            self.register(self._api.request("GET", DEFINITIONS)["items"])
+        for _ in self._crds.stream(f"{DEFINITIONS}?watch=true&resourceVersion={version}", timeout_s=3600):
+            self.register(self._crds.request("GET", DEFINITIONS)["items"])
 
     def register(self, definitions: Iterable[Object]) -> None:
         """Bring the API server's list in line with these definitions."""
@@ -141,9 +142,10 @@ def known_before_cel(schema: Any) -> Any:
     return {key: known_before_cel(value) for key, value in schema.items() if key not in dropped}
 
 
-def main(kubeconfig: Path, authority: Path) -> None:
+def main(folder: Path) -> None:
     """Never returns; what fails is tried again."""
-    registrar = Registrar(Api(kubeconfig), authority.read_bytes())
+    api, crds = (Api(folder / f"{user}.kubeconfig") for user in ("admin", "registrar"))
+    registrar = Registrar(api, crds, (folder / "ca.crt").read_bytes())
     while True:
         try:
             registrar.take_over()
@@ -154,4 +156,4 @@ def main(kubeconfig: Path, authority: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]))
