@@ -27,7 +27,8 @@ CONTAINER = "reef"
 GCS_PORT = 6379
 METRICS_PORT = 8080
 TOKEN_KEY = "token"  # noqa: S105 - the key, not the token
-REFUSAL = "reef.dev/refusal"  # key beside spec, of our making: why a document is too large to be looked at
+REFUSAL = "reef.dev/refusal"  # a key of our making beside spec: why the document is too large to be looked at
+SHORTENED = "reef.dev/shortened"  # likewise: the job has ended, and its document is not kept
 DOCUMENT_KEY = "job.json"
 
 

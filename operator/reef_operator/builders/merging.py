@@ -1,7 +1,8 @@
-"""Laying a user's template over a generated object, as `kubectl apply` would."""
+"""Laying a user's template over a generated object, as `kubectl apply` would; and patches from one state to another."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 _KEYS = ("name", "mountPath", "containerPort", "devicePath")  # what tells the entries of Kubernetes' lists apart
@@ -42,3 +43,29 @@ def _by_key(under: list[Any], over: list[Any], field: str, key: str) -> list[Any
         whole = field in _REPLACED or entry[key] not in result
         result[entry[key]] = entry if whole else merged(result[entry[key]], entry)
     return list(result.values())
+
+
+def compact(value: Any) -> Any:
+    """A document without null and empty text, as Kubernetes' own types write themselves.
+
+    In a merge patch null means removal; and API servers of 1.20 that were built with a newer Go take "" for null.
+    """
+    if isinstance(value, Mapping):
+        return {key: compact(each) for key, each in value.items() if each is not None and each != ""}
+    if isinstance(value, list | tuple):
+        return [compact(each) for each in value]
+    return value
+
+
+def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON merge patch that makes `before` into `after`; empty when they are equal."""
+    patch: dict[str, Any] = {key: None for key in before if key not in after}
+    for key, value in after.items():
+        old = before.get(key)
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            change = merge_patch(old, value)
+            if change:
+                patch[key] = change
+        elif key not in before or old != value:
+            patch[key] = value
+    return patch

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
+import math
 import random
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 
 from reef_operator import names
+from reef_operator.builders.merging import compact, merge_patch
 from reef_operator.model import (
     Action,
     Child,
@@ -31,6 +34,8 @@ from reef_operator.runtime.metrics import Metrics
 from reef_operator.runtime.queue import Key, WorkQueue, log_fields
 from reef_operator.runtime.watch import (
     Stores,
+    is_leftover,
+    is_older,
     is_owned_by,
     key_of,
     trim_job,
@@ -38,6 +43,7 @@ from reef_operator.runtime.watch import (
     trim_pod,
     trim_whole,
     unwatched_children,
+    whole_job,
 )
 
 Decide = Callable[[Observed], Plan]
@@ -59,6 +65,7 @@ class Memory:
     unwatched: dict[Child, Object] = field(default_factory=dict)
     read_again: float | None = None  # when `unwatched` is to be read again; None: it was never read
     refused: dict[Child, str] = field(default_factory=dict)
+    rests: tuple[str, float] = ("", 0.0)  # what a job that has ended looked like when nothing was to do, and until when
 
 
 class Controller:
@@ -134,22 +141,48 @@ class Controller:
         memory = self._memories.get(key)
         if memory is None or memory.uid != job["metadata"]["uid"]:
             memory = self._memories[key] = Memory(job["metadata"]["uid"])
+        whole = await self._whole(job, memory)
+        if whole is not None:
+            await self._bring_about(whole, memory)
+
+    async def _bring_about(self, job: Object, memory: Memory) -> None:
         await self._load(job, memory)
         plan = self._decide(self._known(job, memory))
         decisive = is_decisive(plan, job)
         # Caches may be late, and one later than another: a deleted job would be made again, and a job of before
         # its last edit, beside what was made after it, looks like an edit.
         if decisive or (plan.actions and not plan.certain):
-            seen, job = job, await self._job_now(job)
-            if job is None:
+            now = await self._job_now(job)
+            if now is None:
                 return
-            if not decisive and job["metadata"].get("resourceVersion") != seen["metadata"].get("resourceVersion"):
+            has_changed = now["metadata"].get("resourceVersion") != job["metadata"].get("resourceVersion")
+            job = now
+            if not decisive and has_changed:
                 plan = self._decide(self._known(job, memory))
                 decisive = is_decisive(plan, job)
             if decisive:
                 suspends = (job.get("spec") or {}).get("suspend") or (plan.status or {}).get("phase") == "Suspended"
                 plan = self._decide(await self._fresh(job, memory, whole=bool(suspends)))
+        look = self._look(job)
         await self._carry_out(job, memory, plan)
+        if plan.status is None and not plan.actions and names.SHORTENED in (self._stores.jobs.get(key_of(job)) or {}):
+            rest_s = math.inf if plan.requeue_after_s is None else plan.requeue_after_s
+            memory.rests = (look, time.monotonic() + rest_s)
+            memory.unwatched, memory.read_again = {}, None
+
+    async def _whole(self, job: Object, memory: Memory) -> Object | None:
+        """The job with its document; None when there is nothing to do: it is gone, or has ended and rests."""
+        if names.SHORTENED not in job:
+            return job
+        look, until = memory.rests
+        return None if look == self._look(job) and time.monotonic() < until else await self._job_now(job)
+
+    def _look(self, job: Object) -> str:
+        """A hash of the states of a job, its watched children and its pods."""
+        key = key_of(job)
+        beside = [found for store in (*self._stores.owned.values(), self._stores.pods) for found in store.of_job(key)]
+        states = [[each["metadata"].get(part) for part in ("uid", "resourceVersion")] for each in (job, *beside)]
+        return hashlib.sha256(json.dumps(states).encode()).hexdigest()
 
     async def _carry_out(self, job: Object, memory: Memory, plan: Plan) -> None:
         key, refused_before = key_of(job), set(memory.refused)
@@ -213,8 +246,8 @@ class Controller:
         found = await self._client.get("RLTrainingJob", *key_of(job))
         if found is None or found["metadata"]["uid"] != job["metadata"]["uid"]:
             return None
-        now = trim_job(found)
-        self._stores.jobs.put(now)
+        now = whole_job(found)
+        self._stores.jobs.put(trim_job(found))
         return None if now["metadata"].get("deletionTimestamp") else now
 
     async def _fresh(self, job: Object, memory: Memory, *, whole: bool) -> Observed:
@@ -356,44 +389,6 @@ def is_decisive(plan: Plan, job: Object) -> bool:
     return any(isinstance(action, Delete) for action in plan.actions) or (after in DECISIVE and after != before)
 
 
-def is_older(pod: Object, job: Object) -> bool:
-    """Whether a pod is of an earlier job of the same name; times of Kubernetes are UTC, so that they order as text."""
-    made: str = pod["metadata"].get("creationTimestamp") or "9"
-    return made < (job["metadata"].get("creationTimestamp") or "")
-
-
-def is_leftover(found: Object) -> bool:
-    """Whether an object is going, or belongs to another RLTrainingJob than the present one."""
-    owners = found["metadata"].get("ownerReferences") or []
-    return bool(found["metadata"].get("deletionTimestamp")) or any(each["kind"] == "RLTrainingJob" for each in owners)
-
-
 def verb(action: Action) -> str:
     """What an action does, for the log."""
     return type(action).__name__.lower()
-
-
-def compact(value: Any) -> Any:
-    """A document without null and empty text, as Kubernetes' own types write themselves.
-
-    In a merge patch null means removal; and API servers of 1.20 that were built with a newer Go take "" for null.
-    """
-    if isinstance(value, Mapping):
-        return {key: compact(each) for key, each in value.items() if each is not None and each != ""}
-    if isinstance(value, list | tuple):
-        return [compact(each) for each in value]
-    return value
-
-
-def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON merge patch that makes `before` into `after`; empty when they are equal."""
-    patch: dict[str, Any] = {key: None for key in before if key not in after}
-    for key, value in after.items():
-        old = before.get(key)
-        if isinstance(old, Mapping) and isinstance(value, Mapping):
-            change = merge_patch(old, value)
-            if change:
-                patch[key] = change
-        elif key not in before or old != value:
-            patch[key] = value
-    return patch

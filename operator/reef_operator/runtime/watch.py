@@ -14,6 +14,7 @@ from reef.api.limits import check_limits
 from reef.errors import ConfigError
 from reef_operator import names
 from reef_operator.model import Child, ChildKind, Object
+from reef_operator.reading.situation import FINISHED
 from reef_operator.runtime.client import NETWORK_ERRORS, ApiError, Client
 from reef_operator.runtime.limits import Backoff
 from reef_operator.runtime.queue import Key
@@ -267,6 +268,19 @@ def is_owned_by(found: Object, uid: str) -> bool:
     return any(owner.get("uid") == uid for owner in owners(found))
 
 
+def is_older(pod: Object, job: Object) -> bool:
+    """Whether a pod is of an earlier job of the same name; times of Kubernetes are UTC, so that they order as text."""
+    made: str = pod["metadata"].get("creationTimestamp") or "9"
+    return made < (job["metadata"].get("creationTimestamp") or "")
+
+
+def is_leftover(found: Object) -> bool:
+    """Whether an object is going, or belongs to another RLTrainingJob than the present one."""
+    return bool(found["metadata"].get("deletionTimestamp")) or any(
+        owner["kind"] == "RLTrainingJob" for owner in owners(found)
+    )
+
+
 def trim_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Metadata without what only the API server and kubectl read."""
     kept = {key: value for key, value in metadata.items() if key not in ("managedFields", "selfLink")}
@@ -306,6 +320,18 @@ def trim_lease(found: Mapping[str, Any]) -> Object:
 
 
 def trim_job(found: Mapping[str, Any]) -> Object:
+    """What is kept of an RLTrainingJob: what a decision needs of it, and of one that has ended not its document."""
+    job = whole_job(found)
+    if job["status"].get("phase") not in FINISHED:
+        return job
+    spec = job["spec"] if isinstance(job["spec"], dict) else {}
+    told = {key: spec[key] for key in ("algorithm",) if key in spec}
+    if isinstance(environment := spec.get("environment"), dict):
+        told["environment"] = {"name": environment.get("name")}
+    return {**job, "spec": told, names.SHORTENED: True}
+
+
+def whole_job(found: Mapping[str, Any]) -> Object:
     """What a decision needs of an RLTrainingJob; of a document beyond the limits only why it is refused."""
     metadata, spec = found["metadata"], found.get("spec")
     kept: dict[str, Any] = {

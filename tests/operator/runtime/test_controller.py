@@ -7,13 +7,14 @@ import contextlib
 
 import pytest
 
+from reef_operator.builders.merging import compact, merge_patch
 from reef_operator.model import Create, Delete, Event, Observed, Patch, Plan, Server, Settings
 from reef_operator.runtime.client import ApiError
-from reef_operator.runtime.controller import FEW_PODS, Controller, compact, merge_patch
+from reef_operator.runtime.controller import FEW_PODS, Controller
 from reef_operator.runtime.events import EventRecorder
 from reef_operator.runtime.metrics import Metrics
 from reef_operator.runtime.queue import WorkQueue
-from reef_operator.runtime.watch import Store, Stores, job_of_label, key_of
+from reef_operator.runtime.watch import Store, Stores, job_of_label, key_of, trim_job
 
 KEY = ("ns", "j")
 CONFIG_MAPS = "/api/v1/namespaces/ns/configmaps"
@@ -165,6 +166,36 @@ def test_what_is_not_watched_is_read_again_until_the_job_has_ended(rig, phase, r
         await asyncio.sleep(1.1)
         await bench.handle()
         assert len(rig.server.asked("GET")) == reads
+
+    rig(test)
+
+
+def test_of_a_job_that_has_ended_the_document_is_read_when_something_may_be_to_do(rig):
+    """Its state and a hash are kept: a look at thousands of them costs nothing."""
+
+    async def test(rig) -> None:
+        ended = job(7, phase="Succeeded") | {"spec": {"algorithm": "PPO", "config": {"lr": 1}}}
+        rig.server.on("GET", JOB, ended, ended, ended, job(8, phase="Succeeded"))
+        bench = Bench(rig, Plan(requeue_after_s=60), Plan(requeue_after_s=0.2), Plan(), found=trim_job(ended))
+
+        async def reads() -> int:
+            before = len(rig.server.asked("GET"))
+            await bench.handle()
+            return len(rig.server.asked("GET")) - before
+
+        assert await reads() == 5
+        assert bench.observed[0].job["spec"] == ended["spec"]
+        assert bench.stores.jobs.get(KEY)["spec"] == {"algorithm": "PPO"}, "it is not kept"
+        assert await reads() == 0
+        bench.stores.owned["Job"].put(child("Job", "j-head"))
+        assert await reads() == 5, "something beside it has changed"
+        assert await reads() == 0
+        await asyncio.sleep(0.25)
+        assert await reads() == 5, "its time has come"
+        bench.stores.jobs.put(trim_job(job(8, phase="Succeeded")))
+        assert await reads() == 5, "it has changed"
+        assert await reads() == 0
+        assert len(bench.observed) == 4
 
     rig(test)
 
