@@ -899,6 +899,16 @@ def test_a_running_job_that_becomes_wrong_goes_on_by_the_former_document() -> No
     assert world.phase == "Suspending"
 
 
+def test_a_head_that_ended_without_a_result_counts_as_an_attempt_and_sets_nothing_back() -> None:
+    world = running_world(faultTolerance={"backoffLimit": 0})
+    world.says("pole-head-a", "training", training={"iteration": 9, "timesteps": 9000})
+    world.put(head(**ended(1, result("exit(0) was called", exitCode=None))))
+    assert world.phase == "Retrying" and "exit(0) was called" in world.status["message"]
+    world.batch("Failed", "BackoffLimitExceeded")
+    assert world.phase == "Failed" and "exit(0) was called" in world.status["message"]
+    assert world.status["training"]["timesteps"] == 9000
+
+
 def unreadable_world(**spec: Any) -> World:
     """A running job whose document and the one before are both wrong for this operator."""
     world = running_world(faultTolerance={"terminationGracePeriodSeconds": 90}, **spec)

@@ -72,6 +72,7 @@ class Job:
     """The pods of one job; `address` is that of its head."""
 
     wait_until = staticmethod(wait_until)
+    descendants = staticmethod(descendants)
 
     def __init__(self, folder: Path, temporary: str) -> None:
         self.folder, self._temporary = folder, temporary

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -174,6 +175,44 @@ def test_the_runtime_environment_is_everywhere_and_when_ray_ends_so_does_the_hea
     ending = head.ending()
     assert ending["reason"] == "Failed"
     assert "Ray's" in ending["message"], "the driver may abort before Ray's end is noticed: words were ready for that"
+
+
+EXITING_ENVIRONMENT = """
+import os
+from pathlib import Path
+from own_env import Own
+
+class Exiting(Own):
+    def step(self, action):
+        if Path(os.environ["OWN_SIGN"]).exists():
+            os._exit(0)
+        return super().step(action)
+"""
+
+
+def test_an_environment_that_calls_exit_ends_the_head_as_a_fault(job, document):
+    folder, sign = job.folder / "code", job.folder / "sign"
+    folder.mkdir()
+    (folder / "own_env.py").write_text(OWN_ENVIRONMENT)
+    (folder / "exiting_env.py").write_text(EXITING_ENVIRONMENT)
+    variables = {"OWN_LIMIT": "5", "OWN_SIGN": str(sign)}
+    head = job.head(
+        document(
+            environment={"name": "exiting_env:Exiting"},
+            runtimeEnv={"working_dir": str(folder), "env_vars": variables},
+        )
+    )
+    job.wait_for("a checkpoint", lambda progress: progress.get("checkpoint"))
+    left = job.descendants(head.process.pid)
+    sign.touch()
+    assert head.ends(20.0) == 1
+    ending = head.ending()
+    assert (ending["exitCode"], ending["reason"]) == (None, "Failed")
+    assert "ended without a result: exit(0) was called" in ending["message"]
+    assert ending["training"]["iteration"] > 0, "what was prepared for that stays"
+    for pid in left:  # a container's processes end with its first one
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def cmdline(pid: int) -> bytes:

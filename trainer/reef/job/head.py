@@ -1,7 +1,8 @@
 """The head pod, `python -m reef.job.head`: Ray's head and the driver of the training, which resumes by itself.
 
 Exit codes: 0 trained to the end, 2 the job is wrong, 143 ended by SIGTERM with a checkpoint, anything else a fault.
-In every ending a termination message says how it was.
+Code 0 without a result, as of `os._exit(0)` in an environment, is a fault as well (supervisor.py). In every ending a
+termination message says how it was.
 """
 
 from __future__ import annotations
@@ -10,6 +11,10 @@ if __name__ == "__main__":  # the rest takes a second to load, and SIGTERM waits
     import signal
 
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    from reef.job.supervisor import go_on_in_child
+
+    tell_parent = go_on_in_child()  # before there are threads, and while there is little memory to share
 
 import contextlib
 import logging
@@ -30,6 +35,7 @@ from reef.job.capacity import pods_of, rollout_workers_that_fit
 from reef.job.cluster import Node, RayProcess, number, required
 from reef.job.progress import JobBoard, LastWords
 from reef.job.settings import check_training, checkpoint_settings, cluster_config_of
+from reef.job.supervisor import termination_log
 from reef.run.prometheus import MetricsServer
 from reef.run.remote.mirror import checked_folder
 from reef.run.remote.object_store import is_uri
@@ -87,7 +93,7 @@ def main() -> int:
     """Run the head and return its exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     board = JobBoard()
-    words = LastWords(Path(os.environ.get("REEF_TERMINATION_LOG", "/dev/termination-log")), board)
+    words = LastWords(termination_log(os.environ), board)
     with contextlib.ExitStack() as stack:
         try:
             raise_on_sigterm()
@@ -283,4 +289,6 @@ def linger(code: int, board: JobBoard) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_code = main()
+    tell_parent(exit_code)
+    sys.exit(exit_code)

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from reef.errors import EXIT_FAILED, EXIT_OK, EXIT_TERMINATED, EXIT_WRONG_USE
+from reef.job.supervisor import SILENT
 from reef.run.prometheus import Board
 
 log = logging.getLogger(__name__)
 LARGEST = 4096  # bytes of a termination message that Kubernetes keeps
-SILENT = "the head ended without a word: it was killed, or Ray's processes beside it ended"
 CUT = " [...] "
 KEPT = ("training", "evaluation", "checkpoint", "workersRecreated", "trials", "bestTrial")
 State = Literal["starting", "waiting", "training", "done"]
