@@ -9,7 +9,7 @@
 
 # Any Debian with Python >= 3.11; what is there already is not installed again.
 # BASE DIGEST: `docker buildx imagetools inspect debian:bookworm-slim` prints it, one for all processors.
-ARG BASE_IMAGE=debian:bookworm-slim
+ARG BASE_IMAGE=debian:bookworm-20260824-slim@sha256:88200866dfff7ea7f5cbcb6ec7c8a701889efe6fe859fe64d6990e4b07ea4171
 
 FROM ${BASE_IMAGE} AS runtime
 RUN python3 -c 'import ssl, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, get_args
@@ -14,6 +13,7 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
+from reef.api.pods import is_gpu
 from reef.api.status import Phase
 from reef_operator.model import Object
 from reef_operator.names import COMPONENT_LABEL
@@ -172,9 +172,9 @@ class JobCollector(Collector):
 
 
 def gpus(pod: Object) -> int:
-    """GPUs in the limits of a pod's containers: nvidia.com/gpu, nvidia.com/mig-1g.5gb, gpu.intel.com/i915."""
+    """GPUs in the limits of a pod's containers."""
     limits = [(each.get("resources") or {}).get("limits") or {} for each in pod["spec"].get("containers") or []]
-    found = [count for each in limits for name, count in each.items() if re.search(r"\bgpu\b|/mig-", name)]
+    found = [count for each in limits for name, count in each.items() if is_gpu(name)]
     return sum(int(count) for count in found if str(count).isdecimal())
 
 

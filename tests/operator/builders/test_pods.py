@@ -175,6 +175,10 @@ def test_gpus(
         assert environment(template)["REEF_GPUS"] == next(iter(limits.values()))
 
 
+def test_ray_is_told_of_gpus_among_the_resources() -> None:
+    assert environment(worker_pod(resources={"limits": {"nvidia.com/gpu": 2}}))["REEF_GPUS"] == "2"
+
+
 @pytest.mark.parametrize(
     ("resources", "expected", "cpus"),
     [

@@ -27,6 +27,33 @@ def test_cpus_are_the_limit_else_the_request_else_one() -> None:
     assert Head(gpu=Gpu(count=2)).gpus == 2
 
 
+MIG, INTEL = "nvidia.com/mig-1g.5gb", "gpu.intel.com/i915"
+
+
+def template(limits: Any, name: str = "reef") -> dict[str, Any]:
+    return {"spec": {"containers": [{"name": name, "resources": {"limits": limits}}]}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "gpus"),
+    [
+        ({"resources": {"limits": {"nvidia.com/gpu": 1, "cpu": 4}}}, 1),
+        ({"resources": {"requests": {MIG: 2}, "limits": {MIG: 2}}}, 2),
+        ({"resources": {"limits": {"amd.com/gpu": 1, INTEL: 2, "nvidia.com/gpu.shared": 3}}}, 6),
+        ({"resources": {"limits": {"aliyun.com/gpu-mem": 8, "gpu.intel.com/millicores": 100, "a.b/fpga": 1}}}, 0),
+        ({"gpu": {"count": 2, "resourceName": "example.com/accelerator"}, "resources": {"limits": {MIG: 1}}}, 3),
+        ({"template": template({"nvidia.com/gpu": "2"})}, 2),
+        ({"template": template({"nvidia.com/gpu": "2"}, "side-car")}, 0),
+        ({"template": template({"nvidia.com/gpu": None}), "resources": {"limits": {"nvidia.com/gpu": 1}}}, 0),
+        ({"template": template({"nvidia.com/gpu": 2}), "gpu": {"count": 2}}, 2),
+        *(({"template": nonsense}, 0) for nonsense in ({"spec": 1}, {"spec": {"containers": [1]}}, template(5))),
+        ({"template": template({"nvidia.com/gpu": "many"})}, 0),
+    ],
+)
+def test_gpus_count_wherever_they_are_asked_for(fields: dict[str, Any], gpus: int) -> None:
+    assert Head.model_validate(fields, by_alias=True).gpus == gpus
+
+
 def spec(**fields: Any) -> JobSpec:
     return JobSpec(algorithm="PPO", environment=Environment(name="E"), stop={"training_iteration": 1}, **fields)
 

@@ -78,6 +78,17 @@ def test_a_live_object_is_read_with_its_metadata_and_status() -> None:
             {"head": {"gpu": {"count": 1}, "resources": {"limits": {"nvidia.com/gpu": 1}}}},
             "nvidia.com/gpu is in gpu, 1, and in resources, 1: remove it from resources",
         ),
+        (
+            {
+                "head": {
+                    "gpu": {"count": 1},
+                    "template": {
+                        "spec": {"containers": [{"name": "reef", "resources": {"limits": {"nvidia.com/gpu": 2}}}]}
+                    },
+                }
+            },
+            "nvidia.com/gpu is in gpu, 1, and in the template's container reef, 2: remove it from one of them",
+        ),
         ({"replicas": 3}, "replicas 3 sets the first pool's pods, but workers has no pool: add one or remove replicas"),
         ({"checkpoint": {"storage": {}}}, "uri: there is neither, add one or remove storage"),
         (

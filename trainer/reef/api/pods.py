@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Annotated, Any, Literal, Self
@@ -24,6 +25,15 @@ from reef.api.fields import (
 )
 
 HEAD_NAME = "head"  # the head's objects are called <job>-head, so that no pool may take this name
+
+TRAINER_CONTAINER = "reef"
+# nvidia.com/gpu, its slices (mig-1g.5gb, gpu.shared), amd.com/gpu, gpu.intel.com/i915; not amounts such as gpu-memory
+_GPU = re.compile(r"[^/]+/(gpu(\.shared|-(?!.*(mem|core|percent)).+)?|mig-.+)|gpu\.intel\.com/(i915|xe)")
+
+
+def is_gpu(resource: str) -> bool:
+    """Whether a resource of pods counts whole GPUs, or slices that a process uses like one."""
+    return _GPU.fullmatch(resource) is not None
 
 
 class Gpu(DocumentModel):
@@ -71,7 +81,8 @@ class PodSettings(DocumentModel):
 
     resources: Resources = Field(
         default_factory=Resources,
-        description="CPU, memory and other resources of each pod; one CPU when none is named.",
+        description="CPU, memory and other resources of each pod; one CPU when none is named. GPUs among them count as "
+        "those of `gpu`.",
     )
     gpu: Gpu | None = Field(default=None, description="GPUs of each pod; none for pods without GPUs.")
     node_selector: dict[str, str] = Field(
@@ -98,7 +109,22 @@ class PodSettings(DocumentModel):
                 f"{self.gpu.resource_name} is in gpu, {self.gpu.count}, and in resources, {twice}: remove it from "
                 "resources"
             )
+        if self.gpu and self._in_template.get(self.gpu.resource_name, self.gpu.count) != self.gpu.count:
+            raise ValueError(
+                f"{self.gpu.resource_name} is in gpu, {self.gpu.count}, and in the template's container "
+                f"{TRAINER_CONTAINER}, {self._in_template[self.gpu.resource_name]:g}: remove it from one of them"
+            )
         return self
+
+    @property
+    def _in_template(self) -> dict[str, float]:
+        """Resources of the trainer's container in the template; 0 for one that it removes."""
+        spec = self.template.get("spec")
+        containers = spec.get("containers") if isinstance(spec, Mapping) else None
+        for container in containers if isinstance(containers, list) else ():
+            if isinstance(container, Mapping) and container.get("name") == TRAINER_CONTAINER:
+                return _amounts(container.get("resources"))
+        return {}
 
     @property
     def cpus(self) -> float:
@@ -107,8 +133,24 @@ class PodSettings(DocumentModel):
 
     @property
     def gpus(self) -> int:
-        """GPUs of one pod."""
-        return self.gpu.count if self.gpu else 0
+        """GPUs of one pod, wherever they are asked for: in `gpu`, `resources` or the template."""
+        amounts = _amounts({"requests": self.resources.requests, "limits": self.resources.limits})
+        named = {self.gpu.resource_name: float(self.gpu.count)} if self.gpu else {}
+        counted = {name: amount for name, amount in (amounts | self._in_template).items() if is_gpu(name)}
+        return int(sum((counted | named).values()))
+
+
+def _amounts(resources: Any) -> dict[str, float]:
+    """Requests and limits as numbers; the template is anybody's text, and what is no number there is left out."""
+    found: dict[str, float] = {}
+    for part in ("requests", "limits"):
+        asked = resources.get(part) if isinstance(resources, Mapping) else None
+        for name, quantity in asked.items() if isinstance(asked, Mapping) else ():
+            try:
+                found[str(name)] = 0.0 if quantity is None else quantity_value(str(quantity))
+            except (ValueError, KeyError):  # Kubernetes will say so
+                continue
+    return found
 
 
 class Head(PodSettings):
