@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
 from reef.api import JobStatus
-from reef_operator.model import Action, Delete, Patch
+from reef_operator.model import Action, Delete, Object, Patch
 from reef_operator.reading import pods
 from reef_operator.reading.situation import Situation
 
@@ -18,7 +18,7 @@ def clean_up(situation: Situation, status: JobStatus) -> Iterator[Action]:
     """
     now, head_job = situation.observed.now, situation.head_job
     yield from _no_more_heads(situation, status)
-    if situation.old.phase == "Succeeded":
+    if situation.old.phase == "Succeeded" and situation.head_job:
         for late in situation.live_heads:  # made for one that was deleted after its training had ended
             yield Delete("Pod", pods.name(late), pods.uid(late))
     if now < _settled(situation, status):
@@ -51,9 +51,17 @@ def delete_pools(situation: Situation) -> Iterator[Action]:
             yield Delete("Deployment", name, deployment["metadata"]["uid"])
 
 
+def delete_orphaned(situation: Situation, heads: Iterable[Object]) -> Iterator[Action]:
+    """Remove heads that have lost their batch Job, which would end them."""
+    for head in heads if situation.head_job is None else ():
+        if pods.is_orphaned(head) and not pods.is_going(head):
+            yield Delete("Pod", pods.name(head), pods.uid(head))
+
+
 def _no_more_heads(situation: Situation, status: JobStatus) -> Iterator[Action]:
     """Stop a head that a finished job has: a batch Job without parallelism ends its pod and keeps those that failed."""
     head_job, needless = situation.head_job, status.phase == "Failed" or bool(situation.live_heads)
+    yield from delete_orphaned(situation, situation.live_heads)
     if not needless or head_job is None or pods.is_going(head_job):
         return
     decided = any(situation.batch_condition(kind) is not None for kind in ("Complete", "Failed"))

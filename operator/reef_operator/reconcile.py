@@ -14,7 +14,7 @@ from reef_operator.builders.network_policy import network_policy
 from reef_operator.builders.pool_deployment import pool_deployment, pool_hash
 from reef_operator.builders.secret import secret
 from reef_operator.builders.service import service
-from reef_operator.cleanup import clean_up, clean_up_dues, delete_pools
+from reef_operator.cleanup import clean_up, clean_up_dues, delete_orphaned, delete_pools
 from reef_operator.conditions import moment
 from reef_operator.events import transitions
 from reef_operator.model import Action, Create, Delete, Observed, Patch, Plan
@@ -71,6 +71,7 @@ def _suspend(situation: Situation) -> Iterator[Action]:
     if job and not pods.is_going(job):
         yield Delete("Job", job["metadata"]["name"], job["metadata"]["uid"])
         return
+    yield from delete_orphaned(situation, situation.heads)
     due = _farewell_due(situation)
     if not situation.unended_heads if due is None else situation.observed.now >= due:
         yield from delete_pools(situation)

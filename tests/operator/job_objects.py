@@ -255,7 +255,7 @@ class World:
             merge(self.children[action.kind, action.name], dict(action.body))
         elif action.kind == "Pod":
             assert self.pods[action.name]["metadata"]["uid"] == action.uid
-            self.pods[action.name]["metadata"]["deletionTimestamp"] = at(0)
+            self.pods[action.name]["metadata"]["deletionTimestamp"] = (self.now + timedelta(seconds=30)).isoformat()
         elif action.kind == "RLTrainingJob":
             assert action.uid == UID
             self.job, self.children = {}, {}

@@ -633,6 +633,29 @@ def test_a_suspended_head_without_its_batch_job_still_has_its_workers() -> None:
     assert "Deployment/pole-cpu" not in world.kinds()
 
 
+@pytest.mark.parametrize("status", [ready(), ended(1)], ids=["runs", "has failed"])
+def test_a_head_that_lost_its_batch_job_does_not_hold_up_a_suspension(status: Any) -> None:
+    """As after `kubectl delete job --cascade=orphan`; one that a batch Job owns ends with that."""
+    world = running_world()
+    del world.children["Job", "pole-head"]
+    owned = head("pole-head-b", created=9, **ready(since=9))
+    owned["metadata"]["ownerReferences"] = [{"kind": "Job", "uid": "unseen", "controller": True}]
+    world.pods |= {"pole-head-a": head(**status), "pole-head-b": owned}
+    world.edit(suspend=True)
+    going = [name for name, pod in world.pods.items() if "deletionTimestamp" in pod["metadata"]]
+    assert world.phase == "Suspending" and "pole-head-a" in going and "pole-head-b" not in going
+    world.lose("pole-head-a", "pole-head-b")
+    world.lose("pole-cpu-1", "pole-cpu-2")
+    assert world.phase == "Suspended"
+
+
+def test_a_head_that_lost_its_batch_job_does_not_outlive_the_end() -> None:
+    world = running_world(activeDeadlineSeconds=60)
+    del world.children["Job", "pole-head"]
+    world.after(60)
+    assert world.phase == "Failed" and "deletionTimestamp" in world.pods["pole-head-a"]["metadata"]
+
+
 def test_resume_makes_everything_again() -> None:
     world = running_world()
     world.edit(suspend=True)

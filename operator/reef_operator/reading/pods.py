@@ -62,6 +62,11 @@ def is_going(pod: Object) -> bool:
     return bool(pod["metadata"].get("deletionTimestamp"))
 
 
+def is_orphaned(pod: Object) -> bool:
+    """Whether nothing owns the pod, as after `kubectl delete job --cascade=orphan`: nobody else removes it then."""
+    return not pod["metadata"].get("ownerReferences")
+
+
 def is_scheduled(pod: Object) -> bool:
     """Whether the pod has a node."""
     return bool(pod.get("spec", {}).get("nodeName"))

@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 
 from reef_operator.model import Object, Server
 from reef_operator.names import JOB_LABEL, MANAGED_BY_LABEL, document
+from reef_operator.reading.pods import is_orphaned
 from reef_operator.runtime.client import ApiError, Client
+from reef_operator.runtime.controller import is_older
 from reef_operator.runtime.limits import Backoff
 from reef_operator.runtime.metrics import Metrics
 from reef_operator.runtime.queue import Key, WorkQueue, log_fields
@@ -97,7 +99,7 @@ class Upkeep:
                 self._queue.add(key)
 
     async def sweep(self) -> None:
-        """Remove the Jobs and Deployments of jobs that are gone, and what lies beside them.
+        """Remove the Jobs, Deployments and orphaned pods of jobs that are gone, and what lies beside them.
 
         The garbage collector does this too, but not after a deletion with --cascade=orphan, and these hold GPUs. It is
         given the time until the next round.
@@ -108,6 +110,7 @@ class Upkeep:
             for found in store.all()
             if not self._has_job(found)
         }
+        suspects |= {job_of_label(pod) for pod in self._stores.pods.all() if not self._has_pod(pod)}
         before, self._suspects = self._suspects, suspects | self._stores.gone
         self._stores.gone = set()
         for key in before:
@@ -123,6 +126,10 @@ class Upkeep:
         job = self._stores.jobs.get(job_of_label(found))
         return job is not None and is_owned_by(found, job["metadata"]["uid"])
 
+    def _has_pod(self, pod: Object) -> bool:
+        job = self._stores.jobs.get(job_of_label(pod))
+        return not is_orphaned(pod) or (job is not None and not is_older(pod, job))
+
     async def _has_document(self, key: Key) -> bool:
         """Whether a job that ended before it went has left something: what no watch follows goes together."""
         return await self._client.get("ConfigMap", key[0], document(key[1])) is not None
@@ -137,6 +144,8 @@ class Upkeep:
                 children.append((child[0], beside))
         job = await self._client.get("RLTrainingJob", *key)  # after its children: it may have been created anew
         uid = job["metadata"]["uid"] if job is not None else ""
+        pods = (pod for pod in self._stores.pods.of_job(key) if is_orphaned(pod))  # a job's own may be one of them
+        children += [("Pod", pod) for pod in pods if job is None or is_older(pod, job)]
         for kind, found in children:
             if is_orphan(found, key, uid):
                 name = found["metadata"]["name"]

@@ -158,6 +158,31 @@ def test_orphans_go_after_the_api_server_was_asked(rig):
     rig(test)
 
 
+@pytest.mark.parametrize(
+    ("job", "gone"),
+    [(None, True), ("2026-01-02T00:00:00Z", True), ("2026-01-01T00:00:00Z", False)],
+    ids=["gone", "another", "same"],
+)
+def test_pods_that_lost_their_owners_go_when_their_job_is_gone(rig, job, gone):
+    """As after `kubectl delete job --cascade=orphan`: nobody else ends them, and they hold GPUs."""
+
+    async def test(rig) -> None:
+        upkeep, stores, *_ = bench(rig)
+        made = "2026-01-01T12:00:00Z"
+        stores.pods.put(named("j-head-x", labels=LABELS, creationTimestamp=made))
+        stores.pods.put(named("j-head-y", labels=LABELS, creationTimestamp=made, owners=[{"kind": "Job", "uid": "h"}]))
+        if job:
+            stores.jobs.put(named("j", uid="u", creationTimestamp=job))
+            rig.server.on("GET", f"{JOBS}/j", named("j", uid="u", creationTimestamp=job))
+        for name in ("x", "y"):
+            rig.server.on("DELETE", f"/api/v1/namespaces/ns/pods/j-head-{name}", {})
+        await upkeep.sweep()
+        await upkeep.sweep()
+        assert [each.body["preconditions"]["uid"] for each in rig.server.asked("DELETE")] == ["u-j-head-x"] * gone
+
+    rig(test)
+
+
 @pytest.mark.parametrize("left", [True, False])
 def test_what_a_job_that_had_ended_left_behind_goes_too(rig, left):
     """Its batch Job and Deployments went before it, so that no watch tells of the rest."""
