@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -127,6 +128,27 @@ class Own(gym.Env):
         self.steps += 1
         return self.observation_space.sample(), 1.0, self.steps >= self.limit, False, {}
 """
+
+
+def test_what_an_environment_prints_is_in_the_log_of_the_pod_that_runs_it(job, document):
+    folder = job.folder / "code"
+    folder.mkdir()
+    printing = OWN_ENVIRONMENT.replace("self.limit = ", "print('made in', os.getpid()); self.limit = ")
+    (folder / "own_env.py").write_text(printing)
+    asked = document(
+        environment={"name": "own_env:Own"},
+        runtimeEnv={"working_dir": str(folder), "env_vars": {"OWN_LIMIT": "5"}},
+        config={"num_rollout_workers": 1, "recreate_failed_workers": True},
+        workers=[{"name": "cpu"}],
+    )
+    head, pod = job.head(asked, REEF_CPUS="0"), job.worker(1)
+    line = re.compile(r"^\(worker 1\) made in (\d+)$", re.MULTILINE)
+    first = job.wait_until("the worker's line", lambda: line.findall(pod.said))[0]
+    job.wait_for("training", lambda progress: progress.get("training", {}).get("rewardMax") == 5.0)
+    os.kill(int(first), signal.SIGKILL)
+    job.wait_until("the next worker's line", lambda: set(line.findall(pod.said)) - {first})
+    assert "(worker 1)" not in head.said
+    assert f"(head) made in {head.process.pid}\n" in head.said
 
 
 @pytest.mark.parametrize(("role", "code"), [("head", 143), ("worker", 0)])

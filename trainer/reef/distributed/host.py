@@ -15,19 +15,22 @@ from reef.allocator import keep_freed_memory
 from reef.config.loading import load
 from reef.distributed.failures import START, Failure
 from reef.errors import EXIT_WRONG_USE, ReefError
+from reef.output import send_output
 
 
 class Host:
     """Holds one object in its process and calls its methods."""
 
-    def __init__(self, index: int) -> None:
-        self._index = index
+    def __init__(self, index: int, name: str, log_level: int) -> None:
+        """`name` is before each line that is printed here; `log_level` that of the process that made this one."""
+        self._index, self._name, self._log_level = index, name, log_level
         self._object: Any = None
 
     def start(self, target: str | type, arguments: dict[str, Any], threads: int, environment: dict[str, str]) -> Any:
         """Make the object from its class (or "package.module:Class"); returns process id and node, or a `Failure`."""
-        logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")  # to stderr, which Ray keeps and may show
         os.environ.update(environment)
+        send_output(self._name)
+        logging.basicConfig(level=self._log_level, format="%(levelname)s %(name)s: %(message)s")
         keep_freed_memory()
         os.environ["OMP_NUM_THREADS"] = str(threads)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ import ray
 
 from reef.distributed.failures import PROBE, START, WORK, Failure
 from reef.distributed.host import Host
+from reef.output import full_name
 from reef.run.signals import Overdue, end_if_overdue
 
 SLICE_S = 1.0  # longest wait without a look at whether the run is to end
@@ -59,8 +61,9 @@ class Member:
 
     def start(self, recipe: Recipe) -> None:
         """Start an actor; the answer to `starting` says that it is up."""
+        name = full_name(f"{recipe.name.removeprefix('rollout ')} {self.index}")
         options = {"max_restarts": 0, "max_task_retries": 0} | recipe.options(self.index)
-        self.actor = ray.remote(Host).options(**options).remote(self.index)
+        self.actor = ray.remote(Host).options(**options).remote(self.index, name, logging.getLogger().level)
         arguments = recipe.arguments(self.index, self.recreated)
         self.starting = self.actor.start.remote(recipe.target, arguments, recipe.threads, recipe.environment)
         self.started_at = time.monotonic()

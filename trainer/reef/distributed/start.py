@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import os
@@ -17,6 +18,7 @@ from ray._private import worker as ray_worker
 from reef.distributed.node_settings import NODE_CHECKS as NODE_CHECKS
 from reef.distributed.node_settings import QUIET
 from reef.errors import ConfigError, ResourceError
+from reef.output import output_shown
 from reef.run.signals import sigterm_as_before
 
 if TYPE_CHECKING:
@@ -29,14 +31,16 @@ CONNECT_S = 5.0
 class RaySession:
     """A connection to Ray that ends with `stop`, or with the `with` block."""
 
-    def __init__(self, *, owned: bool, embedded: bool) -> None:
-        self._owned = owned
+    def __init__(self, *, owned: bool, embedded: bool, resources: contextlib.ExitStack | None = None) -> None:
+        """`resources` are closed once Ray has ended."""
+        self._owned, self._resources = owned, resources or contextlib.ExitStack()
         self.embedded = embedded  # this session started the cluster
 
     def stop(self) -> None:
         """Leave the cluster, and end it where this session started it. Does nothing when Ray was there before."""
         if self._owned:
             ray.shutdown()
+            self._resources.close()
             self._owned = False
 
     def __enter__(self) -> Self:
@@ -60,7 +64,8 @@ def start(
 
     A Ray that runs in this process already is used as it is. `num_cpus`, `num_gpus`, `resources` and
     `object_store_memory` (bytes) describe a local Ray; None lets Ray count. `runtime_env` is that
-    of a job document, for a cluster that is joined. `show_output` prints what workers print.
+    of a job document, for a cluster that is joined. What workers of a local Ray print goes to stderr;
+    `show_output` also prints what Ray itself says, and what is printed in a cluster that is joined.
 
     Raises:
         ResourceError: no cluster answers at `address`.
@@ -82,7 +87,8 @@ def start(
         return RaySession(owned=True, embedded=False)
     # Ray binds its services to 127.0.0.1 where this is False, but reads the variable behind it only when imported
     ray_constants.ENABLE_RAY_CLUSTER = False
-    with sigterm_as_before():
+    with sigterm_as_before(), contextlib.ExitStack() as stack:
+        stack.enter_context(output_shown())
         ray.init(
             address="local",
             num_cpus=None if num_cpus is None else math.ceil(num_cpus),
@@ -94,7 +100,7 @@ def start(
             log_to_driver=show_output,
             logging_level=logging.ERROR,
         )
-    return RaySession(owned=True, embedded=True)
+        return RaySession(owned=True, embedded=True, resources=stack.pop_all())
 
 
 def _join(address: str, runtime_env: RuntimeEnv | None, show_output: bool) -> None:

@@ -12,6 +12,7 @@ import ray
 from ray.tune import PlacementGroupFactory, Trainable
 
 from reef.errors import EXIT_WRONG_USE, ReefError, StoreUnavailableError
+from reef.output import send_output
 from reef.run.checkpoint import restoring
 from reef.run.experiment import Experiment
 from reef.run.metrics import Result
@@ -53,6 +54,7 @@ class TrialProcess(Trainable):
     def setup(self, config: dict[str, Any]) -> None:
         """Find the files' keeper; all else happens in the first step, whose failures can be told."""
         self._name: str = config["trial"]["name"]
+        send_output(self._name)
         self._metric: str = config["metric"]
         self._files = TrialFiles(self._name, ray.get_actor(config["keeper"]))
         self._experiment: Experiment | None = None

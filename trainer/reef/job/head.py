@@ -36,6 +36,7 @@ from reef.job.cluster import Node, RayProcess, number, required
 from reef.job.progress import JobBoard, LastWords
 from reef.job.settings import check_training, checkpoint_settings, cluster_config_of
 from reef.job.supervisor import termination_log
+from reef.output import named_stdout, output_shown
 from reef.run.prometheus import MetricsServer
 from reef.run.remote.mirror import checked_folder
 from reef.run.remote.object_store import is_uri
@@ -95,6 +96,8 @@ def main() -> int:
     board = JobBoard()
     words = LastWords(termination_log(os.environ), board)
     with contextlib.ExitStack() as stack:
+        # What user code prints in this process; Reef itself writes to stderr
+        stack.enter_context(contextlib.redirect_stdout(stack.enter_context(named_stdout("head"))))
         try:
             raise_on_sigterm()
             words.keep_ready()
@@ -134,6 +137,7 @@ def head(
     storage_path, name = pod.results_of(job)
     if is_uri(storage_path):
         checked_folder(storage_path, name)  # before anything waits for workers
+    stack.enter_context(output_shown())
     ray = stack.enter_context(ray_head(pod, words))
     with joined_cluster(job, pod, ray):
         summary = train(job, config, pod, board) if plan is None else sweep(job, plan, pod, board)

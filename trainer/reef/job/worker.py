@@ -27,6 +27,7 @@ from pathlib import Path
 from reef.container import memory_kills
 from reef.errors import EXIT_OK, ReefError
 from reef.job.cluster import Node, RayProcess, number, reap_orphans, required
+from reef.output import output_shown
 from reef.run.identity import IDENTITY
 
 log = logging.getLogger(__name__)
@@ -222,7 +223,8 @@ def main() -> int:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:
-        Worker(Pod.of(os.environ), stopping).run()
+        with output_shown():
+            Worker(Pod.of(os.environ), stopping).run()
     except ReefError as error:
         log.error("%s", error)
         return error.exit_code

@@ -4,6 +4,9 @@ import io
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from reef.output import to_stderr
 from reef.run.reporters.console import Console, describe, time_left
 from reef.run.reporters.reporter import Run, Summary
 from reef.run.stopping import StopConditions
@@ -62,6 +65,21 @@ def test_a_terminal_gets_a_bar_and_keeps_the_last_result() -> None:
     assert "\x1b" in text
     assert "iteration 3, 12,000 steps" in text
     assert "\x1b" not in show(Terminal(), result(1), lines=True)
+
+
+@pytest.mark.parametrize("on_terminal", [True, False])
+def test_what_is_written_to_stderr_beside_a_bar_stays_whole(monkeypatch: pytest.MonkeyPatch, on_terminal: bool) -> None:
+    """Above the bar where both are one terminal, else where stderr goes."""
+    terminal, stderr = Terminal(), Terminal() if on_terminal else io.StringIO()
+    monkeypatch.setattr("sys.stderr", stderr)
+    console = Console(terminal)
+    console.start(Run(folder=Path("/r"), algorithm="PPO", environment="e", config={}, stop=StopConditions({})))
+    console.report(result(1))
+    to_stderr("(worker 1) text\n")
+    console.finish(None)
+    assert ("(worker 1) text\n" in terminal.getvalue(), stderr.getvalue()) == (
+        (True, "") if on_terminal else (False, "(worker 1) text\n")
+    )
 
 
 def test_a_failed_run_ends_without_a_reason() -> None:

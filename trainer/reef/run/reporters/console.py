@@ -75,6 +75,8 @@ class Bar:
             TimeRemainingColumn(),
             console=Terminal(file=stream),
             transient=True,
+            # What workers print appears above the bar; where stderr goes elsewhere, it stays out of this terminal
+            redirect_stderr=sys.stderr.isatty(),
         )
         self._task: TaskID = self._progress.add_task("first iteration", total=None)
         self._progress.start()
