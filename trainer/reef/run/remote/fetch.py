@@ -8,10 +8,19 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from reef.errors import CheckpointError
-from reef.run.checkpoint import MANIFEST, CheckpointStore, is_checkpoint_name, iteration_of, verify_checkpoint
+from reef.run.checkpoint import (
+    MANIFEST,
+    CheckpointStore,
+    is_checkpoint_name,
+    iteration_of,
+    remove_checkpoint,
+    verify_checkpoint,
+)
+from reef.run.identity import OWNER
 from reef.run.remote.object_store import RemoteFolder
 
 log = logging.getLogger(__name__)
@@ -58,7 +67,7 @@ def _bring_up_to_date(there: RemoteFolder, folder: Path) -> bool:
     after = iteration_of(newest.name) if newest else -1
     files = there.files()
     whole = [name for name in checkpoints_in(files) if f"{name}/{MANIFEST}" in files]
-    if known and not any(iteration_of(name) > after for name in whole):
+    if known and not any(iteration_of(local_name(name)) > after for name in whole):
         return False
     _copy_files(there, files, folder)
     _copy_newest(there, files, folder, after)
@@ -82,26 +91,48 @@ def copied_checkpoint(uri: str) -> Path:
     remote, folder = RemoteFolder(uri), Path(tempfile.mkdtemp(prefix="reef-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     files = remote.files()
+    parent, _, name = remote.uri.rpartition("/")
     if MANIFEST in files:
-        return _copy(remote, files, "", folder / remote.uri.rpartition("/")[2])
+        return _copy(remote, files, "", folder / name)
+    if not files and is_checkpoint_name(name) and not parent.endswith("/"):  # whoever wrote it is not named
+        remote = RemoteFolder(parent)
+        files = {file: size for file, size in remote.files().items() if file.startswith(f"{name}-")}
     if (newest := _copy_newest(remote, files, folder)) is None:
         raise CheckpointError(f"there is no checkpoint at {uri}: give the folder that holds {MANIFEST}, or a run's.")
     return newest
 
 
-def checkpoints_in(files: dict[str, int]) -> list[str]:
+def remote_name(name: str, writer: str) -> str:
+    """What the checkpoint `name` is called in a store: after its writer too, so that no other one writes there."""
+    return f"{name}-{writer}"
+
+
+def local_name(remote: str) -> str:
+    """What a checkpoint in a store is called on a machine."""
+    return re.sub(r"-[0-9a-f]{8}$", "", remote)
+
+
+def checkpoints_in(files: Mapping[str, int]) -> list[str]:
     """Names of the checkpoints among these files, oldest first, whole or not."""
     folders = {name.partition("/")[0] for name in files if "/" in name}
-    return sorted(filter(is_checkpoint_name, folders), key=iteration_of)
+    named = [name for name in folders if is_checkpoint_name(local_name(name))]
+    return sorted(named, key=lambda name: (iteration_of(local_name(name)), name))
 
 
 def _copy_newest(remote: RemoteFolder, files: dict[str, int], folder: Path, after: int = -1) -> Path | None:
-    """Copy the newest valid checkpoint, among these `files`, of an iteration later than `after`."""
-    for name in reversed(checkpoints_in(files)):
-        if iteration_of(name) <= after:
-            break
+    """Copy the newest valid checkpoint, among these `files`, of an iteration later than `after`.
+
+    Those of the process that owns the run come first: another one may have written on for a while.
+    """
+    try:
+        owner = remote.read(OWNER).decode(errors="replace")
+    except FileNotFoundError:
+        owner = ""
+    names = [name for name in checkpoints_in(files) if iteration_of(local_name(name)) > after]
+    names.sort(key=lambda name: name != local_name(name) and f"({name[-8:]}" in owner)
+    for name in reversed(names):
         try:
-            return _copy(remote, files, name, folder / name)
+            return _copy(remote, files, name, folder / local_name(name))
         except CheckpointError as error:
             log.warning("skipping a checkpoint: %s", error)
     return None
@@ -119,7 +150,7 @@ def _copy(remote: RemoteFolder, files: dict[str, int], name: str, place: Path) -
             if file.startswith(prefix) and "/" not in inner:
                 remote.download(file, size, temporary / inner)
         verify_checkpoint(temporary)
-        shutil.rmtree(place, ignore_errors=True)  # what is there is damaged, or it would have been taken
+        remove_checkpoint(place)  # what is there is damaged, or it would have been taken
         return temporary.rename(place)
     except CheckpointError as error:
         text = str(error).replace(str(temporary), f"{remote}/{name}".rstrip("/"))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 from reef.errors import ReefError, StoreUnavailableError
 from reef.run.checkpoint import MANIFEST, METADATA, CheckpointStore, iteration_of, read_metadata
 from reef.run.identity import OWNER
-from reef.run.remote.fetch import checkpoints_in
+from reef.run.remote.fetch import checkpoints_in, local_name, remote_name
 from reef.run.remote.object_store import RemoteFolder
 from reef.run.signals import time_left
 
@@ -50,9 +50,12 @@ class Mirror:
 
     def __init__(self, remote: RemoteFolder, store: CheckpointStore, board: Board | None = None) -> None:
         self._remote, self._local, self._board = remote, store, board
-        self._owner = f"process {os.getpid()} on {socket.gethostname()} ({uuid.uuid4().hex})".encode()
+        identity = uuid.uuid4().hex
+        self._writer = identity[:8]  # in the names of checkpoints in the store
+        self._owner = f"process {os.getpid()} on {socket.gethostname()} ({identity})".encode()
         self._claimed = False
-        self._there: set[str] = set()  # checkpoints in the store, whole or not
+        self._there: set[str] = set()  # checkpoints in the store, whole or not, by their names there
+        self._places: dict[str, str] = {}  # what those that are whole are called there
         self._stored: dict[str, float | None] | None = None  # those that are whole, with their scores; None: not known
         self._told: Path | None = None  # the newest that the board knows to be in the store
         self._sent: dict[str, tuple[int, int]] = {}  # size and time of result files as they were uploaded
@@ -171,7 +174,8 @@ class Mirror:
         """Make the store hold what this machine holds; an upload that was cut off is made good by the next."""
         self._check_owner()
         stored = self._stored = self._look() if self._stored is None else self._stored
-        paths = {path.name: path for path in self._local.paths()}  # oldest first
+        whole = (path for path in self._local.paths() if (path / MANIFEST).exists())
+        paths = {path.name: path for path in whole}  # oldest first
         newest = next(reversed(paths), None)
         if newest is None:
             self._upload_files()
@@ -188,8 +192,10 @@ class Mirror:
             if name not in stored and name in paths and paths[name].exists():
                 self._upload_checkpoint(paths[name], stored)
         if self._local.keep:
-            for name in sorted(self._there - set(kept)):
-                self._remove(name, stored)
+            for place in sorted(self._there - {self._places[name] for name in kept if name in self._places}):
+                self._remove(place)
+            for name in stored.keys() - set(kept):
+                del stored[name]
 
     def _kept(self, scores: dict[str, float | None], newest: str) -> list[str]:
         """What stays in the store, the newest first."""
@@ -203,15 +209,16 @@ class Mirror:
         wrote them.
         """
         files, paths = self._remote.files(), self._local.paths()
-        self._there = set(checkpoints_in(files))
+        self._there, self._places = set(checkpoints_in(files)), {}
         last = iteration_of(paths[-1].name) if paths else -1
         stored: dict[str, float | None] = {}
-        for name in self._there:
-            if iteration_of(name) > last or f"{name}/{MANIFEST}" not in files:
+        for place in sorted(self._there):
+            name = local_name(place)
+            if iteration_of(name) > last or f"{place}/{MANIFEST}" not in files:
                 continue
-            here, manifest = self._local.directory / name / MANIFEST, self._remote.read(f"{name}/{MANIFEST}")
-            if is_whole(name, manifest, files) and not (here.exists() and here.read_bytes() != manifest):
-                stored[name] = score_in(self._remote.read(f"{name}/{METADATA}"))
+            here, manifest = self._local.directory / name / MANIFEST, self._remote.read(f"{place}/{MANIFEST}")
+            if is_whole(place, manifest, files) and not (here.exists() and here.read_bytes() != manifest):
+                stored[name], self._places[name] = score_in(self._remote.read(f"{place}/{METADATA}")), place
         return stored
 
     def _check_owner(self) -> None:
@@ -226,18 +233,25 @@ class Mirror:
             self._remote.put(OWNER, self._owner)
             self._claimed = True
 
+    def _put(self, name: str, content: bytes | Path) -> None:
+        """Write an object of the run, unless another process has taken it over meanwhile."""
+        self._check_owner()
+        self._remote.put(name, content)
+
     def _upload_checkpoint(self, path: Path, stored: dict[str, float | None]) -> None:
-        name = path.name
+        """Upload under a name that no other process writes to: one that was replaced may find out late."""
+        place = remote_name(path.name, self._writer)
         self._local.pinned = path
         try:
             manifest = (path / MANIFEST).read_bytes()
-            self._remote.delete(f"{name}/{MANIFEST}")  # what it replaces is none from here on
-            self._there.add(name)
+            if place in self._there:
+                self._remote.delete(f"{place}/{MANIFEST}")  # what it replaces is none from here on
+            self._there.add(place)
             for file in json.loads(manifest)["files"]:
-                self._remote.put(f"{name}/{file}", path / file)
+                self._put(f"{place}/{file}", path / file)
             self._upload_files()
-            self._remote.put(f"{name}/{MANIFEST}", manifest)
-            stored[name] = read_metadata(path).get("score")
+            self._put(f"{place}/{MANIFEST}", manifest)
+            stored[path.name], self._places[path.name] = read_metadata(path).get("score"), place
         finally:
             self._local.pinned = None
 
@@ -248,21 +262,20 @@ class Mirror:
                 status = file.stat()
                 version = status.st_size, status.st_mtime_ns
                 if self._sent.get(file.name) != version:
-                    self._remote.put(file.name, file.read_bytes())  # at once, as more may be appended meanwhile
+                    self._put(file.name, file.read_bytes())  # at once, as more may be appended meanwhile
                     self._sent[file.name] = version
 
-    def _remove(self, name: str, stored: dict[str, float | None]) -> None:
-        stored.pop(name, None)
-        self._remote.delete(f"{name}/{MANIFEST}")
-        self._remote.delete(*self._remote.files(name))
-        self._there.discard(name)
+    def _remove(self, place: str) -> None:
+        self._check_owner()
+        self._remote.delete(f"{place}/{MANIFEST}")
+        self._remote.delete(*self._remote.files(place))
+        self._there.discard(place)
 
     def _tell(self, path: Path, seconds: float | None = None) -> None:
         self._told = path
         if self._board is not None:
-            metadata = read_metadata(path)
-            uri = f"{self.uri}/{path.name}"
-            self._board.saved(path, metadata["iteration"], metadata["time"], seconds, uri=uri)
+            uri = f"{self.uri}/{self._places[path.name]}"
+            self._board.saved(path, iteration_of(path.name), read_metadata(path)["time"], seconds, uri=uri)
 
 
 def is_hopeless(problem: Exception | None) -> bool:
