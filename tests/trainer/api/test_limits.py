@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from reef.api.limits import MAX_BYTES, MAX_DEPTH, check_limits
-from reef.errors import ConfigError
+from reef.api.loading import job_from_document, load_job, parse_value, parse_yaml, read_yaml
+from reef.cli.main import main
+from reef.cli.overrides import apply_overrides
+from reef.cli.train import json_mapping
+from reef.errors import EXIT_WRONG_USE, ConfigError
+
+LAUGHS = "\n".join(
+    ["a0: &a0 [lol, lol, lol]"] + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)]
+)
+MERGES = "\n".join(
+    ["a0: &a0 {x: 1, y: 2}"] + [f"a{i}: &a{i} {{'<<': [{', '.join([f'*a{i - 1}'] * 9)}]}}" for i in range(1, 12)]
+)
+WRONG = {
+    "a billion laughs": (LAUGHS, "with its aliases written out"),
+    "merges without an end": (MERGES, "with its aliases written out"),
+    "a list in itself": ("a: &a [*a]", "holds itself by an alias"),
+    "a mapping in itself": ("a: &a {b: {c: *a}}", "holds itself by an alias"),
+    "too deep": ("a: " + "[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1), "levels deep"),
+    "much too deep": ("a: " + "[" * 100_000, "levels deep"),
+    "deep by aliases": ("\n".join(["a0: &a0 [1]"] + [f"a{i}: &a{i} [*a{i - 1}]" for i in range(1, 99)]), "levels deep"),
+    "too long": ("a: " + "x" * MAX_BYTES, "more than 256 KiB"),
+}
 
 
 def nested(levels: int, inner: Any = 1) -> Any:
@@ -76,3 +102,74 @@ def test_the_size_is_about_that_of_the_json_text(text: str) -> None:
     check_limits(fits)
     with pytest.raises(ConfigError):
         check_limits([item] * count)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_yaml_beyond_the_limits_is_refused_at_once(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, problem = WRONG[name]
+    began, memory = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    file = tmp_path / "job.yaml"
+    file.write_text(text)
+    readers: list[Callable[[], Any]] = [
+        lambda: parse_yaml(text, str(file)),
+        lambda: read_yaml(file),
+        lambda: load_job(file),
+    ]
+    for read in readers:
+        with pytest.raises(ConfigError, match=problem) as raised:
+            read()
+        assert str(raised.value).startswith(str(file))
+    for command in ("validate", "run"):
+        assert main([command, str(file)]) == EXIT_WRONG_USE
+        assert problem in capsys.readouterr().err
+    assert main(["train", "file", str(file)]) == EXIT_WRONG_USE
+    with pytest.raises(ConfigError, match=r"KiB|deep|itself|no value"):
+        apply_overrides({"spec": {}}, [f"config={text}"])
+    assert time.monotonic() < began + 5
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < memory + 100_000  # KiB
+
+
+def test_aliases_of_small_documents_go_on_working() -> None:
+    text = "base: &base {lr: 0.1, sizes: &sizes [1, 2]}\nfirst: {<<: *base, lr: 0.2}\nsecond: [*sizes, *sizes]"
+    read = parse_yaml(text, "the text")
+    assert read["first"] == {"lr": 0.2, "sizes": [1, 2]}
+    assert read["second"] == [[1, 2], [1, 2]]
+    shared = {"x": [1] * 10}
+    check_limits({"a": shared, "b": shared})
+    check_limits(json.loads("[" * MAX_DEPTH + "]" * MAX_DEPTH))
+    check_limits("x" * (MAX_BYTES - 100))
+
+
+def test_documents_of_python_are_measured_too() -> None:
+    endless: dict[str, Any] = {}
+    endless["again"] = endless
+    many: Any = ["lol"]
+    for _ in range(12):
+        many = [many] * 9
+    for document in (endless, many, {"x": "y" * MAX_BYTES}, {"a" * MAX_BYTES: 1}, ["é" * (MAX_BYTES // 2)]):
+        began = time.monotonic()
+        with pytest.raises(ConfigError, match="the file "):
+            job_from_document(document, "the file")
+        assert time.monotonic() < began + 2
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a": ' + "[" * 100_000, '{"a": ' * 70 + "1" + "}" * 70, json.dumps({"a": "x" * MAX_BYTES})]
+)
+def test_json_of_the_command_line_has_the_same_limits(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError) as raised:
+        json_mapping(text)
+    assert len(str(raised.value)) < 300
+
+
+def test_a_value_has_the_same_limits() -> None:
+    for text, _ in WRONG.values():
+        with pytest.raises(ConfigError, match=r"more than|no value"):
+            parse_value(text)
+
+
+def test_a_file_without_an_end_is_not_read_to_it() -> None:
+    with pytest.raises(ConfigError, match=r"/dev/zero"):
+        read_yaml("/dev/zero")

@@ -8,40 +8,45 @@ MAX_BYTES = 256 * 1024  # as JSON
 MAX_DEPTH = 64  # mappings and lists inside each other
 
 
-def check_limits(document: object) -> None:
+def check_limits(document: object, source: str = "the document") -> None:
     """Accept a parsed document of at most about `MAX_BYTES` and `MAX_DEPTH` levels, in a time that both bound.
+
+    A value that occurs several times, as by YAML's aliases, counts each time. One that holds itself is too deep.
 
     Raises:
         ConfigError: it is larger or deeper.
     """
     size, depth = _size(document), 0
-    level = [document] if isinstance(document, dict | list) else []
+    level = [document] if isinstance(document, dict | list | tuple) else []
     while level:
         depth += 1
-        if depth > MAX_DEPTH:
-            raise ConfigError(
-                f"the document is nested more than {MAX_DEPTH} levels deep: keep what is deeper in a file of the image"
-            )
+        check_counts(size, depth, source)
         inner: list[object] = []
         for each in level:
             size += 2 * len(each)  # what stands between them
-            if size > MAX_BYTES:
-                raise _too_large()
+            check_counts(size, depth, source)
             if isinstance(each, dict):
                 size += sum(map(_size, each))
                 inner.extend(each.values())
             else:
                 inner.extend(each)
         size += sum(map(_size, inner))
-        if size > MAX_BYTES:
-            raise _too_large()
-        level = [each for each in inner if each.__class__ is dict or each.__class__ is list]
+        level = [each for each in inner if isinstance(each, dict | list | tuple)]
+    check_counts(size, depth, source)
 
 
-def _too_large() -> ConfigError:
-    return ConfigError(
-        f"the document has more than {MAX_BYTES // 1024} KiB as JSON: keep large values in a file of the image"
-    )
+def check_counts(size: int, depth: int, source: str) -> None:
+    """Raise `ConfigError` where these bytes or levels are too many for a document."""
+    if depth > MAX_DEPTH:
+        raise ConfigError(
+            f"{source} is nested more than {MAX_DEPTH} levels deep, or holds itself by an alias: "
+            "keep what is deeper in a file of the image"
+        )
+    if size > MAX_BYTES:
+        raise ConfigError(
+            f"{source} has more than {MAX_BYTES // 1024} KiB, with its aliases written out: "
+            "keep large values in a file of the image"
+        )
 
 
 def _size(value: object) -> int:
@@ -49,7 +54,7 @@ def _size(value: object) -> int:
     match value:
         case str():
             return len(value.encode(errors="replace")) + 2
-        case dict() | list():
+        case dict() | list() | tuple():
             return 2
         case float():
             return len(repr(value))

@@ -13,13 +13,43 @@ from pydantic import BaseModel, ValidationError
 from reef.api.fields import EXPLAINED, STORAGE_URI, shown, without_secrets
 from reef.api.job import API_VERSION, KIND, RLTrainingJob
 from reef.api.keys import SHOWN
+from reef.api.limits import MAX_BYTES, MAX_DEPTH, check_counts, check_limits
 from reef.errors import ConfigError, nearest
 
 LONGEST = 1000  # characters of a problem: it may quote what a person wrote
+SOURCE = "the text"
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML in which 1e-4 is a number, as in YAML 1.2 and on Kubernetes, and no key may be given twice."""
+    """Safe YAML in which 1e-4 is a number, as in YAML 1.2 and on Kubernetes, and no key may be given twice.
+
+    The limits of `check_limits` hold before anything is made of the text: merge keys would write its aliases out.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._depth = 0
+        self._sizes: dict[yaml.Node, tuple[int, int]] = {}  # bytes and levels of a node with its aliases written out
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """A node within the limits, which no alias within what it stands for can be."""
+        self._depth += 1
+        check_counts(0, self._depth, SOURCE)
+        is_alias = self.check_event(yaml.AliasEvent)
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        if node is not None:
+            size = self._sizes.get(node, (0, MAX_DEPTH + 1)) if is_alias else self._size(node)
+            check_counts(*size, SOURCE)
+            self._sizes[node] = size
+        return node
+
+    def _size(self, node: yaml.Node) -> tuple[int, int]:
+        if isinstance(node, yaml.ScalarNode):
+            return 2 + len(node.value), 1
+        inner = [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
+        found = [self._sizes[part] for part in inner]
+        return 2 + sum(size for size, _ in found), 1 + max((depth for _, depth in found), default=0)
 
     def compose_mapping_node(self, anchor: dict[Any, yaml.Node]) -> yaml.MappingNode:
         """The mapping as it is written: what merge keys ("<<") bring may be given again."""
@@ -56,7 +86,8 @@ def load_job(source: str | Path) -> RLTrainingJob:
 def read_yaml(path: str | Path) -> Any:
     """Return the one YAML document in a file; ConfigError when it cannot be read."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with Path(path).open("rb") as stream:
+            text = stream.read(MAX_BYTES + 1).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
         raise ConfigError(f"{path}: cannot be read: {reason}.") from error
@@ -65,8 +96,11 @@ def read_yaml(path: str | Path) -> Any:
 
 def parse_yaml(text: str, source: str) -> Any:
     """Return the one YAML document in `text`; `source` names it in the error."""
+    check_counts(len(text.encode(errors="replace")), 0, source)
     try:
         documents = [document for document in yaml.load_all(text, _Loader) if document is not None]
+    except ConfigError as error:
+        raise ConfigError(str(error).replace(SOURCE, source, 1)) from error
     except Exception as error:  # a wrong tag ends in whatever PyYAML meets: `!!bool x` is a KeyError
         raise ConfigError(f"{source}: is no valid YAML: {_yaml_problem(error)}.") from error
     if len(documents) != 1:
@@ -76,8 +110,11 @@ def parse_yaml(text: str, source: str) -> Any:
 
 def parse_value(text: str) -> Any:
     """Return one value as YAML reads it: a number, true, null, a text, `[1, 2]` or `{a: 1}`."""
+    check_counts(len(text.encode(errors="replace")), 0, "a value")
     try:
         return yaml.load(text, _Loader)  # noqa: S506 - safe
+    except ConfigError:
+        raise
     except Exception as error:  # a wrong tag ends in whatever PyYAML meets: `!!bool x` is a KeyError
         raise ConfigError(f"{text!r} is no value: {_yaml_problem(error)}.") from error
 
@@ -96,6 +133,7 @@ def job_from_document(
     Raises:
         ConfigError: with every problem on a line of its own.
     """
+    check_limits(document, source)
     if not isinstance(document, Mapping):
         raise ConfigError(f"{source}: holds a {type(document).__name__}, expected a mapping with kind {KIND}.")
     if (document.get("apiVersion"), document.get("kind")) != (API_VERSION, KIND):

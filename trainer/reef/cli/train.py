@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from reef.api.limits import check_counts, check_limits
 from reef.cli.experiment import run_job
 from reef.cli.overrides import apply_overrides
 from reef.cli.run import add_options, add_override, options_of
@@ -107,9 +108,13 @@ def add_parser(
 def json_mapping(text: str) -> dict[str, Any]:
     """Read a flag's value as a JSON object; argparse says so when it is none."""
     try:
+        check_counts(len(text), 0, "the value")
         value = json.loads(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no JSON: {error}") from error
+        check_limits(value, "the value")
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    except (ValueError, RecursionError) as error:
+        raise argparse.ArgumentTypeError(f"{text[:60]!r} is no JSON: {error}") from error
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError(f"{text!r} is no JSON object, expected {{...}}")
     return value

@@ -57,7 +57,13 @@ def until(condition: Callable[[], Any], limit_s: float = 20.0) -> None:
 
 def stored(s3: S3) -> list[int]:
     """Iterations of the checkpoints in the store that have a manifest."""
-    return sorted(int(path.parent.name[-6:]) for path in (s3.bucket / "job/run_1").glob("*/manifest.json"))
+    return sorted(int(path.parent.name[11:17]) for path in (s3.bucket / "job/run_1").glob("*/manifest.json"))
+
+
+def place_of(s3: S3, iteration: int) -> Path:
+    """The folder of a checkpoint in the store, of which there is one; its name ends with the writer's."""
+    (place,) = (s3.bucket / "job/run_1").glob(f"checkpoint_{iteration:06d}-????????")
+    return place
 
 
 def fetched(tmp_path: Path, name: str = "fresh") -> Path | None:
@@ -81,7 +87,7 @@ def test_every_checkpoint_with_its_result_files_is_there_at_the_end(s3: S3, tmp_
             assert (there / file.relative_to(store.directory)).read_bytes() == file.read_bytes()
     assert not (there / ".hidden").exists()
     progress = board.progress()
-    assert progress["checkpoint"]["path"] == f"{RUN}/checkpoint_000003"
+    assert progress["checkpoint"]["path"] == f"{RUN}/{place_of(s3, 3).name}"
     assert progress["checkpoint"]["iteration"] == 3
     assert "storageProblem" not in progress
 
@@ -131,7 +137,7 @@ def test_a_damaged_newest_one_is_passed_over_and_then_replaced(
         for iteration in (1, 2):
             save(store, iteration)
             mirror.changed()
-    newest = s3.bucket / "job/run_1/checkpoint_000002"
+    newest = place_of(s3, 2)
     arrays = newest / "arrays.safetensors"
     content = bytearray(arrays.read_bytes())
     content[-3] ^= 1
@@ -256,6 +262,44 @@ def test_a_run_that_another_process_has_taken_over_ends(s3: S3, tmp_path: Path) 
     assert stored(s3) == [1, 2]
 
 
+def test_a_slow_upload_of_a_replaced_process_does_not_touch_what_its_successor_writes(s3: S3, tmp_path: Path) -> None:
+    old, new = store_in(tmp_path / "old"), store_in(tmp_path / "new")
+    requests = s3.folder / ".log"
+    with pytest.raises(ReefError, match="taken over"), Mirror(RemoteFolder(RUN), old) as lost:
+        until(lambda: "job/run_1/.owner" in s3.files())
+        s3.slow(4)
+        save(old, 1)
+        lost.changed()
+        until(lambda: old.pinned is not None)
+        seen = requests.read_text().count("GET /bucket/job/run_1/.owner")
+        until(lambda: requests.read_text().count("GET /bucket/job/run_1/.owner") > seen)  # between look and write
+        s3.slow(0)
+        with Mirror(RemoteFolder(RUN), new) as mirror:
+            successor = save(new, 1)
+            mirror.changed()
+        until(lambda: isinstance(lost._problem, ReefError))
+        lost.changed()
+    (whole,) = (s3.bucket / "job/run_1").glob("*/manifest.json")
+    for name in ("arrays.safetensors", "state.json", "metadata.json", "manifest.json"):
+        assert (whole.parent / name).read_bytes() == (successor / name).read_bytes()
+    (late,) = (path for path in (s3.bucket / "job/run_1").glob("checkpoint_000001-*") if path != whole.parent)
+    assert [path.name for path in late.iterdir()] == ["arrays.safetensors"], "what it wrote before it looked again"
+    assert fetched(tmp_path) == tmp_path / "fresh/run_1/checkpoint_000001"
+
+
+def test_of_two_writers_the_owner_is_gone_on_from(s3: S3, tmp_path: Path) -> None:
+    """Though the one before it had got further when it noticed."""
+    for writer, iterations in (("old", (1, 2, 3)), ("new", (1, 2))):
+        store = store_in(tmp_path / writer)
+        with Mirror(RemoteFolder(RUN), store) as mirror:
+            for iteration in iterations:
+                save(store, iteration)
+                mirror.changed()
+    assert fetched(tmp_path) == tmp_path / "fresh/run_1/checkpoint_000002"
+    newest = tmp_path / "new/run_1/checkpoint_000002/manifest.json"
+    assert (tmp_path / "fresh/run_1/checkpoint_000002/manifest.json").read_bytes() == newest.read_bytes()
+
+
 UPLOADER = """
 import sys, numpy as np
 from pathlib import Path
@@ -294,15 +338,15 @@ def test_a_kill_during_an_upload_leaves_the_older_one(
     s3.slow(0.3)
     uploader.stdin.write("\n")
     uploader.stdin.flush()
-    newest = s3.bucket / "job/run_1/checkpoint_000002"
-    until(lambda: len(list(newest.glob("[!.]*"))) >= files)
+    run = s3.bucket / "job/run_1"
+    until(lambda: len(list(run.glob("checkpoint_000002-*/[!.]*"))) >= files)
     os.kill(uploader.pid, signal.SIGKILL)
     uploader.wait(10)
     time.sleep(0.5)  # what the server had received
     s3.slow(0)
     path = fetched(tmp_path)
     assert path is not None
-    expected = 2 if (newest / "manifest.json").exists() else 1
+    expected = 2 if list(run.glob("checkpoint_000002-*/manifest.json")) else 1
     assert path.name == f"checkpoint_00000{expected}"
     assert files == 3 or expected == 1
 
@@ -336,7 +380,7 @@ def test_metadata_that_is_damaged_does_not_keep_others_from_the_store(s3: S3, tm
     with Mirror(RemoteFolder(RUN), store) as mirror:
         save(store, 1)
         mirror.changed()
-    metadata = s3.bucket / "job/run_1/checkpoint_000001/metadata.json"
+    metadata = place_of(s3, 1) / "metadata.json"
     metadata.write_text("[]".ljust(metadata.stat().st_size))
     fresh = store_in(tmp_path / "fresh", keep=2)
     save(fresh, 2)

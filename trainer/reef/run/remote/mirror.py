@@ -252,6 +252,8 @@ class Mirror:
             self._upload_files()
             self._put(f"{place}/{MANIFEST}", manifest)
             stored[path.name], self._places[path.name] = read_metadata(path).get("score"), place
+            for other in [one for one in self._there if local_name(one) == path.name and one != place]:
+                self._remove(other)  # of a life that was given up, or damaged
         finally:
             self._local.pinned = None
 
