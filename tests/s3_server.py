@@ -1,7 +1,8 @@
 """An S3 server as a process, `python tests/s3_server.py ADDRESS PORT FOLDER`: what a client of the protocol needs.
 
 It checks signatures (version 4), knows one key, and keeps buckets as folders below FOLDER, so that a test can damage
-what lies there, and another server can go on with it. `FOLDER/.slow` holds seconds that every write takes.
+what lies there, and another server can go on with it. `FOLDER/.slow` holds seconds that every write takes, and
+`FOLDER/.waiting` the name of the object that is written so slowly.
 """
 
 from __future__ import annotations
@@ -57,8 +58,9 @@ class Handler(BaseHTTPRequestHandler):
             self.answer_error(404, "NoSuchBucket", "The specified bucket does not exist")
         else:
             slow = self.root / ".slow"
-            if self.command in ("PUT", "POST") and slow.exists():
-                time.sleep(float(slow.read_text()))
+            if self.command in ("PUT", "POST") and slow.exists() and (seconds := float(slow.read_text())):
+                (self.root / ".waiting").write_text(self.key)
+                time.sleep(seconds)
             getattr(self, f"on_{self.command.lower()}")()
 
     do_GET = do_PUT = do_POST = do_DELETE = handle_request  # noqa: N815 - the names of http.server
