@@ -87,7 +87,7 @@ def operator(server: ApiServer, folder: Path, *flags: str) -> Iterator[Program]:
         finally:
             process.send_signal(signal.SIGTERM)
             try:
-                process.wait(20)
+                assert process.wait(20) == 0, "it does not end in order"
             finally:
                 process.kill()
 

@@ -14,8 +14,10 @@ from reef_operator.runtime.client import ApiError, Client
 from reef_operator.runtime.controller import is_older
 from reef_operator.runtime.limits import Backoff
 from reef_operator.runtime.metrics import Metrics
-from reef_operator.runtime.queue import Key, WorkQueue, log_fields
+from reef_operator.runtime.queue import Key, Turns, WorkQueue, log_fields
 from reef_operator.runtime.watch import Stores, is_owned_by, job_of_label, key_of, trim_job, unwatched_children
+
+SWEPT = 300  # jobs whose remains are looked for in one round: the next full look does not wait longer
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +104,7 @@ class Upkeep:
         """Remove the Jobs, Deployments and orphaned pods of jobs that are gone, and what lies beside them.
 
         The garbage collector does this too, but not after a deletion with --cascade=orphan, and these hold GPUs. It is
-        given the time until the next round.
+        given the time until the next round. Namespaces take turns; what is too much for this round waits for the next.
         """
         suspects = {
             job_of_label(found)
@@ -113,13 +115,19 @@ class Upkeep:
         suspects |= {job_of_label(pod) for pod in self._stores.pods.all() if not self._has_pod(pod)}
         before, self._suspects = self._suspects, suspects | self._stores.gone
         self._stores.gone = set()
+        turns = Turns()
         for key in before:
+            turns.add(key)
+        for _ in range(min(SWEPT, len(before))):
+            key = turns.pop()
+            before.discard(key)
             try:
                 if key[1] and (key in suspects or await self._has_document(key)):
                     await self._remove_orphans(key)
             except ApiError as error:
                 logger.warning("removing what is left of a job that is gone: %s", error, extra=log_fields(key))
                 self._suspects.add(key)
+        self._suspects |= before
         self._metrics.sweep.set_to_current_time()
 
     def _has_job(self, found: Object) -> bool:

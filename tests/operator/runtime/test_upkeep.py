@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 
 from reef_operator.model import Server
+from reef_operator.runtime import upkeep as upkeep_module
 from reef_operator.runtime.metrics import Metrics
 from reef_operator.runtime.queue import WorkQueue
 from reef_operator.runtime.upkeep import Upkeep, is_orphan
@@ -121,6 +122,24 @@ def test_a_job_that_is_created_anew_while_orphans_are_looked_for_keeps_its_objec
         await upkeep.sweep()
         await upkeep.sweep()
         assert rig.server.asked("DELETE") == []
+
+    rig(test)
+
+
+def test_what_one_namespace_leaves_does_not_hold_up_another_nor_the_next_round(rig, monkeypatch):
+    async def test(rig) -> None:
+        monkeypatch.setattr(upkeep_module, "SWEPT", 4)
+        upkeep, stores, *_ = bench(rig)
+        stores.gone |= {("crowd", f"j{number}") for number in range(9)} | {("ns", "one"), ("ns", "two")}
+        await upkeep.sweep()
+        asked = []
+        for _ in range(3):
+            before = len(rig.server.requests)
+            await upkeep.sweep()
+            asked.append([each.path.split("/")[4] for each in rig.server.requests[before:]])
+        assert [len(each) for each in asked] == [4, 4, 3]
+        assert asked[0].count("ns") == 2, "in their turn"
+        assert sum(each.count("crowd") for each in asked) == 9
 
     rig(test)
 
