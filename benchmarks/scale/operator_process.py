@@ -56,7 +56,7 @@ class OperatorProcess:
         return (int(fields[11]) + int(fields[12])) / TICK_S
 
     def requests(self) -> Counter[str]:
-        """Requests to the API server so far, by verb, those that were refused included; Kopf's watches are not."""
+        """Requests to the API server so far, by verb, those that were refused included."""
         with urllib.request.urlopen(self._url, timeout=10) as answer:
             families = text_string_to_metric_families(answer.read().decode())
         found: Counter[str] = Counter()

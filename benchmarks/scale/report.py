@@ -91,7 +91,7 @@ def _late(run: dict[str, Any]) -> Iterator[str]:
 
 
 def _writes(run: dict[str, Any]) -> Iterator[str]:
-    yield "Requests of the operator to the API server, per job (without Kopf's watches):"
+    yield "Requests of the operator to the API server, per job (without watches):"
     yield ""
     yield from table("", *VERBS)
     created = {verb: median(each["requests"].get(verb, 0.0) for each in run["rounds"]) for verb in VERBS}

@@ -57,7 +57,7 @@ def iteration_at(head: dict[str, Any]) -> int:
 
 
 def canary_beats(operator: dict[str, Any]) -> int:
-    """Changes of the operator's Lease that Kopf's watch has told."""
+    """Changes of the operator's Lease that its watch has told."""
     found = re.search(
         r'^reef_operator_watch_changes_total\{kind="Lease"\} (\S+)', fetched(operator, 8081, "/metrics")[1], re.M
     )
@@ -169,10 +169,10 @@ def test_training_goes_on_without_operator_and_without_api_server(
     finally:
         own_cluster.start_apiserver()
     true_again(during)
-    wait_until("Kopf's watch to tell the canary's beat", lambda: canary_beats(operator) > beats, timeout_s=CANARY_S)
+    wait_until("the watch to tell the canary's beat", lambda: canary_beats(operator) > beats, timeout_s=CANARY_S)
 
     own_cluster.apply(hollow_job("newcomer"), namespace=namespace)
-    reef.wait("newcomer", lambda now: bool(now.get("phase")), namespace=namespace, timeout_s=30)  # Kopf's watch lives
+    reef.wait("newcomer", lambda now: bool(now.get("phase")), namespace=namespace, timeout_s=30)  # its watch lives
     assert fetched(operator, 8082, "/healthz")[0] == 200
     (state,) = own_cluster.get("pod", operator["metadata"]["name"], namespace=reef.namespace)["status"][
         "containerStatuses"
