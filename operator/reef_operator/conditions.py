@@ -50,6 +50,7 @@ class Reason(StrEnum):
     WORKERS_MISSING = "WorkersMissing"
     WORKERS_FAILING = "WorkersFailing"
     UNSCHEDULABLE = "Unschedulable"
+    SCHEDULING_GATED = "SchedulingGated"  # no problem: a queue such as Kueue's may hold a pod for long
     IMAGE_PULL_FAILED = "ImagePullFailed"
     CONTAINER_CONFIG_ERROR = "ContainerConfigError"
     CRASH_LOOP = "CrashLoop"

@@ -103,6 +103,14 @@ def unschedulable(message: str = "0/3 nodes are available: 3 Insufficient cpu.")
     return {"phase": "Pending", "conditions": [condition]}
 
 
+def gated(*gates: str) -> Json:
+    """A head pod that the scheduler passes over."""
+    condition = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "blocked"}
+    made = head(node="", phase="Pending", conditions=[condition])
+    made["spec"]["schedulingGates"] = [{"name": name} for name in gates]
+    return made
+
+
 def ended(code: int, message: str | Json = "", *, reason: str = "Error", finished: float = 0) -> Json:
     """Status of a pod that will not run again."""
     text = message if isinstance(message, str) else json.dumps({"exitCode": code, **message})

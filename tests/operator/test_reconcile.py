@@ -16,6 +16,7 @@ from job_objects import (
     World,
     at,
     ended,
+    gated,
     head,
     job,
     outlived,
@@ -32,6 +33,7 @@ from reef_operator.conditions import ConditionType, Reason
 from reef_operator.model import Create, Server
 from reef_operator.reading.situation import Situation
 from reef_operator.reconcile import reconcile
+from reef_operator.runtime.watch import trim_pod
 
 CHECKPOINT = {"path": "/results/checkpoint_000009", "iteration": 9, "time": "2026-01-01T12:00:00Z"}
 HEAD_OBJECTS = [
@@ -56,6 +58,17 @@ def test_the_head_gets_its_objects_first_and_the_workers_once_it_has_a_node() ->
     assert world.kinds() == HEAD_OBJECTS and world.phase == "Pending"
     world.put(head(**waiting("ContainerCreating")))
     assert world.kinds() == sorted([*HEAD_OBJECTS, "Deployment/pole-cpu"]) and world.phase == "Provisioning"
+
+
+def test_a_head_behind_scheduling_gates_names_them_and_waits_no_longer_than_it_may() -> None:
+    world = new_world(preRunningDeadlineSeconds=600)
+    world.put(trim_pod(gated("kueue.x-k8s.io/admission", "example.com/quota")))
+    condition = world.condition("HeadReady")
+    assert (world.phase, condition["reason"], world.told) == ("Pending", "SchedulingGated", [])
+    for text in (condition["message"], world.status["message"]):
+        assert "takes them away: kueue.x-k8s.io/admission, example.com/quota" in text
+    world.after(600)
+    assert world.phase == "Failed" and "kueue.x-k8s.io/admission" in world.status["message"]
 
 
 def test_a_head_that_does_not_start_is_looked_at_again_after_a_minute_and_then_not_for_that() -> None:

@@ -148,6 +148,8 @@ def problem(pod: Object) -> Problem | None:
     scheduled = _condition(pod, "PodScheduled")
     if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable":
         return Problem(Reason.UNSCHEDULABLE, _sentence("Unschedulable", scheduled.get("message")))
+    if scheduled.get("status") == "False" and scheduled.get("reason") == "SchedulingGated":
+        return Problem(Reason.SCHEDULING_GATED, _gates(pod))
     return next((found for container in _containers(pod) if (found := _container_problem(pod, container))), None)
 
 
@@ -156,6 +158,12 @@ def _is_silent(pod: Object) -> bool:
     all_ready = _condition(pod, "ContainersReady").get("status") == "True"
     gated = pod.get("spec", {}).get("readinessGates")
     return all_ready and not gated and _condition(pod, "Ready").get("status") == "False" and not has_ended(pod)
+
+
+def _gates(pod: Object) -> str:
+    gates = [str(gate.get("name")) for gate in pod.get("spec", {}).get("schedulingGates") or []]
+    which = ", ".join(gates) or "that it had, which are gone now"
+    return f"SchedulingGated: it is not scheduled before whoever set the scheduling gates takes them away: {which}"
 
 
 def _of_lost_node(pod: Object) -> str:

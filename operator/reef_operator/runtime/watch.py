@@ -293,9 +293,8 @@ def trim_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
 def trim_pod(found: Mapping[str, Any]) -> Object:
     """What a decision needs of a pod: not its volumes, environment and commands, which are most of it."""
     spec = found.get("spec") or {}
-    kept = {
-        key: spec[key] for key in ("nodeName", "priorityClassName", "readinessGates", "schedulerName") if key in spec
-    }
+    keys = ("nodeName", "priorityClassName", "readinessGates", "schedulerName", "schedulingGates")
+    kept = {key: spec[key] for key in keys if key in spec}
     kept["containers"] = [
         {key: container[key] for key in ("name", "image", "resources") if key in container}
         for container in spec.get("containers") or []
