@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -148,8 +148,8 @@ def problem(pod: Object) -> Problem | None:
     scheduled = _condition(pod, "PodScheduled")
     if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable":
         return Problem(Reason.UNSCHEDULABLE, _sentence("Unschedulable", scheduled.get("message")))
-    if scheduled.get("status") == "False" and scheduled.get("reason") == "SchedulingGated":
-        return Problem(Reason.SCHEDULING_GATED, _gates(pod))
+    if scheduled.get("status") == "False" and (gates := pod.get("spec", {}).get("schedulingGates")):
+        return Problem(Reason.SCHEDULING_GATED, _of_gated(gates))
     return next((found for container in _containers(pod) if (found := _container_problem(pod, container))), None)
 
 
@@ -160,9 +160,8 @@ def _is_silent(pod: Object) -> bool:
     return all_ready and not gated and _condition(pod, "Ready").get("status") == "False" and not has_ended(pod)
 
 
-def _gates(pod: Object) -> str:
-    gates = [str(gate.get("name")) for gate in pod.get("spec", {}).get("schedulingGates") or []]
-    which = ", ".join(gates) or "that it had, which are gone now"
+def _of_gated(gates: Sequence[Mapping[str, Any]]) -> str:
+    which = ", ".join(str(gate.get("name")) for gate in gates)
     return f"SchedulingGated: it is not scheduled before whoever set the scheduling gates takes them away: {which}"
 
 
