@@ -147,6 +147,12 @@ def moment(timestamp: str) -> datetime:
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 
+def encodable(text: str) -> str:
+    """Return a text without halves of surrogate pairs, which JSON may name and UTF-8 cannot hold."""
+    return text.encode(errors="replace").decode()
+
+
 def shortened(message: str) -> str:
     """Return a message that fits into conditions and Events."""
+    message = encodable(message)
     return message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 1] + "…"

@@ -236,6 +236,17 @@ def test_autoscalers_count_the_first_pool_alone() -> None:
     assert workers["selector"].endswith("reef.dev/pool=cpu")
 
 
+def test_half_a_character_in_what_a_head_says_keeps_nothing_from_being_written() -> None:
+    world = running_world()
+    best = {"name": "t1", "config": {"optimizer \ud800": "adam \udfff"}, "metric": 1.0}
+    world.says("pole-head-a", "waiting", message="lost \ud800", storageProblem="\ud800", bestTrial=best)
+    assert world.status["message"] == "lost ?"
+    assert world.status["bestTrial"]["config"] == {"optimizer ?": "adam ?"}
+    world.put(head(**ended(1, result("worker \ud800 raised"))))
+    assert "worker ? raised" in world.status["message"]
+    json.dumps(world.status, ensure_ascii=False).encode()
+
+
 def test_a_job_succeeds_and_is_cleaned_up_in_stages() -> None:
     world = running_world(cleanup={"workerDelaySeconds": 10, "headDelaySeconds": 20}, ttlSecondsAfterFinished=100)
     plan = world.put(head(**ended(0, result("reward reached"))))

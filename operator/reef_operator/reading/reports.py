@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from reef.api.status import CheckpointStatus, EvaluationStatus, StatusModel, TrainingStatus, TrialsStatus, TrialStatus
+from reef_operator.conditions import encodable
 
 MAX_PART = 4096  # characters of one part of a report, as JSON: it is written to the API server
 Part = TypeVar("Part", bound=StatusModel)
@@ -54,7 +55,7 @@ def _part(model: type[Part], document: Any) -> Part | None:
     if not isinstance(document, Mapping):
         return None
     try:
-        part = model.model_validate(_rounded(_finite(document)), by_alias=True)
+        part = model.model_validate(_rounded(_storable(document)), by_alias=True)
         fits = len(part.model_dump_json()) <= MAX_PART
     except (ValueError, RecursionError):  # pydantic's ValidationError is the former
         return None
@@ -66,10 +67,12 @@ def _rounded(document: Mapping[str, Any]) -> dict[str, Any]:
     return {key: float(f"{value:.6g}") if isinstance(value, float) else value for key, value in document.items()}
 
 
-def _finite(value: Any) -> Any:
-    """Return a JSON value without NaN and infinity, which the API server does not take."""
+def _storable(value: Any) -> Any:
+    """Return a JSON value without NaN, infinity and halves of characters, which the API server does not take."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if isinstance(value, str):
+        return encodable(value)
     if isinstance(value, Mapping):
-        return {key: _finite(inner) for key, inner in value.items()}
-    return [_finite(inner) for inner in value] if isinstance(value, list) else value
+        return {encodable(key): _storable(inner) for key, inner in value.items()}
+    return [_storable(inner) for inner in value] if isinstance(value, list) else value

@@ -336,7 +336,7 @@ class Client:
         if body is not None:
             kind = "application/merge-patch+json" if verb == "patch" else "application/json"
             options["headers"]["Content-Type"] = kind
-            data = json.dumps(body, allow_nan=False).encode()
+            data = json.dumps(body, allow_nan=False, ensure_ascii=False).encode(errors="replace")
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
         async with self._session.request(method, url, params=query, data=data, timeout=timeout, **options) as answer:
             content = bytearray()

@@ -97,7 +97,8 @@ class EventRecorder:
 def name_of(job: Object, event: Event) -> str:
     """A name that equal Events of one job share."""
     told = "\0".join((job["metadata"]["uid"], event.type, event.reason, event.message))
-    return f"{job['metadata']['name']}.{hashlib.sha256(told.encode()).hexdigest()[:16]}"
+    digest = hashlib.sha256(told.encode(errors="replace")).hexdigest()
+    return f"{job['metadata']['name']}.{digest[:16]}"
 
 
 def shortened(message: str) -> str:

@@ -192,6 +192,15 @@ def test_not_a_number_is_never_sent(rig):
     rig(test)
 
 
+def test_half_a_character_is_sent_as_a_question_mark_and_whole_ones_as_they_are(rig):
+    async def test(rig) -> None:
+        rig.server.on("POST", PODS, {}, status=201)
+        await rig.client.create("Pod", "ns", {"message": "a\ud800b \u00e9 \U0001f41f", "key\udfff": 1})
+        assert rig.server.requests[0].body == {"message": "a?b \u00e9 \U0001f41f", "key?": 1}
+
+    rig(test)
+
+
 def test_versions_of_clouds(rig):
     async def test(rig) -> None:
         rig.server.on("GET", "/version", {"major": "1", "minor": "28+"})

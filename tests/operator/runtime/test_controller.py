@@ -583,6 +583,15 @@ def test_equal_events_become_one_with_a_count(rig):
     rig(test)
 
 
+def test_an_event_with_half_a_character_is_written(rig):
+    async def test(rig) -> None:
+        rig.server.on("POST", EVENTS, {}, status=201)
+        await EventRecorder(rig.client).record(job(), Event(type="Warning", reason="CrashLoop", message="no \ud800"))
+        assert [each.body["message"] for each in rig.server.asked("POST")] == ["no ?"]
+
+    rig(test)
+
+
 def test_an_event_that_cannot_be_written_stops_nothing(rig):
     async def test(rig) -> None:
         rig.server.on("POST", EVENTS, {"message": "no"}, status=403)
