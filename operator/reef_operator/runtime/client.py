@@ -176,7 +176,7 @@ class Client:
         try:
             return await self._request("create", "POST", path_of(kind, namespace), body=body)
         except ApiError as error:
-            if error.status == 409:
+            if error.reason == "AlreadyExists":  # another 409 says that a quota was changed meanwhile
                 return None
             raise
 

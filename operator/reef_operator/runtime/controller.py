@@ -52,6 +52,7 @@ ENDED = {"Succeeded", "Failed", "Invalid"}
 FEW_PODS = 10
 PASSING = {404, 409, 429}  # nothing is refused: the object was just replaced, or the server is busy
 NAME_TAKEN = "NameTaken"  # this 409 does not pass by itself
+TOLD = {(Create, NAME_TAKEN), (Create, "Conflict")}  # the latter is a quota's that others use up at the same time
 DECISIVE = {"Suspended", "Succeeded", "Failed"}  # phases that promise something about the cluster
 
 logger = logging.getLogger(__name__)
@@ -301,7 +302,8 @@ class Controller:
                 failure = failure or error
                 if error.status == 0 or error.status >= 500:
                     break
-                if not isinstance(action, Delete) and (error.status not in PASSING or error.reason == NAME_TAKEN):
+                told = error.status not in PASSING or (type(action), error.reason) in TOLD
+                if told and not isinstance(action, Delete):
                     memory.refused[action.kind, action.name] = error.message  # type: ignore[index]
         wanted = {(action.kind, action.name) for action in plan.actions if not isinstance(action, Delete)}
         memory.refused = {child: why for child, why in memory.refused.items() if child in wanted}
@@ -334,10 +336,10 @@ class Controller:
             ApiError: it belongs to someone else.
         """
         found = await self._client.get(kind, namespace, name)
-        if found is None or is_owned_by(found, uid):
+        if found is None or (is_owned_by(found, uid) and not found["metadata"].get("deletionTimestamp")):
             return found
         if is_leftover(found):
-            raise ApiError(409, "Leftover", f"{kind} {name} of an earlier job of this name is still there")
+            raise ApiError(409, "Leftover", f"{kind} {name} is going, or of an earlier job of this name")
         raise ApiError(
             409, NAME_TAKEN, f"{kind} {name} exists and does not belong to this job; delete it or rename the job"
         )

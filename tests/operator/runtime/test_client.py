@@ -101,6 +101,10 @@ def test_create_tells_what_is_there_already(rig):
         rig.server.on("POST", JOBS, {"reason": "AlreadyExists"}, status=409)
         assert await rig.client.create("Pod", "ns", {"kind": "Pod"}) == {"made": True}
         assert await rig.client.create("Job", "ns", {"kind": "Job"}) is None
+        quota = 'Operation cannot be fulfilled on resourcequotas "q": the object has been modified'
+        rig.server.on("POST", "/api/v1/namespaces/ns/configmaps", {"reason": "Conflict", "message": quota}, status=409)
+        with pytest.raises(ApiError, match="resourcequotas"):
+            await rig.client.create("ConfigMap", "ns", {"kind": "ConfigMap"})
 
     rig(test)
 

@@ -372,6 +372,42 @@ def test_a_server_that_is_too_busy_to_make_an_object_has_not_refused_it(rig):
     rig(test)
 
 
+def test_a_conflict_about_a_quota_is_told_and_tried_again(rig):
+    """It is no sign that the object exists: others use up the quota at the same time."""
+
+    async def test(rig) -> None:
+        conflict = {"reason": "Conflict", "message": 'cannot be fulfilled on resourcequotas "q"'}
+        rig.server.on("POST", HEADS, conflict, status=409)
+        rig.server.on("POST", HEADS, child("Job", "j-head"), status=201)
+        plan = Plan(actions=(Create(child("Job", "j-head")),))
+        bench = Bench(rig, plan, plan, Plan())
+        with pytest.raises(ApiError, match="resourcequotas"):
+            await bench.handle()
+        assert ("GET", f"{HEADS}/j-head") not in done(rig)
+        await bench.handle()
+        assert bench.observed[1].refused == {("Job", "j-head"): 'cannot be fulfilled on resourcequotas "q"'}
+        await bench.handle()
+        assert bench.observed[-1].refused == {}
+        assert ("Job", "j-head") in bench.observed[-1].children
+
+    rig(test)
+
+
+def test_our_own_object_that_is_going_is_waited_for(rig):
+    async def test(rig) -> None:
+        going = child("ConfigMap", "j-job")
+        going["metadata"]["deletionTimestamp"] = "2026-01-03T00:00:00Z"
+        rig.server.on("POST", CONFIG_MAPS, {"reason": "AlreadyExists"}, status=409)
+        rig.server.on("GET", f"{CONFIG_MAPS}/j-job", going)
+        bench = Bench(rig, Plan(actions=(Create(child("ConfigMap", "j-job")),)))
+        for _ in range(2):
+            with pytest.raises(ApiError, match="is going"):
+                await bench.handle()
+        assert (bench.observed[-1].children, bench.observed[-1].refused) == ({}, {})
+
+    rig(test)
+
+
 def test_our_own_object_of_before_is_taken_up(rig):
     async def test(rig) -> None:
         rig.server.on("POST", CONFIG_MAPS, {"reason": "AlreadyExists"}, status=409)
