@@ -73,12 +73,12 @@ bench: $(VENV)/.dev ## measure speed beside other libraries, into benchmarks/RES
 	@$(RUN) benchmarks.speed
 
 bench-scale: $(VENV)/.dev ## measure the operator with 300 jobs at once on the test cluster, into the same file
-	@$(RUN) benchmarks.scale
+	@REEF_CRD_SERVER=0 $(RUN) benchmarks.scale # one API server, as clusters have it: the second one is for the tests
 
 learn: $(VENV)/.dev ## train every algorithm to its reward, three seeds each, into benchmarks/
 	@$(RUN) benchmarks.learn
 
-cluster: $(VENV)/.dev ## start a real Kubernetes here (Linux, root; six minutes the first time), or take KUBECONFIG
+cluster: $(VENV)/.dev ## start a real Kubernetes here (Linux, root; ten minutes the first time), or take KUBECONFIG
 	@PYTHONPATH=tests/cluster $(RUN) kube up
 
 cluster-down: $(VENV)/.dev ## remove it

@@ -17,6 +17,7 @@ from kube.progress import wait_until
 
 pytestmark = pytest.mark.timeout(600)
 DEFINITION = "rltrainingjobs.reef.dev"
+GENERATED = CHART / "definitions" / f"{DEFINITION}.yaml"
 OF_RELEASE = "deployments,services,serviceaccounts,roles,rolebindings,pods,configmaps,leases"
 LACKING_RIGHT = r"forbidden: User|cannot \w+ resource"  # and not: forbidden, as the namespace is being deleted
 
@@ -35,6 +36,15 @@ def parsed(text: str) -> list[dict[str, Any]]:
     """The objects of a rendered file; none of NOTES.txt."""
     found = list(yaml.safe_load_all(text)) if text.lstrip().startswith(("apiVersion", "---")) else []
     return [each for each in found if each]
+
+
+def test_the_definition_is_installed_with_the_rules_that_the_server_checks(
+    reef: Installation, cluster: Cluster
+) -> None:
+    (installed,) = cluster.get("customresourcedefinition", DEFINITION)["spec"]["versions"]
+    (generated,) = yaml.safe_load(GENERATED.read_text())["spec"]["versions"]
+    with_rules = installed["schema"] == generated["schema"]
+    assert with_rules == cluster.checks_rules == ("x-kubernetes-validations" in str(installed))
 
 
 def test_a_release_for_one_namespace_comes_changes_and_goes(
