@@ -6,7 +6,6 @@ Served under a group of its own, where no operator looks: documents are stored, 
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -229,12 +228,13 @@ def test_status_and_spec_are_written_apart(checked: Checked, stored: str) -> Non
 
 
 def test_a_job_is_scaled(checked: Checked, stored: str) -> None:
-    """What `kubectl scale` and autoscalers read and write."""
+    """What `kubectl scale` and autoscalers read and write; who reads it must find `spec.replicas`."""
     scale = f"{checked.path}/{stored}/scale"
+    with pytest.raises(ApiError, match=r'field \\".spec.replicas\\" does not exist'):
+        checked.api.request("GET", scale)
     workers = {"scaled": 1, "selector": "reef.dev/job=pools"}
     checked.api.request("PATCH", f"{checked.path}/{stored}/status", {"status": {"workers": workers}}, kind="merge")
     checked.api.request("PATCH", scale, {"spec": {"replicas": 3}}, kind="merge")
     found = checked.api.request("GET", scale)
     assert (found["spec"], found["status"]) == ({"replicas": 3}, {"replicas": 1, "selector": "reef.dev/job=pools"})
     assert checked.api.request("GET", f"{checked.path}/{stored}")["spec"]["replicas"] == 3
-    assert json.dumps(found)

@@ -156,7 +156,9 @@ class JobSpec(DocumentModel):
         "rolloutWorkers rollout workers for each pod, also for those that come later.",
     )
     replicas: Count | None = Field(
-        default=None, description="Pods of the first pool, in place of its own replicas: what `kubectl scale` writes."
+        default=None,
+        description="Pods of the first pool, in place of its own replicas: what `kubectl scale` writes, and what an "
+        "autoscaler must find.",
     )
     fault_tolerance: FaultTolerance = Field(
         default_factory=FaultTolerance, description="What happens when the head fails."
