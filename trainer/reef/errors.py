@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import traceback
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType, TracebackType
@@ -10,6 +11,7 @@ from types import MappingProxyType, TracebackType
 EXIT_OK = 0
 EXIT_FAILED = 1  # a fault that a retry from the newest checkpoint may heal
 EXIT_WRONG_USE = 2  # the job is wrong: a retry would fail the same way
+ADDRESS = re.compile(r"[A-Za-z][\w+.-]*:/+[^\s'\"<>]+")
 EXIT_INTERRUPTED = 130  # Ctrl-C, a checkpoint was written
 EXIT_TERMINATED = 143  # SIGTERM, a checkpoint was written
 LONGEST_NAME = 100  # characters for which a similar name is looked for, as that takes long
@@ -20,6 +22,10 @@ class ReefError(Exception):
 
     exit_code = EXIT_FAILED
     statistics: Mapping[str, float] = MappingProxyType({})  # what a learner had measured, as results name it
+
+    def __str__(self) -> str:
+        """The text as it may be shown: addresses in it may hold passwords."""
+        return redacted(super().__str__())
 
 
 class ConfigError(ReefError, ValueError):
@@ -80,6 +86,28 @@ class TrainingError(ReefError):
     """Training cannot go on, for example because the loss became NaN."""
 
     exit_code = EXIT_WRONG_USE
+
+
+def without_secrets(uri: str) -> str:
+    """A wrong uri as it may be shown: what is wrong with it may be a password."""
+    if "?" in uri.rpartition("@")[0]:  # of a password, or a query: nobody knows where the secret ends
+        return re.sub(r"^([\w+.-]+:/*)?.*", r"\1...", uri, flags=re.DOTALL)
+    return re.sub(r"^([\w+.-]+:/*)?.*@", r"\1...@", uri, flags=re.DOTALL).split("?")[0]
+
+
+def redacted(text: str) -> str:
+    """A text for people in which addresses have no user, password, query (such as a signature) and fragment."""
+    return ADDRESS.sub(_bare, text)
+
+
+def _bare(found: re.Match[str]) -> str:
+    address = found[0]
+    if re.match(r"abfss?://[^@:/?#]+@[^@?#]*$", address):  # a container, which is no user
+        return address
+    end = re.search(r"[.,:;)\]]*$", address)
+    bare = re.split("[?#]", without_secrets(address))[0]
+    query = "?..." if "?" in address or "#" in address else ""
+    return bare.rstrip(".,:;)]") + query + (end[0] if end else "") if query else bare
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:

@@ -9,9 +9,8 @@ import pytest
 import yaml
 
 from reef.api import RLTrainingJob, job_from_document, load_job
-from reef.api.fields import without_secrets
 from reef.api.loading import parse_value, parse_yaml
-from reef.errors import ConfigError
+from reef.errors import ConfigError, without_secrets
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
 

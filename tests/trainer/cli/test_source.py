@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
+import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
+from reef.api.limits import MAX_BYTES
 from reef.cli import source, train
 from reef.cli.main import main
 from reef.config.loading import LAST_FOLDER
@@ -36,7 +39,7 @@ class Server(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path == "/slow.yaml":
             time.sleep(1.0)
-        answers = {"/job.yaml": DOCUMENT.encode(), "/moved.yaml": b"", "/large.yaml": b"#" * (source.MAX_BYTES + 1)}
+        answers = {"/job.yaml": DOCUMENT.encode(), "/moved.yaml": b"", "/large.yaml": b"#" * (MAX_BYTES + 1)}
         answers |= {"/binary.yaml": b"\xff\xfe", "/cut.yaml": DOCUMENT.encode(), "/job.py": b"raise ValueError"}
         body = answers.get(self.path, b"")
         self.send_response(302 if self.path == "/moved.yaml" else 200 if self.path in answers else 404)
@@ -85,7 +88,7 @@ def test_a_document_is_fetched(server: str, path: str, started: list[tuple[Any, 
     ("address", "expected"),
     [
         ("{server}/nothing.yaml", "the server answers 404"),
-        ("{server}/large.yaml", "has over 1048576 bytes"),
+        ("{server}/large.yaml", "has over 262144 bytes"),
         ("{server}/binary.yaml", "is no UTF-8 text"),
         ("{server}/cut.yaml", "was cut off, 100 bytes are missing"),
         ("{server}/slow.yaml", "cannot be fetched: timed out"),
@@ -246,3 +249,59 @@ def test_an_environment_of_the_file_itself_is_trained(workers: int, tmp_path: Pa
     after = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert (after.returncode, after.stderr) == (0, "")
     assert len(list((tmp_path / "results").glob("own-environment/PPO_*/checkpoint_000001"))) == 1
+
+
+def dripping(connection: socket.socket) -> None:
+    """Send the headers of an answer byte by byte, for ever."""
+    with contextlib.suppress(OSError):
+        connection.sendall(b"HTTP/1.1 200 OK\r\nX-Header: ")
+        while True:
+            connection.sendall(b"a")
+            time.sleep(0.05)
+
+
+def test_headers_that_come_byte_by_byte_have_the_same_limit(
+    started: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(source, "TOTAL_TIMEOUT_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        connections: list[socket.socket] = []
+
+        def serve() -> None:
+            connections.append(listener.accept()[0])
+            dripping(connections[0])
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        began = time.monotonic()
+        assert main(["train", "file", f"http://127.0.0.1:{listener.getsockname()[1]}/job.yaml"]) == 2
+        assert time.monotonic() < began + 5
+        connections[0].shutdown(socket.SHUT_RDWR)
+        connections[0].close()
+        thread.join(10)
+    assert "did not arrive within 0.5 seconds" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://user:SECRET@127.0.0.1:1/job.yaml",
+        "http://127.0.0.1:1/job.yaml?X-Amz-Signature=SECRET&x=1",
+        "http://127.0.0.1:1/job.yaml?sig=SECRET",
+        "http://user:SECRET@[/job.yaml",
+        "{server}/nothing.yaml?sig=SECRET",
+        "{server}/binary.yaml?sig=SECRET",
+        "{server}/cut.yaml?sig=SECRET",
+        "{server}/large.yaml?sig=SECRET",
+        "{server}/job.py?sig=SECRET",
+        "{server}/wrong.yaml?sig=SECRET",
+        "ftp://user:SECRET@host/job.yaml?sig=SECRET",
+    ],
+)
+def test_addresses_are_shown_without_their_secrets(
+    server: str, address: str, started: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "file", address.format(server=server), "--type", "yaml"]) == 2
+    said = capsys.readouterr()
+    assert "SECRET" not in said.out + said.err
+    assert "job.yaml" in said.err or "/" in said.err

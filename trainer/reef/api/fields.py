@@ -35,13 +35,6 @@ _FACTORS = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1
 }
 
 
-def without_secrets(uri: str) -> str:
-    """A wrong uri as it may be shown: what is wrong with it may be a password."""
-    if "?" in uri.rpartition("@")[0]:  # of a password, or a query: nobody knows where the secret ends
-        return re.sub(r"^([\w+.-]+:/*)?.*", r"\1...", uri, flags=re.DOTALL)
-    return re.sub(r"^([\w+.-]+:/*)?.*@", r"\1...@", uri, flags=re.DOTALL).split("?")[0]
-
-
 class DocumentModel(BaseModel):
     """A mapping of the job document: camelCase keys, unknown keys refused, no coercion between types."""
 

@@ -10,11 +10,11 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from reef.api.fields import EXPLAINED, STORAGE_URI, shown, without_secrets
+from reef.api.fields import EXPLAINED, STORAGE_URI, shown
 from reef.api.job import API_VERSION, KIND, RLTrainingJob
 from reef.api.keys import SHOWN
 from reef.api.limits import MAX_BYTES, MAX_DEPTH, check_counts, check_limits
-from reef.errors import ConfigError, nearest
+from reef.errors import ConfigError, nearest, without_secrets
 
 LONGEST = 1000  # characters of a problem: it may quote what a person wrote
 SOURCE = "the text"

@@ -10,11 +10,12 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from typing import TextIO
+from typing import NoReturn, TextIO
 
 import reef
 from reef.cli import catalog, describe, evaluate, run, schema, train, validate
-from reef.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_WRONG_USE, ReefError
+from reef.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_WRONG_USE, ReefError, redacted
+from reef.logs import log_to_stderr
 from reef.run.signals import Terminated, sigterm_raises
 
 COMMANDS = (run, train, evaluate, validate, describe, catalog, schema)
@@ -28,9 +29,14 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        super().error(redacted(message))
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
-    parser = argparse.ArgumentParser(prog="reef", description=reef.__doc__)
+    parser = _Parser(prog="reef", description=reef.__doc__)
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     verbosity = argparse.ArgumentParser(add_help=False)
     verbosity.add_argument(
@@ -48,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = build_parser().parse_args(argv)
     except SystemExit as stop:  # argparse has said everything, so that the code is left
         return stop.code if isinstance(stop.code, int) else 2
-    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
+    log_to_stderr()
     logging.getLogger("reef").setLevel(LEVELS[min(args.verbose, 2)])  # the root's would show what libraries debug
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
@@ -92,7 +98,7 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     """Show a warning as a sentence: the line of our code that noticed it tells a person nothing."""
-    print(f"reef: warning: {COLOUR.sub('', str(message))}", file=file or sys.stderr)
+    print(f"reef: warning: {redacted(COLOUR.sub('', str(message)))}", file=file or sys.stderr)
 
 
 if __name__ == "__main__":

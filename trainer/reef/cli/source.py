@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import queue
 import re
 import sys
-import time
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from reef.errors import ConfigError, ReefError
+from reef.errors import ConfigError
 
 if TYPE_CHECKING:
     from reef.config import AlgorithmConfig
 
 KINDS = ("yaml", "python")
-MAX_BYTES = 2**20
-TIMEOUT_S = 10.0  # for each answer of the server
+TIMEOUT_S = 10.0  # for each part of an answer
 TOTAL_TIMEOUT_S = 30.0  # for all of them together
 
 
@@ -50,33 +50,64 @@ def read_source(source: str, kind: str) -> Any:
 def fetch(url: str) -> str:
     """Return the text at an http(s) address.
 
+    The whole has one limit of time: a server may send its headers byte by byte, each of them in time. What is left of
+    such an exchange ends with the process.
+
     Raises:
         ConfigError: nobody answers in time, the answer is an error, cut off, too large or no UTF-8 text.
     """
-    from http.client import HTTPException
-    from urllib.error import HTTPError
-    from urllib.request import urlopen
+    answers: queue.Queue[bytes | Exception] = queue.Queue()
 
-    body, deadline = b"", time.monotonic() + TOTAL_TIMEOUT_S
+    def exchange() -> None:
+        try:
+            answers.put(_body(url))
+        except Exception as error:
+            answers.put(error)
+
+    threading.Thread(target=exchange, name="fetch", daemon=True).start()
     try:
-        with urlopen(url, timeout=TIMEOUT_S) as answer:  # noqa: S310 - the caller allows http and https only
-            while part := answer.read1(2**16):
-                body += part
-                if len(body) > MAX_BYTES:
-                    raise ConfigError(f"{url}: has over {MAX_BYTES} bytes, which no job document needs.")
-                if time.monotonic() > deadline:
-                    raise ConfigError(f"{url}: did not arrive within {TOTAL_TIMEOUT_S:g} seconds.")
-            if answer.length:  # what is still missing of the length that was announced
-                raise ConfigError(f"{url}: was cut off, {answer.length} bytes are missing. Try again.")
-        return body.decode("utf-8")
-    except ReefError:
-        raise
+        answer = answers.get(timeout=max(TOTAL_TIMEOUT_S, 0.0))
+    except queue.Empty:
+        raise ConfigError(f"{url}: did not arrive within {TOTAL_TIMEOUT_S:g} seconds.") from None
+    if isinstance(answer, Exception):
+        raise _refusal(url, answer) from answer
+    try:
+        return answer.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{url}: is no UTF-8 text.") from error
-    except HTTPError as error:
-        raise ConfigError(f"{url}: the server answers {error.code} {error.reason}.") from error
-    except (OSError, HTTPException, ValueError) as error:
-        raise ConfigError(f"{url}: cannot be fetched: {getattr(error, 'reason', error)}.") from error
+
+
+def _body(url: str) -> bytes:
+    from urllib.request import FTPHandler, build_opener
+
+    from reef.api.limits import MAX_BYTES
+
+    class NoFtp(FTPHandler):
+        """Where another server sends us to is http or https too."""
+
+        def ftp_open(self, request: Any) -> Any:
+            raise ValueError("it leads to an ftp address")
+
+    with build_opener(NoFtp).open(url, timeout=TIMEOUT_S) as answer:
+        body: bytes = answer.read(MAX_BYTES + 1)
+        if len(body) > MAX_BYTES:
+            raise ConfigError(f"{url}: has over {MAX_BYTES} bytes, which no job document needs.")
+        if answer.length:  # what is still missing of the length that was announced
+            raise ConfigError(f"{url}: was cut off, {answer.length} bytes are missing. Try again.")
+        return body
+
+
+def _refusal(url: str, error: Exception) -> ConfigError:
+    from urllib.error import HTTPError
+
+    if isinstance(error, ConfigError):
+        return error
+    if isinstance(error, HTTPError):
+        return ConfigError(f"{url}: the server answers {error.code} {error.reason}.")
+    reason = str(getattr(error, "reason", error))
+    if "@" in url or "?" in url:  # a part of the address may be what the reason quotes
+        reason = "it is no address that can be reached, or needs another user" if "@" in url else type(error).__name__
+    return ConfigError(f"{url}: cannot be fetched: {reason}.")
 
 
 def document_of(path: Path) -> dict[str, Any]:

@@ -8,7 +8,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from reef.api.limits import check_counts, check_limits
 from reef.cli.experiment import run_job
 from reef.cli.overrides import apply_overrides
 from reef.cli.run import add_options, add_override, options_of
@@ -107,6 +106,8 @@ def add_parser(
 
 def json_mapping(text: str) -> dict[str, Any]:
     """Read a flag's value as a JSON object; argparse says so when it is none."""
+    from reef.api.limits import check_counts, check_limits
+
     try:
         check_counts(len(text), 0, "the value")
         value = json.loads(text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import traceback
@@ -15,6 +14,7 @@ from reef.allocator import keep_freed_memory
 from reef.config.loading import load
 from reef.distributed.failures import START, Failure
 from reef.errors import EXIT_WRONG_USE, ReefError
+from reef.logs import log_to_stderr
 from reef.output import send_output
 
 
@@ -30,7 +30,7 @@ class Host:
         """Make the object from its class (or "package.module:Class"); returns process id and node, or a `Failure`."""
         os.environ.update(environment)
         send_output(self._name)
-        logging.basicConfig(level=self._log_level, format="%(levelname)s %(name)s: %(message)s")
+        log_to_stderr(level=self._log_level)
         keep_freed_memory()
         os.environ["OMP_NUM_THREADS"] = str(threads)
 

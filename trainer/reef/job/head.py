@@ -36,6 +36,7 @@ from reef.job.cluster import Node, RayProcess, number, required
 from reef.job.progress import JobBoard, LastWords
 from reef.job.settings import check_training, checkpoint_settings, cluster_config_of
 from reef.job.supervisor import termination_log
+from reef.logs import WITH_TIME, log_to_stderr
 from reef.output import named_stdout, output_shown
 from reef.run.prometheus import MetricsServer
 from reef.run.remote.mirror import checked_folder
@@ -92,7 +93,7 @@ class Pod:
 
 def main() -> int:
     """Run the head and return its exit code."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    log_to_stderr(WITH_TIME, logging.INFO)
     board = JobBoard()
     words = LastWords(termination_log(os.environ), board)
     with contextlib.ExitStack() as stack:

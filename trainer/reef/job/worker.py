@@ -27,6 +27,7 @@ from pathlib import Path
 from reef.container import memory_kills
 from reef.errors import EXIT_OK, ReefError
 from reef.job.cluster import Node, RayProcess, number, reap_orphans, required
+from reef.logs import WITH_TIME, log_to_stderr
 from reef.output import output_shown
 from reef.run.identity import IDENTITY
 
@@ -221,7 +222,7 @@ def main() -> int:
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signal_number, lambda *_: stopping.set())
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    log_to_stderr(WITH_TIME, logging.INFO)
     try:
         with output_shown():
             Worker(Pod.of(os.environ), stopping).run()

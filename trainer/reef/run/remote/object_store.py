@@ -14,8 +14,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from reef.api.fields import EXPLAINED, STORAGE_URI, without_secrets
-from reef.errors import ConfigError, StorageError, StoreUnavailableError
+from reef.api.fields import EXPLAINED, STORAGE_URI
+from reef.errors import ConfigError, StorageError, StoreUnavailableError, without_secrets
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
