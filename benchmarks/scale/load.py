@@ -31,7 +31,7 @@ from benchmarks.scale.watcher import CHILDREN, KINDS, Watcher
 JOBS = KINDS["RLTrainingJob"]
 SETTLED_S = 5.0
 FAILURES_PER_S = 10.0
-REACTIONS, REACTIONS_PER_S = 100, 3.0  # of each kind
+REACTIONS, REACTIONS_PER_S = 100, 1.0  # of each kind
 AT_ONCE = 16
 PER_OBJECT_LIMIT_S = 2.0  # for waits: far more than any target
 STAY = [{"key": f"node.kubernetes.io/{key}", "operator": "Exists"} for key in ("not-ready", "unreachable")]
@@ -143,6 +143,8 @@ class Load:
             self._api.request("PATCH", f"{path}/{name}", {"spec": undone}, kind="merge")
         for name in asked["new job"]:
             self._api.request("DELETE", f"{path}/{name}", {"propagationPolicy": "Background"})
+        gone = set(new)
+        self._await("the new jobs to go", lambda: not any(self.watcher.present(k, gone) for k in KINDS))
         self._await("all jobs to run as before", lambda: self._are("Running") and self._all_ready())
         found = {what: reaction_lags(changes, moments) for what, moments in asked.items()}
         return {what: summary(known(lags)) | {"missing": lags.count(None)} for what, lags in found.items()}

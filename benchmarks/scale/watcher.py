@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 from kube.api import Api, ApiError
@@ -58,10 +59,11 @@ class Watcher:
             taken, self._changes = self._changes, []
         return taken
 
-    def present(self, kind: str) -> list[Change]:
-        """The objects of a kind that are there now."""
+    def present(self, kind: str, jobs: Collection[str] | None = None) -> list[Change]:
+        """The objects of a kind that are there now, of some jobs or of all."""
         with self._lock:
-            return [change for (each, _), change in self._now.items() if each == kind]
+            now = [change for (each, _), change in self._now.items() if each == kind]
+        return [change for change in now if jobs is None or change.job in jobs]
 
     def count(self) -> Counter[str]:
         """How many objects there are, by kind."""

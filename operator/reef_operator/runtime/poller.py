@@ -105,8 +105,7 @@ class Poller:
         """Ask heads one after the other until none waits."""
         self._free -= 1
         try:
-            while self._turns:
-                key = self._turns.pop()
+            while (key := self._turns.pop()) is not None:
                 await self._ask(session, key, self._asked.pop(key))
         finally:
             self._free += 1

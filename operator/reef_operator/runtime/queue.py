@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from reef_operator.runtime.limits import Backoff
 
 Key = tuple[str, str]  # namespace and name of a job
-SHARE = 4  # of so many keys one is not urgent, while there are such
+SHARE = 4  # of so many keys one is of a namespace where nothing is urgent, while there are such
 
 logger = logging.getLogger(__name__)
 
@@ -40,11 +40,19 @@ class Turns:
         if not own:
             self._waiting.pop(key[0], None)
 
-    def pop(self) -> Key:
-        """The next key; its namespace goes behind the others."""
-        namespace, own = next(iter(self._waiting.items()))
+    def pop(self, *, besides: Turns | None = None) -> Key | None:
+        """The next key, whose namespace goes behind the others; None when none waits.
+
+        Args:
+            besides: namespaces that wait there are passed over.
+        """
+        passed_over = besides._waiting if besides else {}
+        namespace = next((each for each in self._waiting if each not in passed_over), None)
+        if namespace is None:
+            return None
+        own = self._waiting.pop(namespace)
         key = next(iter(own))
-        del self._waiting[namespace], own[key]
+        del own[key]
         if own:
             self._waiting[namespace] = own
         return key
@@ -55,7 +63,7 @@ class WorkQueue:
 
     A key that is added while it waits is not added again; one that is added while it is worked on comes again. What is
     urgent goes first: however much there is to say of progress, a lost pod is seen at once. But one key of `SHARE` is
-    of what is not, so that the jobs that one tenant makes do not stop the progress of another's.
+    of a namespace where nothing is urgent: the jobs that one tenant makes do not stop the progress of another's.
 
     Args:
         backoff: delays after failures of one key in a row.
@@ -118,8 +126,9 @@ class WorkQueue:
         """The next key; it counts as worked on until `done`."""
         await self._ready.acquire()
         self._taken += 1
-        of_others = bool(self._others) and (self._taken % SHARE == 0 or not self._urgent)
-        key = (self._others if of_others else self._urgent).pop()
+        key = self._others.pop(besides=self._urgent) if self._taken % SHARE == 0 else None
+        key = key or self._urgent.pop() or self._others.pop()
+        assert key is not None, "the semaphore counts them"
         del self._since[key]
         self._working.add(key)
         return key

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 from reef_operator.model import Object, Server
 from reef_operator.names import JOB_LABEL, MANAGED_BY_LABEL, document
@@ -118,8 +119,7 @@ class Upkeep:
         turns = Turns()
         for key in before:
             turns.add(key)
-        for _ in range(min(SWEPT, len(before))):
-            key = turns.pop()
+        for key in islice(iter(turns.pop, None), SWEPT):
             before.discard(key)
             try:
                 if key[1] and (key in suspects or await self._has_document(key)):
