@@ -223,7 +223,7 @@ class Operator:
                 clusterwide=not self.options.namespaces,
                 namespaces=self.options.namespaces,
                 standalone=True,
-                liveness_endpoint=f"http://{self.options.listen}:{self.options.health_port}/healthz",
+                liveness_endpoint=self.options.health_url,
                 stop_flag=stop,
             )
         finally:

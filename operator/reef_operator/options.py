@@ -45,6 +45,12 @@ class Options:
         return self.namespaces or (None,)
 
     @property
+    def health_url(self) -> str:
+        """Where probes are answered."""
+        host = f"[{self.listen}]" if ":" in self.listen else self.listen
+        return f"http://{host}:{self.health_port}/healthz"
+
+    @property
     def canary_namespace(self) -> str:
         """Where the Lease is that watches must deliver: a namespace that is watched."""
         if not self.namespaces or self.own_namespace in self.namespaces:
@@ -120,7 +126,7 @@ def parser(variables: Variables) -> argparse.ArgumentParser:
         "--dev", action="store_true", default=of.flag("DEV"), help="log in with a kubeconfig instead of a pod's account"
     )
     add("--leader-election", action="store_true", default=of.flag("LEADER_ELECTION"), help="wait for a Lease")
-    add("--listen", default=of.text("LISTEN", "0.0.0.0"), help="address of metrics and health")  # noqa: S104 (a pod)
+    add("--listen", default=of.text("LISTEN", all_addresses()), help="address of metrics and health")
     add("--metrics-port", type=int, default=int(of.number("METRICS_PORT", 8081)), help="port of /metrics")
     add("--health-port", type=int, default=int(of.number("HEALTH_PORT", 8082)), help="port of /healthz")
     add("--workers", type=int, default=int(of.number("WORKERS", 16)), help="jobs that are looked at at a time")
@@ -164,6 +170,22 @@ class Variables:
         if text in TRUE or text in FALSE:
             return text in TRUE
         raise ConfigError(f"REEF_OPERATOR_{name} is {text!r}, expected true or false")
+
+
+def all_addresses() -> str:
+    """The address that stands for all of this pod's: of IPv6 only where it has no other."""
+    only_6 = not has_route(socket.AF_INET, "192.0.2.1") and has_route(socket.AF_INET6, "2001:db8::1")
+    return "::" if only_6 else "0.0.0.0"  # noqa: S104 (a pod)
+
+
+def has_route(family: int, address: str) -> bool:
+    """Whether packets to an address for documentation would leave this machine; none is sent."""
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((address, 9))
+    except OSError:
+        return False
+    return True
 
 
 def own_namespace() -> str:

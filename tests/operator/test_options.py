@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 from reef.errors import ConfigError
+from reef_operator import options
 from reef_operator.options import parse
 
 
 def test_flags_come_before_variables_and_variables_before_defaults():
     environment = {"REEF_OPERATOR_TRAINER_IMAGE": "from-env", "REEF_OPERATOR_WORKERS": "3", "REEF_OPERATOR_LISTEN": ""}
-    options = parse(["--trainer-image", "from-flag"], environment)
-    assert options.settings.trainer_image == "from-flag"
-    assert options.workers == 3
-    assert options.listen == "0.0.0.0"
-    assert options.log_format == "json"
-    assert not options.leader_election
+    parsed = parse(["--trainer-image", "from-flag"], environment)
+    assert parsed.settings.trainer_image == "from-flag"
+    assert parsed.workers == 3
+    assert parsed.listen in ("0.0.0.0", "::")
+    assert parsed.log_format == "json"
+    assert not parsed.leader_election
+
+
+@pytest.mark.parametrize(
+    ("routes", "listen", "url"),
+    [
+        ({socket.AF_INET}, "0.0.0.0", "http://0.0.0.0:8082/healthz"),
+        ({socket.AF_INET, socket.AF_INET6}, "0.0.0.0", "http://0.0.0.0:8082/healthz"),
+        ({socket.AF_INET6}, "::", "http://[::]:8082/healthz"),
+        (set(), "0.0.0.0", "http://0.0.0.0:8082/healthz"),
+    ],
+)
+def test_it_listens_at_all_addresses_also_where_these_are_of_ipv6(monkeypatch, routes, listen, url):
+    monkeypatch.setattr(options, "has_route", lambda family, address: family in routes)
+    parsed = parse([], {})
+    assert (parsed.listen, parsed.health_url) == (listen, url)
 
 
 def test_namespaces():

@@ -15,6 +15,7 @@ import torch
 from reef.algorithms.dqn import DQNConfig, DQNLearner
 from reef.algorithms.ppo import PPOConfig, PPOLearner
 from reef.batch import Rollout, Transitions
+from reef.distributed import learner_group
 from reef.distributed.learner_group import LearnerProcess, RayLearners
 from reef.errors import EXIT_WRONG_USE, ResourceError, WorkerError
 from reef.learn.learner_group import LocalLearners
@@ -170,3 +171,10 @@ def test_what_is_not_finite_in_another_process_ends_the_run_at_once(recreate):
 def test_a_gpu_that_is_not_there_is_named():
     with pytest.raises(ResourceError, match=r"num_learner_workers 2 x num_gpus_per_learner_worker 0\.5 = 1 GPUs"):
         RayLearners(PPOLearner, config(num_gpus_per_learner_worker=0.5), *SPACES)
+
+
+@pytest.mark.parametrize(("address", "device"), [("127.0.0.1", "lo"), ("::1", "lo"), ("2001:db8::1", None)])
+def test_the_network_device_of_an_address_is_found(address: str, device: str | None) -> None:
+    if ":" in address and not learner_group.INET6_DEVICES.exists():
+        pytest.skip("a kernel without IPv6")
+    assert learner_group._network_device(address) == device

@@ -20,6 +20,8 @@ from typing import Any
 
 import pytest
 
+from reef.distributed.node_settings import address_of
+
 STORE = 100 << 20  # bytes
 
 
@@ -89,6 +91,10 @@ class Job:
             with contextlib.suppress(OSError), socket.create_server((self.address, port)):
                 return port
 
+    def on_ipv6(self) -> None:
+        """All pods are on the one address that there is."""
+        self.address = self._net = "::1"
+
     def _start(self, role: str, ip: str, name: str, more: dict[str, str]) -> Pod:
         own = {
             "POD_IP": ip,
@@ -126,10 +132,10 @@ class Job:
     def worker(self, number: int, pool: str = "cpu", **more: str) -> Pod:
         return self._start(
             "worker",
-            f"{self._net}.{1 + number}",
+            self.address if ":" in self.address else f"{self._net}.{1 + number}",
             f"worker{number}",
             {
-                "REEF_HEAD_ADDRESS": f"{self.address}:{self.gcs_port}",
+                "REEF_HEAD_ADDRESS": address_of(self.address, self.gcs_port),
                 "REEF_POOL": pool,
                 "REEF_JOINED_FILE": str(self.joined(number)),
                 **more,

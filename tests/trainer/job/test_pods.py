@@ -237,6 +237,18 @@ def test_an_environment_that_calls_exit_ends_the_head_as_a_fault(job, document):
             os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="a kernel without IPv6")
+def test_pods_of_ipv6_train_together(job, document):
+    job.on_ipv6()
+    worker = job.worker(1)
+    head = job.head(document(workers=[{"name": "cpu"}], stop={"training_iteration": 3}), REEF_CPUS="0")
+    job.wait_for("training in the worker", lambda progress: progress["workersHealthy"] == 1)
+    assert head.ends() == 0, head.said[-3000:]
+    assert head.ending()["training"]["iteration"] == 3
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.ends() == 0
+
+
 def cmdline(pid: int) -> bytes:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()

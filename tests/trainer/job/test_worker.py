@@ -21,10 +21,10 @@ from reef.run.prometheus import MetricsServer
 class Head:
     """The two ports of a head."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str = "127.0.0.1") -> None:
         self.board = JobBoard()
-        self.http = MetricsServer(self.board, 0)
-        self.gcs = socket.create_server(("127.0.0.1", 0))
+        self.http = MetricsServer(self.board, 0, address)
+        self.gcs = socket.create_server((address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
 
 
 @pytest.fixture
@@ -59,6 +59,27 @@ def test_a_head_is_found_when_it_answers_on_both_ports(head: Head, tmp_path: Pat
     alone = worker_of(head, tmp_path)
     head.gcs.close()
     assert alone.find_head() is None
+
+
+@pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="a kernel without IPv6")
+def test_a_head_of_ipv6_is_found(tmp_path: Path) -> None:
+    head = Head("::1")
+    found = worker_of(head, tmp_path, host="::1").find_head()
+    assert found == worker.Head("::1", head.board.identity)
+    head.gcs.close()
+    head.http.stop()
+
+
+def test_the_address_of_a_head_may_be_of_ipv6() -> None:
+    environment = {
+        "POD_IP": "fd00::2",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": "0" * 64,
+        "REEF_HEAD_ADDRESS": "[fd00::1]:6379",
+        "REEF_POOL": "cpu",
+    }
+    pod = Pod.of(environment)
+    assert (pod.host, pod.gcs_port) == ("fd00::1", 6379)
 
 
 def stays(one: Worker, head: Head, ray: RayProcess) -> threading.Thread:

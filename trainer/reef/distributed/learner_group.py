@@ -7,6 +7,7 @@ import os
 import socket
 import struct
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -26,6 +27,7 @@ from reef.learn.learner_group import Batches, LocalLearners
 from reef.types import DEFAULT_POLICY, PolicyId, State, Stats, Weights
 
 ASK_ADDRESS = 0x8915  # SIOCGIFADDR
+INET6_DEVICES = Path("/proc/net/if_inet6")
 FIRST = 1  # the index of the learner that speaks for all: they hold the same weights
 
 
@@ -205,7 +207,11 @@ def _own_address() -> str:
 
 
 def _network_device(address: str) -> str | None:
-    """The network device with this IPv4 address: gloo and NCCL would guess one from the host's name."""
+    """The network device with this address: gloo and NCCL would guess one from the host's name."""
+    if ":" in address:
+        digits = socket.inet_pton(socket.AF_INET6, address).hex()
+        devices = INET6_DEVICES.read_text().splitlines()  # address, index, prefix, scope, flags, name
+        return next((line.split()[5] for line in devices if line.startswith(digits)), None)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
             try:

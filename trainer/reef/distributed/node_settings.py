@@ -21,6 +21,17 @@ POOL_LABEL = "reef.dev/pool"  # on the nodes of pools, not on the head's
 START_HOOK = {"RAY_START_HOOK": f"{__name__}.leave_out_helpers"}  # called by `ray start`
 
 
+def address_of(host: str, port: int) -> str:
+    """Return host and port as Ray takes them: an IPv6 address is in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """The reverse of `address_of`; ValueError for an address without a port."""
+    host, _, port = address.rpartition(":")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
 def leave_out_helpers(parameters: Any, head: bool) -> None:
     """Take out of `ray start` what nobody uses: the autoscaler, and the server for Ray's client, which has no option.
 

@@ -16,7 +16,7 @@ from ray._private import ray_constants
 from ray._private import worker as ray_worker
 
 from reef.distributed.node_settings import NODE_CHECKS as NODE_CHECKS
-from reef.distributed.node_settings import QUIET
+from reef.distributed.node_settings import QUIET, host_and_port
 from reef.errors import ConfigError, ResourceError
 from reef.output import output_shown
 from reef.run.signals import sigterm_as_before
@@ -104,11 +104,10 @@ def start(
 
 
 def _join(address: str, runtime_env: RuntimeEnv | None, show_output: bool) -> None:
-    host, _, port = address.rpartition(":")
     own = (runtime_env.model_dump(exclude_defaults=True) if runtime_env else {}) | _quoted_python()
     try:
-        if host and port.isdecimal():
-            socket.create_connection((host, int(port)), CONNECT_S).close()  # Ray itself would try for minutes
+        if address.rpartition(":")[2].isdecimal():
+            socket.create_connection(host_and_port(address), CONNECT_S).close()  # Ray itself would try for minutes
         ray.init(address=address, runtime_env=own, log_to_driver=show_output, logging_level=logging.ERROR)
     except (OSError, RuntimeError) as error:
         raise ResourceError(

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reef.api import RLTrainingJob, load_job
+from reef.distributed.node_settings import address_of
 from reef.errors import EXIT_FAILED, EXIT_OK, EXIT_TERMINATED, ConfigError, ReefError
 from reef.job.capacity import pods_of, rollout_workers_that_fit
 from reef.job.cluster import Node, RayProcess, number, required
@@ -229,7 +230,7 @@ def joined_cluster(job: RLTrainingJob, pod: Pod, ray: RayProcess) -> Iterator[No
     """Be a driver of the cluster."""
     from reef.distributed.start import start
 
-    with start(f"{pod.node.ip}:{pod.gcs_port}", runtime_env=job.spec.runtime_env):
+    with start(address_of(pod.node.ip, pod.gcs_port), runtime_env=job.spec.runtime_env):
         yield
 
 

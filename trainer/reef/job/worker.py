@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reef.container import memory_kills
+from reef.distributed.node_settings import address_of, host_and_port
 from reef.errors import EXIT_OK, ReefError
 from reef.job.cluster import Node, RayProcess, number, reap_orphans, required
 from reef.logs import WITH_TIME, log_to_stderr
@@ -61,12 +62,12 @@ class Pod:
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Pod:
         """Read the environment; ConfigError names what is missing or wrong."""
-        host, _, port = required(environment, "REEF_HEAD_ADDRESS").rpartition(":")
+        host, port = host_and_port(required(environment, "REEF_HEAD_ADDRESS"))
         return cls(
             node=Node.of(environment),
             pool=required(environment, "REEF_POOL"),
             host=host,
-            gcs_port=int(port),
+            gcs_port=port,
             http_port=int(number(environment, "REEF_METRICS_PORT", 8080)),
             joined_file=Path(environment.get("REEF_JOINED_FILE", "/tmp/reef/joined")),  # noqa: S108 - a pod's own
         )
@@ -103,7 +104,7 @@ class Worker:
                 self.say(f"waiting for the head at {self._pod.host}:{self._pod.gcs_port}")
                 self.stopping.wait(LOOK_AGAIN_S)
                 continue
-            ray = RayProcess(self._pod.node.worker_command(f"{head.ip}:{self._pod.gcs_port}", self._pod.pool))
+            ray = RayProcess(self._pod.node.worker_command(address_of(head.ip, self._pod.gcs_port), self._pod.pool))
             try:
                 if self.join(ray):
                     self._refused_by.clear()
@@ -188,11 +189,12 @@ class Worker:
 
 
 def addresses_of(host: str) -> list[str]:
-    """The IPv4 addresses of a name; none while nobody knows it."""
+    """The addresses of a name; none while nobody knows it."""
     try:
-        return socket.gethostbyname_ex(host)[2]
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
         return []
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 def is_open(ip: str, port: int) -> bool:

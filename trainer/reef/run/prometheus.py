@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import socket
 import threading
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -271,6 +272,10 @@ def learner_gauges(statistics: Mapping[PolicyId, Mapping[str, Any]]) -> Iterator
 
 class Listener(ThreadingHTTPServer):
     """Listens without asking DNS for its own name, which takes seconds where there is none."""
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, handler)
 
     def server_bind(self) -> None:
         """Bind the socket."""
