@@ -305,6 +305,7 @@ class Client:
             except NETWORK_ERRORS as error:
                 self._observe(verb, "error")
                 failure = ApiError(0, "Unreachable", f"{method} {path}: {error or type(error).__name__}")
+                renew = isinstance(error, aiohttp.ClientSSLError)  # its certificate authority may be another by now
                 retry_after = None
             else:
                 self._observe(verb, str(status))

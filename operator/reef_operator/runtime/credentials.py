@@ -72,6 +72,7 @@ class Credentials:
         self._login = login
         self._found: kopf.ConnectionInfo | None = None
         self._ssl: ssl.SSLContext | None = None
+        self._made_from: tuple[object, ...] = ()
         self._read = 0.0
 
     async def current(self, *, renew: bool = False) -> tuple[str, dict[str, str], ssl.SSLContext | None]:
@@ -81,22 +82,32 @@ class Credentials:
             renew: read it again even if the last reading is young, because the server refused it.
         """
         if self._found is None or renew or time.monotonic() - self._read > REFRESH_S:
-            before, self._found = self._found, await self._login()
-            self._read = time.monotonic()
-            if before is None or tls_parts(before) != tls_parts(self._found):
-                self._ssl = self._found.as_ssl_context() if self._found.server.startswith("https") else None
+            found = await self._login()
+            parts = tls_parts(found)
+            if parts != self._made_from:
+                self._ssl = found.as_ssl_context() if found.server.startswith("https") else None
+            self._found, self._made_from, self._read = found, parts, time.monotonic()
         return self._found.server.rstrip("/"), self._found.as_http_headers(), self._ssl
 
 
 def tls_parts(info: kopf.ConnectionInfo) -> tuple[object, ...]:
-    """What a TLS context is made from: making one takes milliseconds and new connections."""
+    """What a TLS context is made from: making one takes milliseconds and new connections.
+
+    Files count by what is in them, as a rotated one keeps its name.
+    """
     return (
         info.server,
-        info.ca_path,
-        info.ca_data,
         info.insecure,
-        info.certificate_path,
+        *(content(path) for path in (info.ca_path, info.certificate_path, info.private_key_path)),
+        info.ca_data,
         info.certificate_data,
-        info.private_key_path,
         info.private_key_data,
     )
+
+
+def content(path: str | bytes | os.PathLike[str] | os.PathLike[bytes] | None) -> bytes | None:
+    """What is in a file; None where it cannot be read, which is told by whoever needs it."""
+    try:
+        return None if path is None else Path(os.fsdecode(path)).read_bytes()
+    except OSError:
+        return None
