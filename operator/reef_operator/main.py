@@ -15,8 +15,8 @@ from typing import Any
 
 import aiohttp.web
 import kopf
-from prometheus_client import start_http_server
 
+from reef.endpoint import Endpoint
 from reef.errors import ReefError
 from reef_operator import names
 from reef_operator.lifecycle import kopf_settings, registry
@@ -86,7 +86,7 @@ async def run(options: Options) -> None:
     end_by_sigterm()
     metrics = Metrics()
     login = kubeconfig_login if options.dev else service_account_login
-    start_http_server(options.metrics_port, options.listen, metrics.registry)
+    Endpoint(options.listen, options.metrics_port, metrics.answer)
     async with connected(options, Credentials(login), metrics) as (election, client):
         async with waiting_health(options):
             await definition_is_served(client)

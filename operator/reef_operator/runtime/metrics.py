@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
+from http import HTTPStatus
 from typing import Any, get_args
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
@@ -15,6 +17,7 @@ from prometheus_client.registry import Collector
 
 from reef.api.pods import is_gpu
 from reef.api.status import Phase
+from reef.endpoint import Answer
 from reef_operator.model import Object
 from reef_operator.names import COMPONENT_LABEL
 from reef_operator.runtime.watch import job_of_label
@@ -77,6 +80,12 @@ class Metrics:
         self.orphans = Counter(
             "reef_operator_orphans_deleted", "Objects deleted because their job is gone.", registry=self.registry
         )
+
+    def answer(self, path: str) -> Answer:
+        """What is sent to whoever asks for a path."""
+        if path == "/metrics":
+            return Answer(generate_latest(self.registry), CONTENT_TYPE_LATEST)
+        return Answer(b"there is /metrics\n", status=HTTPStatus.NOT_FOUND)
 
     def skipped(self, kind: str) -> None:
         """Count an object that is left out, as it could not be read."""

@@ -105,3 +105,11 @@ def test_the_operators_own_gauges_are_asked_at_the_scrape():
     assert value("reef_operator_watch_age_seconds", {"kind": "Pod"}) == 7
     assert value("reef_operator_watch_changes_total", {"kind": "Lease"}) == 2
     assert value("reef_operator_api_requests_total", {"verb": "get", "code": "200"}) == 1
+
+
+def test_metrics_are_answered_and_nothing_else():
+    metrics = Metrics()
+    found = metrics.answer("/metrics")
+    assert b"reef_operator_reconcile_seconds_count 0.0" in found.body
+    assert found.content_type.startswith("text/plain; version=")
+    assert metrics.answer("/").status == 404

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import json
 import math
-import socket
-import threading
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http import HTTPStatus
 from pathlib import Path
-from socketserver import TCPServer
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -24,6 +21,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from reef.api.status import CheckpointStatus, EvaluationStatus, TrainingStatus, TrialsStatus, TrialStatus
+from reef.endpoint import Answer, Endpoint
 from reef.errors import ResourceError
 from reef.run.identity import IDENTITY
 from reef.run.metrics import Result
@@ -270,71 +268,32 @@ def learner_gauges(statistics: Mapping[PolicyId, Mapping[str, Any]]) -> Iterator
     yield from (family for family in (loss, *named.values(), other) if family.samples)
 
 
-class Listener(ThreadingHTTPServer):
-    """Listens without asking DNS for its own name, which takes seconds where there is none."""
-
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        super().__init__(address, handler)
-
-    def server_bind(self) -> None:
-        """Bind the socket."""
-        TCPServer.server_bind(self)
-
-
 class MetricsServer:
     """Serves a board over HTTP from a thread of its own."""
 
     def __init__(self, board: Board, port: int, address: str = "127.0.0.1") -> None:
         """Listen at once (port 0: any free one, see `port`); raises `ResourceError` when the port is taken."""
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(board)
-        handler = type("Handler", (MetricsHandler,), {"board": board, "registry": registry})
+        self._board = board
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(board)
         try:
-            self._server = Listener((address, port), handler)
+            self._endpoint = Endpoint(address, port, self._answer)
         except (OSError, OverflowError) as error:
             problem = str(error).rstrip(".")
             raise ResourceError(
                 f"cannot serve metrics on {address}:{port}: {problem}. Give another --metrics-port, or leave it out."
             ) from error
-        self.port: int = self._server.server_address[1]
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="metrics", daemon=True)
-        self._thread.start()
+        self.port = self._endpoint.port
 
     def stop(self) -> None:
-        """Stop listening and wait for the thread."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        """Stop listening."""
+        self._endpoint.stop()
 
-
-class MetricsHandler(BaseHTTPRequestHandler):
-    """Answers GET requests from the board."""
-
-    board: Board
-    registry: CollectorRegistry
-    timeout = 10  # seconds that a silent client may hold a thread
-
-    def do_GET(self) -> None:
-        """Answer /metrics, /progress or /healthz."""
-        path = self.path.partition("?")[0]
+    def _answer(self, path: str) -> Answer:
         if path == "/metrics":
-            self._answer(200, CONTENT_TYPE_LATEST, generate_latest(self.registry))
-        elif path == "/progress":
-            self._answer(200, "application/json", json.dumps(self.board.progress()).encode())
-        elif path == "/healthz":
-            self._answer(200, "text/plain", b"ok\n", {IDENTITY: self.board.identity})
-        else:
-            self._answer(404, "text/plain", b"there are /metrics, /progress and /healthz\n")
-
-    def _answer(self, status: int, content_type: str, body: bytes, more: Mapping[str, str] = NOTHING) -> None:
-        self.send_response(status)
-        for name, value in more.items():
-            self.send_header(name, value)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Scrapes are not worth a line each."""
+            return Answer(generate_latest(self._registry), CONTENT_TYPE_LATEST)
+        if path == "/progress":
+            return Answer(json.dumps(self._board.progress()).encode(), "application/json")
+        if path == "/healthz":
+            return Answer(b"ok\n", headers={IDENTITY: self._board.identity})
+        return Answer(b"there are /metrics, /progress and /healthz\n", status=HTTPStatus.NOT_FOUND)
