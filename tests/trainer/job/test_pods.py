@@ -231,7 +231,6 @@ def test_an_environment_that_calls_exit_ends_the_head_as_a_fault(job, document):
     ending = head.ending()
     assert (ending["exitCode"], ending["reason"]) == (None, "Failed")
     assert "ended without a result: exit(0) was called" in ending["message"]
-    assert ending["training"]["iteration"] > 0, "what was prepared for that stays"
     for pid in left:  # a container's processes end with its first one
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
