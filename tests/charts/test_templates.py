@@ -307,10 +307,14 @@ def test_monitors_find_operator_and_heads(render: Render):
     assert pods["selector"]["matchLabels"].items() - names.worker_labels("any", "pool").items()
     assert pods["namespaceSelector"] == {"any": True}
     (endpoint,) = pods["podMetricsEndpoints"]
-    assert endpoint["honorLabels"] is service["spec"]["endpoints"][0]["honorLabels"] is True
-    assert endpoint["relabelings"][0]["sourceLabels"] == [
-        "__meta_kubernetes_pod_label_" + names.JOB_LABEL.replace(".", "_").replace("/", "_")
-    ]
+    assert service["spec"]["endpoints"][0]["honorLabels"] is True
+    assert endpoint["honorLabels"] is False
+    assert {each["targetLabel"]: each["sourceLabels"] for each in endpoint["relabelings"]} == {
+        "namespace": ["__meta_kubernetes_namespace"],
+        "pod": ["__meta_kubernetes_pod_name"],
+        "job_name": ["__meta_kubernetes_pod_label_" + names.JOB_LABEL.replace(".", "_").replace("/", "_")],
+    }
+    assert pods["sampleLimit"] > 0
     for kind in ("ServiceMonitor", "PodMonitor", "PrometheusRule"):
         assert one(objects, kind)["metadata"]["labels"]["release"] == "prometheus"
     few = one(render(**EVERYTHING | NAMESPACED), "PodMonitor")["spec"]

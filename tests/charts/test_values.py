@@ -25,6 +25,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"watch": {"allNamespaces": False, "namespaces": ["Team_A"]}}, "/watch/namespaces/0"),
     ({"watch": {"namespaces": ["a", "a"]}}, "/watch/namespaces"),
     ({"watch": {"namespaces": ["team-a"]}}, "set watch.allNamespaces=false"),
+    ({"watch": {"allNamespaces": False, "namespaces": ["team-a", "reef-system"]}}, "in a namespace of its own"),
     ({"operator": {"replicas": "1"}}, "/operator/replicas"),
     ({"operator": {"replicas": -1}}, "/operator/replicas"),
     ({"operator": {"logLevel": "loud"}}, "/operator/logLevel"),

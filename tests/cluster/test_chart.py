@@ -86,8 +86,12 @@ def test_an_operator_of_two_namespaces_trains_there_and_nowhere_else_also_while_
 ) -> None:
     """Roles are enough for a job's whole life; the operator for all namespaces is away meanwhile."""
     without_operator()
-    second = Installation(cluster, namespace, "second")
-    with cluster.namespace("other") as other, cluster.namespace("unwatched") as unwatched:
+    with (
+        cluster.namespace("operator") as own,
+        cluster.namespace("other") as other,
+        cluster.namespace("unwatched") as unwatched,
+    ):
+        second = Installation(cluster, own, "second")
         watched = {"allNamespaces": False, "namespaces": [namespace, other]}
         second.install(watch=watched, crds={"install": False})
         for place in (unwatched, namespace, other):

@@ -57,6 +57,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{ fail (printf "watch.namespaces is %v and watch.allNamespaces is true: set watch.allNamespaces=false for these namespaces alone, or leave them out" .Values.watch.namespaces) }}
 {{- end -}}
 []
+{{- else if and (has .Release.Namespace .Values.watch.namespaces) (gt (len .Values.watch.namespaces) 1) -}}
+{{ fail (printf "watch.namespaces is %v and holds the release's own namespace %s: a job there could run with the operator's account and act in the others. Install the release in a namespace of its own, for example --namespace reef-system --create-namespace" .Values.watch.namespaces .Release.Namespace) }}
 {{- else -}}
 {{ default (list .Release.Namespace) .Values.watch.namespaces | toJson }}
 {{- end -}}
