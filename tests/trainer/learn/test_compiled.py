@@ -21,7 +21,7 @@ MISSING = [
     for text, found in (
         (f"C++ compiler {COMPILER}", shutil.which(COMPILER)),
         (f"{HEADERS}/Python.h", (HEADERS / "Python.h").exists()),
-        ("PyTorch in a path without spaces, which inductor does not quote", " " not in torch.__file__),
+        ("PyTorch in a path without spaces", " " not in torch.__file__),
     )
     if not found
 ]
