@@ -93,6 +93,8 @@ def shown(run: dict[str, Any]) -> str:
     """Return one line about a run, for the console."""
     if "seconds" in run:
         return f"{run['steps'] / run['seconds']:,.0f} steps/s, {run['peak_mb']:,.0f} MB, {run['wall_s']:.1f} s in all"
+    if "kills" in run:
+        return ", ".join(f"{kill['seconds']:.1f} s" for kill in run["kills"])
     return "done" if run else "failed"
 
 

@@ -16,6 +16,7 @@ SCRIPTS = {
 }
 RUNS = 3
 PAIRED_RUNS = 7  # where a ratio near one is asked for: single runs differ by a tenth and more
+RESTARTED = (1, 2)  # of two workers
 ACTORS = (1, 2, 4, 8, 16, 32)
 PPO = {
     "algorithm": "ppo",
@@ -119,6 +120,13 @@ def actors() -> Iterator[Case]:
         yield Case(f"{workers} workers", "reef", {**PPO, "workers": workers, "measure_s": 2.0}, runs=1, limit_s=300.0)
 
 
+def restart() -> Iterator[Case]:
+    """SIGKILL of one of two workers and of both, twice in a row, until they sample again."""
+    for killed in RESTARTED:
+        args = {"env": "CartPole-v1", "killed": killed, "times": 2}
+        yield Case(f"{killed} of 2", "reef", args, "benchmarks.peers.reef_restart")
+
+
 def store() -> Iterator[Case]:
     """Bytes through the object store."""
     yield Case("reef", "reef", PPO, "benchmarks.peers.reef_object_store", runs=1)
@@ -146,5 +154,6 @@ def profile() -> Iterator[Case]:
 
 
 PARTS: dict[str, Callable[[], Iterator[Case]]] = {
-    part.__name__: part for part in (ppo, lunar, dqn, sampling, reward, memory, actors, store, wide, limits, profile)
+    part.__name__: part
+    for part in (ppo, lunar, dqn, sampling, reward, memory, actors, restart, store, wide, limits, profile)
 }

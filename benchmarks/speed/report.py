@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.scale.report import scale, scale_targets
-from benchmarks.speed.measurements import ACTORS, PAIRED_RUNS
+from benchmarks.speed.measurements import ACTORS, PAIRED_RUNS, RESTARTED
 from benchmarks.speed.numbers import Numbers, Spread, ratio
 from benchmarks.speed.tables import row, table
 from benchmarks.speed.targets import MINIBATCHES, NAMES, targets
@@ -24,7 +25,21 @@ REMARKS = Path(__file__).with_name("remarks.md")
 def report(results: dict[str, Any]) -> str:
     """Return RESULTS.md as text."""
     numbers = Numbers(results)
-    parts = (_ppo, _lunar, _dqn, _sampling, _reward, _memory, _actors, _store, _wide, _limits, _profile, scale)
+    parts = (
+        _ppo,
+        _lunar,
+        _dqn,
+        _sampling,
+        _reward,
+        _memory,
+        _actors,
+        _restart,
+        _store,
+        _wide,
+        _limits,
+        _profile,
+        scale,
+    )
     sections = (_head, _targets, *parts)
     lines = [line for section in sections for line in section(numbers)]
     return "\n".join([*lines, REMARKS.read_text().strip(), ""])
@@ -172,6 +187,24 @@ def _actors(numbers: Numbers) -> Iterator[str]:
         values = (numbers.rate("actors", case), numbers.field("actors", case, "first_iteration_s"), memory)
         yield row(str(workers), *(_plain(value) for value in values), each)
     yield ""
+
+
+def _restart(numbers: Numbers) -> Iterator[str]:
+    yield "## How long a lost worker is felt (Reef)"
+    yield ""
+    yield "From SIGKILL of Ray workers' processes until each has sampled again, while those that are left go on,"
+    yield "and once more right after that. Two workers with 8 CartPoles each. A new process loads Ray and torch first."
+    yield ""
+    yield from table("killed", "first time, s", "second time, s")
+    for killed in RESTARTED:
+        found = [numbers.spread("restart", f"{killed} of 2", partial(_restart_s, which)) for which in range(2)]
+        yield row(f"{killed} of 2", *(_text(spread, 1) for spread in found))
+    yield ""
+
+
+def _restart_s(which: int, run: dict[str, Any]) -> float:
+    seconds: float = run["kills"][which]["seconds"]
+    return seconds
 
 
 def _store(numbers: Numbers) -> Iterator[str]:

@@ -55,6 +55,10 @@ def targets(numbers: Numbers) -> Iterator[Target]:
     )
     started = numbers.field("memory", "reef", "first_iteration_s")
     yield Target("process start to end of first iteration", 3.0, started and started.median, at_most=True, unit=" s")
+    for killed, wanted in ((1, 3.0), (2, 6.0)):
+        again = numbers.spread("restart", f"{killed} of 2", lambda run: max(kill["seconds"] for kill in run["kills"]))
+        what = f"SIGKILL of {killed} of two workers until all sample again, the slower of twice"
+        yield Target(what, wanted, again and again.median, at_most=True, unit=" s")
     memory = numbers.field("memory", "reef", "peak_mb"), numbers.field("memory", "sb3", "peak_mb")
     yield Target("peak memory: Reef / Stable-Baselines3", 1.0, ratio(*memory), at_most=True)
 

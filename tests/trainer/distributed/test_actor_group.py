@@ -6,12 +6,13 @@ import signal
 import time
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import MagicMock, patch
 
 import pytest
 
 from reef.distributed.actor_group import ActorGroup
-from reef.distributed.failures import FaultTolerance
-from reef.distributed.member import NEVER, Recipe
+from reef.distributed.failures import START, Failure, FaultTolerance
+from reef.distributed.member import NEVER, Member, Recipe, startable
 from reef.errors import EXIT_FAILED, EXIT_WRONG_USE, WorkerError
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.timeout(120)]
@@ -309,17 +310,49 @@ def test_what_is_wrong_now_and_then_is_tried_again(make):
     assert group.problem == ""
 
 
-def test_restarts_of_one_actor_keep_their_distance(make):
-    group = make(recreate_failed_workers=True, delay_between_worker_restarts_s=3.0)
-    group.call_all("sample", (2,), timeout_s=30.0)
-    group.heal()
-    restarted = time.monotonic()
-    until_healthy(group, 2)
-    group.call_all("sample", (2,), timeout_s=30.0)
-    while group.num_restarts < 2:
-        group.heal()
-        time.sleep(0.02)
-    assert 2.8 < time.monotonic() - restarted < 15.0
+def test_restarts_of_one_actor_begin_at_once_and_then_keep_their_distance(make):
+    group = make(recreate_failed_workers=True, delay_between_worker_restarts_s=60.0)
+    pauses = []
+    for _ in range(4):
+        last_start = group._members[2].started_at
+        group.call_all("sample", (2,), timeout_s=30.0)
+        until_healthy(group, 2)
+        pauses.append(group._members[2].started_at - last_start)
+    assert group.num_restarts == 4
+    assert pauses[2] >= 2.0
+    assert 4.0 <= pauses[3] < 30.0, "far from the longest pause"
+
+
+def test_pauses_grow_to_the_delay_and_end_with_an_actor_that_lasts():
+    member, due = Member(1), []
+    for lasted in (0.1, 0.1, 0.1, 0.1, 0.1, 7.0, 0.1, 0.1):
+        member.actor, member.started_at = MagicMock(), time.monotonic() - lasted
+        with patch("reef.distributed.member.ray.kill"):
+            member.take_down(5.0)
+        due.append(round(member.due - member.started_at, 3))
+    assert due == [0.0, 1.0, 2.0, 4.0, 5.0, 0.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_group_does_not_stand_idle_without_an_actor(make, together):
+    group = make(recreate_failed_workers=True, delay_between_worker_restarts_s=60.0, together=together)
+    for _ in range(3):
+        for member in group._members.values():
+            member.quick_ends = 10  # the next pause is the longest
+        for index in group.healthy:
+            os.kill(group.pid(index), signal.SIGKILL)
+        started = time.monotonic()
+        assert group.call_all("sample", timeout_s=30.0)
+        assert time.monotonic() - started < 30.0, "half of the pause"
+
+
+def test_an_actor_that_cannot_come_up_is_tried_with_pauses_even_where_it_is_the_only_one():
+    failed = Failure(1, START, "ValueError: no such level")
+    member = Member(1, failure=failed, due=time.monotonic() + 60.0)
+    assert startable([member], together=False) == []
+    member.failure = Failure(1, "sample", "killed")
+    assert startable([member, Member(2, due=member.due + 1)], together=False) == [member]
+    assert startable([member, Member(2, actor=object())], together=False) == []
 
 
 def test_a_replacement_that_cannot_come_up_in_time_counts_as_a_failure(make):

@@ -13,7 +13,7 @@ import ray
 from ray.exceptions import RayError
 
 from reef.distributed.failures import PROBE, START, Failure, FaultTolerance, died, error_of, late
-from reef.distributed.member import NEVER, Member, Recipe, first_done, problem_of
+from reef.distributed.member import NEVER, Member, Recipe, first_done, problem_of, startable
 from reef.errors import EXIT_FAILED, EXIT_WRONG_USE, WorkerError
 from reef.run.signals import end_if_overdue
 
@@ -297,8 +297,8 @@ class ActorGroup:
 
     def _start_those_due(self) -> None:
         free = 0 if self._over else self._slots - sum(member.actor is not None for member in self._members.values())
-        for member in self._members.values():
-            if free > 0 and member.actor is None and not member.lost and member.due <= time.monotonic():
+        for member in startable(self._members.values(), together=self._together):
+            if free > 0:
                 if member.started_at != NEVER:
                     member.restarts += 1
                     log.warning("%s %d is started again", self._recipe.name, member.index)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,8 @@ from reef.run.signals import Overdue, end_if_overdue
 
 SLICE_S = 1.0  # longest wait without a look at whether the run is to end
 NEVER = -math.inf
+# Pause between starts after two quick ends in a row; each further one doubles it.
+FIRST_PAUSE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,7 @@ class Member:
     due: float = 0.0  # when a replacement may start
     restarts: int = 0
     failures_in_a_row: int = 0
+    quick_ends: int = 0  # actors in a row that did not last as long as the delay between restarts
     failure: Failure | None = None  # the last one, until somebody in its place does what it failed in
     done: set[str] = field(default_factory=set)  # methods that somebody in this place has come through
     useless: bool = False  # has failed, and nobody in its place has done any work since
@@ -82,13 +85,19 @@ class Member:
         self.failure, self.useless = failure, True
 
     def take_down(self, delay_s: float) -> None:
-        """End the actor; the next may start `delay_s` seconds after this one did, the first replacement at once."""
+        """End the actor. The next may start at once, and after quick ends in a row with ever longer pauses.
+
+        The pauses are counted from one start to the next and grow up to `delay_s` seconds.
+        """
         if self.actor is not None:
             ray.kill(self.actor, no_restart=True)
+            lasted = time.monotonic() - self.started_at
+            self.quick_ends = self.quick_ends + 1 if lasted < delay_s else 0
+            pause = min(FIRST_PAUSE_S * 2.0 ** (self.quick_ends - 2), delay_s) if self.quick_ends > 1 else 0.0
+            self.due = self.started_at + pause
         self.actor = self.starting = None
         self.entered, self.node = False, ""
         self.in_flight, self.sent = {}, {}
-        self.due = self.started_at + delay_s if self.restarts else 0.0
 
     def let_go(self) -> None:
         """End an actor that did no wrong: the next one is no restart."""
@@ -102,6 +111,20 @@ class Member:
             self.restarts -= 1
         else:
             self.started_at = NEVER
+
+
+def startable(members: Collection[Member], *, together: bool) -> list[Member]:
+    """Those without an actor that may start one now.
+
+    Pauses are for a group that goes on meanwhile. Where no actor is left the next to be due starts at once, or all in a
+    group that works `together`; unless it could not even come up, as another try would most likely fail like the last.
+    """
+    missing = [member for member in members if member.actor is None and not member.lost]
+    due = [member for member in missing if member.due <= time.monotonic()]
+    if due or any(member.actor is not None for member in members):
+        return due
+    came_up = [member for member in missing if member.failure is None or member.failure.method != START]
+    return came_up if together else sorted(came_up, key=lambda member: member.due)[:1]
 
 
 def problem_of(name: str, members: Sequence[Member], room: float) -> str:

@@ -28,7 +28,11 @@ class FaultToleranceSettings(Group):
         1000, "How often one worker may be started again.", minimum=0, unit="restarts"
     )
     delay_between_worker_restarts_s: float = setting(
-        60.0, "Least time between two restarts of one worker.", minimum=0.0, unit="seconds"
+        60.0,
+        "Longest pause between two starts of one worker. The first restart comes at once; a worker that is lost again "
+        "within this time waits for 1, 2, 4, ... seconds after its last start, unless no other worker is left.",
+        minimum=0.0,
+        unit="seconds",
     )
     worker_health_probe_timeout_s: float = setting(
         60.0,
