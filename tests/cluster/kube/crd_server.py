@@ -75,12 +75,14 @@ def fetch(work: Path) -> tuple[Path, str]:
     debs, tree = work / "debs", work / "tree"
     debs.mkdir()
     run([*apt, "download", *sorted(names)], timeout_s=900, cwd=debs)
-    for package in debs.iterdir():
+    (source,) = debs.glob(f"{SOURCE}_*")
+    version = re.match(rf"{SOURCE}_0\.(\d+\.\d+)", source.name)
+    if not version:
+        raise ClusterError(f"{source.name} has no version of the form 0.36.4")
+    for package in [*debs.iterdir()]:
         run(["dpkg-deb", "--extract", package, tree])
-        if found := re.match(rf"{SOURCE}_0\.([0-9.]+)", package.name):
-            version = f"1.{found[1]}"  # the libraries of 1.36.4 are 0.36.4
         package.unlink()
-    return tree, version
+    return tree, f"1.{version[1]}"  # the libraries of 1.36.4 are 0.36.4
 
 
 def compile_program(tree: Path, version: str, made: Path, work: Path) -> None:
