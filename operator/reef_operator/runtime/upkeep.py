@@ -12,11 +12,18 @@ from reef_operator.model import Object, Server
 from reef_operator.names import JOB_LABEL, MANAGED_BY_LABEL, document
 from reef_operator.reading.pods import is_orphaned
 from reef_operator.runtime.client import ApiError, Client
-from reef_operator.runtime.controller import is_older
 from reef_operator.runtime.limits import Backoff
 from reef_operator.runtime.metrics import Metrics
 from reef_operator.runtime.queue import Key, Turns, WorkQueue, log_fields
-from reef_operator.runtime.watch import Stores, is_owned_by, job_of_label, key_of, trim_job, unwatched_children
+from reef_operator.runtime.watch import (
+    Stores,
+    is_older,
+    is_owned_by,
+    job_of_label,
+    key_of,
+    trim_job,
+    unwatched_children,
+)
 
 SWEPT = 300  # jobs whose remains are looked for in one round: the next full look does not wait longer
 

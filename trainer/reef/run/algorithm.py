@@ -20,16 +20,15 @@ from reef.batch import Sample
 from reef.config import AlgorithmConfig
 from reef.config.loading import load
 from reef.envs.make import unprepared
-from reef.errors import CheckpointError, ConfigError, WorkerError
+from reef.errors import ConfigError, WorkerError
 from reef.learn.learner import Learner
 from reef.learn.learner_group import Learners, LocalLearners
-from reef.nn.outline import another_network
 from reef.nn.policies import Policy
 from reef.nn.weight_files import read_weights
 from reef.rollout.seams import Workers
 from reef.rollout.worker_set import LocalWorkers
 from reef.run.checkpoint import find_checkpoint, read_algorithm, read_state, restoring, write_checkpoint
-from reef.run.checkpoint.content import check_content, check_outline
+from reef.run.checkpoint.content import check_fit
 from reef.run.evaluation import Evaluation
 from reef.run.metrics import IterationMetrics
 from reef.spaces import flat_observation
@@ -321,8 +320,15 @@ class Algorithm(ABC):
 
     def set_state(self, state: State) -> None:
         """The reverse of `state`; CheckpointError where the network or its inputs differ, before any change."""
-        self._refuse_another(state)
-        for policy in self.workers.local_worker().policy_map.values():
+        local = self.workers.local_worker()
+        own = {
+            "learners": self.learners.state(),
+            "worker": local.state(),
+            "networks": {name: policy.outline() for name, policy in local.policy_map.items()},
+        }
+        # Here and not in the learners, who may be processes.
+        check_fit(state, own, self.config.observation_filter)
+        for policy in local.policy_map.values():
             policy.set_by_hand = False  # the state has others
         with restoring("its counters and metrics"):
             self.iteration, self.policy_version = state["iteration"], state["policy_version"] - 1
@@ -335,35 +341,6 @@ class Algorithm(ABC):
         self.publish_weights()
         with restoring("its workers"):
             self.workers.set_state(state["workers"])
-
-    def _refuse_another(self, state: State) -> None:
-        """Compare here and not in the learners, who may be processes."""
-        local = self.workers.local_worker()
-        own = {
-            "learners": self.learners.state(),
-            "worker": local.state(),
-            "networks": {name: policy.outline() for name, policy in local.policy_map.items()},
-        }
-        check_outline(state, own)
-        for policy_id, network in own["networks"].items():
-            there, here = state["learners"][policy_id]["weights"], self.get_policy(policy_id).flat.vector.numel()
-            outline = state.get("networks", {}).get(policy_id)  # older ones have none
-            if outline and (problem := another_network(outline, network)):
-                raise CheckpointError(f"the checkpoint does not fit: {problem}, or train anew.")
-            if there.size != here:
-                raise CheckpointError(
-                    f"the checkpoint does not fit: its network has {there.size} weights, this one has {here}. "
-                    "Give one of the same environment spaces and model settings."
-                )
-            seen, sees = (bool(one["filters"][policy_id]) for one in (state["workers"]["local"], own["worker"]))
-            if seen != sees:
-                before = "MeanStdFilter" if seen else "NoFilter"
-                raise CheckpointError(
-                    f"the checkpoint does not fit: its network learned with observation_filter={before!r}, and "
-                    f"observation_filter={self.config.observation_filter!r} would show it other observations. "
-                    f"Set observation_filter={before!r}, or train anew."
-                )
-        check_content(state, own)
 
     def stop(self) -> None:
         """End all processes and close all environments."""

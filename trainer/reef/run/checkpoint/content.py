@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from reef.errors import CheckpointError, DamagedCheckpointError, ReefError
+from reef.nn.outline import another_network
 from reef.run.metrics import COUNTER_FIELDS
 from reef.trees import USE_ANOTHER, require_like
 from reef.types import State
@@ -97,11 +98,35 @@ def restoring(what: str | Path) -> Iterator[None]:
         raise DamagedCheckpointError(f"{what} cannot be restored ({text}). {USE_ANOTHER}") from error
 
 
-def check_outline(state: State, own: State) -> None:
-    """Raise `CheckpointError` unless every part of an algorithm's state is there, of the right kind.
+def check_fit(state: State, own: State, observation_filter: str) -> None:
+    """Raise `CheckpointError` unless an algorithm's state is whole, and of this network and its inputs.
 
     `own`: the states of the learners and of one worker here, by which the checkpoint is judged, and the networks.
     """
+    check_outline(state, own)
+    for policy_id, network in own["networks"].items():
+        there, here = (each["learners"][policy_id]["weights"].size for each in (state, own))
+        outline = state.get("networks", {}).get(policy_id)  # older ones have none
+        if outline and (problem := another_network(outline, network)):
+            raise CheckpointError(f"the checkpoint does not fit: {problem}, or train anew.")
+        if there != here:
+            raise CheckpointError(
+                f"the checkpoint does not fit: its network has {there} weights, this one has {here}. "
+                "Give one of the same environment spaces and model settings."
+            )
+        seen, sees = (bool(one["filters"][policy_id]) for one in (state["workers"]["local"], own["worker"]))
+        if seen != sees:
+            before = "MeanStdFilter" if seen else "NoFilter"
+            raise CheckpointError(
+                f"the checkpoint does not fit: its network learned with observation_filter={before!r}, and "
+                f"observation_filter={observation_filter!r} would show it other observations. "
+                f"Set observation_filter={before!r}, or train anew."
+            )
+    check_content(state, own)
+
+
+def check_outline(state: State, own: State) -> None:
+    """Raise `CheckpointError` unless every part of an algorithm's state is there, of the right kind."""
     outline = {
         "iteration": 0,
         "policy_version": 0,
