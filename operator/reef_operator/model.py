@@ -39,6 +39,7 @@ class Settings:
     cluster_domain: str = "cluster.local"
     linger_seconds: int = 30  # a finished head keeps serving its metrics for two scrapes
     default_pre_running_deadline_s: float | None = None
+    forbidden: tuple[str, ...] = ()  # in templates of jobs: names of reading.forbidden.FORBIDDABLE
 
 
 @dataclass(frozen=True, kw_only=True)

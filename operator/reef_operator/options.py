@@ -12,6 +12,7 @@ from typing import Literal
 
 from reef.errors import ConfigError
 from reef_operator.model import Settings
+from reef_operator.reading.forbidden import DEFAULT, FORBIDDABLE
 
 OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 TRUE, FALSE = {"1", "true", "yes", "on"}, {"", "0", "false", "no", "off"}
@@ -66,6 +67,10 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ)
         SystemExit: a flag is wrong, or --help was asked for.
     """
     given = parser(Variables(environment)).parse_args(arguments)
+    if unknown := [name for name in given.forbid if name not in FORBIDDABLE]:
+        raise ConfigError(
+            f"--forbid (REEF_OPERATOR_FORBID): {unknown} cannot be forbidden; {', '.join(FORBIDDABLE)} can"
+        )
     namespaces = tuple(dict.fromkeys(given.namespace or Variables(environment).words("NAMESPACES")))
     if given.all_namespaces and given.namespace:
         raise ConfigError("--namespace and --all-namespaces exclude each other: give one of them")
@@ -76,6 +81,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ)
             cluster_domain=given.cluster_domain,
             linger_seconds=given.linger_seconds,
             default_pre_running_deadline_s=given.pre_running_deadline_seconds,
+            forbidden=tuple(given.forbid),
         ),
         namespaces=() if given.all_namespaces else namespaces,
         own_namespace=environment.get("POD_NAMESPACE") or own_namespace(),
@@ -119,6 +125,13 @@ def parser(variables: Variables) -> argparse.ArgumentParser:
         type=float,
         default=of.optional_number("PRE_RUNNING_DEADLINE_SECONDS"),
         help="jobs that name none fail after waiting so long for training to begin",
+    )
+    add(
+        "--forbid",
+        type=lambda text: [word for word in text.split(",") if word != "nothing"],
+        default=of.text("FORBID", ",".join(DEFAULT)),
+        metavar="NAMES",
+        help=f"what templates of jobs may not hold, with commas: nothing, or some of {', '.join(FORBIDDABLE)}",
     )
     add("--log-format", choices=("json", "text"), default=of.text("LOG_FORMAT", "json"), help="form of log lines")
     add("--log-level", choices=("debug", "info", "warning", "error"), default=of.text("LOG_LEVEL", "info"))

@@ -19,6 +19,7 @@ import reef_operator.options
 from reef_operator import names
 from reef_operator.model import Settings
 from reef_operator.options import Options, parse
+from reef_operator.reading.forbidden import DEFAULT
 from reef_operator.runtime.client import RESOURCES
 from reef_operator.runtime.watch import unwatched_children
 
@@ -27,6 +28,7 @@ VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["versi
 EVERYTHING: dict[str, Any] = {
     "commonLabels": {"team": "robotics"},
     "imagePullSecrets": [{"name": "registry"}],
+    "templates": {"forbid": ["serviceAccountName", "hostPath"]},
     "operator": {
         "replicas": 2,
         "leaderElection": {"enabled": True},
@@ -261,7 +263,10 @@ def test_the_operator_understands_its_settings(render: Render):
         cluster_domain="cluster.local",
         linger_seconds=30,
         default_pre_running_deadline_s=600,
+        forbidden=("serviceAccountName", "hostPath"),
     )
+    assert few.settings.forbidden == DEFAULT
+    assert options(render(templates={"forbid": []})).settings.forbidden == ()
     assert everything.leader_election is True
     assert everything.dev is True  # from extraArgs
 

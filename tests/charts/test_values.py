@@ -26,6 +26,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"watch": {"namespaces": ["a", "a"]}}, "/watch/namespaces"),
     ({"watch": {"namespaces": ["team-a"]}}, "set watch.allNamespaces=false"),
     ({"watch": {"allNamespaces": False, "namespaces": ["team-a", "reef-system"]}}, "in a namespace of its own"),
+    ({"templates": {"forbid": ["hostpath"]}}, "/templates/forbid/0"),
     ({"operator": {"replicas": "1"}}, "/operator/replicas"),
     ({"operator": {"replicas": -1}}, "/operator/replicas"),
     ({"operator": {"logLevel": "loud"}}, "/operator/logLevel"),

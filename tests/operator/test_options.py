@@ -9,6 +9,7 @@ import pytest
 from reef.errors import ConfigError
 from reef_operator import options
 from reef_operator.options import parse
+from reef_operator.reading.forbidden import DEFAULT
 
 
 def test_flags_come_before_variables_and_variables_before_defaults():
@@ -43,6 +44,14 @@ def test_namespaces():
     assert parse(["--all-namespaces"], {"REEF_OPERATOR_NAMESPACES": "a"}).scopes == (None,)
     with pytest.raises(ConfigError, match="exclude each other"):
         parse(["--all-namespaces", "--namespace", "a"], {})
+
+
+def test_what_is_forbidden_has_a_name():
+    assert parse([], {}).settings.forbidden == DEFAULT
+    assert parse(["--forbid=hostPID"], {"REEF_OPERATOR_FORBID": "hostIPC"}).settings.forbidden == ("hostPID",)
+    assert parse([], {"REEF_OPERATOR_FORBID": "nothing"}).settings.forbidden == ()
+    with pytest.raises(ConfigError, match="'hostpath'.* cannot be forbidden; serviceAccountName"):
+        parse(["--forbid=hostpath"], {})
 
 
 def test_the_canary_is_where_a_watch_looks():

@@ -15,6 +15,7 @@ from reef.errors import ConfigError
 from reef_operator import names
 from reef_operator.conditions import ConditionType, Finding, Reason
 from reef_operator.model import Object, Observed
+from reef_operator.reading.forbidden import violations
 
 IMMUTABLE = ("algorithm", "environment.name", "restoreFrom", "checkpoint.storage")
 ACCEPTED = ("config", "stop", "tune")  # what another version may know more of, or take more of
@@ -47,6 +48,8 @@ def resolve(observed: Observed) -> Resolved:
     except ConfigError as error:
         return _refused(observed, kept, spec, str(error))
     assert isinstance(spec, dict), "validated"
+    if problems := violations(spec, observed.settings.forbidden):
+        return _refused(observed, kept, spec, "; ".join(problems))
     edits = [] if kept is None else _restore(spec, kept["spec"])
     _fold_replicas(spec)
     _settle_image(observed, spec, kept)
@@ -74,11 +77,13 @@ def _document(observed: Observed, spec: Any) -> dict[str, Any]:
 
 
 def _kept(observed: Observed) -> dict[str, Any] | None:
-    """Return the document in the ConfigMap; None before it is made, or when it is damaged or of another version."""
+    """Return the document in the ConfigMap; None before it is made, or when it is damaged or forbidden by now."""
     document = _stored(observed)
     try:
         job_from_document(document, accepted=ACCEPTED)
     except ConfigError:
+        return None
+    if violations(document["spec"], observed.settings.forbidden):
         return None
     return dict(document)
 

@@ -5,6 +5,7 @@ REEF_OPERATOR_TRAINER_IMAGE: {{ include "reef.image" (list .Values.trainerImage 
 REEF_OPERATOR_IMAGE_PULL_POLICY: {{ .Values.trainerImage.pullPolicy | quote }}
 REEF_OPERATOR_CLUSTER_DOMAIN: {{ .Values.operator.clusterDomain | quote }}
 REEF_OPERATOR_LINGER_SECONDS: {{ .Values.operator.lingerSeconds | quote }}
+REEF_OPERATOR_FORBID: {{ .Values.templates.forbid | join "," | default "nothing" | quote }}
 {{- with .Values.operator.preRunningDeadlineSeconds }}
 REEF_OPERATOR_PRE_RUNNING_DEADLINE_SECONDS: {{ . | quote }}
 {{- end }}
