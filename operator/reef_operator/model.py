@@ -20,6 +20,11 @@ class Server:
     minor: int = 20
 
     @property
+    def names_namespaces(self) -> bool:
+        """Whether every namespace carries its name as a label (1.21)."""
+        return (self.major, self.minor) >= (1, 21)
+
+    @property
     def pod_failure_policy(self) -> bool:
         """Whether a batch Job can tell evictions and wrong jobs from faults (1.26)."""
         return (self.major, self.minor) >= (1, 26)
@@ -40,6 +45,9 @@ class Settings:
     linger_seconds: int = 30  # a finished head keeps serving its metrics for two scrapes
     default_pre_running_deadline_s: float | None = None
     forbidden: tuple[str, ...] = ()  # in templates of jobs: names of reading.forbidden.FORBIDDABLE
+    # Kubernetes' NetworkPolicyPeers that may read the metrics of heads, beside the operator; none: everybody
+    metrics_from: tuple[Mapping[str, Any], ...] = ()
+    operator_namespace: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

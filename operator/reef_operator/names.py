@@ -12,6 +12,8 @@ NAME_LABEL = "app.kubernetes.io/name"
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 JOB_LABEL = "reef.dev/job"
 COMPONENT_LABEL = "reef.dev/component"
+NAMESPACE_LABEL = "kubernetes.io/metadata.name"  # on namespaces, by Kubernetes itself
+OPERATOR_LABELS = {"app.kubernetes.io/part-of": "reef", "app.kubernetes.io/component": "operator"}  # by the chart
 POOL_LABEL = "reef.dev/pool"
 HEAD, WORKER = "head", "worker"
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from reef.errors import ConfigError
 from reef_operator.model import Settings
@@ -72,6 +73,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ)
             f"--forbid (REEF_OPERATOR_FORBID): {unknown} cannot be forbidden; {', '.join(FORBIDDABLE)} can"
         )
     namespaces = tuple(dict.fromkeys(given.namespace or Variables(environment).words("NAMESPACES")))
+    here = environment.get("POD_NAMESPACE") or own_namespace()
     if given.all_namespaces and given.namespace:
         raise ConfigError("--namespace and --all-namespaces exclude each other: give one of them")
     return Options(
@@ -82,9 +84,11 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ)
             linger_seconds=given.linger_seconds,
             default_pre_running_deadline_s=given.pre_running_deadline_seconds,
             forbidden=tuple(given.forbid),
+            metrics_from=peers(given.metrics_from),
+            operator_namespace=here,
         ),
         namespaces=() if given.all_namespaces else namespaces,
-        own_namespace=environment.get("POD_NAMESPACE") or own_namespace(),
+        own_namespace=here,
         name=given.name,
         identity=environment.get("POD_NAME") or socket.gethostname(),
         **{name: getattr(given, name) for name in PLAIN},
@@ -132,6 +136,12 @@ def parser(variables: Variables) -> argparse.ArgumentParser:
         default=of.text("FORBID", ",".join(DEFAULT)),
         metavar="NAMES",
         help=f"what templates of jobs may not hold, with commas: nothing, or some of {', '.join(FORBIDDABLE)}",
+    )
+    add(
+        "--metrics-from",
+        default=of.text("METRICS_FROM", "[]"),
+        metavar="JSON",
+        help="NetworkPolicyPeers that may read the metrics of heads, beside this operator; []: everybody",
     )
     add("--log-format", choices=("json", "text"), default=of.text("LOG_FORMAT", "json"), help="form of log lines")
     add("--log-level", choices=("debug", "info", "warning", "error"), default=of.text("LOG_LEVEL", "info"))
@@ -199,6 +209,20 @@ def has_route(family: int, address: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def peers(text: str) -> tuple[Mapping[str, Any], ...]:
+    """Read a list of NetworkPolicyPeers."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(isinstance(peer, dict) for peer in found):
+        raise ConfigError(
+            f"--metrics-from (REEF_OPERATOR_METRICS_FROM) is {text!r}, expected a JSON list of NetworkPolicyPeers, "
+            'for example [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]'
+        )
+    return tuple(found)
 
 
 def own_namespace() -> str:

@@ -264,6 +264,8 @@ def test_the_operator_understands_its_settings(render: Render):
         linger_seconds=30,
         default_pre_running_deadline_s=600,
         forbidden=("serviceAccountName", "hostPath"),
+        metrics_from=({"namespaceSelector": {}},),
+        operator_namespace="from-the-pod",
     )
     assert few.settings.forbidden == DEFAULT
     assert options(render(templates={"forbid": []})).settings.forbidden == ()
@@ -359,10 +361,19 @@ def test_every_dashboard_is_one_config_map(render: Render, chart_folder: Path):
 
 
 def test_the_network_policy_lets_metrics_and_probes_in(render: Render):
-    assert "NetworkPolicy" not in kinds(render())
-    spec = one(render(networkPolicy={"enabled": True}), "NetworkPolicy")["spec"]
+    spec = one(render(), "NetworkPolicy")["spec"]
     assert spec["policyTypes"] == ["Ingress"]
     assert [rule["ports"][0]["port"] for rule in spec["ingress"]] == [8082, 8081]
+    assert "from" not in spec["ingress"][0], "probes come from the node"
+    prometheus = [{"namespaceSelector": {"matchLabels": {names.NAMESPACE_LABEL: "monitoring"}}}]
+    assert spec["ingress"][1]["from"] == prometheus == list(options(render()).settings.metrics_from)
+    for everybody in ({"enabled": False}, {"metricsFrom": []}):
+        objects = render(networkPolicy=everybody)
+        assert options(objects).settings.metrics_from == ()
+        policies = [each["spec"] for each in objects if each["kind"] == "NetworkPolicy"]
+        assert not any("from" in rule for policy in policies for rule in policy["ingress"])
+    operator = one(render(operator={"podLabels": {"app.kubernetes.io/part-of": "x"}}), "Deployment")
+    assert names.OPERATOR_LABELS.items() <= operator["spec"]["template"]["metadata"]["labels"].items()
     spec = one(render(**EVERYTHING), "NetworkPolicy")["spec"]
     assert spec["policyTypes"] == ["Ingress", "Egress"]
     assert spec["egress"][-1]["to"][0]["podSelector"]["matchLabels"].items() <= names.head_labels("any").items()
@@ -374,6 +385,9 @@ def test_notes_say_where_it_looks_and_what_becomes_of_the_definition(files: Call
     assert "To remove both:\n\n  kubectl delete customresourcedefinition" in notes
     (job,) = [notes.partition("<<'JOB'\n")[2].partition("JOB")[0]]
     assert yaml.safe_load(job)["metadata"]["namespace"] == "team-a"
+    assert "kubernetes.io/metadata.name" in notes and "it gets no data" in notes
+    assert "kubectl label namespace" in files(kubeVersion="v1.20.2")["reef/templates/NOTES.txt"]
+    assert "Every pod of the cluster can read" in files(networkPolicy={"metricsFrom": []})["reef/templates/NOTES.txt"]
     assert "watches all namespaces" in files()["reef/templates/NOTES.txt"]
     others = files(crds={"install": False})["reef/templates/NOTES.txt"]
     assert "yourself:\n\n  kubectl apply --server-side --force-conflicts -f charts/reef/definitions/" in others

@@ -54,6 +54,16 @@ def test_what_is_forbidden_has_a_name():
         parse(["--forbid=hostpath"], {})
 
 
+def test_readers_of_metrics_are_peers_of_a_network_policy():
+    peer = {"namespaceSelector": {}}
+    settings = parse([], {"REEF_OPERATOR_METRICS_FROM": '[{"namespaceSelector": {}}]', "POD_NAMESPACE": "own"}).settings
+    assert (settings.metrics_from, settings.operator_namespace) == ((peer,), "own")
+    assert parse([], {}).settings.metrics_from == ()
+    for wrong in ("monitoring", "{}", '["monitoring"]'):
+        with pytest.raises(ConfigError, match="expected a JSON list of NetworkPolicyPeers"):
+            parse([f"--metrics-from={wrong}"], {})
+
+
 def test_the_canary_is_where_a_watch_looks():
     own = {"POD_NAMESPACE": "operators"}
     assert parse([], own).canary_namespace == "operators"

@@ -69,7 +69,7 @@ def violations(spec: Mapping[str, Any], forbidden: Collection[str]) -> list[str]
     """A sentence for each field of a valid document's templates that is forbidden here."""
     places = [("head", _mapping(spec.get("head"))), *_entries(spec, "workers")]
     return [
-        f"spec.{place}.template.spec.{path} is {value!r}, which this cluster forbids ({SETTING} holds {name}): remove it"
+        f"spec.{place}.template.spec.{path} is {value!r}, which this cluster forbids ({SETTING}: {name}): remove it"
         for place, settings in places
         for name in FORBIDDABLE
         if name in forbidden

@@ -118,6 +118,19 @@ def test_the_network_policy_lets_in_the_jobs_own_pods_and_metrics_from_anywhere(
     }
 
 
+@pytest.mark.parametrize(
+    ("server", "namespace"), [(NEW, {"matchLabels": {"kubernetes.io/metadata.name": "reef-system"}}), (OLD, {})]
+)
+def test_metrics_can_be_kept_for_operator_and_prometheus(server: Server, namespace: dict[str, Any]) -> None:
+    prometheus = {"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}
+    settings = Settings(metrics_from=(prometheus,), operator_namespace="reef-system")
+    own, metrics = network_policy(blueprint(settings=settings, server=server))["spec"]["ingress"]
+    assert own == {"from": [{"podSelector": {"matchLabels": {"reef.dev/job": "pole"}}}]}
+    assert metrics["ports"] == [{"port": 8080, "protocol": "TCP"}]
+    operator = {"app.kubernetes.io/part-of": "reef", "app.kubernetes.io/component": "operator"}
+    assert metrics["from"] == [{"namespaceSelector": namespace, "podSelector": {"matchLabels": operator}}, prometheus]
+
+
 def test_storage_credentials_and_claims_are_the_heads_alone() -> None:
     for spec in ({"checkpoint": CLAIM}, EVERYTHING):
         workers = json.dumps(pool_deployment(blueprint(**spec), blueprint(**spec).job.spec.workers[0]))

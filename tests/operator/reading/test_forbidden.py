@@ -67,7 +67,7 @@ def test_a_forbidden_field_is_named(place: str, name: str, template: dict[str, A
     spec = {"head": settings} if place == "head" else {"workers": [{"name": "a"}, {"name": "b"} | settings]}
     (text,) = violations(spec, {name})
     assert text.startswith(f"spec.{place}.template.spec.{path} is ")
-    assert f"templates.forbid holds {name}" in text
+    assert f"templates.forbid: {name}" in text
     assert violations(spec, set(FORBIDDABLE) - {name}) == []
 
 

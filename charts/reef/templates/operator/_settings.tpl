@@ -6,6 +6,9 @@ REEF_OPERATOR_IMAGE_PULL_POLICY: {{ .Values.trainerImage.pullPolicy | quote }}
 REEF_OPERATOR_CLUSTER_DOMAIN: {{ .Values.operator.clusterDomain | quote }}
 REEF_OPERATOR_LINGER_SECONDS: {{ .Values.operator.lingerSeconds | quote }}
 REEF_OPERATOR_FORBID: {{ .Values.templates.forbid | join "," | default "nothing" | quote }}
+{{- if and .Values.networkPolicy.enabled .Values.networkPolicy.metricsFrom }}
+REEF_OPERATOR_METRICS_FROM: {{ .Values.networkPolicy.metricsFrom | toJson | quote }}
+{{- end }}
 {{- with .Values.operator.preRunningDeadlineSeconds }}
 REEF_OPERATOR_PRE_RUNNING_DEADLINE_SECONDS: {{ . | quote }}
 {{- end }}
