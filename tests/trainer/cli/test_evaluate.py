@@ -22,6 +22,8 @@ from reef.cli import evaluate
 from reef.cli.main import main
 from reef.config import AlgorithmConfig
 from reef.envs.vector import VectorEnv
+from reef.errors import EXIT_WRONG_USE
+from reef.run.algorithm import Algorithm
 
 BROKEN: dict[str, Any] = {  # the second step of an environment that returns something else
     "three values": lambda obs, reward, ended, cut, info: (obs, reward, ended),
@@ -165,6 +167,26 @@ def test_settings_count_more_than_those_of_the_checkpoints_own_evaluation(tmp_pa
         {"explore": False, "env_config": a_b_c, "gamma": 0.99},
         {"explore": True, "env_config": a_b_c | {"c": 3}, "gamma": 0.99},
     ]
+
+
+def test_a_flag_lets_the_policy_explore(
+    checkpoint: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[bool] = []
+    single = Algorithm.compute_single_action
+
+    def watched(self: Algorithm, observation: Any, *, explore: bool, **rest: Any) -> Any:
+        seen.append(explore)
+        return single(self, observation, explore=explore, **rest)
+
+    monkeypatch.setattr(Algorithm, "compute_single_action", watched)
+    for flags, explored, warnings in (([], False, 1), (["--explore"], True, 0), (["--no-explore"], False, 0)):
+        seen.clear()
+        caplog.clear()
+        assert main(["evaluate", checkpoint, "--episodes", "1", *flags]) == 0
+        assert set(seen) == {explored}
+        assert caplog.text.count("takes the most likely action") == warnings
+    assert main(["evaluate", checkpoint, "--explore", "--config", '{"explore": false}']) == EXIT_WRONG_USE
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
+from reef.algorithms.dqn import DQNConfig
 from reef.algorithms.ppo import PPOConfig
+from reef.config import AlgorithmConfig
 from reef.errors import ConfigError, EnvironmentError
 from reef.rollout.worker_set import LocalWorkers
 from reef.run.algorithm import Algorithm
@@ -147,6 +149,42 @@ def test_a_state_of_before_the_first_evaluation_is_restored() -> None:
         algorithm.evaluate()
         algorithm.evaluation.set_state(before)
         assert algorithm.evaluation.state() == before == {"latest": None, "workers": None}
+
+
+class Constant(gym.Env[Any, Any]):
+    """Always the same observation, and a note of the actions."""
+
+    observation_space, action_space = gym.spaces.Box(0.0, 1.0, (2,)), gym.spaces.Discrete(2)
+    actions: ClassVar[dict[bool, list[int]]] = {}
+
+    def __init__(self, env_config: dict[str, Any]) -> None:
+        self.own = self.actions.setdefault(env_config.get("evaluated", False), [])
+        self.steps = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return np.ones(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.own.append(int(action))
+        self.steps += 1
+        return self.reset()[0], 1.0, self.steps % 20 == 0, False, {}
+
+
+@pytest.mark.parametrize("kind", [PPOConfig, DQNConfig])
+@pytest.mark.parametrize("explore", [None, True, False])
+def test_evaluation_explores_only_where_it_is_told_to(
+    kind: type[AlgorithmConfig], explore: bool | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = {} if explore is None else {"explore": explore}
+    settings = kind().environment(Constant).training(model={"fcnet_hiddens": [8]}).debugging(seed=0)
+    settings.evaluation(evaluation_duration=3, evaluation_config=told | {"env_config": {"evaluated": True}})
+    with settings.build() as algorithm:
+        algorithm.evaluate()
+        Constant.actions[True].clear()
+        algorithm.evaluate()
+        assert set(Constant.actions[True]) == ({0, 1} if explore else {Constant.actions[True][0]})
+    warnings = [record for record in caplog.records if "takes the most likely action" in record.message]
+    assert len(warnings) == (explore is None and kind is PPOConfig), "once, and where greedy is another policy"
 
 
 def test_evaluation_starts_elsewhere_than_training() -> None:

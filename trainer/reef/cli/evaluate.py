@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from reef.config import AlgorithmConfig
     from reef.run.algorithm import Algorithm
     from reef.spaces import Layout
-    from reef.types import State
 
 DEFAULT_STEPS = 10_000
 PROGRESS_PREFIX = "__progress_"
@@ -60,6 +59,12 @@ def add_parser(
     parser.add_argument("--algo", "--run", "-a", "-r", metavar="NAME", help="algorithm, where no checkpoint names it")
     parser.add_argument("--env", "-e", metavar="ID", help="another environment than the checkpoint's")
     parser.add_argument("--config", "-c", type=json_mapping, default={}, metavar="JSON", help="settings to change")
+    parser.add_argument(
+        "--explore",
+        action=argparse.BooleanOptionalAction,
+        help="draw actions as in training instead of taking the best one; default: the checkpoint's evaluation_config, "
+        "else the best one",
+    )
     parser.add_argument("--episodes", type=_count, default=0, metavar="N", help="stop after N episodes (0: no limit)")
     parser.add_argument(
         "--steps",
@@ -104,9 +109,12 @@ def _command(args: argparse.Namespace) -> int:
         warnings.warn(
             "--use-shelve has no effect: --out holds JSON lines and takes each episode as it ends.", stacklevel=1
         )
+    from reef.run.evaluation import tell_of_greedy
+
     with ExitStack() as stack:
         algorithm = stack.enter_context(_algorithm(args))
         settings = algorithm.config.evaluation_settings()
+        tell_of_greedy(algorithm.config, algorithm.workers.local_worker())
         env = _environment(settings, args)
         stack.callback(env.close)
         if args.track_progress:
@@ -149,6 +157,7 @@ def _opened(path: str) -> TextIO:
 def _algorithm(args: argparse.Namespace) -> Algorithm:
     """Build the algorithm in this process alone, whatever workers and GPUs it was trained with."""
     from reef.algorithms.registry import config_class, stored_config
+    from reef.rollout.worker_set import without_episodes
     from reef.run.checkpoint import find_checkpoint, read_algorithm, restoring
 
     state = None
@@ -169,16 +178,10 @@ def _algorithm(args: argparse.Namespace) -> Algorithm:
         with ExitStack() as on_failure:
             on_failure.callback(algorithm.stop)
             with restoring(args.checkpoint):
-                algorithm.set_state(_without_episodes(state))
+                # Episodes that training was in need not be played again.
+                algorithm.set_state(state | {"workers": without_episodes(state["workers"])})
             on_failure.pop_all()
     return algorithm
-
-
-def _without_episodes(state: State) -> State:
-    """A state whose workers begin new episodes: those that training was in need not be played again."""
-    workers = state["workers"]
-    remote = [worker and worker | {"env": None} for worker in workers["remote"]]
-    return state | {"workers": workers | {"local": workers["local"] | {"env": None}, "remote": remote}}
 
 
 def _change(config: AlgorithmConfig, args: argparse.Namespace) -> None:
@@ -186,6 +189,10 @@ def _change(config: AlgorithmConfig, args: argparse.Namespace) -> None:
     from reef.config.aliases import translate
 
     given = translate(args.config) | ({"env": args.env} if args.env else {})
+    if args.explore is not None:
+        if given.get("explore", args.explore) != args.explore:
+            raise ConfigError(f"--explore and --config explore={given['explore']}: they differ. Give one of them.")
+        given["explore"] = args.explore
     before, own = config.evaluation_config, given.get("evaluation_config", {})
     over = {key: given[key] for key in given.keys() & {"explore", *before} if key != "evaluation_config"}
     if isinstance(changed := given.get("env_config"), dict):

@@ -142,7 +142,7 @@ def head(
     stack.enter_context(output_shown())
     ray = stack.enter_context(ray_head(pod, words))
     with joined_cluster(job, pod, ray):
-        summary = train(job, config, pod, board) if plan is None else sweep(job, plan, pod, board)
+        summary = train(job, config, pod, board, words) if plan is None else sweep(job, plan, pod, board)
         signal.signal(signal.SIGTERM, note_sigterm)  # how it ended is decided
     return summary.exit_code, summary.reason
 
@@ -234,7 +234,7 @@ def joined_cluster(job: RLTrainingJob, pod: Pod, ray: RayProcess) -> Iterator[No
         yield
 
 
-def train(job: RLTrainingJob, config: AlgorithmConfig, pod: Pod, board: JobBoard) -> Summary:
+def train(job: RLTrainingJob, config: AlgorithmConfig, pod: Pod, board: JobBoard, words: LastWords) -> Summary:
     """Wait for the pods and train, from the newest checkpoint where there is one."""
     from reef.job.waiting import LatestSpec, PoolGate, wait_for_pools
     from reef.run.experiment import run_experiment
@@ -257,6 +257,7 @@ def train(job: RLTrainingJob, config: AlgorithmConfig, pod: Pod, board: JobBoard
             restore_from=job.spec.restore_from,
             board=board,
             patience_s=job.spec.fault_tolerance.termination_grace_period_seconds / 2,
+            say=words.say,
             reporters=[Console(sys.stderr, lines=True), PoolGate(read_spec, board)],
         )
     except Overdue as overdue:

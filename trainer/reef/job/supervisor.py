@@ -15,7 +15,10 @@ from pathlib import Path
 
 from reef.errors import EXIT_FAILED, EXIT_OK
 
-SILENT = "the head ended without a word: it was killed, or Ray's processes beside it ended"
+SILENT = (
+    "the head ended without a word: it was killed, Ray's processes beside it ended, or it hung in code that lets no "
+    "thread of Python run, whose stack is at the end of the log"
+)
 NO_RESULT = (
     "the trainer's process ended without a result: exit(0) was called in it, by the environment, another part of the "
     "job's code, or a library"

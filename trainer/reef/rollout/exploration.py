@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
@@ -79,6 +79,7 @@ def _bounds(space: spaces.Space[Any], normalized: bool) -> tuple[Any, Any, bool]
 class Exploration:
     """Turns distributions into actions; the timestep is that of all environments together."""
 
+    draws_from_policy: ClassVar[bool] = False  # its randomness is what the policy learned, and no noise beside that
     actions: ActionBox
 
     def get_exploration_action(
@@ -111,6 +112,7 @@ class Exploration:
 class StochasticSampling(Exploration):
     """Sample from the distribution, after `random_timesteps` of uniformly random actions."""
 
+    draws_from_policy: ClassVar[bool] = True
     _: KW_ONLY
     random_timesteps: int = 0
 
@@ -194,6 +196,7 @@ class PerWorkerEpsilonGreedy(EpsilonGreedy):
 class SoftQ(Exploration):
     """Sample actions with probability proportional to exp(Q / temperature)."""
 
+    draws_from_policy: ClassVar[bool] = True
     _: KW_ONLY
     temperature: float = 1.0
 

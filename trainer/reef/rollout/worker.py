@@ -100,6 +100,11 @@ class RolloutWorker:
             return self._sample(steps, lambda fragment: self._whole_episodes(fragment, min_steps=steps))
         return self._sample(steps, self._fixed_length)
 
+    @property
+    def progress(self) -> float:
+        """Changes with every step, also during `sample`; may be asked from any thread."""
+        return self._env_wait_s
+
     def begin_anew(self) -> None:
         """Let the next sample begin new episodes."""
         self._obs = None

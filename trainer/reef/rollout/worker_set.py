@@ -13,6 +13,12 @@ from reef.types import PolicyId, State, Weights
 T = TypeVar("T")
 
 
+def without_episodes(workers: State) -> State:
+    """The state of workers that begin new episodes."""
+    remote = [worker and worker | {"env": None} for worker in workers["remote"]]
+    return workers | {"local": workers["local"] | {"env": None}, "remote": remote}
+
+
 class LocalWorkers:
     """The `Workers` of `num_rollout_workers=0`."""
 

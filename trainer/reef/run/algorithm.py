@@ -31,6 +31,7 @@ from reef.run.checkpoint import find_checkpoint, read_algorithm, read_state, res
 from reef.run.checkpoint.content import check_fit
 from reef.run.evaluation import Evaluation
 from reef.run.metrics import IterationMetrics
+from reef.run.signals import end_if_overdue
 from reef.spaces import flat_observation
 from reef.types import DEFAULT_POLICY, Array, PolicyId, State, Stats
 
@@ -173,7 +174,8 @@ class Algorithm(ABC):
             raise WorkerError("the algorithm was stopped: it neither trains nor evaluates. Build another one.")
 
     def sample(self) -> list[Sample]:
-        """One fragment from every worker, counted and reported."""
+        """One fragment from every worker, counted and reported; Overdue where a run is to end at once."""
+        end_if_overdue()
         samples = self.workers.sample()
         for sample in samples:
             self.metrics.add_sample(sample)
@@ -317,6 +319,10 @@ class Algorithm(ABC):
             "evaluation": self.evaluation.state(),
             "networks": {name: policy.outline() for name, policy in self.workers.local_worker().policy_map.items()},
         }
+
+    def progress(self) -> tuple[float, ...]:
+        """Changes with every step of the environments in this process; may be asked from any thread."""
+        return self.workers.local_worker().progress, *self.evaluation.progress()
 
     def set_state(self, state: State) -> None:
         """The reverse of `state`; CheckpointError where the network or its inputs differ, before any change."""

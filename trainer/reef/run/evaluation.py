@@ -27,6 +27,11 @@ TIMED_OUT = (
     "(1) raise evaluation_sample_timeout_s, (2) lower evaluation_duration or set evaluation_duration_unit='timesteps', "
     "or (3) raise evaluation_num_workers. %s"
 )
+GREEDY = (
+    "evaluation takes the most likely action, but %s was trained to draw its actions, and may do better or worse so. "
+    "Set evaluation_config={'explore': True} (reef evaluate: --explore) to evaluate it as it acts in training, or "
+    "explore to False there (--no-explore) to keep this without the warning."
+)
 
 
 class Evaluation:
@@ -40,6 +45,7 @@ class Evaluation:
         self.config = config
         self.settings = config.evaluation_settings().freeze()
         self._spaces = self._try_env()
+        self._told_of_greedy = False
         self.latest: dict[str, Any] | None = None
         self._workers: Workers | None = None
         self._stored: State | None = None
@@ -78,6 +84,10 @@ class Evaluation:
                 self._stored = None  # workers in their place would go back to it
         return self._workers
 
+    def progress(self) -> tuple[float, ...]:
+        """As `Algorithm.progress`; empty while there are no workers."""
+        return () if self._workers is None else (self._workers.local_worker().progress,)
+
     def is_due(self, iteration: int) -> bool:
         """Whether iteration number `iteration` (from 1) ends with an evaluation."""
         interval = self.config.evaluation_interval
@@ -99,6 +109,9 @@ class Evaluation:
 
     def _run(self, weights: Weights, trained: RolloutWorker, timestep: int) -> dict[str, Any]:
         workers = self.workers
+        if not self._told_of_greedy:
+            tell_of_greedy(self.config, trained)
+            self._told_of_greedy = True
         workers.set_weights(weights, trained.policy_version, timestep)
         workers.set_filters({policy_id: observed.state() for policy_id, observed in trained.filters.items()})
         samples = (
@@ -140,3 +153,9 @@ class Evaluation:
         if self._workers is not None:
             self._workers.stop()
             self._workers = None
+
+
+def tell_of_greedy(config: AlgorithmConfig, trained: RolloutWorker) -> None:
+    """Warn where a policy that draws its actions is evaluated without, unless the settings say so themselves."""
+    if config.explore and "explore" not in config.evaluation_config and trained.exploration.draws_from_policy:
+        log.warning(GREEDY, config.label)

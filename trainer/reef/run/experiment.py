@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from reef.api.keys import stop_key_problem
 from reef.config import AlgorithmConfig
-from reef.errors import EXIT_OK, ConfigError, DamagedCheckpointError
+from reef.errors import EXIT_OK, ConfigError, DamagedCheckpointError, WorkerError
+from reef.rollout.worker_set import without_episodes
 from reef.run.checkpoint import CheckpointStore, read_metadata, restoring
 from reef.run.folders import (
     DEFAULT_FOLDER,
@@ -39,6 +40,7 @@ from reef.run.reporters.reporter import Reporter, Run, Summary
 from reef.run.reporters.tensorboard import TensorBoardEvents
 from reef.run.signals import Overdue, StopSignals
 from reef.run.stopping import StopConditions, absence, lookup, stop_problems
+from reef.run.watchdog import LastWords, Watchdog
 from reef.types import State
 
 if TYPE_CHECKING:
@@ -77,6 +79,7 @@ def run_experiment(
     metrics_address: str = "127.0.0.1",
     board: Board | None = None,
     patience_s: float | None = None,
+    say: LastWords | None = None,
     verbosity: int = 0,
     reporters: Sequence[Reporter] | None = None,
 ) -> Summary:
@@ -87,7 +90,8 @@ def run_experiment(
     `restore_from` starts a new folder from a checkpoint of another run. SIGTERM and Ctrl-C end the run after the
     iteration under way, with a checkpoint and the exit code 143 or 130; a second Ctrl-C aborts. `reporters` replaces
     the console. `board` is one that the caller serves, in place of `metrics_port`. With `patience_s`, an iteration
-    that long after SIGTERM is given up when it waits for workers, which may be gone.
+    that long after SIGTERM is given up when it samples or waits for workers, which may be gone. A process that
+    hangs in an environment is ended by the `Watchdog`, with last words that `say` takes.
 
     Raises:
         ConfigError: settings, stop keys or names are wrong; with all problems.
@@ -103,11 +107,12 @@ def run_experiment(
     with ExitStack() as stack:
         board = board or serve_metrics(stack, metrics_port, metrics_address)
         signals = stack.enter_context(StopSignals(patience_s))
+        watchdog = stack.enter_context(Watchdog(config, patience_s, say))
         algorithm = stack.enter_context(config.build())
         store, claim = CheckpointStore(folder, settings.keep, settings.score_attribute), Claim()
         own = begin(algorithm, store, start, claim)
         del start  # what it holds may be large
-        return Experiment(
+        experiment = Experiment(
             algorithm=algorithm,
             name=name,
             folder=folder,
@@ -121,7 +126,9 @@ def run_experiment(
             checkpoint=own,
             result=last_result(folder, algorithm.iteration) if own else None,
             writing=lambda: claim.held(folder),
-        ).run()
+        )
+        watchdog.hung = experiment
+        return experiment.run()
 
 
 def begin(algorithm: Algorithm, store: CheckpointStore, start: Start | None, claim: Claim) -> Path | None:
@@ -253,8 +260,7 @@ class Experiment:
         """End although the iteration has not: what was learnt since the newest checkpoint is kept."""
         assert self.signals.received is not None, "without a signal nothing is overdue"
         self.exit_code = self.signals.exit_code
-        saved = read_metadata(self.checkpoint)["iteration"] if self.checkpoint else 0
-        if self.result is not None and self.algorithm.iteration > saved:
+        if self.result is not None and self.algorithm.iteration > self._saved_iteration():
             self.save()
         return self.signals.received.name
 
@@ -273,13 +279,38 @@ class Experiment:
             return True
         return ending and (self.settings.at_end or self.signals.received is not None)
 
-    def save(self) -> None:
-        """Write a checkpoint of the iteration that was reported last."""
+    def progress(self) -> object:
+        """As `Algorithm.progress`."""
+        return self.algorithm.progress()
+
+    def rescue(self) -> str | None:
+        """Save from another thread what was learned before the main thread began to hang in an environment.
+
+        Learners rest while that samples, and the episodes under way are left out. Returns what was saved, None when the
+        main thread went on meanwhile, so that the state may be a mixture.
+        """
+        if self.result is not None and self.algorithm.iteration > self._saved_iteration():
+            before = self.progress()
+            state = self.algorithm.state()
+            if self.progress() != before:
+                return None
+            self.save(state | {"workers": without_episodes(state["workers"])})
+        if self.mirror is not None:
+            self.mirror.__exit__(WorkerError, None, None)  # as a fault in the main thread would
+        return f"what was learned is in {self.checkpoint}." if self.checkpoint else "nothing was saved so far."
+
+    def _saved_iteration(self) -> int:
+        """The iteration of the newest checkpoint, 0 without one."""
+        iteration: int = read_metadata(self.checkpoint)["iteration"] if self.checkpoint else 0
+        return iteration
+
+    def save(self, state: State | None = None) -> None:
+        """Write a checkpoint of the iteration that was reported last, from the present state if none is given."""
         assert self.result is not None, "an iteration was reported"
         began = time.monotonic()
         metadata, score = self.algorithm.metadata(), lookup(self.result, self.settings.score_key)
         with self.writing():
-            self.checkpoint = self.store.save(self.algorithm.state(), metadata, score)
+            self.checkpoint = self.store.save(state or self.algorithm.state(), metadata, score)
         if self.mirror is not None:
             self.mirror.changed()  # which tells the board when it is in the store
         elif self.board is not None:

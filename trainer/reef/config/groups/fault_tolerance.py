@@ -47,7 +47,8 @@ class FaultToleranceSettings(Group):
     sample_timeout_s: float = setting(
         300.0,
         "How long one sample of a worker may take; after it the worker counts as failed. Raise it for environments so "
-        "slow that rollout_fragment_length steps take longer.",
+        "slow that rollout_fragment_length steps take longer. Without workers: how long one call of the environment "
+        "may take in this process, which then ends with exit code 1.",
         above=0.0,
         unit="seconds",
     )
