@@ -73,6 +73,7 @@ class RolloutWorker:
         self.time_limit_s = config.sample_timeout_s if config.in_evaluation and worker_index == 0 else math.inf
         self._deadline = math.inf  # of the sample in progress
         self._inference_s = self._env_wait_s = 0.0  # spent in it on acting, and on the environments
+        self._begun_and_ended = 0
         self.timestep = 0  # environment steps of the whole run, as of the last weights
         self.policy_version = 0
         self.fragment_length = config.fragment_length(worker_index)
@@ -101,9 +102,9 @@ class RolloutWorker:
         return self._sample(steps, self._fixed_length)
 
     @property
-    def progress(self) -> float:
-        """Changes with every step, also during `sample`; may be asked from any thread."""
-        return self._env_wait_s
+    def progress(self) -> tuple[int, float]:
+        """Samples begun and ended so far, and what changes with every step; may be asked from any thread."""
+        return self._begun_and_ended, self._env_wait_s
 
     def begin_anew(self) -> None:
         """Let the next sample begin new episodes."""
@@ -119,6 +120,7 @@ class RolloutWorker:
         """Fill a fragment; EnvironmentError for values that cannot be used, WorkerTimeoutError after `time_limit_s`."""
         if self.env is None:
             raise RuntimeError(f"worker {self.worker_index} has no environment to sample from")
+        self._begun_and_ended += 1
         started = time.perf_counter()
         self._deadline = started + self.time_limit_s
         self._inference_s = self._env_wait_s = 0.0
@@ -137,6 +139,7 @@ class RolloutWorker:
         timers = {"sample": sample_s, "inference": self._inference_s, "env_wait": self._env_wait_s}
         whole, series = self._obs is None, self._series.copy()
         self._series += 1
+        self._begun_and_ended += 1
         return Sample({DEFAULT_POLICY: rollout}, episodes, len(rollout), self.worker_index, timers, whole, series)
 
     def _check(self, fragment: Fragment) -> None:

@@ -320,9 +320,9 @@ class Algorithm(ABC):
             "networks": {name: policy.outline() for name, policy in self.workers.local_worker().policy_map.items()},
         }
 
-    def progress(self) -> tuple[float, ...]:
-        """Changes with every step of the environments in this process; may be asked from any thread."""
-        return self.workers.local_worker().progress, *self.evaluation.progress()
+    def progress(self) -> list[tuple[int, float]]:
+        """That of the workers in this process, see `RolloutWorker.progress`; may be asked from any thread."""
+        return [self.workers.local_worker().progress, *self.evaluation.progress()]
 
     def set_state(self, state: State) -> None:
         """The reverse of `state`; CheckpointError where the network or its inputs differ, before any change."""

@@ -84,9 +84,10 @@ class Evaluation:
                 self._stored = None  # workers in their place would go back to it
         return self._workers
 
-    def progress(self) -> tuple[float, ...]:
+    def progress(self) -> list[tuple[int, float]]:
         """As `Algorithm.progress`; empty while there are no workers."""
-        return () if self._workers is None else (self._workers.local_worker().progress,)
+        workers = self._workers
+        return [] if workers is None else [workers.local_worker().progress]
 
     def is_due(self, iteration: int) -> bool:
         """Whether iteration number `iteration` (from 1) ends with an evaluation."""

@@ -284,15 +284,15 @@ class Experiment:
         return self.algorithm.progress()
 
     def rescue(self) -> str | None:
-        """Save from another thread what was learned before the main thread began to hang in an environment.
+        """Save from another thread what was learned, while the main thread is in an environment.
 
-        Learners rest while that samples, and the episodes under way are left out. Returns what was saved, None when the
-        main thread went on meanwhile, so that the state may be a mixture.
+        Learners rest while that samples, and the episodes under way are left out. Returns what was saved, None when
+        the main thread began or ended a sample meanwhile: it may have learned, and the state may be a mixture.
         """
         if self.result is not None and self.algorithm.iteration > self._saved_iteration():
-            before = self.progress()
+            before = [samples for samples, _ in self.algorithm.progress()]
             state = self.algorithm.state()
-            if self.progress() != before:
+            if [samples for samples, _ in self.algorithm.progress()] != before:
                 return None
             self.save(state | {"workers": without_episodes(state["workers"])})
         if self.mirror is not None:

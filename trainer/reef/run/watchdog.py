@@ -48,7 +48,7 @@ class Hung(Protocol):
         """Changes with every step of the environments in this process."""
 
     def rescue(self) -> str | None:
-        """Save what was learned; returns what was saved, None when the main thread went on meanwhile."""
+        """Save what was learned; returns what was saved, None when the main thread left the environment meanwhile."""
 
 
 @dataclass(frozen=True)
