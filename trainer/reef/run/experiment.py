@@ -85,13 +85,10 @@ def run_experiment(
 ) -> Summary:
     """Train until a stop condition is met, in the folder `<storage_path>/<name>/<algorithm>_<environment>_<id>`.
 
-    A storage path in an object store (s3://bucket/folder) gets a copy of what is written below `local_folder`.
-    `resume` goes on in the newest such folder from its newest valid checkpoint, or starts where there is none;
-    `restore_from` starts a new folder from a checkpoint of another run. SIGTERM and Ctrl-C end the run after the
-    iteration under way, with a checkpoint and the exit code 143 or 130; a second Ctrl-C aborts. `reporters` replaces
-    the console. `board` is one that the caller serves, in place of `metrics_port`. With `patience_s`, an iteration
-    that long after SIGTERM is given up when it samples or waits for workers, which may be gone. A process that
-    hangs in an environment is ended by the `Watchdog`, with last words that `say` takes.
+    An object store as storage path gets a copy of what is written below `local_folder`. `resume` goes on in the newest
+    such folder from its newest valid checkpoint, if there is one; `restore_from` starts a new one from a checkpoint of
+    another run. SIGTERM and Ctrl-C end the run after the iteration under way, with a checkpoint; `patience_s` later
+    that iteration is given up. `say` takes the last words of a process that hangs. The caller serves its own `board`.
 
     Raises:
         ConfigError: settings, stop keys or names are wrong; with all problems.
@@ -112,7 +109,7 @@ def run_experiment(
         store, claim = CheckpointStore(folder, settings.keep, settings.score_attribute), Claim()
         own = begin(algorithm, store, start, claim)
         del start  # what it holds may be large
-        experiment = Experiment(
+        watchdog.hung = experiment = Experiment(
             algorithm=algorithm,
             name=name,
             folder=folder,
@@ -127,7 +124,6 @@ def run_experiment(
             result=last_result(folder, algorithm.iteration) if own else None,
             writing=lambda: claim.held(folder),
         )
-        watchdog.hung = experiment
         return experiment.run()
 
 
