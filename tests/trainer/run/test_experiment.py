@@ -55,6 +55,9 @@ class FakeAlgorithm:
         self.iteration, self.counters = state["iteration"], dict(state["counters"])
         self.metrics.set_state(state["metrics"], iteration=self.iteration)
 
+    def progress(self) -> list[tuple[int, float]]:
+        return []
+
     def __enter__(self) -> FakeAlgorithm:
         return self
 

@@ -24,7 +24,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -142,7 +142,7 @@ def head(
     stack.enter_context(output_shown())
     ray = stack.enter_context(ray_head(pod, words))
     with joined_cluster(job, pod, ray):
-        summary = train(job, config, pod, board, words) if plan is None else sweep(job, plan, pod, board)
+        summary = train(job, config, pod, board, words.say) if plan is None else sweep(job, plan, pod, board)
         signal.signal(signal.SIGTERM, note_sigterm)  # how it ended is decided
     return summary.exit_code, summary.reason
 
@@ -234,7 +234,13 @@ def joined_cluster(job: RLTrainingJob, pod: Pod, ray: RayProcess) -> Iterator[No
         yield
 
 
-def train(job: RLTrainingJob, config: AlgorithmConfig, pod: Pod, board: JobBoard, words: LastWords) -> Summary:
+def train(
+    job: RLTrainingJob,
+    config: AlgorithmConfig,
+    pod: Pod,
+    board: JobBoard,
+    say: Callable[[int, str], None] | None = None,
+) -> Summary:
     """Wait for the pods and train, from the newest checkpoint where there is one."""
     from reef.job.waiting import LatestSpec, PoolGate, wait_for_pools
     from reef.run.experiment import run_experiment
@@ -257,7 +263,7 @@ def train(job: RLTrainingJob, config: AlgorithmConfig, pod: Pod, board: JobBoard
             restore_from=job.spec.restore_from,
             board=board,
             patience_s=job.spec.fault_tolerance.termination_grace_period_seconds / 2,
-            say=words.say,
+            say=say,
             reporters=[Console(sys.stderr, lines=True), PoolGate(read_spec, board)],
         )
     except Overdue as overdue:

@@ -98,9 +98,16 @@ class Watchdog:
         os.close(self._write)
         self._thread.join()
         os.close(self._read)
-        faulthandler.cancel_dump_traceback_later()
 
     def _watch(self) -> None:
+        try:
+            self._look_until_the_end()
+        except Exception:  # a defect of this thread must not end a run that is well
+            log.exception("hangs of an environment are not noticed any more")
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
+    def _look_until_the_end(self) -> None:
         last = time.monotonic()
         while True:
             if select.select([self._read], [], [], TICK_S)[0]:
