@@ -75,13 +75,14 @@ def helm(arguments: list[str]) -> None:
         if name != "uninstall":
             command.add_argument("chart", type=Path)
             command.add_argument("--set", action="append", default=[])
+            command.add_argument("--set-json", action="append", default=[])
             for flag in ("--create-namespace", "--reset-then-reuse-values", "--install"):
                 command.add_argument(flag, action="store_true")
     given = parser.parse_args(arguments)
     if "chart" not in given:
         return
     values: dict[str, Any] = {}
-    for assignment in given.set:
+    for assignment in [*given.set, *given.set_json]:  # JSON is YAML
         key, _, text = assignment.partition("=")
         *path, last = re.split(r"(?<!\\)\.", key)
         inner = values
