@@ -4,6 +4,7 @@ import math
 import os
 import signal
 from collections.abc import Iterator
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from torch.distributed import TCPStore
 
 from reef.algorithms.dqn import DQNConfig, DQNLearner
 from reef.algorithms.ppo import PPOConfig, PPOLearner
@@ -171,6 +173,18 @@ def test_what_is_not_finite_in_another_process_ends_the_run_at_once(recreate):
 def test_a_gpu_that_is_not_there_is_named():
     with pytest.raises(ResourceError, match=r"num_learner_workers 2 x num_gpus_per_learner_worker 0\.5 = 1 GPUs"):
         RayLearners(PPOLearner, config(num_gpus_per_learner_worker=0.5), *SPACES)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_learners_meet_at_an_address_of_either_kind(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    if ":" in address and not learner_group.INET6_DEVICES.exists():
+        pytest.skip("a kernel without IPv6")
+    monkeypatch.setattr(learner_group, "_own_address", lambda: address)
+    first = LearnerProcess(PPOLearner, config(), *SPACES, rank=0, world_size=2)
+    host, port = first.open()
+    other = TCPStore(host, port, 2, timeout=timedelta(seconds=20))
+    other.set("key", "value")
+    assert (host, first._store.get("key")) == (address, b"value")
 
 
 @pytest.mark.parametrize(("address", "device"), [("127.0.0.1", "lo"), ("::1", "lo"), ("2001:db8::1", None)])

@@ -91,9 +91,9 @@ class Job:
             with contextlib.suppress(OSError), socket.create_server((self.address, port)):
                 return port
 
-    def on_ipv6(self) -> None:
-        """All pods are on the one address that there is."""
-        self.address = self._net = "::1"
+    def on(self, address: str) -> None:
+        """Have all pods at one address, where there is no other of its kind."""
+        self.address = self._net = address
 
     def _start(self, role: str, ip: str, name: str, more: dict[str, str]) -> Pod:
         own = {
@@ -132,7 +132,7 @@ class Job:
     def worker(self, number: int, pool: str = "cpu", **more: str) -> Pod:
         return self._start(
             "worker",
-            self.address if ":" in self.address else f"{self._net}.{1 + number}",
+            self.address if self._net == self.address else f"{self._net}.{1 + number}",
             f"worker{number}",
             {
                 "REEF_HEAD_ADDRESS": address_of(self.address, self.gcs_port),

@@ -66,7 +66,8 @@ class LearnerProcess(LocalLearners):
 
     def open(self) -> tuple[str, int]:
         """Open the meeting point of all learners on a free port of this node's own address."""
-        listener = socket.create_server((_own_address(), 0))
+        own = _own_address()
+        listener = socket.create_server((own, 0), family=socket.AF_INET6 if ":" in own else socket.AF_INET)
         host, port = listener.getsockname()[:2]
         self._store = TCPStore(
             host,
