@@ -245,7 +245,7 @@ def test_an_environment_of_the_file_itself_is_trained(workers: int, tmp_path: Pa
     child = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert child.returncode == 0, child.stderr
     told = next(line for line in child.stdout.splitlines() if " reef evaluate " in line)
-    command = ["sh", "-c", told.replace(" reef ", f" {shlex.quote(sys.executable)} -m reef ")]
+    command = ["sh", "-c", f"{told.replace(' reef ', f' {shlex.quote(sys.executable)} -m reef ')} --no-explore"]
     after = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert (after.returncode, after.stderr) == (0, "")
     assert len(list((tmp_path / "results").glob("own-environment/PPO_*/checkpoint_000001"))) == 1
