@@ -124,7 +124,7 @@ def closed_and_opened(second: Installation, namespace: str, other: str) -> None:
     cluster.kubectl("delete", "rolebinding", "second-reef", "-n", other)
     mine = second.pod()["metadata"]["name"]
     # Its process ends at once; a kubelet that missed this looks for dead containers once a minute.
-    cluster.kubectl("delete", "pod", mine, "-n", namespace, timeout_s=180)
+    cluster.kubectl("delete", "pod", mine, "-n", second.namespace, timeout_s=180)
     second.await_operator()
     for place in (namespace, other):
         cluster.apply(small_job("idle", suspend=True), namespace=place)
