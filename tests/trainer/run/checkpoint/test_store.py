@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reef.run.checkpoint import CheckpointStore, read_checkpoint, write_checkpoint
+from reef.run.checkpoint import CheckpointStore, find_checkpoint, read_checkpoint, write_checkpoint
 
 
 def save(store: CheckpointStore, iteration: int) -> Path:
@@ -45,3 +45,11 @@ def test_what_a_link_leads_to_is_never_deleted(tmp_path: Path) -> None:
     for iteration in (1, 3):
         assert read_checkpoint(elsewhere / f"c{iteration}")[0] == {"x": iteration}
     assert read_checkpoint(tmp_path / "run" / "checkpoint_000001")[0] == {"x": 1}
+
+
+def test_a_run_that_was_downloaded_from_an_object_store_is_found(tmp_path: Path) -> None:
+    """There the names of checkpoints end with who wrote them."""
+    older = save(CheckpointStore(tmp_path), 9).rename(tmp_path / "checkpoint_000009-0123abcd")
+    newer = save(CheckpointStore(tmp_path), 10).rename(tmp_path / "checkpoint_000010-3f9a01bc")
+    assert find_checkpoint(tmp_path) == newer
+    assert CheckpointStore(tmp_path).paths() == [older, newer]

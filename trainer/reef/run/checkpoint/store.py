@@ -26,7 +26,8 @@ from reef.run.checkpoint.files import (
 from reef.types import State
 
 PREFIX = "checkpoint_"
-NAME = re.compile(f"{PREFIX}[0-9]{{1,18}}")
+# Those that were downloaded from an object store are named after their writer, too.
+NAME = re.compile(f"{PREFIX}[0-9]{{1,18}}(-[0-9a-f]{{8}})?")
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +127,7 @@ def is_checkpoint_name(name: str) -> bool:
 
 def iteration_of(name: str) -> int:
     """The iteration after which the checkpoint of this name was written."""
-    return int(name.removeprefix(PREFIX))
+    return int(name.removeprefix(PREFIX).partition("-")[0])
 
 
 def _valid(paths: Iterator[Path] | list[Path]) -> Iterator[Path]:
