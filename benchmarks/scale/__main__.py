@@ -41,7 +41,6 @@ def main() -> int:
         for run in measured(args.jobs, args.workers, args.rounds, args.steady, args.many):
             case = {"peer": "reef", "args": arguments, "runs": [run | {"wall_s": time.monotonic() - begun}]}
             quick = args.jobs < 300 or len(run["rounds"]) < 10
-            results["machine"] = machine.describe()
             results["parts"]["scale"] = {**begin, "quick": quick, "cases": {"reef": case}}
             raw.write_text(json.dumps(results, indent=1) + "\n")
             (args.out / "RESULTS.md").write_text(report(results))

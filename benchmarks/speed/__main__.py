@@ -26,7 +26,6 @@ def main() -> int:
     raw = args.out / "results.json"
     results = json.loads(raw.read_text()) if raw.exists() else {"parts": {}}
     for part in [] if args.report else args.only:
-        results["machine"] = machine.describe()
         results["parts"][part] = measure(part, args.quick, args.peers)
         raw.write_text(json.dumps(results, indent=1) + "\n")
     (args.out / "RESULTS.md").write_text(report(results))

@@ -7,9 +7,21 @@ import platform
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 
-def describe() -> dict[str, str]:
+def moment() -> dict[str, Any]:
+    """Return when this is, from which commit, on what machine, and how busy that was before."""
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "commit": commit.stdout.strip() or "unknown",
+        "load_before": f"{os.getloadavg()[0]:.2f}",
+        "machine": _describe(),
+    }
+
+
+def _describe() -> dict[str, str]:
     """Return processor, cores, memory, system and Python of this machine."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     return {
@@ -18,16 +30,6 @@ def describe() -> dict[str, str]:
         "memory": f"{memory:.0f} GB",
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-    }
-
-
-def moment() -> dict[str, str]:
-    """Return when this is, from which commit, and how busy the machine was before."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    return {
-        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "commit": commit.stdout.strip() or "unknown",
-        "load_before": f"{os.getloadavg()[0]:.2f}",
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any
 
 from benchmarks.scale.report import scale, scale_targets
@@ -56,8 +57,9 @@ def _head(numbers: Numbers) -> Iterator[str]:
     yield "ratio near one is asked for. A ratio is that of medians over the rounds that both took part in. Everyone"
     yield "runs with their own defaults for threads."
     yield ""
-    if "machine" in results:
-        yield f"Machine: {', '.join(f'{key} {value}' for key, value in results['machine'].items())}."
+    machines = _machines(results)
+    for text, letter in machines.items():
+        yield f"Machine {letter}: {text}."
     versions: dict[str, set[str]] = {}
     for part in results["parts"].values():
         for run in (run for case in part["cases"].values() for run in case["runs"]):
@@ -72,10 +74,19 @@ def _head(numbers: Numbers) -> Iterator[str]:
         if found["quick"]:
             yield f"\n**{part} is from a quick run, which shows that it works and not how fast.**"
     yield ""
-    yield from table("part", "measured", "commit", "load before")
+    yield from table("part", "measured", "commit", "machine", "load before")
     for part, found in results["parts"].items():
-        yield f"| {part} | {found['date']} | {found['commit']} | {found['load_before']} |"
+        yield row(part, found["date"], found["commit"], machines[_machine(found)], found["load_before"])
     yield ""
+
+
+def _machines(results: dict[str, Any]) -> dict[str, str]:
+    """A letter for each machine that a part was measured on."""
+    return dict(zip(dict.fromkeys(map(_machine, results["parts"].values())), ascii_uppercase, strict=False))
+
+
+def _machine(part: dict[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in part["machine"].items())
 
 
 def _targets(numbers: Numbers) -> Iterator[str]:

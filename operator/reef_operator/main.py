@@ -271,7 +271,7 @@ class Operator:
             namespace,
             store=self.stores.jobs,
             trim=trim_job,
-            changed=lambda job: self.queue.add(key_of(job)),
+            changed=self._job_changed,
             delivered=self.proof.saw,
         )
         return [
@@ -282,6 +282,11 @@ class Operator:
                 for kind, store in self.stores.owned.items()
             ),
         ]
+
+    def _job_changed(self, job: Object) -> None:
+        """New jobs wait while something happens to others: hundreds that come at once would hide it."""
+        key = key_of(job)
+        self.queue.add(key, urgent=self.controller.knows(key))
 
     def _child_changed(self, found: Object) -> None:
         key = job_of_label(found)

@@ -20,8 +20,8 @@ def rates(**median: float) -> dict[str, object]:
 
 
 def results(cases: dict[str, object], part: str = "sampling") -> dict[str, object]:
-    head = {"date": "2026-01-01", "commit": "abc", "load_before": "0.1", "quick": False}
-    return {"machine": {"cores": "2"}, "parts": {part: {**head, "cases": cases}}}
+    head = {"date": "2026-01-01", "commit": "abc", "load_before": "0.1", "quick": False, "machine": {"cores": "2"}}
+    return {"parts": {part: {**head, "cases": cases}}}
 
 
 def verdict(found: dict[str, object], what: str) -> bool | None:

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,14 @@ class Installation:
             return self.cluster.kubectl("logs", "-n", self.namespace, name, "--tail=200")
         except (ClusterError, ValueError) as error:
             return f"(none: {error})"
+
+    def removals(self, job: str, namespace: str) -> list[tuple[str, datetime]]:
+        """What the operator has removed of a job, by kind, and when: its own log says so."""
+        log = self.cluster.kubectl("logs", "-n", self.namespace, self.pod()["metadata"]["name"])
+        lines = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+        own = [line for line in lines if (line.get("namespace"), line.get("job")) == (namespace, job)]
+        told = [(line["message"].split(), datetime.fromisoformat(line["time"])) for line in own]
+        return [(words[1], moment) for words, moment in told if words[0] == "delete"]
 
     # -- jobs ---------------------------------------------------------------------------------------------------------
 

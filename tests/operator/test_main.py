@@ -22,6 +22,7 @@ from reef_operator.main import Operator
 from reef_operator.model import Observed, Plan, Server
 from reef_operator.options import parse
 from reef_operator.runtime.client import ApiError, Client
+from reef_operator.runtime.controller import Memory
 from reef_operator.runtime.credentials import Credentials, kubeconfig_login
 from reef_operator.runtime.metrics import Metrics
 
@@ -163,3 +164,23 @@ def test_no_job_is_looked_at_before_the_server_has_said_what_it_can_do(monkeypat
 
     asyncio.run(until_seen())
     assert seen[0].server.pod_failure_policy
+
+
+def test_jobs_that_come_all_at_once_do_not_hide_what_happens_to_those_at_work():
+    def found(name: str, **labels: str) -> dict[str, dict[str, object]]:
+        return {"metadata": {"namespace": "ns", "name": name, "uid": f"u-{name}", "labels": labels}}
+
+    async def order() -> list[str]:
+        async with Client(Credentials(kubeconfig_login)) as client:
+            operator = Operator(parse([], {}), client, Metrics())
+            for _, part in operator.parts:
+                part.close()
+            operator.stores.jobs.put(found("at-work"))
+            operator.controller._memories["ns", "at-work"] = Memory("u-at-work")
+            for number in range(3):
+                operator.stores.jobs.put(found(f"new-{number}"))
+                operator._job_changed(found(f"new-{number}"))
+            operator._child_changed(found("at-work-head", **{"reef.dev/job": "at-work"}))
+            return [(await operator.queue.get())[1] for _ in range(4)]
+
+    assert asyncio.run(order()) == ["at-work", "new-0", "new-1", "new-2"]

@@ -127,6 +127,10 @@ class Controller:
         finally:
             self._metrics.reconcile.observe(time.perf_counter() - started)
 
+    def knows(self, key: Key) -> bool:
+        """Whether a job was looked at before."""
+        return key in self._memories
+
     def renew(self, server: Server) -> None:
         """Take note of what the API server can do, as it may have been upgraded."""
         self._server = server
@@ -162,14 +166,24 @@ class Controller:
                 plan = self._decide(self._known(job, memory))
                 decisive = is_decisive(plan, job)
             if decisive:
-                suspends = (job.get("spec") or {}).get("suspend") or (plan.status or {}).get("phase") == "Suspended"
-                plan = self._decide(await self._fresh(job, memory, whole=bool(suspends)))
+                plan = await self._decided_afresh(job, memory, plan)
         look = self._look(job)
         await self._carry_out(job, memory, plan)
         if plan.status is None and not plan.actions and names.SHORTENED in (self._stores.jobs.get(key_of(job)) or {}):
             rest_s = math.inf if plan.requeue_after_s is None else plan.requeue_after_s
             memory.rests = (look, time.monotonic() + rest_s)
             memory.unwatched, memory.read_again = {}, None
+
+    async def _decided_afresh(self, job: Object, memory: Memory, plan: Plan) -> Plan:
+        """The plan once the API server has confirmed what caches say.
+
+        Lists take it long where there are many jobs. Most of the time what is known is asked for by name.
+        """
+        whole = needs_absence(plan, job)
+        plan = self._decide(await self._fresh(job, memory, whole=whole))
+        if not whole and needs_absence(plan, job):
+            plan = self._decide(await self._fresh(job, memory, whole=True))
+        return plan
 
     async def _whole(self, job: Object, memory: Memory) -> Object | None:
         """The job with its document; None when there is nothing to do: it is gone, or has ended and rests."""
@@ -389,6 +403,14 @@ def is_decisive(plan: Plan, job: Object) -> bool:
         return False
     before, after = (job.get("status") or {}).get("phase"), (plan.status or {}).get("phase")
     return any(isinstance(action, Delete) for action in plan.actions) or (after in DECISIVE and after != before)
+
+
+def needs_absence(plan: Plan, job: Object) -> bool:
+    """Whether a plan rests on there being no pod that the caches do not know yet."""
+    if (plan.status or {}).get("phase") == "Suspended":
+        return True
+    suspends = (job.get("spec") or {}).get("suspend")
+    return bool(suspends) and any(isinstance(each, Delete) and each.kind == "Deployment" for each in plan.actions)
 
 
 def verb(action: Action) -> str:

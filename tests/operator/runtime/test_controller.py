@@ -443,6 +443,30 @@ def test_before_it_is_said_that_nothing_is_left_the_cluster_itself_is_listed(rig
     rig(test)
 
 
+@pytest.mark.parametrize("removed", [("Job", "j-head"), ("Deployment", "j-cpu")])
+def test_a_suspension_lists_only_where_an_unknown_head_would_lose_its_workers(rig, removed):
+    async def test(rig) -> None:
+        suspended = {**job(8, phase="Running"), "spec": {"suspend": True}}
+        rig.server.on("GET", JOB, suspended)
+        for kind, name, path in (("Job", "j-head", HEADS), ("Deployment", "j-cpu", DEPLOYMENTS)):
+            rig.server.unless_scripted("GET", f"{path}/{name}", child(kind, name))
+            rig.server.unless_scripted("GET", path, {"items": [child(kind, name)]})
+        rig.server.unless_scripted("GET", PODS, {"items": [pod_of_job("unknown")]})
+        first = Plan(actions=(Delete("Job", "j-head", "u-j-head"),))
+        afresh = Plan(actions=(Delete(*removed, f"u-{removed[1]}"),))
+        bench = Bench(rig, first, afresh, Plan(), found=suspended)
+        bench.stores.owned["Job"].put(child("Job", "j-head"))
+        bench.stores.owned["Deployment"].put(child("Deployment", "j-cpu"))
+        rig.server.on("DELETE", f"{HEADS}/j-head", {})
+        await bench.handle()
+        lists = removed[0] == "Deployment"
+        assert len([path for _, path in done(rig) if path in (HEADS, DEPLOYMENTS, PODS)]) == 3 * lists
+        assert len(bench.observed[-1].pods) == lists
+        assert (("DELETE", f"{HEADS}/j-head") in done(rig)) is not lists  # the plan that was made last counts
+
+    rig(test)
+
+
 @pytest.mark.parametrize(
     "plan",
     [Plan(actions=(Delete("Deployment", "j-cpu", "u1"),)), Plan(status={"phase": "Succeeded"})],

@@ -9,6 +9,8 @@ from pathlib import Path
 from unittest.mock import MagicMock, patch
 
 import pytest
+import ray
+from ray.exceptions import RayActorError
 
 from reef.distributed.actor_group import ActorGroup
 from reef.distributed.failures import START, Failure, FaultTolerance
@@ -402,8 +404,10 @@ def test_a_group_follows_the_wanted_number_both_ways(make):
 def test_of_those_that_are_too_many_the_dead_go_before_the_living(make):
     room = [2]
     group = make(2, recreate_failed_workers=True, room=lambda count: room[0])
-    living = group.pid(2)
+    living, dead = group.pid(2), group._members[1].actor
     os.kill(group.pid(1), signal.SIGKILL)
+    with pytest.raises(RayActorError):  # Ray knows it, the group does not
+        ray.get(dead.call.remote("ping"), timeout=30.0)
     room[0], group._looked_at = 1, NEVER  # the room is gone before the death is noticed
     until(lambda: group.call_all("sample", timeout_s=30.0) == {2: 2} and group.num_waiting == 1)
     assert group.pid(2) == living
