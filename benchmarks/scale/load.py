@@ -238,15 +238,13 @@ def measure(load: Load, rounds: int, steady_s: float) -> Iterator[dict[str, Any]
     """After every round yield all measurements so far, as they stand in results.json."""
     operator = load.operator
     result: dict[str, Any] = {"jobs": len(load.names), "memory_before_mb": operator.memory_mb(), "rounds": []}
-    seen: list[Change] = []
     for number in range(1, rounds + 1):
         operator.reset_peak()
         made, changes = load.create()
         lags = status_lags(changes)
         say(f"round {number}: {made['jobs_per_s']:.1f} jobs/s, all run after {made['running_s']:.0f} s")
         if number == 1:
-            seen += changes
-            result |= dict(_once(load, steady_s, seen))
+            result |= dict(_once(load, steady_s, lags))
         made["deleted_s"] = load.delete()
         time.sleep(SETTLED_S)
         made |= {
@@ -269,15 +267,13 @@ def reactions(load: Load) -> dict[str, Any]:
     return {str(len(load.names)): found}
 
 
-def _once(load: Load, steady_s: float, seen: list[Change]) -> Iterator[tuple[str, Any]]:
-    """What is measured in one round alone, with all jobs running in the end finished."""
+def _once(load: Load, steady_s: float, lags: list[float | None]) -> Iterator[tuple[str, Any]]:
+    """What is measured in one round alone, with all jobs running in the end finished; `lags` of making them."""
     yield "steady", load.steady(steady_s)
     yield "reactions", {str(len(load.names)): load.react(REACTIONS)}
-    failures, changes = load.fail()
-    seen += changes
+    failures, failing = load.fail()
     yield "replaced_s", failures
-    finished, changes = load.finish()
-    seen += changes
+    finished, finishing = load.finish()
     yield "finish", finished
-    lags = status_lags(seen)
+    lags = lags + status_lags([*failing, *finishing])
     yield "status_lag_s", summary(known(lags)) | {"missing": lags.count(None)}

@@ -32,7 +32,7 @@ from reef_operator.runtime.limits import Backoff
 from reef_operator.runtime.logs import configure
 from reef_operator.runtime.metrics import Metrics
 from reef_operator.runtime.poller import Poller
-from reef_operator.runtime.queue import Key, WorkQueue
+from reef_operator.runtime.queue import Key, Urgency, WorkQueue
 from reef_operator.runtime.upkeep import Upkeep
 from reef_operator.runtime.watch import (
     Store,
@@ -156,7 +156,7 @@ class Operator:
         poller = Poller(
             self.stores.pods.all,
             self.queue.add,
-            partial(self.queue.add, urgent=False),
+            partial(self.queue.add, urgency=Urgency.PROGRESS),
             interval_s=options.poll_seconds,
         )
         self.controller = Controller(
@@ -284,9 +284,8 @@ class Operator:
         ]
 
     def _job_changed(self, job: Object) -> None:
-        """New jobs wait while something happens to others: hundreds that come at once would hide it."""
         key = key_of(job)
-        self.queue.add(key, urgent=self.controller.knows(key))
+        self.queue.add(key, Urgency.CHANGED if self.controller.knows(key) else Urgency.NEW)
 
     def _child_changed(self, found: Object) -> None:
         key = job_of_label(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import logging
@@ -273,31 +274,32 @@ class Controller:
             memory: of the job.
             whole: it counts whether there is a pod that the caches do not know yet.
         """
-        owned = await self._owned_now(job, memory, whole=whole)
+        owned, found = await asyncio.gather(
+            self._owned_now(job, memory, whole=whole), self._pods_now(key_of(job), whole=whole)
+        )
         children = dict(memory.unwatched)
-        for kind, found in owned:
-            if is_owned_by(found, job["metadata"]["uid"]):
-                children[kind, found["metadata"]["name"]] = trim_owner_of_pods(found)
-        pods = [trim_pod(pod) for pod in await self._pods_now(key_of(job), whole=whole)]
-        return self._observed(job, memory, children, pods)
+        for kind, child in owned:
+            if is_owned_by(child, job["metadata"]["uid"]):
+                children[kind, child["metadata"]["name"]] = trim_owner_of_pods(child)
+        return self._observed(job, memory, children, [trim_pod(pod) for pod in found])
 
     async def _owned_now(self, job: Object, memory: Memory, *, whole: bool) -> list[tuple[ChildKind, Object]]:
         """The watched children; by their names, as for a list the API server reads those of all jobs."""
         namespace, name = key_of(job)
         if whole:
-            selector = names.selector(names.labels(name))
-            kinds = self._stores.owned
-            return [(kind, found) for kind in kinds for found in await self._client.list(kind, namespace, selector)]
-        known = self._children(job, memory).keys() - memory.unwatched.keys()  # what we have made is known at once
-        found = [(kind, await self._client.get(kind, namespace, child)) for kind, child in sorted(known)]
-        return [(kind, child) for kind, child in found if child is not None]
+            kinds, selector = list(self._stores.owned), names.selector(names.labels(name))
+            lists = await asyncio.gather(*(self._client.list(kind, namespace, selector) for kind in kinds))
+            return [(kind, child) for kind, found in zip(kinds, lists, strict=True) for child in found]
+        known = sorted(self._children(job, memory).keys() - memory.unwatched.keys())  # what was made is known at once
+        found = await asyncio.gather(*(self._client.get(kind, namespace, child) for kind, child in known))
+        return [(kind, child) for (kind, _), child in zip(known, found, strict=True) if child is not None]
 
     async def _pods_now(self, job: Key, *, whole: bool) -> list[Object]:
         """The pods; by their names too, where they are few."""
         known = [key_of(pod)[1] for pod in self._stores.pods.of_job(job)]
         if whole or len(known) > FEW_PODS:
             return await self._client.list("Pod", job[0], names.selector(names.labels(job[1])))
-        found = [await self._client.get("Pod", job[0], name) for name in known]
+        found = await asyncio.gather(*(self._client.get("Pod", job[0], name) for name in known))
         return [pod for pod in found if pod is not None]
 
     async def _apply_all(self, job: Object, memory: Memory, plan: Plan) -> ApiError | None:

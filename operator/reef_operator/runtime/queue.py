@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from enum import IntEnum
 
 from reef_operator.runtime.limits import Backoff
 
 Key = tuple[str, str]  # namespace and name of a job
-SHARE = 4  # of so many keys one is of a namespace where nothing is urgent, while there are such
+SHARE = 4  # of so many keys one is less urgent and of a namespace where nothing is more so, while there are such
 
 logger = logging.getLogger(__name__)
+
+
+class Urgency(IntEnum):
+    """Why a job is to be looked at, the most urgent first."""
+
+    CHANGED = 0  # something has happened to it
+    NEW = 1  # hundreds that come at once must not hide what happens to the others
+    PROGRESS = 2  # there may be something to say of it
 
 
 class Turns:
@@ -40,13 +49,13 @@ class Turns:
         if not own:
             self._waiting.pop(key[0], None)
 
-    def pop(self, *, besides: Turns | None = None) -> Key | None:
+    def pop(self, *, besides: Iterable[Turns] = ()) -> Key | None:
         """The next key, whose namespace goes behind the others; None when none waits.
 
         Args:
-            besides: namespaces that wait there are passed over.
+            besides: namespaces that wait in one of these are passed over.
         """
-        passed_over = besides._waiting if besides else {}
+        passed_over = set().union(*(turns._waiting for turns in besides))
         namespace = next((each for each in self._waiting if each not in passed_over), None)
         if namespace is None:
             return None
@@ -62,8 +71,8 @@ class WorkQueue:
     """Keys that want to be looked at; namespaces take turns.
 
     A key that is added while it waits is not added again; one that is added while it is worked on comes again. What is
-    urgent goes first: however much there is to say of progress, a lost pod is seen at once. But one key of `SHARE` is
-    of a namespace where nothing is urgent: the jobs that one tenant makes do not stop the progress of another's.
+    more urgent goes first: however much there is to say of progress, a lost pod is seen at once. But one key of `SHARE`
+    is of a namespace where nothing is more urgent: what one tenant makes does not stop the progress of another's jobs.
 
     Args:
         backoff: delays after failures of one key in a row.
@@ -72,27 +81,28 @@ class WorkQueue:
     def __init__(self, backoff: Backoff | None = None) -> None:
         self._backoff = backoff or Backoff(first=0.2, limit=15.0)
         self._loop = asyncio.get_running_loop()
-        self._urgent, self._others = Turns(), Turns()
+        self._waiting = {urgency: Turns() for urgency in Urgency}
         self._since: dict[Key, float] = {}  # when a waiting or marked key was first added
         self._working: set[Key] = set()
-        self._marked: dict[Key, bool] = {}  # those that were added while they are worked on, and whether that is urgent
+        self._marked: dict[Key, Urgency] = {}  # those that were added while they are worked on
         self._taken = 0
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._failures: dict[Key, int] = {}
         self._ready = asyncio.Semaphore(0)
 
-    def add(self, key: Key, *, urgent: bool = True) -> None:
-        """Let the key be worked on soon."""
+    def add(self, key: Key, urgency: Urgency = Urgency.CHANGED) -> None:
+        """Let the key be worked on soon; of several reasons the most urgent counts."""
         if key in self._working:
             self._since.setdefault(key, self._loop.time())
-            self._marked[key] = self._marked.get(key, False) or urgent
+            self._marked[key] = min(self._marked.get(key, urgency), urgency)
         elif key not in self._since:
             self._since[key] = self._loop.time()
-            (self._urgent if urgent else self._others).add(key)
+            self._waiting[urgency].add(key)
             self._ready.release()
-        elif urgent and key in self._others:
-            self._others.discard(key)
-            self._urgent.add(key)
+        elif not any(key in self._waiting[other] for other in Urgency if other <= urgency):
+            for turns in self._waiting.values():
+                turns.discard(key)
+            self._waiting[urgency].add(key)
 
     def add_after(self, key: Key, delay_s: float) -> None:
         """Let the key be worked on after so many seconds; of several such wishes the earliest counts."""
@@ -126,18 +136,27 @@ class WorkQueue:
         """The next key; it counts as worked on until `done`."""
         await self._ready.acquire()
         self._taken += 1
-        key = self._others.pop(besides=self._urgent) if self._taken % SHARE == 0 else None
-        key = key or self._urgent.pop() or self._others.pop()
+        key = next(filter(None, self._candidates()), None)
         assert key is not None, "the semaphore counts them"
         del self._since[key]
         self._working.add(key)
         return key
 
+    def _candidates(self) -> Iterator[Key | None]:
+        """The next key or None by each rule in turn; taken off only as far as they are asked for."""
+        turns = list(self._waiting.values())
+        if self._taken % SHARE == 0:
+            less_urgent = range(1, len(turns))
+            for level in less_urgent if self._taken // SHARE % 2 else reversed(less_urgent):
+                yield turns[level].pop(besides=turns[:level])
+        for waiting in turns:
+            yield waiting.pop()
+
     def done(self, key: Key) -> None:
         """The key is not worked on any more."""
         self._working.discard(key)
         if key in self._marked:
-            (self._urgent if self._marked.pop(key) else self._others).add(key)
+            self._waiting[self._marked.pop(key)].add(key)
             self._ready.release()
 
     def depth(self) -> int:

@@ -14,7 +14,7 @@ from reef_operator.reading.pods import is_orphaned
 from reef_operator.runtime.client import ApiError, Client
 from reef_operator.runtime.limits import Backoff
 from reef_operator.runtime.metrics import Metrics
-from reef_operator.runtime.queue import Key, Turns, WorkQueue, log_fields
+from reef_operator.runtime.queue import Key, Turns, Urgency, WorkQueue, log_fields
 from reef_operator.runtime.watch import (
     Stores,
     is_older,
@@ -101,7 +101,7 @@ class Upkeep:
                 ghosts.discard(key_of(job))
                 self._listed(job)
                 self._stores.jobs.put(job)
-                self._queue.add(key_of(job), urgent=False)
+                self._queue.add(key_of(job), Urgency.PROGRESS)
         for key in ghosts:
             ghost = self._stores.jobs.get(key)
             if ghost and await self._client.get("RLTrainingJob", *key) is None:  # one may be younger than the list

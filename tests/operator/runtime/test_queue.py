@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reef_operator.runtime.limits import Backoff
-from reef_operator.runtime.queue import SHARE, Key, Turns, WorkQueue
+from reef_operator.runtime.queue import SHARE, Key, Turns, Urgency, WorkQueue
 
 A, B, C = ("ns", "a"), ("ns", "b"), ("ns", "c")
 
@@ -42,14 +42,14 @@ def test_keys_come_in_order_and_once():
 def test_what_is_not_urgent_waits_for_what_is():
     async def test() -> None:
         queue = quick()
-        queue.add(A, urgent=False)
-        queue.add(B, urgent=False)
+        queue.add(A, Urgency.PROGRESS)
+        queue.add(B, Urgency.PROGRESS)
         queue.add(C)
         queue.add(B)  # it has become urgent
-        queue.add(C, urgent=False)  # it stays so
+        queue.add(C, Urgency.PROGRESS)  # it stays so
         assert queue.depth() == 3
         assert [await queue.get() for _ in range(3)] == [C, B, A]
-        queue.add(A, urgent=False)
+        queue.add(A, Urgency.PROGRESS)
         queue.add(A)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(queue.get(), 0.05)
@@ -89,7 +89,7 @@ def test_ten_thousand_keys_of_one_namespace_do_not_delay_another_also_after_fail
         queue.add(("small", "new"))
         queue.add_failed(("small", "failed"))
         queue.add_after(("small", "due"), 0.01)
-        queue.add(("small", "progress"), urgent=False)
+        queue.add(("small", "progress"), Urgency.PROGRESS)
         assert [await queue.get() for _ in range(2)] == [("crowd", "0"), ("small", "new")]
         await asyncio.sleep(0.1)  # until the timers have gone off
         next_ones = [await queue.get() for _ in range(2 * SHARE)]
@@ -104,12 +104,36 @@ def test_one_key_in_a_few_is_of_a_namespace_where_nothing_is_urgent():
         queue = quick()
         for number in range(100):
             queue.add(("crowd", f"urgent{number}"))
-            queue.add(("crowd", f"other{number}"), urgent=False)
-            queue.add(("small", f"other{number}"), urgent=False)
+            queue.add(("crowd", f"other{number}"), Urgency.PROGRESS)
+            queue.add(("small", f"other{number}"), Urgency.PROGRESS)
         taken = [await queue.get() for _ in range(40)]
         assert sum(key[0] == "small" for key in taken) == 40 // SHARE
         assert ("crowd", "other0") not in taken, "its own have more to do"
         assert taken[: SHARE - 1] == [("crowd", f"urgent{number}") for number in range(SHARE - 1)]
+
+    run(test)
+
+
+def test_new_jobs_wait_for_what_happens_to_others_and_not_for_their_progress():
+    async def test() -> None:
+        queue = quick()
+        queue.add(A, Urgency.PROGRESS)
+        queue.add(B, Urgency.NEW)
+        queue.add(C)
+        assert [await queue.get() for _ in range(3)] == [C, B, A]
+
+    run(test)
+
+
+def test_new_jobs_and_the_progress_of_others_share_what_a_crowd_leaves():
+    async def test() -> None:
+        queue = quick()
+        for number in range(100):
+            queue.add(("crowd", f"changed{number}"))
+            queue.add(("many", f"new{number}"), Urgency.NEW)
+            queue.add(("small", f"progress{number}"), Urgency.PROGRESS)
+        taken = [(await queue.get())[0] for _ in range(80)]
+        assert [taken.count(each) for each in ("crowd", "many", "small")] == [60, 10, 10]
 
     run(test)
 
