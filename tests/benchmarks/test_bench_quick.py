@@ -39,9 +39,8 @@ def test_unknown_part_is_refused(tmp_path: Path):
 
 
 def test_a_case_that_fails_is_named_and_the_exit_code_says_so(tmp_path: Path):
-    results = {"parts": {"ppo": {"cases": {"reef, minibatch 128": {"runs": [], "error": "it broke"}}}}}
-    for key in ("date", "commit", "load_before", "quick"):
-        results["parts"]["ppo"][key] = ""
+    head = {"date": "", "commit": "", "machine": {}, "load_before": "", "quick": False}
+    results = {"parts": {"ppo": head | {"cases": {"reef, minibatch 128": {"runs": [], "error": "it broke"}}}}}
     (tmp_path / "results.json").write_text(json.dumps(results))
     done = bench(tmp_path, "--report", "--only", "ppo")
     assert done.returncode == 1

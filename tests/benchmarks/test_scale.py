@@ -114,7 +114,7 @@ def results(**changes: Any) -> dict[str, Any]:
         "steady": {"progress_lag_s": late, "requests_per_s": {"patch": 40.0}, "operator_cpus": 0.3},
         "finish": {"requests": {"patch": 1.0}},
     }
-    part = {"date": "2026-01-01", "commit": "abc", "load_before": "0.1", "quick": False}
+    part = {"date": "2026-01-01", "commit": "abc", "load_before": "0.1", "quick": False, "machine": {"cores": "2"}}
     return {"parts": {"scale": part | {"cases": {"reef": {"args": {"workers": 1}, "runs": [run]}}}}}
 
 
