@@ -32,7 +32,7 @@ from reef_operator.runtime.limits import Backoff
 from reef_operator.runtime.logs import configure
 from reef_operator.runtime.metrics import Metrics
 from reef_operator.runtime.poller import Poller
-from reef_operator.runtime.queue import Key, Urgency, WorkQueue
+from reef_operator.runtime.queue import SHARE, Key, Urgency, WorkQueue
 from reef_operator.runtime.upkeep import Upkeep
 from reef_operator.runtime.watch import (
     Store,
@@ -239,8 +239,8 @@ class Operator:
         self.controller.renew(await self._server())  # what is made for a job depends on it, and some of that for good
         async with asyncio.TaskGroup() as group:
             group.create_task(upkeep.run())
-            for _ in range(self.options.workers):
-                group.create_task(self.queue.work(self._handle))
+            for number in range(self.options.workers):
+                group.create_task(self.queue.work(self._handle, patient=number % SHARE == 0))
 
     async def _handle(self, key: Key) -> None:
         """Look at a job when all of it can be seen."""

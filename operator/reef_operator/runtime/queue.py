@@ -10,7 +10,7 @@ from enum import IntEnum
 from reef_operator.runtime.limits import Backoff
 
 Key = tuple[str, str]  # namespace and name of a job
-SHARE = 4  # of so many keys one is less urgent and of a namespace where nothing is more so, while there are such
+SHARE = 4  # of so many that work on keys one is patient
 
 logger = logging.getLogger(__name__)
 
@@ -71,8 +71,9 @@ class WorkQueue:
     """Keys that want to be looked at; namespaces take turns.
 
     A key that is added while it waits is not added again; one that is added while it is worked on comes again. What is
-    more urgent goes first: however much there is to say of progress, a lost pod is seen at once. But one key of `SHARE`
-    is of a namespace where nothing is more urgent: what one tenant makes does not stop the progress of another's jobs.
+    more urgent goes first: however much there is to say of progress, a lost pod is seen at once. Only the patient say
+    something of progress, so that the API server is never full of it when something happens; and they first take what
+    is less urgent in namespaces where nothing is more so: what one tenant makes does not stop the progress of others.
 
     Args:
         backoff: delays after failures of one key in a row.
@@ -85,10 +86,10 @@ class WorkQueue:
         self._since: dict[Key, float] = {}  # when a waiting or marked key was first added
         self._working: set[Key] = set()
         self._marked: dict[Key, Urgency] = {}  # those that were added while they are worked on
-        self._taken = 0
+        self._taken = 0  # by the patient
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._failures: dict[Key, int] = {}
-        self._ready = asyncio.Semaphore(0)
+        self._added = asyncio.Event()
 
     def add(self, key: Key, urgency: Urgency = Urgency.CHANGED) -> None:
         """Let the key be worked on soon; of several reasons the most urgent counts."""
@@ -97,12 +98,15 @@ class WorkQueue:
             self._marked[key] = min(self._marked.get(key, urgency), urgency)
         elif key not in self._since:
             self._since[key] = self._loop.time()
-            self._waiting[urgency].add(key)
-            self._ready.release()
+            self._let_wait(key, urgency)
         elif not any(key in self._waiting[other] for other in Urgency if other <= urgency):
             for turns in self._waiting.values():
                 turns.discard(key)
-            self._waiting[urgency].add(key)
+            self._let_wait(key, urgency)
+
+    def _let_wait(self, key: Key, urgency: Urgency) -> None:
+        self._waiting[urgency].add(key)
+        self._added.set()
 
     def add_after(self, key: Key, delay_s: float) -> None:
         """Let the key be worked on after so many seconds; of several such wishes the earliest counts."""
@@ -132,32 +136,33 @@ class WorkQueue:
         if timer is not None:
             timer.cancel()
 
-    async def get(self) -> Key:
+    async def get(self, *, patient: bool = True) -> Key:
         """The next key; it counts as worked on until `done`."""
-        await self._ready.acquire()
-        self._taken += 1
-        key = next(filter(None, self._candidates()), None)
-        assert key is not None, "the semaphore counts them"
+        while (key := next(filter(None, self._candidates(patient)), None)) is None:
+            self._added.clear()
+            await self._added.wait()
         del self._since[key]
         self._working.add(key)
         return key
 
-    def _candidates(self) -> Iterator[Key | None]:
+    def _candidates(self, patient: bool) -> Iterator[Key | None]:
         """The next key or None by each rule in turn; taken off only as far as they are asked for."""
-        turns = list(self._waiting.values())
-        if self._taken % SHARE == 0:
-            less_urgent = range(1, len(turns))
-            for level in less_urgent if self._taken // SHARE % 2 else reversed(less_urgent):
-                yield turns[level].pop(besides=turns[:level])
-        for waiting in turns:
-            yield waiting.pop()
+        changed, new, progress = self._waiting.values()
+        if patient:
+            self._taken += 1
+            fair = (lambda: progress.pop(besides=(changed, new)), lambda: new.pop(besides=(changed,)))
+            for pop in fair if self._taken % 2 else reversed(fair):
+                yield pop()
+        yield changed.pop()
+        yield new.pop()
+        if patient:
+            yield progress.pop()
 
     def done(self, key: Key) -> None:
         """The key is not worked on any more."""
         self._working.discard(key)
         if key in self._marked:
-            self._waiting[self._marked.pop(key)].add(key)
-            self._ready.release()
+            self._let_wait(key, self._marked.pop(key))
 
     def depth(self) -> int:
         """Number of keys that wait."""
@@ -167,13 +172,13 @@ class WorkQueue:
         """Seconds for which the oldest key waits; 0 when none does."""
         return max((self._loop.time() - since for since in list(self._since.values())), default=0.0)
 
-    async def work(self, handle: Callable[[Key], Awaitable[None]]) -> None:
-        """Work on keys for ever, one after the other; run several of these for several keys at a time.
+    async def work(self, handle: Callable[[Key], Awaitable[None]], *, patient: bool = True) -> None:
+        """Work on keys for ever, one after the other; run several of these for several keys at a time, some patient.
 
         An exception of `handle` is logged, and the key comes again after its backoff.
         """
         while True:
-            key = await self.get()
+            key = await self.get(patient=patient)
             try:
                 await handle(key)
             except Exception as error:

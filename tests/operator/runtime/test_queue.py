@@ -99,17 +99,21 @@ def test_ten_thousand_keys_of_one_namespace_do_not_delay_another_also_after_fail
     run(test)
 
 
-def test_one_key_in_a_few_is_of_a_namespace_where_nothing_is_urgent():
+async def taken(queue: WorkQueue, count: int) -> list[Key]:
+    """The next keys where one in `SHARE` that work is patient."""
+    return [await queue.get(patient=number % SHARE == 0) for number in range(count)]
+
+
+def test_one_in_a_few_looks_is_at_a_namespace_where_nothing_is_urgent():
     async def test() -> None:
         queue = quick()
         for number in range(100):
             queue.add(("crowd", f"urgent{number}"))
             queue.add(("crowd", f"other{number}"), Urgency.PROGRESS)
             queue.add(("small", f"other{number}"), Urgency.PROGRESS)
-        taken = [await queue.get() for _ in range(40)]
-        assert sum(key[0] == "small" for key in taken) == 40 // SHARE
-        assert ("crowd", "other0") not in taken, "its own have more to do"
-        assert taken[: SHARE - 1] == [("crowd", f"urgent{number}") for number in range(SHARE - 1)]
+        keys = await taken(queue, 40)
+        assert sum(key[0] == "small" for key in keys) == 40 // SHARE
+        assert ("crowd", "other0") not in keys, "its own have more to do"
 
     run(test)
 
@@ -132,8 +136,22 @@ def test_new_jobs_and_the_progress_of_others_share_what_a_crowd_leaves():
             queue.add(("crowd", f"changed{number}"))
             queue.add(("many", f"new{number}"), Urgency.NEW)
             queue.add(("small", f"progress{number}"), Urgency.PROGRESS)
-        taken = [(await queue.get())[0] for _ in range(80)]
-        assert [taken.count(each) for each in ("crowd", "many", "small")] == [60, 10, 10]
+        places = [key[0] for key in await taken(queue, 80)]
+        assert [places.count(each) for each in ("crowd", "many", "small")] == [60, 10, 10]
+
+    run(test)
+
+
+def test_progress_never_takes_all_that_work():
+    async def test() -> None:
+        queue = quick()
+        queue.add(A, Urgency.PROGRESS)
+        hasty = asyncio.create_task(queue.get(patient=False))
+        await asyncio.sleep(0.05)
+        assert not hasty.done()
+        queue.add(B, Urgency.NEW)
+        assert await asyncio.wait_for(hasty, 1) == B
+        assert await queue.get() == A
 
     run(test)
 
