@@ -150,9 +150,9 @@ class WorkQueue:
         changed, new, progress = self._waiting.values()
         if patient:
             self._taken += 1
-            fair = (lambda: progress.pop(besides=(changed, new)), lambda: new.pop(besides=(changed,)))
-            for pop in fair if self._taken % 2 else reversed(fair):
-                yield pop()
+            fair = [(progress, (changed, new)), (new, (changed,))]
+            for waiting, more_urgent in fair if self._taken % 2 else reversed(fair):
+                yield waiting.pop(besides=more_urgent)
         yield changed.pop()
         yield new.pop()
         if patient:
