@@ -11,6 +11,8 @@ Object = Mapping[str, Any]  # a Kubernetes object as the API server writes it
 ChildKind = Literal["ConfigMap", "Secret", "Service", "NetworkPolicy", "Job", "Deployment"]
 Child = tuple[ChildKind, str]  # kind and name of an object of a job
 
+DECISIVE = {"Suspended", "Succeeded", "Failed"}  # phases that promise something about the cluster
+
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
@@ -144,3 +146,17 @@ class Plan:
     events: tuple[Event, ...] = ()  # of the change of status: sent once it is written
     requeue_after_s: float | None = None
     certain: bool = False  # rests on what cannot change any more: right even where caches are late
+
+    def is_decisive(self, job: Object) -> bool:
+        """Whether this removes something of a job, or says something for good, and may be wrong."""
+        if self.certain:
+            return False
+        before, after = (job.get("status") or {}).get("phase"), (self.status or {}).get("phase")
+        return any(isinstance(action, Delete) for action in self.actions) or (after in DECISIVE and after != before)
+
+    def needs_absence(self, job: Object) -> bool:
+        """Whether this rests on the job's having no pod that the caches do not know yet."""
+        if (self.status or {}).get("phase") == "Suspended":
+            return True
+        suspends = (job.get("spec") or {}).get("suspend")
+        return bool(suspends) and any(isinstance(each, Delete) and each.kind == "Deployment" for each in self.actions)

@@ -54,7 +54,6 @@ FEW_PODS = 10
 PASSING = {404, 409, 429}  # nothing is refused: the object was just replaced, or the server is busy
 NAME_TAKEN = "NameTaken"  # this 409 does not pass by itself
 TOLD = {(Create, NAME_TAKEN), (Create, "Conflict")}  # the latter is a quota's that others use up at the same time
-DECISIVE = {"Suspended", "Succeeded", "Failed"}  # phases that promise something about the cluster
 
 logger = logging.getLogger(__name__)
 
@@ -154,7 +153,7 @@ class Controller:
     async def _bring_about(self, job: Object, memory: Memory) -> None:
         await self._load(job, memory)
         plan = self._decide(self._known(job, memory))
-        decisive = is_decisive(plan, job)
+        decisive = plan.is_decisive(job)
         # Caches may be late, and one later than another: a deleted job would be made again, and a job of before
         # its last edit, beside what was made after it, looks like an edit.
         if decisive or (plan.actions and not plan.certain):
@@ -165,7 +164,7 @@ class Controller:
             job = now
             if not decisive and has_changed:
                 plan = self._decide(self._known(job, memory))
-                decisive = is_decisive(plan, job)
+                decisive = plan.is_decisive(job)
             if decisive:
                 plan = await self._decided_afresh(job, memory, plan)
         look = self._look(job)
@@ -180,9 +179,9 @@ class Controller:
 
         Lists take it long where there are many jobs. Most of the time what is known is asked for by name.
         """
-        whole = needs_absence(plan, job)
+        whole = plan.needs_absence(job)
         plan = self._decide(await self._fresh(job, memory, whole=whole))
-        if not whole and needs_absence(plan, job):
+        if not whole and plan.needs_absence(job):
             plan = self._decide(await self._fresh(job, memory, whole=True))
         return plan
 
@@ -327,7 +326,7 @@ class Controller:
 
     async def _apply(self, job: Object, memory: Memory, action: Action) -> None:
         namespace, uid = key_of(job)[0], job["metadata"]["uid"]
-        logger.info("%s %s %s", verb(action), action.kind, action.name, extra=log_fields(key_of(job)))
+        logger.info("%s %s %s", type(action).__name__.lower(), action.kind, action.name, extra=log_fields(key_of(job)))
         if isinstance(action, Delete):
             foreground = action.kind == "Job"
             await self._client.delete(action.kind, namespace, action.name, action.uid, foreground=foreground)
@@ -397,24 +396,3 @@ class Controller:
         self._stores.jobs.put(trim_job(found))
         self._written(found)
         return True
-
-
-def is_decisive(plan: Plan, job: Object) -> bool:
-    """Whether a plan removes something, or says something for good, and may be wrong."""
-    if plan.certain:
-        return False
-    before, after = (job.get("status") or {}).get("phase"), (plan.status or {}).get("phase")
-    return any(isinstance(action, Delete) for action in plan.actions) or (after in DECISIVE and after != before)
-
-
-def needs_absence(plan: Plan, job: Object) -> bool:
-    """Whether a plan rests on there being no pod that the caches do not know yet."""
-    if (plan.status or {}).get("phase") == "Suspended":
-        return True
-    suspends = (job.get("spec") or {}).get("suspend")
-    return bool(suspends) and any(isinstance(each, Delete) and each.kind == "Deployment" for each in plan.actions)
-
-
-def verb(action: Action) -> str:
-    """What an action does, for the log."""
-    return type(action).__name__.lower()
