@@ -44,6 +44,9 @@ class Maze(gym.Env):
         self.evaluated = settings.get("evaluated", False)
         if where == "make":
             hang_here()
+        if where == "start":  # it looks once more while this is made, and then not before the hang
+            reef.run.watchdog.TICK_S = 60.0
+            time.sleep(0.5)
     def reset(self, seed=None, options=None):
         return self.observation_space.sample(), {}
     def step(self, action):
@@ -51,7 +54,7 @@ class Maze(gym.Env):
         self.own_steps += 1
         if where == "evaluate" and self.evaluated and self.own_steps == 5:
             hang_here()
-        if where == "train" and Maze.steps == 300 and how != "slow":
+        if where == "train" and Maze.steps == 300 and how != "slow" or where == "start" and Maze.steps == 20:
             hang_here()
         if how == "slow" and Maze.steps >= 300:
             marker.write_text("now")
@@ -121,6 +124,13 @@ def test_a_hang_that_lets_no_thread_run_ends_the_process_too(tmp_path: Path) -> 
     assert process.returncode == 1, output
     assert "Timeout (0:00:03)!" in output and "in hang_here" in output
     assert saved(tmp_path) == 4
+
+
+def test_the_first_steps_have_the_limit_of_a_step_and_not_that_of_making_an_environment(tmp_path: Path) -> None:
+    with started(tmp_path, "holding", "start", 2.0) as process:
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1, output
+    assert "Timeout (0:00:03)!" in output and "in hang_here" in output
 
 
 @pytest.mark.parametrize(

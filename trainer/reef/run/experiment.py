@@ -109,7 +109,7 @@ def run_experiment(
         store, claim = CheckpointStore(folder, settings.keep, settings.score_attribute), Claim()
         own = begin(algorithm, store, start, claim)
         del start  # what it holds may be large
-        watchdog.hung = experiment = Experiment(
+        experiment = Experiment(
             algorithm=algorithm,
             name=name,
             folder=folder,
@@ -124,6 +124,7 @@ def run_experiment(
             result=last_result(folder, algorithm.iteration) if own else None,
             writing=lambda: claim.held(folder),
         )
+        watchdog.begin(experiment)
         return experiment.run()
 
 

@@ -70,7 +70,8 @@ class Watchdog:
     def __init__(self, config: AlgorithmConfig, patience_s: float | None = None, say: LastWords | None = None) -> None:
         """`say` writes the last words of the process, which are logged in any case."""
         self._config, self._patience_s, self._say = config, patience_s, say
-        self.hung: Hung | None = None  # the run, once it has begun
+        self._run: Hung | None = None  # once it has begun
+        self._looking = threading.Lock()
         self._main = threading.main_thread()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
         self._signal: signal.Signals | None = None
@@ -99,6 +100,13 @@ class Watchdog:
         self._thread.join()
         os.close(self._read)
 
+    def begin(self, run: Hung) -> None:
+        """From now on what hangs is a step of `run`, whose limits are others than those of making environments."""
+        with self._looking:
+            self._run = run
+            if self._thread.ident is not None:
+                self._wind_up(None)  # before the first step, which may let no other thread run
+
     def _watch(self) -> None:
         try:
             self._look_until_the_end()
@@ -116,7 +124,8 @@ class Watchdog:
                     return
                 self._note(numbers)
             now = time.monotonic()
-            self._look(min(now - last, STOPPED_S), now)
+            with self._looking:
+                self._look(min(now - last, STOPPED_S), now)
             last = now
 
     def _note(self, numbers: bytes) -> None:
@@ -126,7 +135,7 @@ class Watchdog:
 
     def _look(self, tick_s: float, now: float) -> None:
         place = self._place()
-        seen = place, self.hung.progress() if self.hung else None
+        seen = place, self._run.progress() if self._run else None
         self._stuck_s = self._stuck_s + tick_s if seen == self._last else 0.0
         self._last = seen
         self._wind_up(place)
@@ -176,7 +185,7 @@ class Watchdog:
         where = self._where()
         _end_later(SAVE_S)
         try:
-            saved = self.hung.rescue() if self.hung else "there was nothing to save."
+            saved = self._run.rescue() if self._run else "there was nothing to save."
         except Exception as error:
             log.warning("nothing was saved of what was learned since the newest checkpoint", exc_info=True)
             saved = f"nothing was saved since the newest checkpoint: {type(error).__name__}: {error}"
