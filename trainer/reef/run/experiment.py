@@ -87,8 +87,8 @@ def run_experiment(
 
     An object store as storage path gets a copy of what is written below `local_folder`. `resume` goes on in the newest
     such folder from its newest valid checkpoint, if there is one; `restore_from` starts a new one from a checkpoint of
-    another run. SIGTERM and Ctrl-C end the run after the iteration under way, with a checkpoint; `patience_s` later
-    that iteration is given up. `say` takes the last words of a process that hangs. The caller serves its own `board`.
+    another run. SIGTERM and Ctrl-C end it after the iteration under way, with a checkpoint, or give that up `patience_s`
+    later. `say` takes the last words of a process that hangs. The caller serves its own `board`.
 
     Raises:
         ConfigError: settings, stop keys or names are wrong; with all problems.
@@ -97,8 +97,7 @@ def run_experiment(
         CheckpointError: the checkpoint to start from is missing, damaged or of another algorithm.
         Overdue: SIGTERM came, and workers that are not there were waited for before the first iteration.
     """
-    settings = checkpoint or CheckpointSettings()
-    check_settings(config, stop, settings, name)
+    check_settings(config, stop, settings := checkpoint or CheckpointSettings(), name)
     parent, remote = places_of(storage_path, local_folder, name)
     folder, start = choose_folder(config, parent, resume, restore_from, remote)
     with ExitStack() as stack:
