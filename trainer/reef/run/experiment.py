@@ -69,7 +69,7 @@ def run_experiment(
     config: AlgorithmConfig,
     *,
     stop: Mapping[str, float],
-    checkpoint: CheckpointSettings | None = None,
+    checkpoint: CheckpointSettings = CheckpointSettings(),
     name: str = "default",
     storage_path: str | Path = DEFAULT_FOLDER,
     local_folder: str | Path = DEFAULT_FOLDER,
@@ -87,8 +87,8 @@ def run_experiment(
 
     An object store as storage path gets a copy of what is written below `local_folder`. `resume` goes on in the newest
     such folder from its newest valid checkpoint, if there is one; `restore_from` starts a new one from a checkpoint of
-    another run. SIGTERM and Ctrl-C end it after the iteration under way, with a checkpoint, or give that up `patience_s`
-    later. `say` takes the last words of a process that hangs. The caller serves its own `board`.
+    another run. SIGTERM and Ctrl-C end the run after the iteration under way, with a checkpoint; `patience_s` later
+    that iteration is given up. `say` takes the last words of a process that hangs. The caller serves its own `board`.
 
     Raises:
         ConfigError: settings, stop keys or names are wrong; with all problems.
@@ -97,7 +97,7 @@ def run_experiment(
         CheckpointError: the checkpoint to start from is missing, damaged or of another algorithm.
         Overdue: SIGTERM came, and workers that are not there were waited for before the first iteration.
     """
-    check_settings(config, stop, settings := checkpoint or CheckpointSettings(), name)
+    check_settings(config, stop, checkpoint, name)
     parent, remote = places_of(storage_path, local_folder, name)
     folder, start = choose_folder(config, parent, resume, restore_from, remote)
     with ExitStack() as stack:
@@ -105,7 +105,7 @@ def run_experiment(
         signals = stack.enter_context(StopSignals(patience_s))
         watchdog = stack.enter_context(Watchdog(config, patience_s, say))
         algorithm = stack.enter_context(config.build())
-        store, claim = CheckpointStore(folder, settings.keep, settings.score_attribute), Claim()
+        store, claim = CheckpointStore(folder, checkpoint.keep, checkpoint.score_attribute), Claim()
         own = begin(algorithm, store, start, claim)
         del start  # what it holds may be large
         experiment = Experiment(
@@ -113,7 +113,7 @@ def run_experiment(
             name=name,
             folder=folder,
             stop=StopConditions(stop),
-            settings=settings,
+            settings=checkpoint,
             store=store,
             mirror=stack.enter_context(Mirror(remote / folder.name, store, board)) if remote else None,
             signals=signals,
