@@ -8,10 +8,10 @@ from typing import Any
 
 import kopf
 
-from reef_operator.runtime.client import ApiError, Client
-from reef_operator.runtime.credentials import Login
+from reef_operator.connection.client import ApiError, Client
+from reef_operator.connection.credentials import Login
+from reef_operator.connection.limits import Backoff
 from reef_operator.runtime.leases import WatchProof
-from reef_operator.runtime.limits import Backoff
 from reef_operator.runtime.queue import Key
 
 SILENCE_S = 360.0  # the API server ends every watch within five minutes, and the next one begins with a word

@@ -19,16 +19,16 @@ import kopf
 from reef.endpoint import Endpoint
 from reef.errors import ReefError
 from reef_operator import names
+from reef_operator.connection.client import ApiError, Client
+from reef_operator.connection.credentials import Credentials, kubeconfig_login, service_account_login
+from reef_operator.connection.limits import Backoff
 from reef_operator.lifecycle import kopf_settings, registry
 from reef_operator.model import Object, Server
 from reef_operator.options import Options, parse
 from reef_operator.reconcile import reconcile
-from reef_operator.runtime.client import ApiError, Client
 from reef_operator.runtime.controller import Controller
-from reef_operator.runtime.credentials import Credentials, kubeconfig_login, service_account_login
 from reef_operator.runtime.events import EventRecorder
 from reef_operator.runtime.leases import Canary, LeaderElection, WatchProof
-from reef_operator.runtime.limits import Backoff
 from reef_operator.runtime.logs import configure
 from reef_operator.runtime.metrics import Metrics
 from reef_operator.runtime.poller import Poller

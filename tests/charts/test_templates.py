@@ -17,10 +17,10 @@ import yaml
 
 import reef_operator.options
 from reef_operator import names
+from reef_operator.connection.client import RESOURCES
 from reef_operator.model import Settings
 from reef_operator.options import Options, parse
 from reef_operator.reading.forbidden import DEFAULT
-from reef_operator.runtime.client import RESOURCES
 from reef_operator.runtime.watch import unwatched_children
 
 ROOT = Path(__file__).parents[2]

@@ -18,12 +18,12 @@ import pytest
 import yaml
 
 from reef_operator import main
+from reef_operator.connection.client import ApiError, Client
+from reef_operator.connection.credentials import Credentials, kubeconfig_login
 from reef_operator.main import Operator
 from reef_operator.model import Observed, Plan, Server
 from reef_operator.options import parse
-from reef_operator.runtime.client import ApiError, Client
 from reef_operator.runtime.controller import Memory
-from reef_operator.runtime.credentials import Credentials, kubeconfig_login
 from reef_operator.runtime.metrics import Metrics
 
 LIMIT_S = 20

@@ -24,6 +24,7 @@ IMPURE_MODULES = {"asyncio", "http", "io", "logging", "os", "pathlib", "random",
     "time",
     "uuid",
 }
+IMPURE_PACKAGES = ("reef_operator.connection", "reef_operator.runtime")
 IMPURE_CALLS = {"now", "utcnow", "today", "open", "print"}
 
 
@@ -35,7 +36,7 @@ def impurities(source: str) -> Iterator[str]:
         for name in names:
             first = name.split(".")[0]
             known = name.startswith(OURS) or first in sys.stdlib_module_names | {"yaml"}
-            if not known or first in IMPURE_MODULES or name.startswith("reef_operator.runtime"):
+            if not known or first in IMPURE_MODULES or name.startswith(IMPURE_PACKAGES):
                 yield name
         if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in IMPURE_CALLS:
             yield ast.unparse(node.func)
@@ -52,7 +53,7 @@ def test_pure(path: Path) -> None:
         "import kopf",
         "import time",
         "from kubernetes import client",
-        "from reef_operator.runtime.client import Client",
+        "from reef_operator.connection.client import Client",
         "from reef.config import loading",
         "datetime.now(UTC)",
         "open('x')",

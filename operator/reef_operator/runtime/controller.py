@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 
 from reef_operator import names
 from reef_operator.builders.merging import compact, merge_patch
+from reef_operator.connection.client import ApiError, Client
 from reef_operator.model import (
     Action,
     Child,
@@ -29,7 +30,6 @@ from reef_operator.model import (
     Server,
     Settings,
 )
-from reef_operator.runtime.client import ApiError, Client
 from reef_operator.runtime.events import EventRecorder
 from reef_operator.runtime.metrics import Metrics
 from reef_operator.runtime.queue import Key, WorkQueue, log_fields

@@ -7,8 +7,8 @@ import logging
 from collections import OrderedDict
 from datetime import UTC, datetime
 
+from reef_operator.connection.client import ApiError, Client
 from reef_operator.model import Event, Object
-from reef_operator.runtime.client import ApiError, Client
 from reef_operator.runtime.queue import log_fields
 from reef_operator.runtime.watch import key_of
 

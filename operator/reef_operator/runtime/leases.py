@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from reef_operator.connection.client import ApiError, Client
 from reef_operator.model import Object
-from reef_operator.runtime.client import ApiError, Client
 from reef_operator.runtime.watch import key_of
 
 BEAT_S = 30.0

@@ -14,9 +14,9 @@ from typing import Any
 
 import aiohttp
 
+from reef_operator.connection.client import NETWORK_ERRORS
 from reef_operator.model import Object, Progress
 from reef_operator.names import COMPONENT_LABEL, HEAD, JOB_LABEL, METRICS_PORT
-from reef_operator.runtime.client import NETWORK_ERRORS
 from reef_operator.runtime.queue import Key, Turns
 from reef_operator.runtime.watch import job_of_label
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from enum import IntEnum
 
-from reef_operator.runtime.limits import Backoff
+from reef_operator.connection.limits import Backoff
 
 Key = tuple[str, str]  # namespace and name of a job
 SHARE = 4  # of so many that work on keys one is patient

@@ -8,11 +8,11 @@ import random
 from collections.abc import Callable, Sequence
 from itertools import islice
 
+from reef_operator.connection.client import ApiError, Client
+from reef_operator.connection.limits import Backoff
 from reef_operator.model import Object, Server
 from reef_operator.names import JOB_LABEL, MANAGED_BY_LABEL, document
 from reef_operator.reading.pods import is_orphaned
-from reef_operator.runtime.client import ApiError, Client
-from reef_operator.runtime.limits import Backoff
 from reef_operator.runtime.metrics import Metrics
 from reef_operator.runtime.queue import Key, Turns, Urgency, WorkQueue, log_fields
 from reef_operator.runtime.watch import (

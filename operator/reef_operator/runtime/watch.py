@@ -13,10 +13,10 @@ from typing import Any
 from reef.api.limits import check_limits
 from reef.errors import ConfigError
 from reef_operator import names
+from reef_operator.connection.client import NETWORK_ERRORS, ApiError, Client
+from reef_operator.connection.limits import Backoff
 from reef_operator.model import Child, ChildKind, Object
 from reef_operator.reading.situation import FINISHED
-from reef_operator.runtime.client import NETWORK_ERRORS, ApiError, Client
-from reef_operator.runtime.limits import Backoff
 from reef_operator.runtime.queue import Key
 
 JOB_METADATA = (

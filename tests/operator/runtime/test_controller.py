@@ -9,8 +9,8 @@ import logging
 import pytest
 
 from reef_operator.builders.merging import compact, merge_patch
+from reef_operator.connection.client import ApiError
 from reef_operator.model import Create, Delete, Event, Observed, Patch, Plan, Server, Settings
-from reef_operator.runtime.client import ApiError
 from reef_operator.runtime.controller import FEW_PODS, Controller
 from reef_operator.runtime.events import EventRecorder
 from reef_operator.runtime.metrics import Metrics

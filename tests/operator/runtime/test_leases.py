@@ -6,10 +6,10 @@ import time
 
 import pytest
 
+from reef_operator.connection.client import ApiError
 from reef_operator.main import connected
 from reef_operator.options import parse
 from reef_operator.runtime import leases
-from reef_operator.runtime.client import ApiError
 from reef_operator.runtime.leases import Canary, LeaderElection, WatchProof
 from reef_operator.runtime.metrics import Metrics
 

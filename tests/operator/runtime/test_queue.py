@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reef_operator.runtime.limits import Backoff
+from reef_operator.connection.limits import Backoff
 from reef_operator.runtime.queue import SHARE, Key, Turns, Urgency, WorkQueue
 
 A, B, C = ("ns", "a"), ("ns", "b"), ("ns", "c")

@@ -7,8 +7,8 @@ import contextlib
 
 import pytest
 
+from reef_operator.connection.limits import Backoff
 from reef_operator.names import REFUSAL
-from reef_operator.runtime.limits import Backoff
 from reef_operator.runtime.watch import GONE_S, Store, Watch, job_of_label, key_of, newer, trim_job, trim_pod
 
 PODS = "/api/v1/pods"

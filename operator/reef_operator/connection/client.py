@@ -14,10 +14,10 @@ from typing import Any, Self
 
 import aiohttp
 
-from reef_operator.decoding import decoded, decoded_list
+from reef_operator.connection.credentials import Credentials
+from reef_operator.connection.decoding import decoded, decoded_list
+from reef_operator.connection.limits import Backoff, TokenBucket
 from reef_operator.model import Object, Server
-from reef_operator.runtime.credentials import Credentials
-from reef_operator.runtime.limits import Backoff, TokenBucket
 
 RESOURCES = {
     "ConfigMap": ("/api/v1", "configmaps"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reef_operator.decoding import KEPT_DEPTH, decoded, decoded_list
+from reef_operator.connection.decoding import KEPT_DEPTH, decoded, decoded_list
 
 TRICKY = '{"a": "]}\\\\\\"[{", "b": {"c": []}}'
 

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from reef_operator.runtime.limits import Backoff, TokenBucket
+from reef_operator.connection.limits import Backoff, TokenBucket
 
 
 class Clock:

@@ -12,8 +12,8 @@ import kopf
 import pytest
 from aiohttp import web
 
-from reef_operator.runtime.client import ApiError, Client
-from reef_operator.runtime.credentials import Credentials
+from reef_operator.connection.client import ApiError, Client
+from reef_operator.connection.credentials import Credentials
 
 LIMIT_S = 20
 NEW_KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]

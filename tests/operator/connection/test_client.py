@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from aiohttp import web
 
+from reef_operator.connection import client as client_module
+from reef_operator.connection.client import ApiError, Client, path_of, seconds
 from reef_operator.model import Server
-from reef_operator.runtime import client as client_module
-from reef_operator.runtime.client import ApiError, Client, path_of, seconds
 
 PODS = "/api/v1/namespaces/ns/pods"
 JOBS = "/apis/batch/v1/namespaces/ns/jobs"

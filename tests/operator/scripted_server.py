@@ -13,8 +13,8 @@ import kopf
 import pytest
 from aiohttp import web
 
-from reef_operator.runtime.client import Client
-from reef_operator.runtime.credentials import Credentials
+from reef_operator.connection.client import Client
+from reef_operator.connection.credentials import Credentials
 
 LIMIT_S = 20
 
