@@ -31,6 +31,7 @@ from reef_operator.runtime.events import EventRecorder
 from reef_operator.runtime.leases import Canary, LeaderElection, WatchProof
 from reef_operator.runtime.logs import configure
 from reef_operator.runtime.metrics import Metrics
+from reef_operator.runtime.observer import Observer
 from reef_operator.runtime.poller import Poller
 from reef_operator.runtime.queue import SHARE, Key, Urgency, WorkQueue
 from reef_operator.runtime.upkeep import Upkeep
@@ -159,17 +160,16 @@ class Operator:
             partial(self.queue.add, urgency=Urgency.PROGRESS),
             interval_s=options.poll_seconds,
         )
+        self.observer = Observer(client, self.stores, poller.get, options.settings, reread_s=options.resync_seconds)
         self.controller = Controller(
             client,
             self.stores,
-            poller.get,
+            self.observer,
             decide=reconcile,
-            settings=options.settings,
             queue=self.queue,
             recorder=EventRecorder(client, instance=options.identity),
             metrics=metrics,
             written=self.proof.expect,
-            reread_s=options.resync_seconds,
         )
         upkeep = Upkeep(
             client,
@@ -177,7 +177,7 @@ class Operator:
             self.stores,
             queue=self.queue,
             metrics=metrics,
-            begun=self.controller.renew,
+            begun=self.observer.renew,
             listed=self.proof.expect,
             interval_s=options.resync_seconds,
         )
@@ -236,7 +236,7 @@ class Operator:
         """Look at jobs once the caches are filled: before, everything would seem to be missing."""
         await asyncio.gather(*(watch.answered.wait() for watch in self.watches))
         logger.info("caches are filled; working on jobs")
-        self.controller.renew(await self._server())  # what is made for a job depends on it, and some of that for good
+        self.observer.renew(await self._server())  # what is made for a job depends on it, and some of that for good
         async with asyncio.TaskGroup() as group:
             group.create_task(upkeep.run())
             for number in range(self.options.workers):

@@ -23,8 +23,8 @@ from reef_operator.connection.credentials import Credentials, kubeconfig_login
 from reef_operator.main import Operator
 from reef_operator.model import Observed, Plan, Server
 from reef_operator.options import parse
-from reef_operator.runtime.controller import Memory
 from reef_operator.runtime.metrics import Metrics
+from reef_operator.runtime.observer import Memory
 
 LIMIT_S = 20
 

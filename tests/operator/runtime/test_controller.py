@@ -7,13 +7,15 @@ import contextlib
 import logging
 
 import pytest
+from aiohttp import web
 
 from reef_operator.builders.merging import compact, merge_patch
 from reef_operator.connection.client import ApiError
 from reef_operator.model import Create, Delete, Event, Observed, Patch, Plan, Server, Settings
-from reef_operator.runtime.controller import FEW_PODS, Controller
+from reef_operator.runtime.controller import Controller
 from reef_operator.runtime.events import EventRecorder
 from reef_operator.runtime.metrics import Metrics
+from reef_operator.runtime.observer import FEW_PODS, Observer
 from reef_operator.runtime.queue import WorkQueue
 from reef_operator.runtime.watch import Store, Stores, job_of_label, key_of, trim_job
 
@@ -63,17 +65,16 @@ class Bench:
         rig.server.unless_scripted("GET", JOB, found or job())
         self.written = []
         self.metrics = Metrics()
+        self.observer = Observer(rig.client, self.stores, lambda key: None, Settings(), reread_s=reread_s)
         self.controller = Controller(
             rig.client,
             self.stores,
-            lambda key: None,
+            self.observer,
             decide=self._decide,
-            settings=Settings(),
             queue=self.queue,
             recorder=EventRecorder(rig.client),
             metrics=self.metrics,
             written=self.written.append,
-            reread_s=reread_s,
         )
 
     def _decide(self, observed: Observed) -> Plan:
@@ -204,7 +205,7 @@ def test_of_a_job_that_has_ended_the_document_is_read_when_something_may_be_to_d
 def test_the_decision_knows_what_the_server_can_do_now(rig):
     async def test(rig) -> None:
         bench = Bench(rig, Plan())
-        bench.controller.renew(Server(minor=30))
+        bench.observer.renew(Server(minor=30))
         await bench.handle()
         assert bench.observed[0].server.pod_failure_policy
 
@@ -522,20 +523,41 @@ def test_a_deleted_job_is_not_made_again_while_its_event_is_late(rig, now):
     rig(test)
 
 
-def test_one_look_at_the_job_does_for_a_change_and_for_an_end(rig):
+def test_one_look_at_the_job_does_for_a_change_and_an_end_that_are_known_at_once(rig):
     async def test(rig) -> None:
         rig.server.on("GET", JOB, job(8))
         rig.server.on("GET", HEADS, {"items": []})
         patch = Patch("Deployment", "j-cpu", {"spec": {"replicas": 1}})
-        for plans in (
-            [Plan(actions=(patch,), status={"phase": "Failed"})],
-            [Plan(actions=(patch,)), Plan(status={"phase": "Failed"})],
+        for plans, looks in (
+            ([Plan(actions=(patch,), status={"phase": "Failed"})], 1),
+            ([Plan(actions=(patch,)), Plan(status={"phase": "Failed"})], 2),
         ):
             before = len(done(rig))
             bench = Bench(rig, *plans, Plan())
             await bench.handle()
-            assert done(rig)[before:].count(("GET", JOB)) == 1
+            assert done(rig)[before:].count(("GET", JOB)) == looks
             assert len(bench.observed) == len(plans) + 1
+
+    rig(test)
+
+
+def test_a_job_and_what_it_has_are_asked_for_at_the_same_time(rig):
+    async def test(rig) -> None:
+        asked = {JOB: asyncio.Event(), f"{HEADS}/j-head": asyncio.Event(), f"{PODS}/p": asyncio.Event()}
+        answers = {JOB: job(8), f"{HEADS}/j-head": child("Job", "j-head"), f"{PODS}/p": child("Pod", "p")}
+
+        async def once_all_are_asked_for(_, request) -> web.Response:
+            asked[request.path].set()
+            await asyncio.gather(*(each.wait() for each in asked.values()))
+            return web.json_response(answers[request.path])
+
+        for path in asked:
+            rig.server.on("GET", path, once_all_are_asked_for)
+        bench = Bench(rig, Plan(status={"phase": "Failed"}), Plan())
+        bench.stores.owned["Job"].put(child("Job", "j-head"))
+        bench.stores.pods.put(child("Pod", "p"))
+        await bench.handle()
+        assert [each.job["metadata"]["resourceVersion"] for each in bench.observed] == ["5", "8"]
 
     rig(test)
 

@@ -1,0 +1,182 @@
+"""Looks at one job: at what the caches know of it, and at what the API server says now."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import random
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from reef_operator import names
+from reef_operator.connection.client import Client
+from reef_operator.model import Child, ChildKind, Object, Observed, Progress, Server, Settings
+from reef_operator.runtime.queue import Key
+from reef_operator.runtime.watch import (
+    Stores,
+    is_older,
+    is_owned_by,
+    key_of,
+    trim_job,
+    trim_owner_of_pods,
+    trim_pod,
+    trim_whole,
+    unwatched_children,
+    whole_job,
+)
+
+ENDED = {"Succeeded", "Failed", "Invalid"}
+FEW_PODS = 10
+
+
+@dataclass
+class Memory:
+    """What is known of one job beside the stores; made anew when the operator starts."""
+
+    uid: str  # of the job
+    unwatched: dict[Child, Object] = field(default_factory=dict)
+    read_again: float | None = None  # when `unwatched` is to be read again; None: it was never read
+    refused: dict[Child, str] = field(default_factory=dict)
+    rests: tuple[str, float] = ("", 0.0)  # what a job that has ended looked like when nothing was to do, and until when
+
+
+class Observer:
+    """What there is of a job, as `reconcile` takes it.
+
+    Args:
+        client: requests.
+        stores: what watches have told.
+        progress: what the poller knows of a job's head.
+        settings: of the installation.
+        reread_s: objects that are not watched are read again so often, at the latest.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        stores: Stores,
+        progress: Callable[[Key], Progress | None],
+        settings: Settings,
+        *,
+        reread_s: float = 240.0,
+    ) -> None:
+        self._server = Server()
+        self._client = client
+        self._stores = stores
+        self._progress = progress
+        self._settings = settings
+        self._reread_s = reread_s
+
+    def renew(self, server: Server) -> None:
+        """Take note of what the API server can do, as it may have been upgraded."""
+        self._server = server
+
+    async def read_unwatched(self, job: Object, memory: Memory) -> None:
+        """Read the children that are not watched, now and then, in case someone has changed them.
+
+        Each job has its own time for it: all at once, they would hold up everything else.
+        """
+        phase = (job.get("status") or {}).get("phase")
+        if memory.read_again is not None and (phase in ENDED or time.monotonic() < memory.read_again):
+            return
+        namespace, name = key_of(job)
+        found: dict[Child, Object] = {}
+        if phase:  # one that was never taken up has none
+            for child in unwatched_children(name):
+                body = await self._client.get(child[0], namespace, child[1])
+                if body is not None and is_owned_by(body, job["metadata"]["uid"]):
+                    found[child] = trim_whole(body)
+        memory.unwatched = found
+        memory.read_again = time.monotonic() + self._reread_s * random.uniform(0.5, 1.0)  # noqa: S311 (spread)
+
+    def known(self, job: Object, memory: Memory) -> Observed:
+        """What the caches say."""
+        return self._observed(job, memory, self.children(job, memory), self._stores.pods.of_job(key_of(job)))
+
+    def children(self, job: Object, memory: Memory) -> dict[Child, Object]:
+        """The objects of a job that are known."""
+        watched: dict[Child, Object] = {
+            (kind, found["metadata"]["name"]): found
+            for kind, store in self._stores.owned.items()
+            for found in store.of_job(key_of(job))
+            if is_owned_by(found, job["metadata"]["uid"])
+        }
+        return memory.unwatched | watched
+
+    def fingerprint(self, job: Object) -> str:
+        """A hash of the states of a job, its watched children and its pods, as known."""
+        key = key_of(job)
+        beside = [found for store in (*self._stores.owned.values(), self._stores.pods) for found in store.of_job(key)]
+        states = [[each["metadata"].get(part) for part in ("uid", "resourceVersion")] for each in (job, *beside)]
+        return hashlib.sha256(json.dumps(states).encode()).hexdigest()
+
+    def keep(self, memory: Memory, child: Child, found: Object) -> None:
+        """Know at once what was written, before a watch tells."""
+        if child[0] in self._stores.owned:
+            self._stores.owned[child[0]].put(trim_owner_of_pods(found))
+        else:
+            memory.unwatched[child] = trim_whole(found)
+
+    async def job_now(self, job: Object) -> Object | None:
+        """The job from the API server; None when it is gone or going."""
+        found = await self._client.get("RLTrainingJob", *key_of(job))
+        if found is None or found["metadata"]["uid"] != job["metadata"]["uid"]:
+            return None
+        now = whole_job(found)
+        self._stores.jobs.put(trim_job(found))
+        return None if now["metadata"].get("deletionTimestamp") else now
+
+    async def fresh(self, job: Object, memory: Memory, *, whole: bool) -> Observed | None:
+        """The job, its children and its pods from the API server; None when the job is gone or going.
+
+        Args:
+            job: as it is known.
+            memory: of the job.
+            whole: it counts whether there is anything that the caches do not know yet.
+        """
+        now, owned, pods = await asyncio.gather(
+            self.job_now(job), self._owned_now(job, memory, whole=whole), self._pods_now(key_of(job), whole=whole)
+        )
+        if now is None:
+            return None
+        children = dict(memory.unwatched)
+        for kind, child in owned:
+            if is_owned_by(child, job["metadata"]["uid"]):
+                children[kind, child["metadata"]["name"]] = trim_owner_of_pods(child)
+        return self._observed(now, memory, children, [trim_pod(pod) for pod in pods])
+
+    async def _owned_now(self, job: Object, memory: Memory, *, whole: bool) -> list[tuple[ChildKind, Object]]:
+        """The watched children; by their names, as for a list the API server reads those of all jobs."""
+        namespace, name = key_of(job)
+        if whole:
+            kinds, selector = list(self._stores.owned), names.selector(names.labels(name))
+            lists = await asyncio.gather(*(self._client.list(kind, namespace, selector) for kind in kinds))
+            return [(kind, child) for kind, found in zip(kinds, lists, strict=True) for child in found]
+        known = sorted(self.children(job, memory).keys() - memory.unwatched.keys())  # what was made is known at once
+        found = await asyncio.gather(*(self._client.get(kind, namespace, child) for kind, child in known))
+        return [(kind, child) for (kind, _), child in zip(known, found, strict=True) if child is not None]
+
+    async def _pods_now(self, job: Key, *, whole: bool) -> list[Object]:
+        """The pods; by their names too, where they are few."""
+        known = [key_of(pod)[1] for pod in self._stores.pods.of_job(job)]
+        if whole or len(known) > FEW_PODS:
+            return await self._client.list("Pod", job[0], names.selector(names.labels(job[1])))
+        found = await asyncio.gather(*(self._client.get("Pod", job[0], name) for name in known))
+        return [pod for pod in found if pod is not None]
+
+    def _observed(self, job: Object, memory: Memory, children: dict[Child, Object], pods: list[Object]) -> Observed:
+        return Observed(
+            job=job,
+            children=children,
+            pods=tuple(pod for pod in pods if not is_older(pod, job)),
+            progress=self._progress(key_of(job)),
+            now=datetime.now(UTC),
+            fresh_token=secrets.token_hex(32),
+            refused=dict(memory.refused),
+            server=self._server,
+            settings=self._settings,
+        )
