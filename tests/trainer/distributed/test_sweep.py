@@ -225,6 +225,15 @@ def test_a_trial_whose_process_is_killed_goes_on_from_its_checkpoint(sweep):
     assert "its process died: killed, out of memory, or its node was lost; it is started again" in sweep.said.getvalue()
 
 
+def test_a_trial_whose_environment_hangs_goes_on_from_what_it_had_learned(sweep, tmp_path):
+    env = {"env": "ray_broken_env:HangingCartPole", "env_config": {"marker": str(tmp_path / "hung")}}
+    sweep.run({"lr": {"grid": [0.01]}}, iterations=5, settings=env | {"sample_timeout_s": 3.0}, max_failures=1)
+    (trial,) = sweep.trials()
+    assert (trial["state"], trial["iteration"]) == ("finished", 5)
+    assert sweep.iterations("trial_0001") == [1, 2, 3, 4, 5]
+    assert "sampling hangs: no step for sample_timeout_s=3 s; what was learned is in" in sweep.said.getvalue()
+
+
 def test_a_signal_writes_checkpoints_and_the_sweep_goes_on_where_it_was(sweep):
     """Finished trials are not run again, unfinished ones go on, and who had not begun begins."""
     ready = lambda: len(sweep.iterations("trial_0002")) >= 3 if list(sweep.storage.glob("test/*/trial_0002")) else False  # noqa: E731

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from reef.run.remote.mirror import END_S
 from reef.run.reporters.reporter import Run, Summary
 from reef.run.signals import StopSignals
 from reef.run.stopping import lookup
+from reef.run.watchdog import Watchdog
 from reef.sweep.folders import Beginning, Order
 from reef.sweep.record import finite
 from reef.types import State
@@ -58,6 +60,7 @@ class TrialProcess(Trainable):
         self._metric: str = config["metric"]
         self._files = TrialFiles(self._name, ray.get_actor(config["keeper"]))
         self._experiment: Experiment | None = None
+        self._ending = ExitStack()
 
     def step(self) -> dict[str, Any]:
         """Train for an iteration and tell what came of it."""
@@ -91,6 +94,8 @@ class TrialProcess(Trainable):
 
     def _begin(self) -> Experiment:
         beginning: Beginning = self._files.ask("begin")
+        watchdog = Watchdog(beginning.config, say=lambda _, text: self._files.ask("fail", text))
+        self._ending.enter_context(watchdog)
         algorithm = beginning.config.build()
         if beginning.state is not None:
             own = copy.deepcopy(beginning.state)  # arrays that Ray brought cannot be written to
@@ -109,6 +114,7 @@ class TrialProcess(Trainable):
             checkpoint=beginning.checkpoint,
             result=beginning.result,
         )
+        watchdog.begin(experiment)
         experiment.start()
         return experiment
 
@@ -124,6 +130,7 @@ class TrialProcess(Trainable):
 
     def cleanup(self) -> None:
         """End the workers and environments."""
+        self._ending.close()
         if self._experiment is not None:
             self._experiment.algorithm.stop()
 

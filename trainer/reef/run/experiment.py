@@ -19,7 +19,7 @@ from reef.api.keys import stop_key_problem
 from reef.config import AlgorithmConfig
 from reef.errors import EXIT_OK, ConfigError, DamagedCheckpointError, WorkerError
 from reef.rollout.worker_set import without_episodes
-from reef.run.checkpoint import CheckpointStore, read_metadata, restoring
+from reef.run.checkpoint import CheckpointStore, iteration_of, read_metadata, restoring
 from reef.run.folders import (
     DEFAULT_FOLDER,
     Start,
@@ -297,8 +297,7 @@ class Experiment:
 
     def _saved_iteration(self) -> int:
         """The iteration of the newest checkpoint, 0 without one."""
-        iteration: int = read_metadata(self.checkpoint)["iteration"] if self.checkpoint else 0
-        return iteration
+        return iteration_of(self.checkpoint.name) if self.checkpoint else 0
 
     def save(self, state: State | None = None) -> None:
         """Write a checkpoint of the iteration that was reported last, from the present state if none is given."""
