@@ -166,9 +166,12 @@ class Controller:
         if names.SHORTENED not in job:
             return job
         fingerprint, until = memory.rests
-        if fingerprint == self._observer.fingerprint(job) and time.monotonic() < until:
-            return None
-        return await self._observer.job_now(job)
+        left_s = until - time.monotonic()
+        if left_s <= 0 or fingerprint != self._observer.fingerprint(job):
+            return await self._observer.job_now(job)
+        if left_s < math.inf:  # what was to bring it back may have done so a moment too early
+            self._queue.add_after(key_of(job), left_s)
+        return None
 
     async def _carry_out(self, job: Object, memory: Memory, plan: Plan) -> None:
         key, refused_before = key_of(job), set(memory.refused)

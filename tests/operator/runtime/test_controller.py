@@ -591,6 +591,25 @@ def test_foreign_children_and_pods_of_an_earlier_job_are_not_seen(rig):
     rig(test)
 
 
+def test_a_job_that_has_ended_rests_until_its_time_however_early_it_is_looked_at(rig):
+    async def test(rig) -> None:
+        ended = trim_job(job(5, phase="Succeeded"))
+        bench = Bench(rig, Plan(requeue_after_s=0.3), Plan(), found=ended)
+        await bench.handle()
+        for _ in range(2):  # the second time comes from the pause of the first, a moment too early
+            bench.queue._timers[KEY].cancel()
+            bench.queue._elapsed(KEY)
+            assert await bench.queue.get() == KEY
+            await bench.handle()
+            bench.queue.done(KEY)
+        assert len(bench.observed) == 1, "nothing has changed"
+        assert await asyncio.wait_for(bench.queue.get(), 5) == KEY
+        await bench.handle()
+        assert len(bench.observed) == 2
+
+    rig(test)
+
+
 def test_jobs_that_go_or_are_gone_are_left_alone(rig):
     async def test(rig) -> None:
         bench = Bench(rig, Plan(status={"phase": "Running"}))
