@@ -33,8 +33,6 @@ from reef_operator.runtime.watch import (
 
 Decide = Callable[[Observed], Plan]
 
-ENDED = {"Succeeded", "Failed", "Invalid"}
-FEW_PODS = 10
 PASSING = {404, 409, 429}  # nothing is refused: the object was just replaced, or the server is busy
 NAME_TAKEN = "NameTaken"  # this 409 does not pass by itself
 TOLD = {(Create, NAME_TAKEN), (Create, "Conflict")}  # the latter is a quota's that others use up at the same time
