@@ -72,9 +72,8 @@ class WorkQueue:
 
     A key that is added while it waits is not added again; one that is added while it is worked on comes again. What is
     more urgent goes first: however much there is to say of progress, a lost pod is seen at once. Only the patient say
-    something of progress, so that the API server is never full of it when something happens; and they first take, in
-    turns, the progress of namespaces where nothing is more urgent, so that what one tenant makes does not stop that of
-    others, and new jobs, which would wait for ever where more happens than can be looked at.
+    something of progress, so that the API server is never full of it when something happens; and they first take what
+    is less urgent in namespaces where nothing is more so: what one tenant makes does not stop the progress of others.
 
     Args:
         backoff: delays after failures of one key in a row.
@@ -151,9 +150,9 @@ class WorkQueue:
         changed, new, progress = self._waiting.values()
         if patient:
             self._taken += 1
-            if self._taken % 2 == 0:
-                yield new.pop()
-            yield progress.pop(besides=(changed, new))
+            fair = [(progress, (changed, new)), (new, (changed,))]
+            for waiting, more_urgent in fair if self._taken % 2 else reversed(fair):
+                yield waiting.pop(besides=more_urgent)
         yield changed.pop()
         yield new.pop()
         if patient:

@@ -142,17 +142,6 @@ def test_new_jobs_and_the_progress_of_others_share_what_a_crowd_leaves():
     run(test)
 
 
-def test_a_new_job_is_seen_where_more_happens_to_others_than_can_be_looked_at():
-    async def test() -> None:
-        queue = quick()
-        queue.add(("crowd", "new"), Urgency.NEW)
-        for number in range(100):
-            queue.add(("crowd", f"changed{number}"))
-        assert ("crowd", "new") in await taken(queue, 2 * SHARE)
-
-    run(test)
-
-
 def test_progress_never_takes_all_that_work():
     async def test() -> None:
         queue = quick()
