@@ -63,12 +63,20 @@ def registry(
 
     @kopf.on.probe(registry=made, id="watch")
     async def probe(**_: Any) -> str:
-        fault = await proof.fault(client) or await silence(client, canary, silences())
-        if fault:
+        if fault := await fault_of(proof, client, canary, silences()):
             raise kopf.PermanentError(fault)  # any other exception would hang the request for a minute
         return "alive"
 
     return made
+
+
+async def fault_of(proof: WatchProof, client: Client, canary: Key, silences: Mapping[str, float]) -> str:
+    """Say what is wrong with the watches; empty when all is well, or when the API server is too slow to tell."""
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            return await proof.fault(client) or await silence(client, canary, silences)
+    except TimeoutError:
+        return ""
 
 
 async def silence(client: Client, canary: Key, silences: Mapping[str, float]) -> str:
@@ -77,10 +85,7 @@ async def silence(client: Client, canary: Key, silences: Mapping[str, float]) ->
     if seconds <= SILENCE_S:
         return ""
     try:
-        async with asyncio.timeout(ANSWER_S):
-            await client.get("Lease", *canary)
-    except TimeoutError:
-        return ""
+        await client.get("Lease", *canary)
     except ApiError as error:
         if error.status != 403:  # where the canary's namespace is closed, this is an answer
             return ""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 SETTING = "templates.forbid"  # in the chart's values
+CONTAINER_TYPES = ("container_t", "container_init_t", "container_kvm_t", "container_engine_t")  # of SELinux
 Found = Iterator[tuple[str, Any]]  # path in the pod's specification, value
 
 
@@ -47,8 +48,21 @@ def _privileges(pod: Mapping[str, Any]) -> Found:
             "capabilities.add": _mapping(security.get("capabilities")).get("add"),
             "procMount": security.get("procMount") not in (None, "Default") and security["procMount"],
             "windowsOptions.hostProcess": _mapping(security.get("windowsOptions")).get("hostProcess"),
+            "seccompProfile.type": _is_unconfined(security, "seccompProfile"),
+            "appArmorProfile.type": _is_unconfined(security, "appArmorProfile"),
+            **_selinux(_mapping(security.get("seLinuxOptions"))),
         }
         yield from ((f"{path}securityContext.{field}", value) for field, value in found.items() if value)
+
+
+def _is_unconfined(security: Mapping[str, Any], profile: str) -> str | None:
+    return "Unconfined" if _mapping(security.get(profile)).get("type") == "Unconfined" else None
+
+
+def _selinux(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options beyond those of Kubernetes' Pod Security Standard "baseline"."""
+    found = {f"seLinuxOptions.{field}": options.get(field) for field in ("user", "role", "type")}
+    return {path: value for path, value in found.items() if value not in CONTAINER_TYPES}
 
 
 FORBIDDABLE: Mapping[str, Callable[[Mapping[str, Any]], Found]] = {

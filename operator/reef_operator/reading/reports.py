@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from reef.api.status import CheckpointStatus, EvaluationStatus, StatusModel, TrainingStatus, TrialsStatus, TrialStatus
 from reef_operator.conditions import encodable
 
 MAX_PART = 4096  # characters of one part of a report, as JSON: it is written to the API server
+LARGEST = 2**63
 Part = TypeVar("Part", bound=StatusModel)
 
 
@@ -33,22 +34,26 @@ class Report:
 
 def read_report(document: Mapping[str, Any]) -> Report:
     """Return the report that a JSON document holds."""
-    recreated = document.get("workersRecreated")
     state = document.get("state")
-    code = document.get("exitCode")
+    code, recreated = document.get("exitCode"), document.get("workersRecreated")
     return Report(
         state=state if isinstance(state, str) else None,
-        exit_code=code if isinstance(code, int) else None,
+        exit_code=code if _is_number(code) else None,
         message=str(document.get("message") or ""),
         storage_problem=str(document.get("storageProblem") or ""),
         worker_problem=str(document.get("workerProblem") or ""),
-        workers_recreated=recreated if isinstance(recreated, int) and recreated > 0 else 0,
+        workers_recreated=max(0, recreated) if _is_number(recreated) else 0,
         training=_part(TrainingStatus, document.get("training")),
         evaluation=_part(EvaluationStatus, document.get("evaluation")),
         checkpoint=_part(CheckpointStatus, document.get("checkpoint")),
         best_trial=_part(TrialStatus, document.get("bestTrial")),
         trials=_part(TrialsStatus, document.get("trials")),
     )
+
+
+def _is_number(value: Any) -> TypeGuard[int]:
+    """Whether a value is an integer that the API server takes for one."""
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < LARGEST
 
 
 def _part(model: type[Part], document: Any) -> Part | None:
@@ -68,7 +73,9 @@ def _rounded(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _storable(value: Any) -> Any:
-    """Return a JSON value without NaN, infinity and halves of characters, which the API server does not take."""
+    """Return a JSON value without what the API server does not take: NaN, infinity, huge integers, half characters."""
+    if isinstance(value, int) and abs(value) >= LARGEST:
+        return None
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, str):

@@ -19,6 +19,7 @@ from reef_operator.model import Child, ChildKind, Object
 from reef_operator.reading.situation import FINISHED
 from reef_operator.runtime.queue import Key
 
+POD_LABELS = (names.JOB_LABEL, names.COMPONENT_LABEL, names.POOL_LABEL)
 JOB_METADATA = (
     "creationTimestamp",
     "deletionTimestamp",
@@ -291,7 +292,10 @@ def trim_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def trim_pod(found: Mapping[str, Any]) -> Object:
-    """What a decision needs of a pod: not its volumes, environment and commands, which are most of it."""
+    """What a decision needs of a pod: not its volumes, environment, commands and annotations, which are most of it."""
+    metadata = trim_metadata(found["metadata"])
+    metadata.pop("annotations", None)
+    metadata["labels"] = {key: value for key, value in (metadata.get("labels") or {}).items() if key in POD_LABELS}
     spec = found.get("spec") or {}
     keys = ("nodeName", "priorityClassName", "readinessGates", "schedulerName", "schedulingGates")
     kept = {key: spec[key] for key in keys if key in spec}
@@ -299,7 +303,7 @@ def trim_pod(found: Mapping[str, Any]) -> Object:
         {key: container[key] for key in ("name", "image", "resources") if key in container}
         for container in spec.get("containers") or []
     ]
-    return {"metadata": trim_metadata(found["metadata"]), "spec": kept, "status": found.get("status") or {}}
+    return {"metadata": metadata, "spec": kept, "status": found.get("status") or {}}
 
 
 def trim_owner_of_pods(found: Mapping[str, Any]) -> Object:

@@ -42,8 +42,13 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
             ({"capabilities": {"add": ["SYS_ADMIN"]}}, "securityContext.capabilities.add"),
             ({"procMount": "Unmasked"}, "securityContext.procMount"),
             ({"windowsOptions": {"hostProcess": True}}, "securityContext.windowsOptions.hostProcess"),
+            ({"seLinuxOptions": {"type": "spc_t"}}, "securityContext.seLinuxOptions.type"),
+            ({"seLinuxOptions": {"user": "system_u"}}, "securityContext.seLinuxOptions.user"),
+            ({"seccompProfile": {"type": "Unconfined"}}, "securityContext.seccompProfile.type"),
+            ({"appArmorProfile": {"type": "Unconfined"}}, "securityContext.appArmorProfile.type"),
         ]
     ],
+    ("privileged", {"securityContext": {"seLinuxOptions": {"role": "r"}}}, "securityContext.seLinuxOptions.role"),
     (
         "privileged",
         {"securityContext": {"windowsOptions": {"hostProcess": True}}},
@@ -55,6 +60,8 @@ ALLOWED: list[dict[str, Any]] = [
     {"hostNetwork": False, "hostPID": None, "automountServiceAccountToken": False, "serviceAccountName": ""},
     {"containers": [{"name": "reef", "ports": [{"containerPort": 80}], "securityContext": {"privileged": False}}]},
     {"containers": [{"securityContext": {"capabilities": {"drop": ["ALL"], "add": []}, "procMount": "Default"}}]},
+    {"securityContext": {"seLinuxOptions": {"type": "container_t", "level": "s0"}, "seccompProfile": "none"}},
+    {"containers": [{"securityContext": {"appArmorProfile": {"type": "Localhost", "localhostProfile": "p"}}}]},
     {"volumes": [{"persistentVolumeClaim": {}}, {"projected": {"sources": [{"secret": {}}]}}]},
     {"volumes": "many", "containers": {"a": 1}, "initContainers": [7], "securityContext": "none"},
 ]

@@ -65,6 +65,10 @@ def test_numbers_that_the_api_server_does_not_take_are_left_out(value: float) ->
         {"trials": {"total": "three"}},
         {"workersRecreated": -1},
         {"workersRecreated": "2"},
+        {"workersRecreated": True},
+        {"workersRecreated": 10**30},
+        {"training": {"iteration": 10**30}},
+        {"exitCode": 2**63},
         {"state": 5},
     ],
 )

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from reef_operator import lifecycle
-from reef_operator.lifecycle import kopf_settings, registry, silence
+from reef_operator.lifecycle import fault_of, kopf_settings, registry, silence
 from reef_operator.runtime.leases import WatchProof
 from reef_operator.runtime.watch import Store, Watch, key_of, trim_job, trim_lease
 
@@ -210,8 +210,12 @@ def test_the_probe_does_not_wait_for_an_api_server_that_hangs(rig, monkeypatch):
             return web.json_response({})
 
         rig.server.on("GET", CANARY, hangs)
+        rig.server.on("GET", "/apis/reef.dev/v1/namespaces/ns/rltrainingjobs", hangs)
+        missed = WatchProof(patience_s=0.0)
+        missed.expect(found(20))
         async with asyncio.timeout(10):
-            assert await silence(rig.client, ("ns", "reef-canary"), {"Pod": 400.0}) == ""
+            for proof in (WatchProof(), missed):
+                assert await fault_of(proof, rig.client, ("ns", "reef-canary"), {"Pod": 400.0}) == ""
         hold.set()
 
     rig(test)

@@ -146,6 +146,20 @@ def test_of_a_job_little_is_kept_and_of_one_beyond_the_limits_why_it_is_refused(
         assert kept["spec"] == {"suspend": True} and why in kept[REFUSAL]
 
 
+def test_of_a_pod_nothing_is_kept_that_a_template_can_make_as_large_as_it_likes():
+    labels = {"reef.dev/job": "j", "reef.dev/component": "worker", "reef.dev/pool": "cpu"}
+    metadata = {"namespace": "ns", "name": "p", "uid": "u", "resourceVersion": "3"}
+    large = {"annotations": {"x": "y" * 250_000}, "labels": labels | {f"l{number}": "x" * 60 for number in range(999)}}
+    container = {"name": "reef", "image": "i", "resources": {"limits": {"cpu": "1"}}}
+    spec = {"nodeName": "n", "volumes": [{}] * 999, "containers": [container | {"env": [{}], "args": ["a"]}]}
+    kept = trim_pod({"metadata": {**metadata, **large}, "spec": spec, "status": {"phase": "Running"}})
+    assert kept == {
+        "metadata": {**metadata, "labels": labels},
+        "spec": {"nodeName": "n", "containers": [container]},
+        "status": {"phase": "Running"},
+    }
+
+
 def nested(levels: int):
     inner = {}
     for _ in range(levels):

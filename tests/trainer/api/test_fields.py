@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from reef.api import Gpu, Head, JobSpec, NodePool
 from reef.api.fields import quantity_value
@@ -18,6 +19,14 @@ from reef.api.spec import Environment
 )
 def test_quantities(text: str, value: float) -> None:
     assert quantity_value(text) == value
+
+
+@pytest.mark.parametrize("text", ["1e400", "9000E", "1e30"])
+def test_what_kubernetes_cannot_count_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="more than Kubernetes can count"):
+        quantity_value(text)
+    with pytest.raises(ValidationError, match="more than Kubernetes can count"):
+        Resources(limits={"nvidia.com/gpu": text})
 
 
 def test_cpus_are_the_limit_else_the_request_else_one() -> None:
@@ -48,6 +57,7 @@ def template(limits: Any, name: str = "reef") -> dict[str, Any]:
         ({"template": template({"nvidia.com/gpu": 2}), "gpu": {"count": 2}}, 2),
         *(({"template": nonsense}, 0) for nonsense in ({"spec": 1}, {"spec": {"containers": [1]}}, template(5))),
         ({"template": template({"nvidia.com/gpu": "many"})}, 0),
+        ({"template": template({"nvidia.com/gpu": "1e400"})}, 0),
     ],
 )
 def test_gpus_count_wherever_they_are_asked_for(fields: dict[str, Any], gpus: int) -> None:

@@ -30,6 +30,7 @@ EXPLAINED = {  # what a person reads when a text does not fit its pattern
     STORAGE_URI: "an object store and a folder in it: s3://bucket/folder, gs://bucket/folder, az://container/folder, "
     "abfs://container@account.dfs.core.windows.net/folder or file:///folder, without ':', '?' and '#'",
 }
+LARGEST_QUANTITY = 2.0**63
 _FACTORS = {"": 1.0, "n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18} | {
     prefix + "i": 1024.0**power for power, prefix in enumerate("KMGTPE", start=1)
 }
@@ -65,16 +66,24 @@ def _quantity(value: Any) -> str:
         raise ValueError(
             f"{shown(value)} is no Kubernetes quantity: give a whole number or a text such as '500m', '0.5' or '4Gi'"
         )
+    quantity_value(text)
     return text
 
 
 def quantity_value(quantity: str) -> float:
-    """Return a Kubernetes quantity as a number: '500m' is 0.5 and '1Ki' is 1024.0."""
+    """Return a Kubernetes quantity as a number: '500m' is 0.5 and '1Ki' is 1024.0.
+
+    Raises:
+        ValueError: it is none, or more than Kubernetes can count.
+    """
     try:
-        return float(quantity)
+        value = float(quantity)
     except ValueError:
         number, suffix = re.split(r"(?<=[0-9])(?=[A-Za-z])", quantity, maxsplit=1)
-        return float(number) * _FACTORS[suffix]
+        value = float(number) * _FACTORS[suffix]
+    if not abs(value) < LARGEST_QUANTITY:
+        raise ValueError(f"{shown(quantity)} is more than Kubernetes can count, which is 2^63 - 1")
+    return value
 
 
 Name = Annotated[str, StringConstraints(pattern=DNS_LABEL, max_length=63)]

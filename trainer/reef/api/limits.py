@@ -6,17 +6,18 @@ from reef.errors import ConfigError
 
 MAX_BYTES = 256 * 1024  # as JSON
 MAX_DEPTH = 64  # mappings and lists inside each other
+MAX_VALUES = 10_000  # numbers, texts, mappings, lists: what it takes to look at a document goes by their number
 
 
 def check_limits(document: object, source: str = "the document") -> None:
-    """Accept a parsed document of at most about `MAX_BYTES` and `MAX_DEPTH` levels, in a time that both bound.
+    """Accept a parsed document of at most about `MAX_BYTES`, `MAX_DEPTH` levels and `MAX_VALUES`, in a bounded time.
 
     A value that occurs several times, as by YAML's aliases, counts each time. One that holds itself is too deep.
 
     Raises:
         ConfigError: it is larger or deeper.
     """
-    size, depth = _size(document), 0
+    size, depth, values = _size(document), 0, 1
     level = [document] if isinstance(document, dict | list | tuple) else []
     while level:
         depth += 1
@@ -24,7 +25,8 @@ def check_limits(document: object, source: str = "the document") -> None:
         inner: list[object] = []
         for each in level:
             size += 2 * len(each)  # what stands between them
-            check_counts(size, depth, source)
+            values += len(each)
+            check_counts(size, depth, source, values)
             if isinstance(each, dict):
                 size += sum(map(_size, each))
                 inner.extend(each.values())
@@ -35,8 +37,8 @@ def check_limits(document: object, source: str = "the document") -> None:
     check_counts(size, depth, source)
 
 
-def check_counts(size: int, depth: int, source: str) -> None:
-    """Raise `ConfigError` where these bytes or levels are too many for a document."""
+def check_counts(size: int, depth: int, source: str, values: int = 0) -> None:
+    """Raise `ConfigError` where these bytes, levels or values are too many for a document."""
     if depth > MAX_DEPTH:
         raise ConfigError(
             f"{source} is nested more than {MAX_DEPTH} levels deep, or holds itself by an alias: "
@@ -46,6 +48,11 @@ def check_counts(size: int, depth: int, source: str) -> None:
         raise ConfigError(
             f"{source} has more than {MAX_BYTES // 1024} KiB, with its aliases written out: "
             "keep large values in a file of the image"
+        )
+    if values > MAX_VALUES:
+        raise ConfigError(
+            f"{source} has more than {MAX_VALUES:,} numbers, texts, lists and mappings, with its aliases written out: "
+            "keep tables in a file of the image"
         )
 
 
