@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
-import aiohttp.web
 import kopf
 
 from reef.endpoint import Endpoint
@@ -22,6 +21,7 @@ from reef_operator import names
 from reef_operator.connection.client import ApiError, Client
 from reef_operator.connection.credentials import Credentials, kubeconfig_login, service_account_login
 from reef_operator.connection.limits import Backoff
+from reef_operator.health import Health, fault_of, nothing_wrong
 from reef_operator.lifecycle import kopf_settings, registry
 from reef_operator.model import Object, Server
 from reef_operator.options import Options, parse
@@ -87,13 +87,17 @@ async def run(options: Options) -> None:
     end_by_sigterm()
     metrics = Metrics()
     login = kubeconfig_login if options.dev else service_account_login
+    health = Health()
     Endpoint(options.listen, options.metrics_port, metrics.answer)
+    Endpoint(options.listen, options.health_port, health.answer)
     async with connected(options, Credentials(login), metrics) as (election, client):
-        async with waiting_health(options):
-            await definition_is_served(client)
-            if options.leader_election:
-                await election.acquire()
+        waiting = asyncio.create_task(health.run(nothing_wrong))
+        await definition_is_served(client)
+        if options.leader_election:
+            await election.acquire()
+        waiting.cancel()
         operator = Operator(options, client, metrics)
+        operator.parts.append(("health", health.run(operator.fault)))
         if options.leader_election:
             operator.parts.append(("leader election", end_when_lost(election)))
         await operator.run(login)
@@ -208,22 +212,13 @@ class Operator:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-        handlers = registry(
-            login,
-            self.client,
-            proof=self.proof,
-            canary=self.canary,
-            silences=partial(self._watch_ages, closed=False),
-            ended=end,
-        )
         try:
             await kopf.operator(
-                registry=handlers,
+                registry=registry(login, end),
                 settings=kopf_settings(),
                 clusterwide=not self.options.namespaces,
                 namespaces=self.options.namespaces,
                 standalone=True,
-                liveness_endpoint=self.options.health_url,
                 stop_flag=stop,
             )
         finally:
@@ -231,6 +226,10 @@ class Operator:
         for task in tasks:
             if not task.cancelled():
                 task.result()
+
+    async def fault(self) -> str:
+        """What is wrong with the watches; empty when all is well."""
+        return await fault_of(self.proof, self.client, self.canary, self._watch_ages(closed=False))
 
     async def _work(self, upkeep: Upkeep) -> None:
         """Look at jobs once the caches are filled: before, everything would seem to be missing."""
@@ -324,24 +323,6 @@ async def definition_is_served(client: Client) -> None:
         except ApiError as error:
             logger.warning("waiting for the API server: %s", error)
         await asyncio.sleep(delay)
-
-
-@contextlib.asynccontextmanager
-async def waiting_health(options: Options) -> AsyncIterator[None]:
-    """Answer probes while waiting, before Kopf does."""
-
-    async def healthy(_: aiohttp.web.Request) -> aiohttp.web.Response:
-        return aiohttp.web.json_response({"watch": "waiting"})
-
-    application = aiohttp.web.Application()
-    application.add_routes([aiohttp.web.get("/healthz", healthy)])
-    runner = aiohttp.web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
-    await runner.setup()
-    await aiohttp.web.TCPSite(runner, options.listen, options.health_port).start()
-    try:
-        yield
-    finally:
-        await runner.cleanup()
 
 
 async def end_when_lost(election: LeaderElection) -> None:

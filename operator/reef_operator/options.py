@@ -47,12 +47,6 @@ class Options:
         return self.namespaces or (None,)
 
     @property
-    def health_url(self) -> str:
-        """Where probes are answered."""
-        host = f"[{self.listen}]" if ":" in self.listen else self.listen
-        return f"http://{host}:{self.health_port}/healthz"
-
-    @property
     def canary_namespace(self) -> str:
         """Where the Lease is that watches must deliver: a namespace that is watched."""
         if not self.namespaces or self.own_namespace in self.namespaces:
@@ -196,19 +190,12 @@ class Variables:
 
 
 def all_addresses() -> str:
-    """The address that stands for all of this pod's: of IPv6 only where it has no other."""
-    only_6 = not has_route(socket.AF_INET, "192.0.2.1") and has_route(socket.AF_INET6, "2001:db8::1")
-    return "::" if only_6 else "0.0.0.0"  # noqa: S104 (a pod)
-
-
-def has_route(family: int, address: str) -> bool:
-    """Whether packets to an address for documentation would leave this machine; none is sent."""
+    """The address that stands for all of this pod's: of IPv6, which takes in IPv4, where the machine has it."""
     try:
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect((address, 9))
-    except OSError:
-        return False
-    return True
+        with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True):
+            return "::"
+    except (OSError, ValueError):  # the latter: it takes no IPv4 there
+        return "0.0.0.0"  # noqa: S104 (a pod)
 
 
 def peers(text: str) -> tuple[Mapping[str, Any], ...]:

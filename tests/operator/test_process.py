@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -170,7 +171,7 @@ def test_a_job_that_is_nested_too_deeply_is_refused_and_ends_nothing(
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(
-    ("keys", "reason"), [(1_000, "and 990 more"), (4_000, "has 4000 entries"), (40_000, "more than 256 KiB")]
+    ("keys", "reason"), [(1_000, "and 990 more"), (4_000, "has 4000 entries"), (40_000, "more than 10,000")]
 )
 def test_a_job_of_thousands_of_unknown_keys_holds_up_no_other(
     server: ApiServer, tmp_path: Path, keys: int, reason: str
@@ -187,6 +188,23 @@ def test_a_job_of_thousands_of_unknown_keys_holds_up_no_other(
 
 
 @pytest.mark.timeout(180)
+def test_edits_of_jobs_as_large_as_they_may_be_hold_up_no_other(server: ApiServer, tmp_path: Path) -> None:
+    text = spec(environment=json.dumps({"x": [{"a": {"b": {}}}] * 3300}))
+    large = [job("evil", f"large{number}") for number in range(10)]
+    with operator(server, tmp_path) as program:
+        for path, fields in large:
+            server.put(path, fields, text)
+        program.until("a head of each", lambda: len(server.writes("/evil/jobs")) >= len(large))
+        for path, _ in large:
+            server.put(path, server.get(path), text)  # all at once, and nothing about them has changed
+        begun = time.monotonic()
+        server.put(*job("good", "other"), spec())
+        program.until("its head", lambda: server.get("/apis/batch/v1/namespaces/good/jobs/other-head"))
+        assert time.monotonic() - begun < 2 * SOON_S
+        assert program.health() == 200
+
+
+@pytest.mark.timeout(180)
 def test_twelve_jobs_of_over_a_mebibyte_take_little_memory(server: ApiServer, tmp_path: Path) -> None:
     config = "{" + ", ".join(f'"key{number:06d}": [{number}, {{}}]' for number in range(55_000)) + "}"
     assert len(config) > 1.2e6
@@ -195,7 +213,7 @@ def test_twelve_jobs_of_over_a_mebibyte_take_little_memory(server: ApiServer, tm
         server.put(path, fields, spec(environment=config))
     with operator(server, tmp_path) as program:
         for path, _ in jobs:
-            program.until("the refusal", lambda: "more than 256 KiB" in refusal(server, path))  # noqa: B023
+            program.until("the refusal", lambda: "more than 10,000" in refusal(server, path))  # noqa: B023
         for path, _ in jobs:
             server.put(path, server.get(path), spec(environment=config))
         server.put(*job("good", "other"), spec())
