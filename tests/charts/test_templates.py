@@ -394,6 +394,12 @@ def test_notes_say_where_it_looks_and_what_becomes_of_the_definition(files: Call
     assert "removes it and all jobs" in files(crds={"keep": False})["reef/templates/NOTES.txt"]
 
 
+def test_notes_warn_of_an_account_for_all_namespaces_that_jobs_may_be_beside(files: Callable[..., dict[str, str]]):
+    warning = "a job there can run under it"
+    assert warning in files(namespace="default")["reef/templates/NOTES.txt"]
+    assert warning not in files()["reef/templates/NOTES.txt"]
+
+
 def test_the_definition_is_a_copy_of_the_generated_one(chart_folder: Path):
     (copy,) = (chart_folder / "definitions").iterdir()
     assert copy.read_bytes() == (ROOT / "crds" / copy.name).read_bytes(), "run `make schema`"
