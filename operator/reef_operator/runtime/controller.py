@@ -148,12 +148,12 @@ class Controller:
     async def _decided_afresh(self, job: Object, memory: Memory, plan: Plan) -> tuple[Object, Plan] | None:
         """The plan once the API server has confirmed what caches say, with the job; None when that is gone.
 
-        Lists take it long where there are many jobs: all is listed only if the plan, the first or that of a look at
-        what is known, rests on there being nothing else.
+        Before 1.31 an API server reads the pods of all jobs from its database for a list of one job's: pods are listed
+        only if the plan, the first or that of a look at what is known, rests on there being no other.
         """
-        for whole in (False, True):
-            if plan.needs_absence(job) == whole:
-                fresh = await self._observer.fresh(job, memory, whole=whole)
+        for all_pods in (False, True):
+            if plan.needs_absence(job) == all_pods:
+                fresh = await self._observer.fresh(job, memory, all_pods=all_pods)
                 if fresh is None:
                     return None
                 job, plan = fresh.job, self._decide(fresh)

@@ -130,16 +130,16 @@ class Observer:
         self._stores.jobs.put(trim_job(found))
         return None if now["metadata"].get("deletionTimestamp") else now
 
-    async def fresh(self, job: Object, memory: Memory, *, whole: bool) -> Observed | None:
+    async def fresh(self, job: Object, memory: Memory, *, all_pods: bool) -> Observed | None:
         """The job, its children and its pods from the API server; None when the job is gone or going.
 
         Args:
             job: as it is known.
             memory: of the job.
-            whole: it counts whether there is anything that the caches do not know yet.
+            all_pods: it counts whether there are pods that the caches do not know yet.
         """
         now, owned, pods = await asyncio.gather(
-            self.job_now(job), self._owned_now(job, memory, whole=whole), self._pods_now(key_of(job), whole=whole)
+            self.job_now(job), self._owned_now(job, memory), self._pods_now(key_of(job), every=all_pods)
         )
         if now is None:
             return None
@@ -149,21 +149,17 @@ class Observer:
                 children[kind, child["metadata"]["name"]] = trim_owner_of_pods(child)
         return self._observed(now, memory, children, [trim_pod(pod) for pod in pods])
 
-    async def _owned_now(self, job: Object, memory: Memory, *, whole: bool) -> list[tuple[ChildKind, Object]]:
-        """The watched children; by their names, as for a list the API server reads those of all jobs."""
-        namespace, name = key_of(job)
-        if whole:
-            kinds, selector = list(self._stores.owned), names.selector(names.labels(name))
-            lists = await asyncio.gather(*(self._client.list(kind, namespace, selector) for kind in kinds))
-            return [(kind, child) for kind, found in zip(kinds, lists, strict=True) for child in found]
-        known = sorted(self.children(job, memory).keys() - memory.unwatched.keys())  # what was made is known at once
+    async def _owned_now(self, job: Object, memory: Memory) -> list[tuple[ChildKind, Object]]:
+        """The watched children, by their names: the operator knows of what it makes at once."""
+        namespace = key_of(job)[0]
+        known = sorted(self.children(job, memory).keys() - memory.unwatched.keys())
         found = await asyncio.gather(*(self._client.get(kind, namespace, child) for kind, child in known))
         return [(kind, child) for (kind, _), child in zip(known, found, strict=True) if child is not None]
 
-    async def _pods_now(self, job: Key, *, whole: bool) -> list[Object]:
-        """The pods; by their names too, where they are few."""
+    async def _pods_now(self, job: Key, *, every: bool) -> list[Object]:
+        """Every pod of the job; or only those that are known, by their names where they are few."""
         known = [key_of(pod)[1] for pod in self._stores.pods.of_job(job)]
-        if whole or len(known) > FEW_PODS:
+        if every or len(known) > FEW_PODS:
             return await self._client.list("Pod", job[0], names.selector(names.labels(job[1])))
         found = await asyncio.gather(*(self._client.get("Pod", job[0], name) for name in known))
         return [pod for pod in found if pod is not None]
