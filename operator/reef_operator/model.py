@@ -153,10 +153,3 @@ class Plan:
             return False
         before, after = (job.get("status") or {}).get("phase"), (self.status or {}).get("phase")
         return any(isinstance(action, Delete) for action in self.actions) or (after in DECISIVE and after != before)
-
-    def needs_absence(self, job: Object) -> bool:
-        """Whether this rests on the job's having no pod that the caches do not know yet."""
-        if (self.status or {}).get("phase") == "Suspended":
-            return True
-        suspends = (job.get("spec") or {}).get("suspend")
-        return bool(suspends) and any(isinstance(each, Delete) and each.kind == "Deployment" for each in self.actions)

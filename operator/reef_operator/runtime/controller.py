@@ -143,21 +143,8 @@ class Controller:
                 plan = self._decide(self._observer.known(job, memory))
             if not plan.is_decisive(job):
                 return job, plan
-        return await self._decided_afresh(job, memory, plan)
-
-    async def _decided_afresh(self, job: Object, memory: Memory, plan: Plan) -> tuple[Object, Plan] | None:
-        """The plan once the API server has confirmed what caches say, with the job; None when that is gone.
-
-        Before 1.31 an API server reads the pods of all jobs from its database for a list of one job's: pods are listed
-        only if the plan, the first or that of a look at what is known, rests on there being no other.
-        """
-        for all_pods in (False, True):
-            if plan.needs_absence(job) == all_pods:
-                fresh = await self._observer.fresh(job, memory, all_pods=all_pods)
-                if fresh is None:
-                    return None
-                job, plan = fresh.job, self._decide(fresh)
-        return job, plan
+        fresh = await self._observer.fresh(job, memory)
+        return None if fresh is None else (fresh.job, self._decide(fresh))
 
     async def _whole(self, job: Object, memory: Memory) -> Object | None:
         """The job with its document; None when there is nothing to do: it is gone, or has ended and rests."""

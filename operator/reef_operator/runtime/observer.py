@@ -130,16 +130,13 @@ class Observer:
         self._stores.jobs.put(trim_job(found))
         return None if now["metadata"].get("deletionTimestamp") else now
 
-    async def fresh(self, job: Object, memory: Memory, *, all_pods: bool) -> Observed | None:
-        """The job, its children and its pods from the API server; None when the job is gone or going.
+    async def fresh(self, job: Object, memory: Memory) -> Observed | None:
+        """The job and what is known of its children and pods, from the API server; None when the job is gone or going.
 
-        Args:
-            job: as it is known.
-            memory: of the job.
-            all_pods: it counts whether there are pods that the caches do not know yet.
+        By their names: before 1.31 an API server reads the pods of all jobs from its database to list those of one.
         """
         now, owned, pods = await asyncio.gather(
-            self.job_now(job), self._owned_now(job, memory), self._pods_now(key_of(job), every=all_pods)
+            self.job_now(job), self._owned_now(job, memory), self._pods_now(key_of(job))
         )
         if now is None:
             return None
@@ -150,16 +147,14 @@ class Observer:
         return self._observed(now, memory, children, [trim_pod(pod) for pod in pods])
 
     async def _owned_now(self, job: Object, memory: Memory) -> list[tuple[ChildKind, Object]]:
-        """The watched children, by their names: the operator knows of what it makes at once."""
         namespace = key_of(job)[0]
         known = sorted(self.children(job, memory).keys() - memory.unwatched.keys())
         found = await asyncio.gather(*(self._client.get(kind, namespace, child) for kind, child in known))
         return [(kind, child) for (kind, _), child in zip(known, found, strict=True) if child is not None]
 
-    async def _pods_now(self, job: Key, *, every: bool) -> list[Object]:
-        """Every pod of the job; or only those that are known, by their names where they are few."""
+    async def _pods_now(self, job: Key) -> list[Object]:
         known = [key_of(pod)[1] for pod in self._stores.pods.of_job(job)]
-        if every or len(known) > FEW_PODS:
+        if len(known) > FEW_PODS:
             return await self._client.list("Pod", job[0], names.selector(names.labels(job[1])))
         found = await asyncio.gather(*(self._client.get("Pod", job[0], name) for name in known))
         return [pod for pod in found if pod is not None]
