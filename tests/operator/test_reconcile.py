@@ -635,6 +635,29 @@ def test_suspend_stops_the_head_then_the_workers_and_says_so_when_all_are_gone()
     assert world.status["workers"]["desired"] == 0
 
 
+def test_workers_of_a_suspended_job_stay_while_its_batch_job_does_though_no_head_is_known() -> None:
+    world = running_world()
+    world.edit(suspend=True)
+    late = world.pods.pop("pole-head-a")  # the watch of pods has not seen it yet
+    assert "Deployment/pole-cpu" in (world.settle() and world.kinds())
+    world.put(late)
+    assert "Deployment/pole-cpu" in world.kinds()
+    world.lose("pole-head-a")
+    assert "Deployment/pole-cpu" not in world.kinds()
+
+
+def test_a_worker_that_is_seen_after_the_word_suspended_is_waited_for() -> None:
+    world = running_world()
+    world.edit(suspend=True)
+    late = world.pods["pole-cpu-2"]
+    world.lose("pole-head-a", "pole-cpu-1", "pole-cpu-2")
+    assert world.phase == "Suspended"
+    world.put(late)
+    assert world.phase == "Suspending" and world.condition("Suspended")["status"] != "True"
+    world.lose("pole-cpu-2")
+    assert world.phase == "Suspended"
+
+
 def test_a_job_without_storage_begins_anew_and_says_so() -> None:
     world = running_world(checkpoint=None)
     training, evaluation = {"iteration": 9, "timesteps": 900}, {"iteration": 9, "rewardMean": 445.0}

@@ -133,7 +133,7 @@ class Observer:
     async def fresh(self, job: Object, memory: Memory) -> Observed | None:
         """The job and what is known of its children and pods, from the API server; None when the job is gone or going.
 
-        By their names: before 1.31 an API server reads the pods of all jobs from its database to list those of one.
+        By their names, but for many pods: before 1.31 an API server reads those of all jobs to list those of one.
         """
         now, owned, pods = await asyncio.gather(
             self.job_now(job), self._owned_now(job, memory), self._pods_now(key_of(job))

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from reef_operator.builders.merging import compact, merge_patch
 from reef_operator.connection.client import ApiError
-from reef_operator.model import Create, Delete, Event, Observed, Patch, Plan, Server, Settings
+from reef_operator.model import DECISIVE, Create, Delete, Event, Observed, Patch, Plan, Server, Settings
 from reef_operator.runtime.controller import Controller
 from reef_operator.runtime.events import EventRecorder
 from reef_operator.runtime.metrics import Metrics
@@ -429,34 +429,17 @@ def pod_of_job(name: str, phase: str = "Running"):
 
 
 @pytest.mark.parametrize(
-    "suspends",
-    [Plan(actions=(Delete("Deployment", "j-cpu", "u-j-cpu"),)), Plan(status={"phase": "Suspended"})],
-    ids=["workers", "phase"],
-)
-def test_a_suspension_reads_what_is_known_of_it_and_lists_nothing(rig, suspends):
-    async def test(rig) -> None:
-        rig.server.on("GET", JOB, job(8, phase="Running"))
-        rig.server.on("GET", f"{HEADS}/j-head", child("Job", "j-head"))  # the Deployment has gone
-        bench = Bench(rig, suspends, Plan())
-        bench.stores.owned["Job"].put(child("Job", "j-head"))
-        bench.stores.owned["Deployment"].put(child("Deployment", "j-cpu"))
-        await bench.handle()
-        assert set(bench.observed[1].children) == {("Job", "j-head")}
-        assert bench.observed[1].job["metadata"]["resourceVersion"] == "8"
-        assert [path for _, path in done(rig) if path in (HEADS, DEPLOYMENTS, PODS)] == [], "lists read all jobs'"
-        assert [each for each in done(rig) if each[0] != "GET"] == []  # the second plan counts
-
-    rig(test)
-
-
-@pytest.mark.parametrize(
     "plan",
-    [Plan(actions=(Delete("Deployment", "j-cpu", "u1"),)), Plan(status={"phase": "Succeeded"})],
-    ids=["delete", "phase"],
+    [
+        Plan(actions=(Delete("Deployment", "j-cpu", "u1"),)),
+        *(Plan(status={"phase": each}) for each in sorted(DECISIVE)),
+    ],
+    ids=["delete", *sorted(DECISIVE)],
 )
 @pytest.mark.parametrize("pods", [2, FEW_PODS + 1])
 def test_before_something_final_what_is_known_is_looked_at_itself(rig, plan, pods):
     async def test(rig) -> None:
+        rig.server.on("GET", JOB, job(8, phase="Running"))
         bench = Bench(rig, plan, Plan())
         for name in ("j-head", "j-cpu"):
             kind = "Job" if name == "j-head" else "Deployment"
@@ -465,13 +448,14 @@ def test_before_something_final_what_is_known_is_looked_at_itself(rig, plan, pod
             bench.stores.pods.put(pod_of_job(f"p{number}"))
             rig.server.on("GET", f"{PODS}/p{number}", pod_of_job(f"p{number}", "Failed"))
         rig.server.on("GET", PODS, {"items": [pod_of_job(f"p{number}", "Failed") for number in range(pods)]})
-        rig.server.on("GET", JOB, job(8, phase="Running"))
         rig.server.on("GET", f"{HEADS}/j-head", child("Job", "j-head"))  # the Deployment has gone
         await bench.handle()
         assert set(bench.observed[0].children) - set(bench.observed[1].children) == {("Deployment", "j-cpu")}
         assert {pod["status"]["phase"] for pod in bench.observed[0].pods} == {"Running"}
         assert [pod["status"]["phase"] for pod in bench.observed[1].pods] == ["Failed"] * pods
-        assert len([path for _, path in done(rig) if path == PODS]) == (pods > FEW_PODS), "a list reads those of all"
+        assert bench.observed[1].job["metadata"]["resourceVersion"] == "8"
+        lists = [path for _, path in done(rig) if path in (HEADS, DEPLOYMENTS, PODS)]
+        assert lists == [PODS] * (pods > FEW_PODS), "a list reads those of all"
         assert [each for each in done(rig) if each[0] != "GET"] == []
 
     rig(test)
