@@ -29,6 +29,7 @@ def test_nothing_is_guessed_from_afar() -> None:
     ("text", "shown"),
     [
         ("https://u:SECRET@host/a?x=1: is cut off", "https://...@host/a?...: is cut off"),
+        ("https://me:SEC'RET@host/x: is cut off", "https://...@host/x: is cut off"),
         ("see http://host/a?sig=SECRET, then", "see http://host/a?..., then"),
         ("see http://host/a#SECRET.", "see http://host/a?...."),
         ("storage 's3://key:SECRET@bucket/x' is wrong", "storage 's3://...@bucket/x' is wrong"),

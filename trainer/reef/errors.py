@@ -11,7 +11,7 @@ from types import MappingProxyType, TracebackType
 EXIT_OK = 0
 EXIT_FAILED = 1  # a fault that a retry from the newest checkpoint may heal
 EXIT_WRONG_USE = 2  # the job is wrong: a retry would fail the same way
-ADDRESS = re.compile(r"[A-Za-z][\w+.-]*:/+[^\s'\"<>]+")
+ADDRESS = re.compile(r"[A-Za-z][\w+.-]*:/+(?:[^\s<>]*@)?[^\s'\"<>]+")  # a password may hold quotes
 EXIT_INTERRUPTED = 130  # Ctrl-C, a checkpoint was written
 EXIT_TERMINATED = 143  # SIGTERM, a checkpoint was written
 LONGEST_NAME = 100  # characters for which a similar name is looked for, as that takes long

@@ -95,8 +95,8 @@ def require_like(stored: Any, own: Any, key: str, *, lengths: bool = True, optio
         alike = isinstance(stored, np.ndarray) and (stored.dtype, stored.ndim) == (own.dtype, own.ndim)
         if not alike or (lengths and stored.shape != own.shape):
             raise _unlike(stored, own, key)
-        if stored.dtype.kind == "f" and np.isnan(stored).any():
-            raise DamagedCheckpointError(f"{key} holds NaN. {USE_ANOTHER}")
+        if stored.dtype.kind == "f" and np.isfinite(own).all() and not np.isfinite(stored).all():
+            raise DamagedCheckpointError(f"{key} holds NaN or infinite numbers. {USE_ANOTHER}")
     elif own is not None and not _is_such(stored, own):
         raise _unlike(stored, own, key)
 

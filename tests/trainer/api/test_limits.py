@@ -23,11 +23,13 @@ LAUGHS = "\n".join(
     ["a0: &a0 [lol, lol, lol]"] + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)]
 )
 MERGES = "\n".join(
-    ["a0: &a0 {x: 1, y: 2}"] + [f"a{i}: &a{i} {{'<<': [{', '.join([f'*a{i - 1}'] * 9)}]}}" for i in range(1, 12)]
+    ["a0: &a0 {x: 1, y: 2}"] + [f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 9)}]}}" for i in range(1, 12)]
 )
+SEVERAL = "\n---\n".join(["\n".join(MERGES.splitlines()[:5])] * 800)  # each within the limits
 WRONG = {
     "a billion laughs": (LAUGHS, "with its aliases written out"),
     "merges without an end": (MERGES, "with its aliases written out"),
+    "many documents": (SEVERAL, "holds several documents"),
     "a list in itself": ("a: &a [*a]", "holds itself by an alias"),
     "a mapping in itself": ("a: &a {b: {c: *a}}", "holds itself by an alias"),
     "too deep": ("a: " + "[" * (MAX_DEPTH + 1) + "]" * (MAX_DEPTH + 1), "levels deep"),

@@ -289,6 +289,8 @@ def test_headers_that_come_byte_by_byte_have_the_same_limit(
         "http://127.0.0.1:1/job.yaml?X-Amz-Signature=SECRET&x=1",
         "http://127.0.0.1:1/job.yaml?sig=SECRET",
         "http://user:SECRET@[/job.yaml",
+        "http://user:SECRET@host/job.yaml",
+        "http://user:'SECRET@127.0.0.1:1/job.yaml",
         "{server}/nothing.yaml?sig=SECRET",
         "{server}/binary.yaml?sig=SECRET",
         "{server}/cut.yaml?sig=SECRET",
@@ -301,7 +303,7 @@ def test_headers_that_come_byte_by_byte_have_the_same_limit(
 def test_addresses_are_shown_without_their_secrets(
     server: str, address: str, started: list[Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["train", "file", address.format(server=server), "--type", "yaml"]) == 2
+    assert main(["train", "file", address.format(server=server), "--type", "yaml", "-vv"]) == 2
     said = capsys.readouterr()
     assert "SECRET" not in said.out + said.err
     assert "job.yaml" in said.err or "/" in said.err

@@ -237,6 +237,24 @@ def test_an_environment_that_calls_exit_ends_the_head_as_a_fault(job, document):
             os.kill(pid, signal.SIGKILL)
 
 
+def test_an_environment_that_hangs_while_it_is_made_ends_the_head_before_anything_waits_for_it(job, document):
+    folder = job.folder / "code"
+    folder.mkdir()
+    (folder / "own_env.py").write_text(OWN_ENVIRONMENT.replace("self.limit = ", "import time; time.sleep(600)  # "))
+    head = job.head(
+        document(
+            environment={"name": "own_env:Own"},
+            runtimeEnv={"working_dir": str(folder)},
+            config={"worker_restore_timeout_s": 2.0},
+        )
+    )
+    assert head.ends(60.0) == 1, head.said
+    ending = head.ending()
+    assert (ending["exitCode"], ending["reason"]) == (1, "Failed")
+    assert "making or restoring environments hangs: no step for worker_restore_timeout_s=2 s" in ending["message"]
+    assert "own_env.py" in ending["message"]
+
+
 def own_ipv6() -> str | None:
     """An address of this machine, as Ray takes another in place of ::1."""
     table = Path("/proc/net/if_inet6")
@@ -305,8 +323,10 @@ def test_a_new_head_goes_on_from_the_object_store(job, document, s3):
 
     head = job.head(asked, REEF_STORAGE_PATH=str(job.folder / "second"))  # on another node: an empty volume
     after = job.wait_for(
-        "training again",
-        lambda progress: "training" in progress and progress["training"]["iteration"] > before["iteration"] + 1,
+        "training again, and the checkpoint that was there",
+        lambda progress: (
+            progress.get("checkpoint") and progress.get("training", {}).get("iteration", 0) > before["iteration"] + 1
+        ),
     )
     assert "continuing after iteration" in head.said
     assert after["checkpoint"]["iteration"] >= before["iteration"]

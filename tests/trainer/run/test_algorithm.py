@@ -182,6 +182,21 @@ def learned(algorithm: Algorithm) -> Any:
     return algorithm.learners.weights()[DEFAULT_POLICY]
 
 
+def test_weights_that_were_saved_or_evaluated_reach_the_workers_before_they_sample_again(tmp_path: Path) -> None:
+    with config().build() as algorithm:
+        sent: list[Any] = []
+        publish = algorithm.workers.set_weights
+        algorithm.workers.set_weights = lambda weights, *rest: (  # type: ignore[method-assign]
+            sent.append(weights[DEFAULT_POLICY].copy()),
+            publish(weights, *rest),
+        )
+        algorithm.get_policy().set_weights(fives(algorithm))
+        algorithm.save(tmp_path / "set")
+        assert not sent, "a checkpoint waits for no worker"
+        algorithm.train()
+        assert (sent[0] == 5).all()
+
+
 @pytest.mark.parametrize("kind", [PPOConfig, DQNConfig])
 def test_weights_set_in_a_policy_are_what_is_trained_on_and_saved(kind: type[AlgorithmConfig], tmp_path: Path) -> None:
     small = kind().environment("CartPole-v1").training(lr=1e-6, model={"fcnet_hiddens": [8]}).debugging(seed=0)

@@ -4,11 +4,12 @@ import json
 import logging
 import signal
 import socket
+import threading
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pytest
 
@@ -16,11 +17,14 @@ from reef.algorithms.ppo import PPO, PPOConfig
 from reef.batch import Episode, Sample
 from reef.config import AlgorithmConfig
 from reef.errors import EXIT_FAILED, CheckpointError, ConfigError, EnvironmentError, ResourceError, StorageError
+from reef.run.algorithm import Algorithm
 from reef.run.checkpoint import CheckpointStore, read_checkpoint
-from reef.run.experiment import CheckpointSettings, run_experiment
+from reef.run.experiment import CheckpointSettings, Experiment, run_experiment
 from reef.run.metrics import IterationMetrics
 from reef.run.reporters.files import read_results
 from reef.run.reporters.reporter import Summary
+from reef.run.signals import StopSignals
+from reef.run.stopping import StopConditions
 
 
 class FakeAlgorithm:
@@ -354,3 +358,42 @@ def test_ppo_ended_by_a_signal_and_resumed_equals_ppo_left_alone(
             assert one[key] == other[key], key
     left, right = ((result.checkpoint / "arrays.safetensors").read_bytes() for result in (alone, resumed))
     assert left == right
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_what_is_being_saved_is_not_saved_by_another_thread_too(
+    tmp_path: Path, ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that is overdue is rescued by its watchdog, maybe while its main thread writes a checkpoint."""
+    begun, end = threading.Event(), threading.Event()
+    saves: list[int] = []
+
+    class Slow(CheckpointStore):
+        def save(self, state: Any, metadata: dict[str, Any], score: float | None = None) -> Path:
+            saves.append(metadata["iteration"])
+            begun.set()
+            assert end.wait(20)
+            return super().save(state, metadata, score)
+
+    monkeypatch.setattr("reef.run.experiment.SAVING_S", 20.0 if ends else 0.1)
+    algorithm = FakeAlgorithm(FakeConfig().environment("CartPole-v1").freeze())
+    experiment = Experiment(
+        algorithm=cast(Algorithm, algorithm),
+        name="x",
+        folder=tmp_path,
+        stop=StopConditions({}),
+        settings=CheckpointSettings(frequency=1),
+        store=Slow(tmp_path),
+        signals=StopSignals(),
+        reporters=[],
+    )
+    main = threading.Thread(target=experiment.iterate)
+    main.start()
+    assert begun.wait(20)
+    if ends:
+        threading.Timer(0.2, end.set).start()
+    said = experiment.rescue()
+    end.set()
+    main.join(20)
+    assert saves == [1]
+    assert said is None if ends else "not whole" in str(said)

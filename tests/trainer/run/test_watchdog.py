@@ -23,7 +23,8 @@ from reef import PPOConfig
 from reef.run.experiment import CheckpointSettings, run_experiment
 
 how, where, marker = sys.argv[1], sys.argv[2], Path(sys.argv[3])
-reef.run.watchdog.TICK_S, reef.run.watchdog.PATIENCE_S, reef.run.watchdog.MARGIN_S = 0.2, 1.0, 1.0
+reef.run.watchdog.TICK_S = 60.0 if (how, where) == ("holding", "make") else 0.2  # 60: no look before the hang
+reef.run.watchdog.PATIENCE_S, reef.run.watchdog.MARGIN_S = 1.0, 1.0
 
 def hang_here():
     marker.write_text("now")
@@ -64,7 +65,7 @@ class Maze(gym.Env):
 config = (
     PPOConfig().environment(Maze).debugging(seed=1)
     .training(train_batch_size=64, sgd_minibatch_size=64, num_sgd_iter=1, model={"fcnet_hiddens": [4]})
-    .fault_tolerance(sample_timeout_s=float(sys.argv[5]))
+    .fault_tolerance(sample_timeout_s=float(sys.argv[5]), worker_restore_timeout_s=float(sys.argv[5]))
 )
 if where == "evaluate":
     config.evaluation(evaluation_interval=3, evaluation_sample_timeout_s=2.0,
@@ -126,8 +127,9 @@ def test_a_hang_that_lets_no_thread_run_ends_the_process_too(tmp_path: Path) -> 
     assert saved(tmp_path) == 4
 
 
-def test_the_first_steps_have_the_limit_of_a_step_and_not_that_of_making_an_environment(tmp_path: Path) -> None:
-    with started(tmp_path, "holding", "start", 2.0) as process:
+@pytest.mark.parametrize("where", ["make", "start"])
+def test_what_hangs_before_it_is_looked_at_has_a_limit_from_the_beginning(tmp_path: Path, where: str) -> None:
+    with started(tmp_path, "holding", where, 2.0) as process:
         output, _ = process.communicate(timeout=60)
     assert process.returncode == 1, output
     assert "Timeout (0:00:03)!" in output and "in hang_here" in output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from reef.errors import ConfigError, nearest, without_secrets
 
 LONGEST = 1000  # characters of a problem: it may quote what a person wrote
 SOURCE = "the text"
+MAX_BITS = 1024  # of a whole number, as many as the largest float has
 
 
 class _Loader(yaml.SafeLoader):
@@ -65,6 +67,16 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
+def _whole_number(loader: _Loader, node: yaml.ScalarNode) -> int:
+    """As YAML's; with so many digits that Python would not even write it, it is refused."""
+    value = int(loader.construct_yaml_int(node))
+    if value.bit_length() > MAX_BITS:
+        problem = f"a number has {len(node.value)} digits"
+        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+    return value
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _whole_number)
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"^[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$"),
@@ -98,13 +110,14 @@ def parse_yaml(text: str, source: str) -> Any:
     """Return the one YAML document in `text`; `source` names it in the error."""
     check_counts(len(text.encode(errors="replace")), 0, source)
     try:
-        documents = [document for document in yaml.load_all(text, _Loader) if document is not None]
+        found = (document for document in yaml.load_all(text, _Loader) if document is not None)
+        documents = [*itertools.islice(found, 2)]  # the limits hold for each
     except ConfigError as error:
         raise ConfigError(str(error).replace(SOURCE, source, 1)) from error
     except Exception as error:  # a wrong tag ends in whatever PyYAML meets: `!!bool x` is a KeyError
         raise ConfigError(f"{source}: is no valid YAML: {_yaml_problem(error)}.") from error
     if len(documents) != 1:
-        raise ConfigError(f"{source}: holds {len(documents) or 'no'} documents, expected one {KIND}.")
+        raise ConfigError(f"{source}: holds {'several' if documents else 'no'} documents, expected one {KIND}.")
     return documents[0]
 
 

@@ -70,7 +70,7 @@ def _run(args: argparse.Namespace) -> int:
         return EXIT_TERMINATED
     except ReefError as error:
         if args.verbose > 1:
-            traceback.print_exc()
+            print(redacted(traceback.format_exc()), end="", file=sys.stderr)
         print(f"reef {args.command}: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:

@@ -70,7 +70,7 @@ def fetch(url: str) -> str:
     except queue.Empty:
         raise ConfigError(f"{url}: did not arrive within {TOTAL_TIMEOUT_S:g} seconds.") from None
     if isinstance(answer, Exception):
-        raise _refusal(url, answer) from answer
+        raise _refusal(url, answer) from None  # it may quote a part of the address, such as the password
     try:
         return answer.decode("utf-8")
     except UnicodeDecodeError as error:

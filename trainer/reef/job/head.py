@@ -134,7 +134,7 @@ def head(
     job = load_job(pod.job_file)
     board.final_codes = (EXIT_OK, *job.spec.fault_tolerance.no_retry_exit_codes)
     take_runtime_env(job.spec.runtime_env)
-    config = checked_config(job, pod.node)
+    config = checked_config(job, pod.node, words.say)
     plan = checked_sweep(job, config, pod.node)
     storage_path, name = pod.results_of(job)
     if is_uri(storage_path):
@@ -159,12 +159,12 @@ def take_runtime_env(runtime_env: RuntimeEnv) -> None:
     sys.path[:0] = runtime_env.import_path
 
 
-def checked_config(job: RLTrainingJob, node: Node) -> AlgorithmConfig:
-    """The job's settings, checked against its pods; everything that is wrong is said here."""
+def checked_config(job: RLTrainingJob, node: Node, say: Callable[[int, str], None] | None = None) -> AlgorithmConfig:
+    """The job's settings, checked against its pods; everything that is wrong is said here, a hang to `say`."""
     config = cluster_config_of(job)
     if not job.spec.tune:
         take_rollout_workers_that_fit(config, job, node)
-    check_training(job, config, job.spec.stop)
+    check_training(job, config, job.spec.stop, say)
     return config
 
 

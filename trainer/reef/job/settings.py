@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from reef.api import JobSpec, RLTrainingJob
     from reef.config import AlgorithmConfig
     from reef.run.experiment import CheckpointSettings
+    from reef.run.watchdog import LastWords
 
 RESTART_DELAY_S = 5.0  # between two restarts of one worker of a cluster's job
 
@@ -67,16 +68,21 @@ def checkpoint_settings(job: RLTrainingJob) -> CheckpointSettings:
     )
 
 
-def check_training(job: RLTrainingJob, config: AlgorithmConfig, stop: Mapping[str, float]) -> list[str]:
+def check_training(
+    job: RLTrainingJob, config: AlgorithmConfig, stop: Mapping[str, float], say: LastWords | None = None
+) -> list[str]:
     """Say what is wrong before anything is written or waited for; returns what was given and has no effect.
 
-    Makes what a rollout worker has: environment, network, observation filter and exploration.
+    Makes what a rollout worker has: environment, network, observation filter and exploration. A process that hangs in
+    it is ended; `say` takes its last words.
 
     Raises:
         ConfigError, EnvironmentError: one of them cannot be made, or what the run is asked to do is wrong.
     """
     from reef.rollout.worker import RolloutWorker
     from reef.run.experiment import check_settings
+    from reef.run.watchdog import Watchdog
 
     check_settings(config, stop, checkpoint_settings(job), job.metadata.name)
-    return list(RolloutWorker(config, with_env=False).policy.unread())
+    with Watchdog(config, say=say):
+        return list(RolloutWorker(config, with_env=False).policy.unread())

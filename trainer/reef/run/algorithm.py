@@ -72,6 +72,7 @@ class Algorithm(ABC):
             )
         self.config = config
         self.is_stopped = False
+        self.has_unpublished_weights = False  # whether the learners have some that the workers have not seen
         os.environ.update(config.extra_python_environs_for_driver)
         keep_freed_memory()
         self.iteration = 0
@@ -118,7 +119,8 @@ class Algorithm(ABC):
         self._refuse_when_stopped()
         self.metrics.start_iteration()
         self.timers = {}
-        if self._take_over_weights():
+        self._take_over_weights()
+        if self.has_unpublished_weights:
             self.publish_weights()
         before, started = self.timestep, time.monotonic()
         trained_before = self.counters["num_env_steps_trained"]
@@ -194,6 +196,7 @@ class Algorithm(ABC):
             self._take_over_weights()
             self.policy_version += 1
             self.workers.set_weights(self.learners.weights(), self.policy_version, self.timestep)
+            self.has_unpublished_weights = False
             self.workers.synchronize_filters()
 
     @contextmanager
@@ -261,15 +264,14 @@ class Algorithm(ABC):
         self.get_policy(policy_id).import_weights(read_weights(path), names)
         self.publish_weights()
 
-    def _take_over_weights(self) -> bool:
-        """Have the learners go on from weights that were set in a policy of this process; whether there were any."""
+    def _take_over_weights(self) -> None:
+        """Have the learners go on from weights that were set in a policy of this process, if any were."""
         policies = self.workers.local_worker().policy_map.values()
-        found = any(policy.set_by_hand for policy in policies)
-        if found:
+        if any(policy.set_by_hand for policy in policies):
             self.learners.set_weights(self.workers.local_worker().get_weights())
+            self.has_unpublished_weights = True
             for policy in policies:
                 policy.set_by_hand = False
-        return found
 
     def save(self, directory: str | Path | None = None) -> str:
         """Write a checkpoint (default: a new folder under the current one) and return its path."""

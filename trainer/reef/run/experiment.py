@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from reef.run.prometheus import Board
 
 log = logging.getLogger(__name__)
+SAVING_S = 60.0  # how long a rescue waits for a checkpoint that the main thread is writing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,8 +151,9 @@ def restored(algorithm: Algorithm, store: CheckpointStore, start: Start | None) 
             with restoring(start.checkpoint):
                 algorithm.set_state(start.state)
         except DamagedCheckpointError as error:
-            earlier = newest_start(store, algorithm.config.algorithm, before=start.checkpoint)
-            if start.within(store.directory) is None or earlier is None:
+            own = start.within(store.directory)
+            earlier = newest_start(store, algorithm.config.algorithm, before=own) if own else None
+            if earlier is None:
                 raise
             log.warning("skipping a checkpoint: %s", error)
             start = earlier
@@ -185,6 +188,7 @@ class Experiment:
     writing: Callable[[], AbstractContextManager[None]] = nullcontext  # around all that is written into the folder
     exit_code: int = field(default=EXIT_OK, init=False)
     warned: set[str] = field(default_factory=set, init=False)  # stop keys that are in no result so far
+    saving: threading.RLock = field(default_factory=threading.RLock, init=False)  # by the main thread or a rescue
 
     def run(self) -> Summary:
         """Train to the end and say how it was; reporters are finished also when it fails."""
@@ -283,8 +287,20 @@ class Experiment:
         """Save from another thread what was learned, while the main thread is in an environment.
 
         Learners rest while that samples, and the episodes under way are left out. Returns what was saved, None when
-        the main thread began or ended a sample meanwhile: it may have learned, and the state may be a mixture.
+        the main thread goes on: it began or ended a sample meanwhile, so that it may have learned and the state may be
+        a mixture, or it was about to save and has done so.
         """
+        if self.saving.acquire(blocking=False):
+            try:
+                return self._rescue()
+            finally:
+                self.saving.release()
+        if self.saving.acquire(timeout=SAVING_S):
+            self.saving.release()
+            return None
+        return "a checkpoint that was being saved is not whole."
+
+    def _rescue(self) -> str | None:
         if self.result is not None and self.algorithm.iteration > self._saved_iteration():
             before = [samples for samples, _ in self.algorithm.progress()]
             state = self.algorithm.state()
@@ -304,7 +320,7 @@ class Experiment:
         assert self.result is not None, "an iteration was reported"
         began = time.monotonic()
         metadata, score = self.algorithm.metadata(), lookup(self.result, self.settings.score_key)
-        with self.writing():
+        with self.saving, self.writing():
             self.checkpoint = self.store.save(state or self.algorithm.state(), metadata, score)
         if self.mirror is not None:
             self.mirror.changed()  # which tells the board when it is in the store

@@ -77,6 +77,8 @@ class Watchdog:
         self._signal: signal.Signals | None = None
         self._signal_at = math.inf
         self._stuck_s = 0.0
+        limit_s = config.worker_restore_timeout_s
+        self._making = Place("making or restoring environments", "worker_restore_timeout_s", limit_s)
         self._last: tuple[Place | None, object] = None, None
 
     def __enter__(self) -> Self:
@@ -86,6 +88,7 @@ class Watchdog:
             # written to by the handler in C, also where the main thread never comes to run the one in Python
             self._wakeup_before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
             self._stop_before = signal.signal(signal.SIGTSTP, _stop_for_a_while)
+            self._wind_up(self._making)  # before the first look, as what is made may let no other thread run
             self._thread.start()
         return self
 
@@ -164,9 +167,7 @@ class Watchdog:
             frame = frame.f_back
         config = self._config
         if RolloutWorker._sample.__code__ not in codes:
-            in_env = innermost.startswith("reef.envs.")
-            limit_s = config.worker_restore_timeout_s
-            return Place("making or restoring environments", "worker_restore_timeout_s", limit_s) if in_env else None
+            return self._making if innermost.startswith("reef.envs.") else None
         if Evaluation.run.__code__ in codes:
             return Place("evaluation", "evaluation_sample_timeout_s", config.evaluation_sample_timeout_s)
         return Place("sampling", "sample_timeout_s", config.sample_timeout_s)

@@ -21,7 +21,7 @@ from reef.errors import CheckpointError, ConfigError
 from reef.run.algorithm import Algorithm
 from reef.run.checkpoint import CheckpointStore
 from reef.run.experiment import restored
-from reef.run.folders import newest_start
+from reef.run.folders import given_start, newest_start
 
 SMALL = {"fcnet_hiddens": [4]}
 CONFIGS = {
@@ -110,7 +110,7 @@ SHAPES = {
     "one more axis": lambda a: a[None],
     "no rows": lambda a: a[:0],
 }
-NAN = {"NaN": lambda a: np.full_like(a, np.nan)}
+NAN = {"NaN": lambda a: np.full_like(a, np.nan), "infinity": lambda a: np.full_like(a, np.inf)}
 HUGE_HEADER = json.dumps({"/x": {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]}}).encode()
 BOTH: dict[str, Mutation] = {
     **state("iteration", -1, 1.5, float("nan"), "3", None, True, [], 10**30, 7),
@@ -249,6 +249,19 @@ def test_wrong_content_is_an_error_and_a_resume_goes_on_from_the_one_before(
         assert start is not None
         assert start.checkpoint.name == "checkpoint_000001"
         assert algorithm.iteration == 1
+
+
+def test_wrong_content_of_a_checkpoint_that_was_given_is_an_error_whatever_its_name(
+    tmp_path: Path, trained: dict[str, tuple[Algorithm, Path]]
+) -> None:
+    algorithm, folder = trained["PPO"]
+    given = shutil.copytree(folder / "checkpoint_000002", tmp_path / "best")
+    parts = Parts(given)
+    BOTH[f"{POLICY}/weights has NaN"](parts)
+    parts.write()
+    store = CheckpointStore(tmp_path / "run")
+    with pytest.raises(CheckpointError, match="best"):
+        restored(algorithm, store, given_start(str(given), "PPO"))
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -386,3 +386,19 @@ def test_metadata_that_is_damaged_does_not_keep_others_from_the_store(s3: S3, tm
     with Mirror(RemoteFolder(RUN), fresh):
         pass
     assert stored(s3) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [("manifest.json", "null"), ("manifest.json", '{"files": {"/etc/hostname": {}}}'), ("metadata.json", "[]")],
+)
+def test_what_is_damaged_here_is_not_uploaded_and_keeps_nothing_from_the_store(
+    file: str, content: str, s3: S3, tmp_path: Path
+) -> None:
+    store = store_in(tmp_path)
+    for iteration in (1, 2):
+        save(store, iteration)
+    (store.directory / "checkpoint_000002" / file).write_text(content)
+    with Mirror(RemoteFolder(RUN), store):
+        pass
+    assert stored(s3) == [1]

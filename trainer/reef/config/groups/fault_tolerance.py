@@ -47,8 +47,8 @@ class FaultToleranceSettings(Group):
     sample_timeout_s: float = setting(
         300.0,
         "How long one sample of a worker may take; after it the worker counts as failed. Raise it for environments so "
-        "slow that rollout_fragment_length steps take longer. Without workers: how long one call of the environment "
-        "may take in this process, which then ends with exit code 1.",
+        "slow that rollout_fragment_length steps take longer. Without workers: how long one step or reset of all its "
+        "environments may take in this process, which then ends with exit code 1.",
         above=0.0,
         unit="seconds",
     )

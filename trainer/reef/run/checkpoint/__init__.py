@@ -4,6 +4,8 @@ from reef.run.checkpoint.content import restoring
 from reef.run.checkpoint.files import (
     MANIFEST,
     METADATA,
+    NAMES,
+    is_readable,
     read_algorithm,
     read_checkpoint,
     read_metadata,
@@ -17,9 +19,11 @@ from reef.run.checkpoint.store import CheckpointStore, find_checkpoint, is_check
 __all__ = [
     "MANIFEST",
     "METADATA",
+    "NAMES",
     "CheckpointStore",
     "find_checkpoint",
     "is_checkpoint_name",
+    "is_readable",
     "iteration_of",
     "read_algorithm",
     "read_checkpoint",

@@ -69,7 +69,7 @@ def write_checkpoint(
         _write_json(temporary / MANIFEST, manifest)
         for name in (*files, MANIFEST, "."):
             _flush(temporary / name)
-        _move_intocheckpoint_there(temporary, path)
+        _move_into_place(temporary, path)
     except (OSError, SafetensorError) as error:
         raise WriteError(
             f"cannot write the checkpoint {path}: {error}. Free space there or choose another folder (--storage-path)."
@@ -146,6 +146,17 @@ def check_place(path: Path) -> None:
     _undisturbed(path, _read_manifest)
 
 
+def is_readable(path: Path) -> bool:
+    """Whether manifest and metadata of a checkpoint are as they should be; the other files are not looked at."""
+    try:
+        manifest = _undisturbed(path, _read_manifest)
+        check_files(manifest["files"], NAMES, path / MANIFEST)
+        read_metadata(path)
+    except CheckpointError:
+        return False
+    return True
+
+
 def _read_manifest(path: Path) -> dict[str, Any]:
     if not path.is_dir():
         raise DamagedCheckpointError(f"there is no checkpoint at {path}: give the directory that holds {MANIFEST}.")
@@ -218,7 +229,7 @@ def _regular(file: Path) -> os.stat_result:
     return status
 
 
-def _move_intocheckpoint_there(temporary: Path, path: Path) -> None:
+def _move_into_place(temporary: Path, path: Path) -> None:
     """One rename; a directory that is there already steps aside first, as `rename` replaces only empty ones."""
     aside = checkpoint_beside(path)
     replaces = path.exists()
@@ -295,7 +306,7 @@ def _identity(path: Path) -> tuple[Path, int, int] | None:
     place = checkpoint_there(path)
     try:
         status = place.stat()
-    except OSError:
+    except (OSError, ValueError):  # ValueError: no path, such as one with a zero byte
         return None
     return place, status.st_ino, status.st_ctime_ns
 

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from reef.errors import ReefError, StoreUnavailableError
-from reef.run.checkpoint import MANIFEST, METADATA, CheckpointStore, iteration_of, read_metadata
+from reef.run.checkpoint import MANIFEST, METADATA, NAMES, CheckpointStore, is_readable, iteration_of, read_metadata
 from reef.run.identity import OWNER
 from reef.run.remote.fetch import checkpoints_in, local_name, remote_name
 from reef.run.remote.object_store import RemoteFolder
@@ -174,8 +174,7 @@ class Mirror:
         """Make the store hold what this machine holds; an upload that was cut off is made good by the next."""
         self._check_owner()
         stored = self._stored = self._look() if self._stored is None else self._stored
-        whole = (path for path in self._local.paths() if (path / MANIFEST).exists())
-        paths = {path.name: path for path in whole}  # oldest first
+        paths = {path.name: path for path in self._local.paths() if is_readable(path)}  # oldest first
         newest = next(reversed(paths), None)
         if newest is None:
             self._upload_files()
@@ -247,7 +246,7 @@ class Mirror:
             if place in self._there:
                 self._remote.delete(f"{place}/{MANIFEST}")  # what it replaces is none from here on
             self._there.add(place)
-            for file in json.loads(manifest)["files"]:
+            for file in sorted(NAMES):
                 self._put(f"{place}/{file}", path / file)
             self._upload_files()
             self._put(f"{place}/{MANIFEST}", manifest)
