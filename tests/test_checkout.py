@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import re
 import shutil
@@ -11,9 +12,12 @@ import sysconfig
 import tarfile
 import venv
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from distributions import needed
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 FOLDER = "Übung eins"
@@ -31,11 +35,17 @@ def run(command: list[str | Path], folder: Path, timeout_s: float = 100) -> str:
     return done.stdout
 
 
-def environment(folder: Path, *installed: str | Path) -> Path:
-    """A virtual environment with Reef alone; everything else comes from the one that runs these tests."""
+def environment(folder: Path, *installed: str | Path, needs: Sequence[str]) -> Path:
+    """A virtual environment with Reef, and of the one that runs these tests only what these requirements need."""
     venv.EnvBuilder(symlinks=True).create(folder)
     (packages,) = folder.glob("lib/python3*/site-packages")
-    (packages / "others.pth").write_text(sysconfig.get_path("purelib"))
+    others = Path(sysconfig.get_path("purelib"))
+    for name in set().union(*(needed(Requirement(requirement)) for requirement in needs)) - {"reef"}:
+        files = importlib.metadata.files(name)
+        assert files, f"{name} does not say which files it installed"
+        for top in {file.parts[0] for file in files} - {"..", "__pycache__"}:
+            if not (packages / top).exists():
+                (packages / top).symlink_to(others / top)
     options = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
     run([sys.executable, "-m", "pip", "--python", folder / "bin/python", "install", *options, *installed], folder)
     return folder / "bin"
@@ -46,7 +56,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of this checkout with an editable install, as `make setup` makes it."""
     clone = tmp_path_factory.mktemp("any") / FOLDER / "reef"
     shutil.copytree(ROOT, clone, ignore=shutil.ignore_patterns(*LEFT_OUT))
-    environment(clone / ".venv", "--editable", clone)
+    environment(clone / ".venv", "--editable", clone, needs=["reef[trainer,operator]", "hatchling"])
     for stamp in (".made", ".trainer", ".dev"):
         (clone / ".venv" / stamp).touch()
     return clone
@@ -116,7 +126,7 @@ def test_the_archives_hold_both_packages_and_nothing_else(archives: Path):
 def test_the_wheel_trains_in_an_environment_of_its_own(archives: Path, tmp_path: Path):
     """The command, and the snippet of the README."""
     (wheel,) = archives.glob("*.whl")
-    programs = environment(tmp_path / FOLDER / "own", wheel)
+    programs = environment(tmp_path / FOLDER / "own", wheel, needs=["reef[trainer]"])
     assert all(str(programs.parent) in line for line in run([programs / "python", "-c", WHERE], tmp_path).splitlines())
     example = ROOT / "examples" / "cartpole-ppo.yaml"
     said = run(
@@ -126,4 +136,12 @@ def test_the_wheel_trains_in_an_environment_of_its_own(archives: Path, tmp_path:
     snippet = "\n".join(re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S))
     assert "import" in snippet
     run([programs / "python", "-c", snippet], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["wheel", "archive", "folder"])
+def test_pip_installs_both_packages_from(what: str, archives: Path, clone: Path, tmp_path: Path):
+    place = {"wheel": next(archives.glob("*.whl")), "archive": next(archives.glob("*.tar.gz")), "folder": clone}[what]
+    programs = environment(tmp_path / "own", place, needs=["reef[operator]", "hatchling"])
     assert "usage: reef-operator" in run([programs / "reef-operator", "--help"], tmp_path)
+    assert all(str(programs.parent) in line for line in run([programs / "python", "-c", WHERE], tmp_path).splitlines())

@@ -5,8 +5,10 @@ from __future__ import annotations
 import urllib.request
 from typing import Any
 
+import kube.cluster
 import pytest
-from kube.cluster import Cluster, OwnCluster
+from kube.binaries import VERSION
+from kube.cluster import Cluster, OwnCluster, chosen_crd_server
 from kube.hollow import HollowNodes
 from kube.pki import NODE
 from kube.progress import ClusterError, wait_until
@@ -33,6 +35,19 @@ def ready_status(cluster: Cluster) -> str:
 def fetched(url: str) -> bool:
     with urllib.request.urlopen(url, timeout=5) as answer:
         return b"debian" in answer.read()
+
+
+@pytest.mark.parametrize("reason", [ClusterError("no package"), OSError(28, "No space left on device")])
+def test_without_the_server_of_custom_resources_the_reason_is_printed(
+    reason: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def fails() -> None:
+        raise reason
+
+    monkeypatch.delenv("REEF_CRD_SERVER", raising=False)
+    monkeypatch.setattr(kube.cluster, "find_crd_server", fails)
+    assert chosen_crd_server() is None
+    assert f"served by Kubernetes {VERSION}, which checks no CEL rules: {reason}\n" in capsys.readouterr().err
 
 
 def test_the_node_is_ready(own_cluster: OwnCluster):

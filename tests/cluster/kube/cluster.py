@@ -270,7 +270,7 @@ def chosen_crd_server() -> Path | None:
         return None
     try:
         return find_crd_server()
-    except ClusterError as reason:
+    except (ClusterError, OSError) as reason:  # OSError: a full disk
         say(f"Custom resources are served by Kubernetes {VERSION}, which checks no CEL rules: {reason}")
         return None
 

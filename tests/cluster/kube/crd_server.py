@@ -75,10 +75,10 @@ def fetch(work: Path) -> tuple[Path, str]:
     debs, tree = work / "debs", work / "tree"
     debs.mkdir()
     run([*apt, "download", *sorted(names)], timeout_s=900, cwd=debs)
-    (source,) = debs.glob(f"{SOURCE}_*")
-    version = re.match(rf"{SOURCE}_0\.(\d+\.\d+)", source.name)
+    found = " ".join(path.name for path in debs.glob(f"{SOURCE}_*"))
+    version = re.match(rf"{SOURCE}_0\.(\d+\.\d+)", found)
     if not version:
-        raise ClusterError(f"{source.name} has no version of the form 0.36.4")
+        raise ClusterError(f"{SOURCE} of Debian {SUITE} has no version of the form 0.36.4: {found or 'no package'}")
     for package in [*debs.iterdir()]:
         run(["dpkg-deb", "--extract", package, tree])
         package.unlink()
@@ -87,7 +87,9 @@ def fetch(work: Path) -> tuple[Path, str]:
 
 def compile_program(tree: Path, version: str, made: Path, work: Path) -> None:
     """Compile it with the compiler among the packages."""
-    (root,) = (tree / "usr" / "lib").glob("go-1.*")
+    root = max((tree / "usr" / "lib").glob("go-1.*"), default=None)
+    if root is None:
+        raise ClusterError(f"there is no Go compiler among the packages that {SOURCE} of Debian {SUITE} needs")
     go = {
         "PATH": f"{root / 'bin'}:{os.environ['PATH']}",
         "GOROOT": str(root),
