@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from gymnasium import spaces
 from reef.algorithms.dqn import DQNConfig, DQNLearner
 from reef.batch import Transitions
 from reef.errors import ConfigError
-from reef.learn.learner import Columns
+from reef.learn.learner import Update
 
 OBS, ACTIONS = spaces.Box(-1, 1, (2,)), spaces.Discrete(2)
 
@@ -24,7 +23,7 @@ def settings(**training: Any) -> DQNConfig:
 def learner(**training: Any) -> DQNLearner:
     """A linear Q-network, Q(s) = W s + b; the online one prefers action 1, the target network values 3 and 2."""
     made = DQNLearner(settings(**training), OBS, ACTIONS)
-    for network, biases in ((made.policy, [0.0, 1.0]), (made.target, [3.0, 2.0])):
+    for network, biases in ((made.policy, [0.0, 1.0]), (made.target.network, [3.0, 2.0])):
         network.flat.vector.zero_()
         network.advantage.output.bias.data.copy_(torch.tensor(biases))
     return made
@@ -47,71 +46,9 @@ def batch(rows: int = 4, **extras: Any) -> Transitions:
     [(True, 1 + 0.5 * 2.0), (False, 1 + 0.5 * 3.0)],  # double: the online network's choice, action 1, is worth 2
 )
 def test_td_errors_by_hand(double_q: bool, target: float) -> None:
-    stats: dict[str, Any] = learner(double_q=double_q).update(batch(), 0)
-    np.testing.assert_allclose(stats["td_errors"], [-target, -target, -target, -1.0])
+    stats, rows = learner(double_q=double_q).update(batch(), 0)
+    np.testing.assert_allclose(rows["td_errors"], [[-target, -target, -target, -1.0]])
     assert stats["mean_td_error"] == pytest.approx(-(3 * target + 1) / 4)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("num_atoms", [1, 5])
-@pytest.mark.parametrize("dueling", [False, True])
-@pytest.mark.parametrize(
-    ("space", "network"),
-    [
-        (OBS, {"hiddens": [], "model": {"fcnet_hiddens": [8, 6]}}),
-        (OBS, {"hiddens": [7, 5], "model": {"fcnet_hiddens": [4], "fcnet_activation": "relu"}}),
-        (
-            spaces.Dict(a=spaces.Discrete(3), b=spaces.Box(-1, 1, (2, 2))),
-            {"hiddens": [7], "model": {"fcnet_hiddens": [8], "fcnet_activation": "linear"}},
-        ),
-    ],
-)
-def test_the_gradient_by_hand_is_that_of_autograd(
-    compare_with_autograd: Callable[..., None],
-    space: spaces.Space[Any],
-    network: dict[str, Any],
-    dueling: bool,
-    num_atoms: int,
-    weighted: bool,
-) -> None:
-    config = settings(dueling=dueling, num_atoms=num_atoms, **network)
-    each = DQNLearner(config, space, spaces.Discrete(3))
-    generator = torch.Generator().manual_seed(0)
-    each.policy.flat.vector.normal_(generator=generator)
-    rows, layout = 64, each.policy.observation_layout
-    space.seed(0)
-    targets = torch.randn(rows, generator=generator) if num_atoms == 1 else torch.rand(rows, 5, generator=generator)
-    minibatch = {
-        "obs": torch.from_numpy(np.stack([layout.flatten(space.sample()) for _ in range(rows)])),
-        "actions": torch.randint(3, (rows,), generator=generator),
-        "targets": targets if num_atoms == 1 else targets / targets.sum(-1, keepdim=True),
-    } | ({"weights": torch.rand(rows, generator=generator)} if weighted else {})
-    assert each.policy.by_hand
-    compare_with_autograd(each, minibatch, "td_errors", "mean_q")
-
-
-def test_what_is_not_written_out_is_left_to_autograd() -> None:
-    class Halved(DQNLearner):
-        def loss(self, minibatch: Columns) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-            loss, stats = super().loss(minibatch)
-            return loss / 2, stats
-
-    norms = [float(make(settings(), OBS, ACTIONS).update(batch(), 0)["grad_gnorm"]) for make in (DQNLearner, Halved)]
-    assert norms[1] == pytest.approx(norms[0] / 2)
-    for training in ({"noisy": True}, {"model": {"fcnet_hiddens": [4], "fcnet_activation": "silu"}}):
-        each = DQNLearner(settings(**training), OBS, ACTIONS)
-        assert not each.policy.by_hand and np.isfinite(each.update(batch(), 0)["grad_gnorm"])
-
-
-def test_what_is_frozen_later_is_not_trained() -> None:
-    each = DQNLearner(settings(model={"fcnet_hiddens": [4]}), OBS, ACTIONS)
-    assert each.policy.by_hand
-    each.update(batch(), 0)
-    each.policy.encoder.requires_grad_(False)
-    before = each.policy.get_weights()
-    each.update(batch(), 0)
-    moved = {name for name, weights in each.policy.get_weights().items() if (weights != before[name]).any()}
-    assert moved and not any(name.startswith("encoder.") for name in moved)
 
 
 def test_weights_of_a_buffer_of_ones_own_may_be_of_double_precision() -> None:
@@ -131,32 +68,32 @@ def test_importance_weights_scale_the_gradient() -> None:
 def test_every_train_batch_is_one_step() -> None:
     one = learner()
     one.update(batch(12), 0)
-    assert one.optimizer.step_count.item() == 3
+    assert one.parameters.optimizer.step_count.item() == 3
 
 
 def test_the_target_network_follows_when_due() -> None:
     one = learner(target_network_update_freq=100, tau=0.5)
-    before = one.target.flat.vector.clone()
+    before = one.target.network.flat.vector.clone()
     one.update(batch(), 99)
-    assert torch.equal(one.target.flat.vector, before)
+    assert torch.equal(one.target.network.flat.vector, before)
     online = one.policy.flat.vector.clone()
     one.update(batch(), 100)
-    torch.testing.assert_close(one.target.flat.vector, (before + online) / 2)
-    after = one.target.flat.vector.clone()
+    torch.testing.assert_close(one.target.network.flat.vector, (before + online) / 2)
+    after = one.target.network.flat.vector.clone()
     one.update(batch(), 199)
-    assert torch.equal(one.target.flat.vector, after)
+    assert torch.equal(one.target.network.flat.vector, after)
 
 
 def test_distributions_by_hand() -> None:
     one = DQNLearner(settings(num_atoms=3, v_min=0.0, v_max=2.0, double_q=False), OBS, ACTIONS)
     one.policy.flat.vector.zero_()
-    one.target.flat.vector.zero_()
+    one.target.network.flat.vector.zero_()
     # the target network is sure of return 2 for action 1: 1 + 0.5 * 2 = 2 is the last atom
-    one.target.advantage.output.bias.data.copy_(torch.tensor([0.0, 0.0, 0.0, 0.0, 0.0, 50.0]))
+    one.target.network.advantage.output.bias.data.copy_(torch.tensor([0.0, 0.0, 0.0, 0.0, 0.0, 50.0]))
     columns = one.prepare(batch())
-    loss, stats = one.loss(columns)
-    torch.testing.assert_close(stats["td_errors"], torch.full((4,), np.log(3.0), dtype=torch.float32))
-    loss.backward()
+    loss = one.loss(one.policy(columns["obs"]), columns)
+    torch.testing.assert_close(loss.rows["td_errors"], torch.full((4,), np.log(3.0), dtype=torch.float32))
+    loss.value.backward()
     gradient = one.policy.advantage.output.bias.grad
     assert gradient is not None
     # rows 0 to 2 pull to the last atom, the terminated one to its reward, 1: (1/3 - p) on average
@@ -166,14 +103,16 @@ def test_distributions_by_hand() -> None:
 def test_two_learners_compute_what_one_does() -> None:
     whole = learner(train_batch_size=4)
     halves = [DQNLearner(settings(), OBS, ACTIONS, rank=rank, world_size=2) for rank in (0, 1)]
-    expected: dict[str, Any] = whole.update(batch(), 0)
-    found: list[dict[str, Any]] = []
+    expected = whole.update(batch(), 0)
+    found: list[Update] = []
     for half in halves:
         half.policy.flat.vector.copy_(learner().policy.flat.vector)
-        half.target.flat.vector.copy_(learner().target.flat.vector)
+        half.target.network.flat.vector.copy_(learner().target.network.flat.vector)
         found.append(half.update(batch(), 0))
-    for name in ("td_errors", "mean_td_error", "mean_q"):
-        np.testing.assert_allclose(sum(one[name] for one in found) / 2, expected[name])
+    for name in ("mean_td_error", "mean_q"):
+        np.testing.assert_allclose(sum(one.stats[name] for one in found) / 2, expected.stats[name])
+    td_errors = np.concatenate([one.rows["td_errors"] for one in found], axis=1)
+    np.testing.assert_allclose(td_errors, expected.rows["td_errors"])
 
 
 def test_state_holds_the_target_network() -> None:
@@ -181,9 +120,9 @@ def test_state_holds_the_target_network() -> None:
     one.update(batch(), 700)
     one.update(batch(), 800)
     two.set_state(one.state())
-    first, second = ({k: np.sum(v) for k, v in each.update(batch(), 1000).items()} for each in (one, two))
-    assert first == second
-    assert two.target_updated_at == 700
+    first, second = (each.update(batch(), 1000) for each in (one, two))
+    assert first.stats == second.stats
+    assert two.target.updated_at == 700
 
 
 def test_atoms_need_a_range() -> None:

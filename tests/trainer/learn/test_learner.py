@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import math
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,6 @@ from gymnasium import spaces
 from reef.algorithms.ppo import PPOConfig, PPOLearner
 from reef.batch import Rollout, concat_columns
 from reef.errors import ConfigError, ResourceError, TrainingError
-from reef.learn.learner import mean_stats
 
 OBS, ACTIONS = spaces.Box(-9, 9, (3,)), spaces.Discrete(2)
 
@@ -43,10 +40,10 @@ def learner(settings: PPOConfig, **kwargs: object) -> PPOLearner:
 def test_an_update_takes_every_step_and_reports_means() -> None:
     one = learner(config())
     before = one.weights()
-    stats = one.update(rollout(), 0)
+    stats = one.update(rollout(), 0).stats
     assert not np.allclose(before, one.weights())
     assert {"total_loss", "policy_loss", "vf_loss", "entropy", "kl", "grad_gnorm", "cur_lr"} <= stats.keys()
-    assert one.optimizer.step_count.item() == 2 * 4, "2 passes of 32 / 8 minibatches"
+    assert one.parameters.optimizer.step_count.item() == 2 * 4, "2 passes of 32 / 8 minibatches"
 
 
 def test_a_shorter_fragment_is_valued_at_its_own_end() -> None:
@@ -96,7 +93,7 @@ def test_a_seed_gives_the_same_network_and_leaves_torch_alone() -> None:
 
 def test_schedules_follow_the_timestep() -> None:
     one = learner(config(lr=[[0, 1.0], [100, 0.0]], entropy_coeff=[[0, 0.5], [100, 0.1]]))
-    stats = one.update(rollout(), 50)
+    stats = one.update(rollout(), 50).stats
     assert stats["cur_lr"] == pytest.approx(0.5)
     assert stats["entropy_coeff"] == pytest.approx(0.3)
 
@@ -131,13 +128,13 @@ def test_a_missing_gpu_is_named() -> None:
 
 def test_the_kl_penalty_follows_its_target() -> None:
     loose, tight = learner(config(kl_target=100.0)), learner(config(kl_target=1e-9))
-    assert loose.update(rollout(), 0)["cur_kl_coeff"] == pytest.approx(0.1)
-    assert tight.update(rollout(), 0)["cur_kl_coeff"] == pytest.approx(0.3)
+    assert loose.update(rollout(), 0).stats["cur_kl_coeff"] == pytest.approx(0.1)
+    assert tight.update(rollout(), 0).stats["cur_kl_coeff"] == pytest.approx(0.3)
 
 
 def test_the_value_error_is_clipped() -> None:
     one = learner(config(vf_clip_param=1e-3, num_sgd_iter=1, sgd_minibatch_size=32))
-    assert one.update(rollout(), 0)["vf_loss"] <= 1e-3
+    assert one.update(rollout(), 0).stats["vf_loss"] <= 1e-3
 
 
 @pytest.mark.parametrize("what", ["forward_train", "complete_update"])
@@ -149,7 +146,7 @@ def test_a_compiled_learner_learns_the_same(what: str) -> None:
         torch_compile_learner_dynamo_backend="aot_eager",
     )
     one, two = learner(config()), learner(compiled)
-    first, second = one.update(rollout(), 0), two.update(rollout(), 0)
+    first, second = one.update(rollout(), 0).stats, two.update(rollout(), 0).stats
     np.testing.assert_allclose(one.weights(), two.weights(), rtol=1e-4, atol=1e-5)
     assert first == pytest.approx(second, rel=1e-3)
 
@@ -171,50 +168,6 @@ def test_the_compilers_mode_is_the_one_of_the_settings(what: str, monkeypatch: p
     )
     learner(compiled).update(rollout(), 0)
     assert asked and all((one["backend"], one["mode"]) == ("inductor", "reduce-overhead") for one in asked)
-
-
-def scalars(**values: float) -> dict[str, torch.Tensor]:
-    return {name: torch.tensor(value) for name, value in values.items()}
-
-
-def test_statistics_are_means_by_name_over_the_steps_that_report_them() -> None:
-    assert mean_stats([scalars(kl=2.0, loss=10.0), scalars(loss=20.0, kl=4.0)], None) == {"kl": 3.0, "loss": 15.0}
-    sometimes = [scalars(loss=10.0), scalars(kl=4.0, loss=20.0), scalars(loss=30.0, kl=6.0)]
-    assert mean_stats(sometimes, None) == {"kl": 5.0, "loss": 20.0}
-    assert mean_stats([], None) == {}
-
-
-def mean_of_learners(*stats: list[dict[str, torch.Tensor]]) -> list[Any]:
-    """What `mean_stats` returns in each of several learners, which are threads here, or the error it raises."""
-    meeting, shared = threading.Barrier(len(stats)), [torch.empty(0)] * len(stats)
-
-    def report(rank: int) -> Any:
-        def reduce(values: torch.Tensor) -> None:
-            shared[rank] = values
-            meeting.wait(10.0)
-            mean = torch.stack(shared).mean(0)
-            meeting.wait(10.0)
-            values.copy_(mean)
-
-        try:
-            return mean_stats(stats[rank], reduce)
-        except TrainingError as error:
-            return error
-
-    with ThreadPoolExecutor(len(stats)) as threads:
-        return list(threads.map(report, range(len(stats))))
-
-
-def test_statistics_are_those_of_all_learners() -> None:
-    one = [scalars(kl=2.0), scalars(kl=4.0, loss=1.0)]
-    other = [scalars(loss=2.0, kl=6.0), scalars(loss=3.0)]
-    assert mean_of_learners(one, other) == [{"kl": 4.0, "loss": 2.0}] * 2
-
-
-def test_learners_that_report_different_statistics_are_told() -> None:
-    one, other = mean_of_learners([scalars(kl=2.0, loss=1.0)], [scalars(kl=4.0, entropy=1.0)])
-    assert isinstance(one, TrainingError) and "['kl', 'loss']" in str(one)
-    assert isinstance(other, TrainingError) and "['entropy', 'kl']" in str(other)
 
 
 def test_minibatches_that_learners_cannot_share_are_refused() -> None:

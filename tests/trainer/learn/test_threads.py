@@ -78,7 +78,7 @@ from reef.learn.learner_group import LocalLearners
 config = DQNConfig().framework(torch_threads_per_learner=2).training(model={"fcnet_hiddens": [512, 512]}).freeze()
 env = gym.make("CartPole-v1")
 learners = LocalLearners(DQNLearner, config, env.observation_space, env.action_space)
-moments = learners.learners["default_policy"].optimizer.exp_avg
+moments = learners.learners["default_policy"].parameters.optimizer.exp_avg
 least = torch.finfo(torch.float32).tiny
 moments.fill_(least)
 rows = config.train_batch_size

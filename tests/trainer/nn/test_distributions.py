@@ -114,16 +114,3 @@ def test_a_space_without_distribution_is_named() -> None:
     maker = DistributionMaker(odd)
     with pytest.raises(ConfigError, match="no action distribution"):
         maker._add(spaces.Text(3), 0)
-
-
-@pytest.mark.parametrize("make", [Categorical, DiagonalGaussian])
-def test_the_gradient_written_out_is_that_of_autograd(make: type[Categorical] | type[DiagonalGaussian]) -> None:
-    inputs = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
-    dist, old = make(inputs), make(torch.randn(5, 4, dtype=torch.float64))
-    actions = torch.tensor([0, 3, 1, 1, 2]) if make is Categorical else torch.randn(5, 2, dtype=torch.float64)
-    of_logp, of_entropy, of_kl = torch.randn(5, dtype=torch.float64), torch.tensor(0.3), torch.tensor(0.7)
-    total = (of_logp * dist.logp(actions) + of_entropy * dist.entropy()).sum()
-    (without_kl,) = torch.autograd.grad(total, inputs, retain_graph=True)
-    (with_kl,) = torch.autograd.grad(total + of_kl * old.kl(dist).sum(), inputs)
-    torch.testing.assert_close(make(inputs.detach()).gradient(actions, of_logp, of_entropy, of_kl, None), without_kl)
-    torch.testing.assert_close(make(inputs.detach()).gradient(actions, of_logp, of_entropy, of_kl, old), with_kl)

@@ -19,7 +19,7 @@ ROWS = torch.linspace(-1, 1, 20).reshape(5, 4)
 def policy(**training: Any) -> QPolicy:
     torch.manual_seed(0)
     made = QPolicy(DQNConfig().training(**{"hiddens": [8], "model": {"fcnet_hiddens": [8]}} | training), OBS, ACTIONS)
-    made.finish()
+    made.bind_parameters()
     return made
 
 
@@ -41,7 +41,7 @@ def test_without_dueling_the_advantages_are_the_values() -> None:
 
 def test_atoms_make_a_distribution_whose_mean_is_the_value() -> None:
     made = policy(num_atoms=3, v_min=-1.0, v_max=1.0)
-    logits = made.logits(ROWS)
+    logits = made(ROWS)
     assert logits.shape == (5, 3, 3)
     probabilities = logits.softmax(-1)
     torch.testing.assert_close(made.q_values(ROWS), probabilities[..., 2] - probabilities[..., 0])
@@ -71,7 +71,7 @@ def test_noise_has_the_moments_of_the_paper() -> None:
 
 def test_a_noisy_network_explores_and_is_still_otherwise() -> None:
     made = policy(noisy=True)
-    made.finish()
+    made.bind_parameters()
     rows = ROWS.numpy()
     first = made.act(rows).inputs
     np.testing.assert_array_equal(made.act(rows).inputs, first)
@@ -93,7 +93,7 @@ class OwnModel(nn.Module):
 
 def test_a_custom_model_gives_the_values_itself() -> None:
     made = policy(model={"custom_model": OwnModel, "custom_model_config": {"scale": 0.0}}, num_atoms=5)
-    assert made.logits(ROWS).shape == (5, 3, 5)
+    assert made(ROWS).shape == (5, 3, 5)
     torch.testing.assert_close(made.q_values(ROWS), torch.zeros(5, 3))
 
 

@@ -14,7 +14,8 @@ from reef.algorithms.ppo import PPOConfig
 from reef.config import AlgorithmConfig
 from reef.errors import ConfigError
 from reef.nn.dueling import NoisyLinear
-from reef.nn.policies import ActorCritic, CustomActorCritic, make_policy
+from reef.nn.make import make_policy
+from reef.nn.policies import ActorCritic, CustomActorCritic
 
 OBS, ACTIONS = spaces.Box(-1, 1, (4,)), spaces.Discrete(3)
 
@@ -74,116 +75,16 @@ def test_free_log_std_does_not_depend_on_the_observation() -> None:
         make_policy(config, OBS, ACTIONS)
 
 
-class Halved(ActorCritic):
-    def dist_inputs(self, obs: Tensor) -> Tensor:
-        return super().dist_inputs(obs) / 2
-
-
-class OwnActor(ActorCritic):
-    """A layer may have any name."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.actor = nn.Linear(4, 3)
-
-    def dist_inputs(self, obs: Tensor) -> Tensor:
-        return self.actor(obs)
-
-
-def by_torch(policy: ActorCritic, obs: np.ndarray) -> np.ndarray:
-    with torch.inference_mode():
-        return policy.dist_inputs(torch.from_numpy(obs)).numpy()
-
-
-@pytest.mark.parametrize(
-    ("model", "arrays"),
-    [
-        ({"fcnet_activation": "tanh"}, True),
-        ({"fcnet_activation": "relu"}, True),
-        ({"fcnet_activation": "linear"}, True),
-        ({"vf_share_layers": True}, True),
-        ({"free_log_std": True}, True),
-        ({"fcnet_hiddens": []}, True),
-        ({"fcnet_activation": "gelu"}, False),
-        ({"fcnet_hiddens": [600, 600]}, False),
-    ],
-    ids=str,
-)
-def test_acting_in_numpy_is_acting_in_torch(model: dict[str, Any], arrays: bool) -> None:
-    given = {"fcnet_hiddens": [8, 9], **model}
-    policy = ActorCritic(PPOConfig().training(model=given), OBS, spaces.Box(-1, 1, (2,)))
-    policy.finish()
-    assert (policy.array_actor is not None and policy.array_actor.most_rows > 0) == arrays
-    for size in (1.0, 5.0):  # weights that were published later are acted by
-        policy.flat.load(size * np.random.default_rng(0).standard_normal(policy.flat.vector.shape, np.float32))
-        for rows in (1, 5):
-            obs = np.random.default_rng(rows).standard_normal((rows, 4), np.float32)
-            before = obs.copy()
-            np.testing.assert_allclose(policy.act(obs).inputs, by_torch(policy, obs), rtol=1e-4, atol=1e-4)
-            np.testing.assert_array_equal(obs, before)
-
-
-def test_many_rows_are_left_to_torch() -> None:
-    policy = ActorCritic(PPOConfig().training(model={"fcnet_hiddens": [64, 64]}), OBS, ACTIONS)
-    policy.finish()
-    assert policy.array_actor is not None
-    assert (policy.array_actor.block, policy.array_actor.most_rows) == (64, 512)
-    obs = np.random.default_rng(0).standard_normal((513, 4), np.float32)
-    np.testing.assert_allclose(policy.act(obs[:150]).inputs, by_torch(policy, obs[:150]), rtol=1e-4, atol=1e-6)
-    policy.array_actor.layers.clear()  # would be seen
-    np.testing.assert_array_equal(policy.act(obs).inputs, by_torch(policy, obs))
-
-
-def test_infinite_observations_are_acted_on_in_silence(recwarn: pytest.WarningsRecorder) -> None:
-    """Who checks the fragment says where they came from; a word of NumPy's before would be about something else."""
-    policy = ActorCritic(PPOConfig().training(model={"fcnet_hiddens": [8]}), OBS, ACTIONS)
-    policy.finish()
-    assert policy.array_actor is not None
-    policy.act(np.full((2, 4), np.inf, np.float32))
-    assert [str(warning.message) for warning in recwarn] == []
-
-
-def test_a_copy_acts_by_its_own_weights() -> None:
-    policy = ActorCritic(PPOConfig().training(model={"fcnet_hiddens": [8]}), OBS, ACTIONS)
-    policy.finish()
-    obs = np.ones((2, 4), np.float32)
-    before = policy.act(obs).inputs
-    other = copy.deepcopy(policy)
-    other.flat.load(np.ones(other.flat.vector.shape, np.float32))
-    np.testing.assert_allclose(other.act(obs).inputs, by_torch(other, obs), rtol=1e-5)
-    assert not np.allclose(other.act(obs).inputs, before)
-    np.testing.assert_array_equal(policy.act(obs).inputs, before)
-
-
 @pytest.mark.parametrize("shape", [(4,), (2, 3), (2, 4, 1)])
 def test_observations_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
-    policy = ActorCritic(PPOConfig(), OBS, ACTIONS)
-    policy.finish()
+    policy = make_policy(PPOConfig(), OBS, ACTIONS)
     with pytest.raises(ConfigError, match=r"expected \('N', 4\)"):
         policy.compute_actions(np.zeros(shape, np.float32))
     assert policy.compute_actions(np.zeros((2, 4)))[1]["action_dist_inputs"].dtype == np.float32
 
 
-@pytest.mark.parametrize(
-    ("make", "space"),
-    [
-        (Halved, OBS),
-        (OwnActor, OBS),
-        (ActorCritic, spaces.Discrete(5)),
-        (ActorCritic, spaces.Box(0, 255, (10, 10, 3), np.uint8)),
-    ],
-)
-def test_what_numpy_does_not_know_is_left_to_torch(make: type[ActorCritic], space: spaces.Space[Any]) -> None:
-    policy = make(PPOConfig(), space, ACTIONS)
-    policy.finish()
-    assert policy.array_actor is None
-    obs = np.stack([np.asarray(space.sample(), policy.observation_layout.dtype) for _ in range(3)])
-    np.testing.assert_array_equal(policy.act(obs).inputs, by_torch(policy, obs))
-
-
 def test_acting_that_is_compiled_is_what_acts() -> None:
-    policy = ActorCritic(PPOConfig().training(model={"fcnet_hiddens": [8]}), OBS, ACTIONS)
-    policy.finish()
+    policy = make_policy(PPOConfig().training(model={"fcnet_hiddens": [8]}), OBS, ACTIONS)
     calls: list[int] = []
 
     def backend(graph: torch.fx.GraphModule, _: list[Tensor]) -> Any:
@@ -203,7 +104,6 @@ def test_a_custom_module_by_its_path() -> None:
     policy = make_policy(config, OBS, ACTIONS)
     assert isinstance(policy, CustomActorCritic)
     assert policy(torch.zeros(2, 4))[0].shape == (2, 3)
-    policy.finish()
     actions, extras = policy.compute_actions(np.zeros((2, 4), np.float32))
     assert actions.shape == (2,)
     assert extras["action_dist_inputs"].shape == (2, 3)
@@ -272,10 +172,10 @@ def test_a_custom_module_is_tried_on_observations_of_the_space() -> None:
 
 def test_products_count_a_convolution_at_every_place() -> None:
     image = make_policy(PPOConfig(), spaces.Box(0, 255, (84, 84, 4), np.uint8), ACTIONS)
-    image.finish()
+    image.bind_parameters()
     assert image.products > 3 * image.flat.vector.numel()
     vector = make_policy(PPOConfig(), OBS, ACTIONS)
-    vector.finish()
+    vector.bind_parameters()
     assert vector.products == vector.flat.vector.numel()
 
 
@@ -403,7 +303,6 @@ def test_weights_of_a_file_are_found_by_the_names_of_a_module_that_is_wrapped() 
 def test_a_copy_acts_with_its_own_weights() -> None:
     """Remembered slices must follow a deep copy, or a target network would act like the network it was copied from."""
     policy = make_policy(PPOConfig(), OBS, ACTIONS)
-    policy.finish()
     twin = copy.deepcopy(policy)
     obs = torch.randn(3, 4)
     with torch.inference_mode():

@@ -6,19 +6,22 @@ weights. Double Q-learning, dueling heads, distributions over returns (C51) and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from reef.batch import Rollout, Transitions
+from reef.batch import Transitions
 from reef.config import Scheduled, default, setting
 from reef.learn.device import to_device
-from reef.learn.learner import Columns, Learner, mean_stats
+from reef.learn.learner import Learner, Update
+from reef.learn.minibatches import in_order
 from reef.math.categorical import project
-from reef.math.td import huber, huber_slope, td_targets
+from reef.math.td import huber, td_targets
 from reef.nn.dueling import QPolicy
+from reef.nn.gradients import Columns, Loss
+from reef.nn.targets import Target
 from reef.replay.memory import ReplayMemory, check_memory
 from reef.replay.settings import OffPolicyConfig
 from reef.run.algorithm import Algorithm
@@ -66,7 +69,7 @@ class DQNConfig(OffPolicyConfig):
             yield f"v_min={self.v_min}, v_max={self.v_max}: the atoms need v_min below v_max."
 
 
-class DQNLearner(Learner):
+class DQNLearner(Learner[Transitions]):
     """TD errors against a target network, by Huber's loss or by cross-entropy between distributions."""
 
     config: DQNConfig
@@ -74,40 +77,15 @@ class DQNLearner(Learner):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.target = QPolicy(self.config, self.policy.observation_layout.space, self.policy.action_layout.space)
-        self.target.finish(self.device)
-        self.target.eval()
-        self.target.flat.vector.copy_(self.policy.flat.vector)
-        self.target_updated_at = 0  # environment steps
-
-    def update(self, batch: Rollout | Transitions, timestep: int) -> Stats:
-        """Make one gradient step per `train_batch_size` rows. The stats include "td_errors", an array [N]."""
-        self.begin(timestep)
-        columns = self.prepare(batch)
-        size = self.config.total_train_batch_size
-        stats = []
-        for start in range(0, len(batch), size):
-            rows = self.my_part(start, size)
-            self.policy.draw_noise(self.generator)
-            stats.append(self.step({name: column[rows] for name, column in columns.items()}))
-        self.policy.draw_noise(None)
-        # every learner fills in the rows it computed, so that the mean over learners is the whole
-        td_errors = torch.zeros(len(stats), size)
-        td_errors[:, self.my_part(0, size)] = torch.stack([step.pop("td_errors") for step in stats]).cpu()
-        errors = td_errors.numpy().reshape(-1) * self.world_size
-        found: dict[str, Any] = mean_stats(stats, self.reduce) | {"cur_lr": self.optimizer.lr}
-        return found | {"mean_td_error": float(errors.mean()), "td_errors": errors}
+        self.target = Target(self.policy, tau=self.config.tau, period=self.config.target_network_update_freq)
 
     def begin(self, timestep: int) -> None:
         """Update the target network when it is due."""
         super().begin(timestep)
-        if timestep - self.target_updated_at >= self.config.target_network_update_freq:
-            self.target.flat.vector.lerp_(self.policy.flat.vector, self.config.tau)
-            self.target_updated_at = timestep
+        self.target.follow(timestep)
 
-    def prepare(self, batch: Rollout | Transitions) -> Columns:
+    def prepare(self, batch: Transitions) -> Columns:
         """The columns that the loss reads; all rows get their targets at once, from the networks as they are now."""
-        assert isinstance(batch, Transitions)
         columns = {name: getattr(batch, name) for name in ("obs", "actions", "rewards", "next_obs", "terminated")}
         columns |= {name: batch.extras[name] for name in ("discounts", "weights") if name in batch.extras}
         tensors = {name: to_device(column, self.device) for name, column in columns.items()}
@@ -117,38 +95,27 @@ class DQNLearner(Learner):
 
     def targets(self, rewards: Tensor, next_obs: Tensor, terminated: Tensor, discounts: Tensor) -> Tensor:
         """[N] values, or [N, atoms] probabilities, to learn towards."""
-        self.target.draw_noise(self.generator)
-        logits = self.target.logits(next_obs)
-        chooser = self.policy.q_values(next_obs) if self.config.double_q else self.target.expected(logits)
+        target = self.target.network
+        target.draw_noise(self.generator)
+        logits = target(next_obs)
+        chooser = self.policy.q_values(next_obs) if self.config.double_q else target.expected(logits)
         best = take_actions(logits, chooser.argmax(-1))
         if self.config.num_atoms == 1:
             return td_targets(rewards, discounts, terminated, best)
         return project(torch.softmax(best, -1), rewards, discounts * ~terminated, self.policy.atoms)
 
-    def loss(self, minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
-        """The mean over a minibatch, weighted if prioritized; with atoms the TD error is the cross-entropy."""
-        loss, stats, _ = self._objective(self.policy.logits(minibatch["obs"]), minibatch)
-        return loss, stats
+    def minibatches(self, columns: Columns) -> Iterator[Columns]:
+        """The drawn rows as they come: one gradient step per `train_batch_size`."""
+        return in_order(columns, self.minibatch_size, self.rank, self.world_size)
 
-    def differentiate(self, minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
-        """As `Learner.differentiate`; without autograd where the gradients are written out."""
-        policy = self.policy
-        if not policy.by_hand or policy.flat.is_frozen or type(self).loss is not DQNLearner.loss:
-            return super().differentiate(minibatch)
-        with torch.inference_mode():
-            logits, pull_back = policy.logits_vjp(minibatch["obs"])
-            loss, stats, gradient = self._objective(logits, minibatch)
-            pull_back(gradient())
-        return loss.clone(), {name: value.clone() for name, value in stats.items()}  # ordinary tensors
+    def step(self, minibatch: Columns) -> Loss:
+        """One gradient step, with new noise on the weights where there is any."""
+        self.policy.draw_noise(self.generator)
+        return super().step(minibatch)
 
-    def _objective(
-        self,
-        logits: Tensor,  # [N, A] or [N, A, atoms]
-        minibatch: Columns,
-    ) -> tuple[Tensor, dict[str, Tensor], Callable[[], Tensor]]:
-        """The loss, what to report, and the function that computes its derivative by `logits`."""
-        actions, targets = minibatch["actions"], minibatch["targets"]
-        chosen = take_actions(logits, actions)
+    def loss(self, outputs: Tensor, minibatch: Columns) -> Loss:
+        """The mean, weighted if prioritized, from the logits; with atoms the TD error is the cross-entropy."""
+        chosen, targets = take_actions(outputs, minibatch["actions"]), minibatch["targets"]
         if self.config.num_atoms == 1:
             losses, td_errors = huber(chosen, targets), chosen.detach() - targets
         else:
@@ -156,33 +123,28 @@ class DQNLearner(Learner):
             td_errors = losses.detach()
         weights = minibatch.get("weights")
         loss = losses.mean() if weights is None else (losses * weights).mean()
+        stats = {"mean_q": self.policy.expected(chosen.detach()).mean(), "mean_td_error": td_errors.mean()}
+        return Loss(loss, stats, {"td_errors": td_errors})
 
-        def gradient() -> Tensor:
-            if self.config.num_atoms == 1:
-                of_chosen = huber_slope(chosen, targets)
-            else:
-                of_chosen = torch.softmax(chosen, -1) * targets.sum(-1, keepdim=True) - targets
-            of_chosen = of_chosen / len(chosen)  # of each row in the mean
-            if weights is not None:
-                of_chosen = of_chosen * weights.reshape(-1, *[1] * (of_chosen.dim() - 1))
-            return put_actions(torch.zeros_like(logits), actions, of_chosen)
-
-        return loss, {"td_errors": td_errors, "mean_q": self.policy.expected(chosen.detach()).mean()}, gradient
+    def update(self, batch: Transitions, timestep: int) -> Update:
+        """As every learner's; the rows include "td_errors"."""
+        found = super().update(batch, timestep)
+        self.policy.draw_noise(None)
+        return found
 
     def set_weights(self, weights: Array) -> None:
         """As `Learner.set_weights`; the target network becomes a copy: the old one's values would pull them back."""
         super().set_weights(weights)
-        self.target.flat.load(weights)
+        self.target.copy_source()
 
     def state(self) -> State:
         """Adds the target network."""
-        return super().state() | {"target": self.target.flat.numpy(), "target_updated_at": self.target_updated_at}
+        return super().state() | {"target": self.target.state()}
 
     def set_state(self, state: State) -> None:
         """The reverse of `state`."""
         super().set_state(state)
-        self.target.flat.load(state["target"])
-        self.target_updated_at = state["target_updated_at"]
+        self.target.set_state(state["target"])
 
 
 def take_actions(
@@ -193,18 +155,6 @@ def take_actions(
     if logits.dim() == 2:
         return logits.gather(1, actions[:, None]).squeeze(1)
     return logits[torch.arange(len(actions), device=actions.device), actions]
-
-
-def put_actions(
-    logits: Tensor,  # [N, A] or [N, A, atoms], overwritten
-    actions: Tensor,  # [N]
-    entries: Tensor,  # [N] or [N, atoms]
-) -> Tensor:
-    """The reverse of `take_actions`: the entries of the given actions become `entries`."""
-    if logits.dim() == 2:
-        return logits.scatter_(1, actions[:, None], entries[:, None].to(logits.dtype))
-    logits[torch.arange(len(actions), device=actions.device), actions] = entries
-    return logits
 
 
 class DQN(Algorithm):

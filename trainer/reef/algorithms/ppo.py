@@ -5,19 +5,21 @@ Rollout [T, B] -> advantages by GAE -> several passes of minibatches through the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from reef.batch import Rollout, Transitions
+from reef.batch import Rollout
 from reef.config import AlgorithmConfig, ModelConfig, default, setting
 from reef.learn.device import to_device
-from reef.learn.learner import Columns, Learner
+from reef.learn.learner import Learner, Update
+from reef.learn.minibatches import shuffled
 from reef.math.gae import gae
 from reef.math.surrogate import clipped_error, clipped_surrogate
+from reef.nn.gradients import Columns, Loss
 from reef.nn.policies import ActorCritic, CustomActorCritic
 from reef.run.algorithm import Algorithm
 from reef.run.flows import on_policy
@@ -76,19 +78,22 @@ class PPOConfig(AlgorithmConfig):
             )
 
 
-class PPOLearner(Learner):
+class PPOLearner(Learner[Rollout]):
     """Clipped surrogate, clipped value error, entropy bonus, KL penalty."""
 
     config: PPOConfig
     policy: ActorCritic | CustomActorCritic
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """See `Learner`."""
         super().__init__(*args, **kwargs)
-        self.passes, self.minibatch_size = self.config.num_sgd_iter, self.config.sgd_minibatch_size
         self.kl_coeff = torch.tensor(self.config.kl_coeff, device=self.device)
         self.entropy_coeff = torch.tensor(0.0, device=self.device)
         self.entropy_schedule = Schedule(self.config.entropy_coeff)
+
+    @property
+    def minibatch_size(self) -> int:
+        """Rows of a gradient step over all learners."""
+        return self.config.sgd_minibatch_size
 
     def begin(self, timestep: int) -> None:
         """Learning rate and entropy weight follow their schedules."""
@@ -141,60 +146,39 @@ class PPOLearner(Learner):
         next_values[cut] = predicted[cut.size :]
         return values, next_values
 
-    def loss(self, minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
-        """The mean of PPO's loss over a minibatch."""
-        dist_inputs, values = self.policy(minibatch["obs"])
-        loss, stats, _ = self._objective(dist_inputs, values, minibatch)
-        return loss, stats
+    def minibatches(self, columns: Columns) -> Iterator[Columns]:
+        """Several passes over the rows in random order."""
+        passes, size = self.config.num_sgd_iter, self.config.sgd_minibatch_size
+        return shuffled(columns, size, passes, self.generator, self.rank, self.world_size)
 
-    def differentiate(self, minibatch: Columns) -> tuple[Tensor, dict[str, Tensor]]:
-        """As `Learner.differentiate`; without autograd where the gradients are written out."""
-        if not self.policy.dist_class.closed_form or type(self).loss is not PPOLearner.loss:
-            return super().differentiate(minibatch)
-        with torch.inference_mode():
-            dist_inputs, values, pull_back = self.policy.vjp(minibatch["obs"])
-            loss, stats, gradient = self._objective(dist_inputs, values, minibatch)
-            pull_back(*gradient())
-        return loss.clone(), {name: value.clone() for name, value in stats.items()}  # ordinary tensors
-
-    def _objective(
-        self,
-        dist_inputs: Tensor,  # [N, D]
-        values: Tensor,  # [N]
-        minibatch: Columns,
-    ) -> tuple[Tensor, dict[str, Tensor], Callable[[], tuple[Tensor, Tensor]]]:
-        """The loss, what to report, and the function that computes its derivatives by `dist_inputs` and `values`."""
+    def loss(self, outputs: tuple[Tensor, Tensor], minibatch: Columns) -> Loss:
+        """The mean of PPO's loss; `outputs`: distribution inputs [N, D] and values [N]."""
         config, actions = self.config, minibatch["actions"]
+        dist_inputs, values = outputs
         dist = self.policy.dist_class(dist_inputs)
-        old = self.policy.dist_class(minibatch["action_dist_inputs"]) if config.kl_coeff > 0.0 else None
-        surrogate, of_logp = clipped_surrogate(
+        surrogate = clipped_surrogate(
             dist.logp(actions), minibatch["action_logp"], minibatch["advantages"], config.clip_param
         )
-        error, of_values = clipped_error(values, minibatch["value_targets"], config.vf_clip_param)
+        error = clipped_error(values, minibatch["value_targets"], config.vf_clip_param)
         stats = {"policy_loss": -surrogate.mean(), "vf_loss": error.mean(), "entropy": dist.entropy().mean()}
         vf_loss_coeff = config.vf_loss_coeff if config.use_critic else 0.0
         loss = stats["policy_loss"] + vf_loss_coeff * stats["vf_loss"] - self.entropy_coeff * stats["entropy"]
-        if old is not None:
+        if config.kl_coeff > 0.0:
+            old = self.policy.dist_class(minibatch["action_dist_inputs"])
             stats["kl"] = old.kl(dist).mean()
             loss = loss + self.kl_coeff * stats["kl"]
+        return Loss(loss, {name: value.detach() for name, value in stats.items()})
 
-        def gradient() -> tuple[Tensor, Tensor]:
-            share = 1 / len(values)  # of each row in the means
-            weights = -share * of_logp, -share * self.entropy_coeff, share * self.kl_coeff
-            of_inputs = dist.gradient(actions, *weights, old)
-            return of_inputs, vf_loss_coeff * share * of_values
-
-        return loss, {name: value.detach() for name, value in stats.items()}, gradient
-
-    def update(self, batch: Rollout | Transitions, timestep: int) -> Stats:
-        """As `Learner.update`; then the KL penalty moves towards `kl_target` (section 4 of the paper)."""
-        stats = super().update(batch, timestep)
+    def update(self, batch: Rollout, timestep: int) -> Update:
+        """As every learner's; then the KL penalty moves towards `kl_target` (section 4 of the paper)."""
+        stats, rows = super().update(batch, timestep)
         if "kl" in stats:
             if stats["kl"] > 2.0 * self.config.kl_target:
                 self.kl_coeff *= 1.5
             elif stats["kl"] < 0.5 * self.config.kl_target:
                 self.kl_coeff *= 0.5
-        return stats | {"cur_kl_coeff": self.kl_coeff.item(), "entropy_coeff": self.entropy_coeff.item()}
+        own = {"cur_kl_coeff": self.kl_coeff.item(), "entropy_coeff": self.entropy_coeff.item()}
+        return Update(stats | own, rows)
 
     def state(self) -> State:
         """As `Learner.state`, with the adapted KL weight."""

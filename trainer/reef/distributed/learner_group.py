@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import ray
 import torch
 import torch.distributed
@@ -22,9 +23,9 @@ from reef.distributed.failures import FaultTolerance
 from reef.distributed.member import Recipe
 from reef.distributed.resources import check_resources, learner_bundle, reserve
 from reef.distributed.start import start
-from reef.learn.learner import Learner
+from reef.learn.learner import Learner, Update
 from reef.learn.learner_group import Batches, LocalLearners
-from reef.types import DEFAULT_POLICY, PolicyId, State, Stats, Weights
+from reef.types import DEFAULT_POLICY, PolicyId, State, Weights
 
 ASK_ADDRESS = 0x8915  # SIOCGIFADDR
 INET6_DEVICES = Path("/proc/net/if_inet6")
@@ -36,7 +37,7 @@ class LearnerProcess(LocalLearners):
 
     def __init__(
         self,
-        learner_class: type[Learner],
+        learner_class: type[Learner[Any]],
         config: AlgorithmConfig,
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
@@ -94,10 +95,10 @@ class LearnerProcess(LocalLearners):
 
     def update_and_state(
         self, batches: Batches, timestep: int, with_state: bool
-    ) -> tuple[dict[PolicyId, Stats], State | None]:
+    ) -> tuple[dict[PolicyId, Update], State | None]:
         """As `update`; the first learner adds its state where the driver keeps one."""
-        stats = self.update(batches, timestep)
-        return stats, self.state() if with_state and self._rank == 0 else None
+        updates = self.update(batches, timestep)
+        return updates, self.state() if with_state and self._rank == 0 else None
 
 
 class RayLearners:
@@ -109,7 +110,7 @@ class RayLearners:
 
     def __init__(
         self,
-        learner_class: type[Learner],
+        learner_class: type[Learner[Any]],
         config: AlgorithmConfig,
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
@@ -154,13 +155,13 @@ class RayLearners:
             self._last = state  # what a learner lost in the first update is made again from
         group.call_some("set_state", dict.fromkeys(indices, (state,)), timeout_s=limit)
 
-    def update(self, batches: Batches, timestep: int) -> dict[PolicyId, Stats]:
+    def update(self, batches: Batches, timestep: int) -> dict[PolicyId, Update]:
         """Improve each policy on its batch; statistics are averaged over the learners."""
         stored = ray.put(batches)
         answers = self._group.call_all("update_and_state", stored, timestep, self._may_lose, timeout_s=self._limit_s)
         self._last = answers[FIRST][1]
-        stats = [answer[0] for answer in answers.values()]
-        return {policy_id: _mean_by_name([one[policy_id] for one in stats]) for policy_id in stats[0]}
+        updates = [answer[0] for answer in answers.values()]
+        return {policy_id: _joined([one[policy_id] for one in updates]) for policy_id in updates[0]}
 
     def _ask_first(self, method: str) -> Any:
         while True:
@@ -194,13 +195,14 @@ class RayLearners:
         self._placement.remove()
 
 
-def _mean_by_name(stats: list[Stats]) -> Stats:
-    """The mean of each statistic over the learners that report it; also of arrays."""
-    reported: dict[str, list[Any]] = {}
-    for one in stats:
-        for name, value in one.items():
+def _joined(updates: list[Update]) -> Update:
+    """What several learners report as that of one: each has computed its part of every minibatch."""
+    reported: dict[str, list[float]] = {}
+    for update in updates:
+        for name, value in update.stats.items():
             reported.setdefault(name, []).append(value)
-    return {name: sum(values) / len(values) for name, values in reported.items()}
+    rows = {name: np.concatenate([update.rows[name] for update in updates], axis=1) for name in updates[0].rows}
+    return Update({name: sum(values) / len(values) for name, values in reported.items()}, rows)
 
 
 def _own_address() -> str:

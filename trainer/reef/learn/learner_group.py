@@ -10,9 +10,9 @@ from gymnasium import spaces
 
 from reef.batch import Rollout, Transitions
 from reef.config import AlgorithmConfig
-from reef.learn.learner import Learner
+from reef.learn.learner import Learner, Update
 from reef.learn.threads import flushing_denormals, learner_threads, using_threads
-from reef.types import DEFAULT_POLICY, PolicyId, State, Stats, Weights
+from reef.types import DEFAULT_POLICY, PolicyId, State, Weights
 
 Batches = dict[PolicyId, Rollout] | dict[PolicyId, Transitions]
 
@@ -20,7 +20,7 @@ Batches = dict[PolicyId, Rollout] | dict[PolicyId, Transitions]
 class Learners(Protocol):
     """One learner per policy, in this process or as Ray actors that share the work of each."""
 
-    def update(self, batches: Batches, timestep: int) -> dict[PolicyId, Stats]:
+    def update(self, batches: Batches, timestep: int) -> dict[PolicyId, Update]:
         """Improve each policy on its batch; `timestep` drives the schedules."""
         ...
 
@@ -50,7 +50,7 @@ class LocalLearners:
 
     def __init__(
         self,
-        learner_class: type[Learner],
+        learner_class: type[Learner[Any]],
         config: AlgorithmConfig,
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
@@ -61,16 +61,15 @@ class LocalLearners:
         Unless they sample ahead, they wait while it learns, and it may have their CPUs.
         """
         learner = learner_class(config, observation_space, action_space)
-        rows = learner.minibatch_size or config.total_train_batch_size
-        products = learner.policy.products * rows
+        products = learner.policy.products * learner.minibatch_size
         self.threads: Callable[[], int] = lambda: learner_threads(
             config, products, busy=neighbours() if config.sample_async else 0
         )
         torch.set_num_threads(config.torch_threads_per_worker)  # between updates this process samples
-        self.learners = {DEFAULT_POLICY: learner}
+        self.learners: dict[PolicyId, Learner[Any]] = {DEFAULT_POLICY: learner}
 
     @flushing_denormals()
-    def update(self, batches: Batches, timestep: int) -> dict[PolicyId, Stats]:
+    def update(self, batches: Batches, timestep: int) -> dict[PolicyId, Update]:
         """Improve each policy on its batch."""
         with using_threads(self.threads()):
             return {policy_id: self.learners[policy_id].update(batch, timestep) for policy_id, batch in batches.items()}

@@ -22,8 +22,3 @@ def td_targets(
 def huber(values: Tensor, targets: Tensor, delta: float = 1.0) -> Tensor:
     """Return 0.5 e^2 where |e| <= delta, else delta (|e| - delta / 2), with e = values - targets (Huber 1964)."""
     return torch.nn.functional.huber_loss(values, targets, reduction="none", delta=delta)
-
-
-def huber_slope(values: Tensor, targets: Tensor, delta: float = 1.0) -> Tensor:
-    """Return the derivative of `huber` by `values`."""
-    return (values - targets).clamp(-delta, delta)

@@ -31,7 +31,6 @@ class Distribution(ABC):
     """
 
     inputs: Tensor  # [N, D] what the network put out
-    closed_form = False  # whether `gradient` is written out
 
     @abstractmethod
     def logp(self, actions: Tensor) -> Tensor:
@@ -44,20 +43,6 @@ class Distribution(ABC):
     @abstractmethod
     def kl(self, other: Any) -> Tensor:
         """[N] KL(self || other), in nats."""
-
-    def gradient(
-        self,
-        actions: Tensor,  # [N, *action]
-        of_logp: Tensor,  # [N]
-        of_entropy: Tensor,  # []
-        of_kl: Tensor,  # []
-        old: Any,  # the distribution in KL(old || self); None leaves that term out
-    ) -> Tensor:
-        """[N, D] derivative of sum(of_logp logp + of_entropy entropy + of_kl kl) with respect to `inputs`.
-
-        Autograd finds the same; written out it costs a third. Raises NotImplementedError without a `closed_form`.
-        """
-        raise NotImplementedError
 
 
 class LeafDistribution(Distribution):
@@ -80,8 +65,6 @@ class LeafDistribution(Distribution):
 
 class Categorical(LeafDistribution):
     """One of A actions, from logits [N, A]."""
-
-    closed_form = True
 
     def __init__(self, inputs: Tensor) -> None:
         """`inputs`: logits, not necessarily normalised."""
@@ -137,17 +120,6 @@ class Categorical(LeafDistribution):
         """[N]."""
         return (self.probs * (self.log_probs - other.log_probs)).sum(-1)
 
-    def gradient(
-        self, actions: Tensor, of_logp: Tensor, of_entropy: Tensor, of_kl: Tensor, old: Categorical | None
-    ) -> Tensor:
-        """[N, A]."""
-        weight = of_logp.unsqueeze(-1)
-        surprise = self.expected_log_prob.unsqueeze(-1) - self.log_probs
-        gradient = self.probs * (of_entropy * surprise - weight)
-        if old is not None:
-            gradient += of_kl * (self.probs - old.probs)
-        return gradient.scatter_add_(-1, actions.long().unsqueeze(-1), weight)
-
 
 class Bernoulli(LeafDistribution):
     """n independent bits, from the logits of 1 [N, n]."""
@@ -179,8 +151,6 @@ class Bernoulli(LeafDistribution):
 
 class DiagonalGaussian(LeafDistribution):
     """n independent normals, from means and log standard deviations [N, 2 n]."""
-
-    closed_form = True
 
     def __init__(self, inputs: Tensor) -> None:
         """`inputs`: the n means, then the n log standard deviations."""
@@ -214,20 +184,6 @@ class DiagonalGaussian(LeafDistribution):
         variance = torch.exp(2 * self.log_std)
         gap = (self.mean - other.mean) ** 2
         return (other.log_std - self.log_std + (variance + gap) / (2 * torch.exp(2 * other.log_std)) - 0.5).sum(-1)
-
-    def gradient(
-        self, actions: Tensor, of_logp: Tensor, of_entropy: Tensor, of_kl: Tensor, old: DiagonalGaussian | None
-    ) -> Tensor:
-        """[N, 2 n]."""
-        precision = torch.exp(-2 * self.log_std)
-        error, weight = actions.reshape(self.mean.shape) - self.mean, of_logp.unsqueeze(-1)
-        of_mean = weight * error * precision
-        of_log_std = weight * (error * error * precision - 1) + of_entropy
-        if old is not None:
-            drift = self.mean - old.mean
-            of_mean += of_kl * drift * precision
-            of_log_std += of_kl * (1 - (torch.exp(2 * old.log_std) + drift * drift) * precision)
-        return torch.cat([of_mean, of_log_std], dim=-1)
 
 
 class Reshaped(Distribution):
@@ -299,7 +255,6 @@ class DistributionMaker:
             self._add(leaf.space, leaf.offset)
         self.gaussian = slice(*self._gaussian_inputs())
         self.reshaped = not self.joint and len(self.shape) != 1 and any(p.make is not Categorical for p in self.parts)
-        self.closed_form = not self.joint and not self.reshaped and all(part.make.closed_form for part in self.parts)
 
     def _add(self, space: spaces.Space[Any], offset: int) -> None:
         if isinstance(space, spaces.MultiDiscrete):

@@ -15,11 +15,10 @@ from torch import Tensor, nn
 
 from reef.config import AlgorithmConfig
 from reef.errors import ConfigError
-from reef.nn.activations import ACTIVATIONS
 from reef.nn.custom import custom_module
 from reef.nn.distributions import ActionDistribution
-from reef.nn.encoders import Encoder
-from reef.nn.flat import Settled
+from reef.nn.layers.activations import ACTIVATIONS
+from reef.nn.layers.encoders import Encoder
 from reef.nn.outline import Outline
 from reef.nn.policies import (
     FOR_ACTOR_CRITICS,
@@ -27,7 +26,6 @@ from reef.nn.policies import (
     given,
     given_beside_custom_model,
     given_for_other_observations,
-    pull_back_linear,
 )
 from reef.types import Array
 
@@ -76,35 +74,12 @@ class Stream(nn.Module):
         self.hidden = nn.ModuleList(linear(before, after) for before, after in pairwise(sizes[:-1]))
         self.output = linear(sizes[-2], sizes[-1])
         self.activation = ACTIVATIONS[activation]
-        self.settled: list[Settled] = []
-
-    def settle(self) -> None:
-        """Look up the parameters of plain layers, once; call it when they stay where they are in memory."""
-        self.settled = [Settled.of(layer) for layer in (*self.hidden, self.output)]
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, in] -> [N, out]."""
         for layer in self.hidden:
             x = self.activation(layer(x))
         return self.output(x)  # type: ignore[no-any-return]
-
-    def trace(self, x: Tensor) -> list[Tensor]:
-        """As `forward`, once settled and without autograd: the input of every layer, then what comes out."""
-        assert self.activation.in_place is not None
-        *hidden, output = self.settled
-        inputs = [x]
-        for layer in hidden:
-            inputs.append(self.activation.in_place(F.linear(inputs[-1], layer.weight, layer.bias)))
-        return [*inputs, F.linear(inputs[-1], output.weight, output.bias)]
-
-    def pull_back(self, traced: Sequence[Tensor], gradient: Tensor) -> Tensor:
-        """Overwrite the parameters' gradients by way of what `trace` returned; returns that of its input [N, in]."""
-        assert self.activation.slope is not None
-        *hidden, output = self.settled
-        gradient = pull_back_linear(output, traced[-2], gradient)
-        for layer, x, after in zip(reversed(hidden), reversed(traced[:-2]), reversed(traced[1:-1]), strict=True):
-            gradient = pull_back_linear(layer, x, self.activation.slope(gradient, after))
-        return gradient
 
 
 class QPolicy(Policy):
@@ -133,7 +108,6 @@ class QPolicy(Policy):
         self.register_buffer("atoms", torch.linspace(settings.v_min, settings.v_max, self.num_atoms), persistent=False)
         self.module: nn.Module | None = None
         self.value: Stream | None = None
-        self.by_hand = False  # whether there is `logits_vjp`
         if config.model.custom_model:
             outputs = self.actions * self.num_atoms
             self.module = custom_module(config, observation_space, action_space, outputs, critic=False)
@@ -145,16 +119,6 @@ class QPolicy(Policy):
         self.advantage = Stream([*hidden, self.actions * self.num_atoms], activation, linear)
         if settings.dueling:
             self.value = Stream([*hidden, self.num_atoms], activation, linear)
-
-    def finish(self, device: torch.device | str = "cpu") -> None:
-        """As every policy; and keep the layers of plain streams at hand."""
-        super().finish(device)
-        if self.module is not None or self.noisy or type(self).logits is not QPolicy.logits:
-            return
-        has_slope = self.encoder.has_slope and self.advantage.activation.slope is not None
-        self.by_hand = type(self.encoder) is Encoder and has_slope
-        for stream in filter(None, (self.advantage, self.value)):
-            stream.settle()
 
     def outline(self) -> Outline:
         """As every policy."""
@@ -176,35 +140,15 @@ class QPolicy(Policy):
         reason = "on Q-values, which have neither an actor nor a critic"
         yield from given(self.config, reason, *FOR_ACTOR_CRITICS)
 
-    def logits(self, obs: Tensor) -> Tensor:
-        """[N, *obs] -> [N, A, atoms], of the return distributions; with one atom the Q-values [N, A] themselves."""
+    def forward(self, obs: Tensor) -> Tensor:
+        """[N, *obs] -> logits [N, A, atoms] of the return distributions; with one atom the Q-values [N, A]."""
         if self.module is not None:
             return self._by_action(self.module(obs)[0])
         features = self.encoder.single(0, obs)
-        return self._dueling(self.advantage(features), None if self.value is None else self.value(features))
+        return self.dueling(self.advantage(features), None if self.value is None else self.value(features))
 
-    def logits_vjp(self, obs: Tensor) -> tuple[Tensor, Callable[[Tensor], None]]:
-        """`logits` without autograd, and what overwrites the parameters' gradients, given that of them; if `by_hand`.
-
-        Autograd costs, at the sizes of reinforcement learning, as much as the arithmetic. Hooks are not called.
-        """
-        hidden = self.encoder.trace(obs)
-        features = hidden[-1][0]
-        advantages = self.advantage.trace(features)
-        values = None if self.value is None else self.value.trace(features)
-
-        def pull_back(of_logits: Tensor) -> None:
-            if self.value is None or values is None:
-                of_features = self.advantage.pull_back(advantages, of_logits.flatten(1))
-            else:
-                of_advantages = of_logits - of_logits.mean(1, keepdim=True)
-                of_features = self.advantage.pull_back(advantages, of_advantages.flatten(1))
-                of_features += self.value.pull_back(values, of_logits.sum(1, keepdim=self.num_atoms == 1))
-            self.encoder.mlp.pull_back(hidden, of_features.unsqueeze(0))
-
-        return self._dueling(advantages[-1], None if values is None else values[-1]), pull_back
-
-    def _dueling(self, advantages: Tensor, values: Tensor | None) -> Tensor:
+    def dueling(self, advantages: Tensor, values: Tensor | None) -> Tensor:
+        """The streams' outputs, [N, A atoms] and [N, atoms] or None, -> logits."""
         advantages = self._by_action(advantages)
         if values is None:
             return advantages
@@ -216,7 +160,7 @@ class QPolicy(Policy):
 
     def q_values(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N, A]."""
-        return self.expected(self.logits(obs))
+        return self.expected(self(obs))
 
     def expected(self, logits: Tensor) -> Tensor:
         """[..., atoms] -> the means of the return distributions [...]; with one atom the values as they are."""

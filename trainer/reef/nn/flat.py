@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -51,20 +50,3 @@ class FlatParameters:
             raise ValueError(f"weights hold {values.shape[0]} numbers, this network has {self.vector.shape[0]}")
         # a copy first: arrays that came through Ray's object store are read-only, which torch does not know of
         self.vector.copy_(torch.from_numpy(values if values.flags.writeable else values.copy()))
-
-
-class Settled(NamedTuple):
-    """The tensors of a linear layer that stays where it is in memory.
-
-    To look them up in a module costs, for a few observations, as much as to multiply by them.
-    """
-
-    weight: Tensor
-    bias: Tensor
-    weight_gradient: Tensor
-    bias_gradient: Tensor
-
-    @staticmethod
-    def of(layer: Any) -> Settled:
-        """`layer`: with the parameters `weight` and `bias`, taken over by `FlatParameters`."""
-        return Settled(layer.weight.detach(), layer.bias.detach(), layer.weight.grad, layer.bias.grad)

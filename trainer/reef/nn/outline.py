@@ -6,7 +6,7 @@ from typing import Any, TypedDict
 
 from torch import nn
 
-from reef.nn.activations import ACTIVATIONS, Activation
+from reef.nn.layers.activations import ACTIVATIONS, Activation
 
 NAMES = {activation: name for name, activation in reversed(ACTIVATIONS.items())}
 
@@ -23,7 +23,7 @@ def outline_of(network: nn.Module, settings: dict[str, Any], **parts: Any) -> Ou
     """The outline of a network of ours, made by these settings; what shapes and layers do not show is in `parts`."""
     for name, module in network.named_modules():
         activation = getattr(module, "activation", None)
-        hidden = getattr(module, "chain", getattr(module, "hidden", True))
+        hidden = getattr(module, "layers", getattr(module, "hidden", True))
         if isinstance(activation, Activation) and hidden:
             parts[f"{name}.activation"] = NAMES[activation]
         if isinstance(module, nn.Conv2d):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 import torch
@@ -13,24 +13,28 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from reef.config import AlgorithmConfig, ModelConfig
-from reef.config.loading import load
 from reef.errors import ConfigError, nearest
-from reef.nn.array_mlp import ArrayMLP
 from reef.nn.custom import custom_module
 from reef.nn.distributions import ActionDistribution, DistributionMaker
-from reef.nn.encoders import Encoder, ImageEncoder
-from reef.nn.flat import FlatParameters, Settled
+from reef.nn.flat import FlatParameters
+from reef.nn.layers.encoders import Encoder, ImageEncoder
 from reef.nn.outline import Outline, outline_of
-from reef.nn.stacked import StackedMLP
 from reef.spaces import Layout, Space
 from reef.types import Array
-
-PullBack = Callable[[Tensor, Tensor], None]  # sets parameters' gradients from those of outputs [N, D] and values [N]
 
 FOR_VECTORS = ("model.fcnet_hiddens", "model.fcnet_activation")
 FOR_IMAGES = ("model.conv_filters", "model.conv_activation")
 FOR_OUR_ENCODER = (*FOR_VECTORS, *FOR_IMAGES, "model.post_fcnet_hiddens")
 FOR_ACTOR_CRITICS = ("model.free_log_std", "model.vf_share_layers")
+
+
+class FastActor(Protocol):
+    """What acts in place of `Policy.dist_inputs` on a few rows."""
+
+    most_rows: int
+
+    def __call__(self, obs: Array) -> Array:
+        """[N, *obs] -> [N, D]; N is at most `most_rows`."""
 
 
 class Policy(nn.Module):
@@ -39,13 +43,14 @@ class Policy(nn.Module):
     acting_extras: ClassVar[tuple[str, ...]] = ()  # what a worker records with each step, see RolloutWorker
 
     def __init__(self, config: AlgorithmConfig, observation_space: Space, action_space: Space) -> None:
-        """Subclasses build their layers, then call `finish`."""
+        """Subclasses build their layers."""
         super().__init__()
         self.config = config
         self.observation_layout = Layout.of(observation_space)
         self.action_layout = Layout.of(action_space)
         self.dist_class = DistributionMaker(self.action_layout)
         self.set_by_hand = False  # whether its weights were set since the learners saw them
+        self.fast_actor: FastActor | None = None
 
     def outline(self) -> Outline:
         """What its weights are for: a checkpoint goes into no other network."""
@@ -60,14 +65,20 @@ class Policy(nn.Module):
         again = sum(module.again for module in self.modules() if isinstance(module, ImageEncoder))
         return self.flat.vector.numel() + again
 
-    def finish(self, device: torch.device | str = "cpu") -> None:
+    def bind_parameters(self, device: torch.device | str = "cpu") -> None:
         """Move to `device` and lay the parameters out as one vector: `self.flat`."""
         self.to(device)
         self.device = torch.device(device)
         self.flat = FlatParameters(self.parameters())
-        for module in self.modules():
-            if isinstance(module, StackedMLP):
-                module.settle()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A copy with a flat vector of its own; it acts in torch."""
+        other = type(self).__new__(type(self))
+        memo[id(self)] = other
+        of_this_one = {"flat": None, "fast_actor": None}
+        other.__dict__ = copy.deepcopy({**self.__dict__, **of_this_one}, memo)
+        other.bind_parameters(self.device)
+        return other
 
     def unread(self) -> Iterator[str]:
         """Settings that were given and that this network does not read, a text for each with the reason."""
@@ -76,29 +87,16 @@ class Policy(nn.Module):
     def compile_acting(self, **options: Any) -> None:
         """Compile `dist_inputs`; `options` go to `torch.compile`."""
         self.dist_inputs = torch.compile(self.dist_inputs, **options)  # type: ignore[method-assign]
+        self.fast_actor = None
 
     @abstractmethod
     def dist_inputs(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N, D], what the action distribution is made from."""
 
-    def vjp(self, obs: Tensor) -> tuple[Tensor, Tensor, PullBack]:
-        """As `forward` of an actor-critic, with the function that goes back, once (vector-Jacobian product).
-
-        It adds to the parameters' gradients. Both may be called in inference mode.
-        """
-        with torch.inference_mode(False), torch.enable_grad():
-            outputs, values = self(obs)
-
-        def pull_back(of_outputs: Tensor, of_values: Tensor) -> None:
-            with torch.inference_mode(False):
-                ends = [(outputs, of_outputs.clone()), (values, of_values.clone())]  # clones are no inference tensors
-                trained = [(end, gradient) for end, gradient in ends if end.requires_grad]
-                torch.autograd.backward([end for end, _ in trained], [gradient for _, gradient in trained])
-
-        return outputs.detach(), values.detach(), pull_back
-
     def act(self, obs: Array, generator: np.random.Generator | None = None) -> ActionDistribution:
         """[N, *obs] -> how to act there; with a `generator` noisy weights, where there are any, are drawn anew."""
+        if self.fast_actor is not None and len(obs) <= self.fast_actor.most_rows:
+            return ActionDistribution(self.dist_class, self.fast_actor(obs))
         with torch.inference_mode():
             inputs = self.dist_inputs(torch.as_tensor(obs, device=self.device))
             return ActionDistribution(self.dist_class, inputs.cpu().numpy())
@@ -194,39 +192,6 @@ class ActorCritic(Policy):
             self.log_std = nn.Parameter(torch.zeros(outputs))
         self.pi = _linear(self.encoder.out_features, outputs, gain=0.01)
         self.vf = _linear(self.encoder.out_features, 1, gain=1.0)
-        self.heads: tuple[Settled, Settled] | None = None  # `pi` and `vf`, once settled
-        self.by_hand = False  # see `vjp`
-        self.array_actor: ArrayMLP | None = None  # see `act`
-
-    def finish(self, device: torch.device | str = "cpu") -> None:
-        """As every policy; and keep the last layers at hand."""
-        super().finish(device)
-        pi, _ = self.heads = Settled.of(self.pi), Settled.of(self.vf)
-        ours = type(self.encoder) is Encoder
-        self.by_hand = ours and self.encoder.has_slope and self._inherits("forward", "_with_log_std")
-        mlp = self.encoder.mlp
-        of_array = mlp.activation.of_array if ours and self.encoder.plain and self.device.type == "cpu" else None
-        if of_array is not None and self._inherits("dist_inputs", "_with_log_std"):
-            self.array_actor = ArrayMLP(mlp.singles[0], (pi.weight.t(), pi.bias), of_array)
-
-    def _inherits(self, *names: str) -> bool:
-        return all(getattr(type(self), name) is getattr(ActorCritic, name) for name in names)
-
-    def compile_acting(self, **options: Any) -> None:
-        """As every policy's; what is compiled is what acts."""
-        super().compile_acting(**options)
-        self.array_actor = None
-
-    def act(self, obs: Array, generator: np.random.Generator | None = None) -> ActionDistribution:
-        """As every policy's; for a few observations of our own perceptrons in NumPy."""
-        if self.array_actor is None or len(obs) > self.array_actor.most_rows:
-            return super().act(obs, generator)
-        inputs = self.array_actor(obs)
-        if self.log_std is not None:
-            means, inputs = inputs, np.empty((len(obs), 2 * inputs.shape[-1]), np.float32)
-            inputs[:, : means.shape[-1]] = means
-            inputs[:, means.shape[-1] :] = self.log_std.detach().numpy()
-        return ActionDistribution(self.dist_class, inputs)
 
     def unread(self) -> Iterator[str]:
         """As every policy."""
@@ -235,10 +200,7 @@ class ActorCritic(Policy):
     def dist_inputs(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N, D], by the actor alone: acting needs no critic."""
         features = self.encoder.single(0, obs)
-        if self.heads is None or torch.is_grad_enabled():
-            return self._with_log_std(F.linear(features, self.pi.weight, self.pi.bias))
-        pi, _ = self.heads
-        return self._with_log_std(F.linear(features, pi.weight, pi.bias))
+        return self.with_log_std(F.linear(features, self.pi.weight, self.pi.bias))
 
     def values(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N] state values, by the critic alone."""
@@ -250,37 +212,10 @@ class ActorCritic(Policy):
         branches = self.encoder(obs).unbind()  # indexing would cost a gradient of the size of all branches each
         outputs = F.linear(branches[0], self.pi.weight, self.pi.bias)
         values = F.linear(branches[-1], self.vf.weight, self.vf.bias)
-        return self._with_log_std(outputs), values.squeeze(-1)
+        return self.with_log_std(outputs), values.squeeze(-1)
 
-    def vjp(self, obs: Tensor) -> tuple[Tensor, Tensor, PullBack]:
-        """As every policy's; for our own perceptrons written out, and the gradients are overwritten.
-
-        Autograd costs, at the sizes of reinforcement learning, as much as the arithmetic. Hooks are not called.
-        """
-        if self.heads is None or not self.by_hand or self.flat.is_frozen:
-            return super().vjp(obs)
-        pi, vf = self.heads
-        hidden = self.encoder.trace(obs)
-        branches = hidden[-1].unbind()
-        outputs = self._with_log_std(F.linear(branches[0], pi.weight, pi.bias))
-        values = F.linear(branches[-1], vf.weight, vf.bias)
-        return outputs, values.squeeze(-1), partial(self._pull_back, hidden, branches)
-
-    def _pull_back(
-        self, hidden: list[Tensor], branches: Sequence[Tensor], of_inputs: Tensor, of_values: Tensor
-    ) -> None:
-        assert self.heads is not None
-        pi, vf = self.heads
-        of_outputs = of_inputs if self.log_std is None else of_inputs[:, : len(pi.bias)]
-        of_actor = pull_back_linear(pi, branches[0], of_outputs)
-        of_critic = pull_back_linear(vf, branches[-1], of_values.unsqueeze(-1))
-        if self.log_std is not None:
-            torch.sum(of_inputs[:, len(pi.bias) :], 0, out=self.log_std.grad)
-        shared = len(branches) == 1
-        of_features = (of_actor + of_critic).unsqueeze(0) if shared else torch.stack([of_actor, of_critic])
-        self.encoder.mlp.pull_back(hidden, of_features)
-
-    def _with_log_std(self, outputs: Tensor) -> Tensor:
+    def with_log_std(self, outputs: Tensor) -> Tensor:
+        """The outputs [N, n] of `pi`, with the free standard deviations beside them: [N, 2 n]."""
         if self.log_std is None:
             return outputs
         return torch.cat([outputs, self.log_std.expand_as(outputs)], dim=-1)
@@ -349,20 +284,8 @@ def actor_critic(
     return make(config, observation_space, action_space)
 
 
-def pull_back_linear(layer: Settled, x: Tensor, gradient: Tensor) -> Tensor:
-    """Overwrite the parameters' gradients from that [N, out] of the output; returns that of the input `x` [N, in]."""
-    torch.mm(gradient.t(), x, out=layer.weight_gradient)
-    torch.sum(gradient, 0, out=layer.bias_gradient)
-    return gradient @ layer.weight
-
-
 def _linear(in_features: int, out_features: int, gain: float) -> nn.Linear:
     layer = nn.Linear(in_features, out_features)
     nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)
     return layer
-
-
-def make_policy(config: AlgorithmConfig, observation_space: Space, action_space: Space) -> Policy:
-    """The policy of the configured algorithm, as its `policy_class` names it."""
-    return load(config.policy_class, what="policy_class")(config, observation_space, action_space)  # type: ignore[no-any-return]

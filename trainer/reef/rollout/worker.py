@@ -20,7 +20,7 @@ from reef.envs.seeding import EVALUATION
 from reef.envs.vector import StepResult, check_choices, check_finite
 from reef.errors import WorkerTimeoutError
 from reef.math.running import RunningStat
-from reef.nn.policies import make_policy
+from reef.nn.make import make_policy
 from reef.rollout.episodes import EpisodeTracker
 from reef.rollout.exploration import make_exploration
 from reef.rollout.filters import make_filter
@@ -55,8 +55,6 @@ class RolloutWorker:
         env = make_vector_env(config, worker_index, config.num_envs_per_worker if with_env else 1, recreated=recreated)
         self.observation_space, self.action_space = env.observation_space, env.action_space
         self.policy = make_policy(config, self.observation_space, self.action_space)
-        self.policy.finish()
-        self.policy.eval()  # layers such as Dropout disturb learning alone
         if config.torch_compile_worker:
             self.policy.compile_acting(
                 backend=config.torch_compile_worker_dynamo_backend, mode=config.torch_compile_worker_dynamo_mode

@@ -47,7 +47,7 @@ class Algorithm(ABC):
     """
 
     config_class: ClassVar[type[AlgorithmConfig]]
-    learner_class: ClassVar[type[Learner]]
+    learner_class: ClassVar[type[Learner[Any]]]
 
     def __init_subclass__(cls) -> None:
         """Have settings that build this class and not the one that it inherits from."""
@@ -374,7 +374,7 @@ def make_workers(config: AlgorithmConfig) -> Workers:
 
 
 def make_learners(
-    learner_class: type[Learner],
+    learner_class: type[Learner[Any]],
     config: AlgorithmConfig,
     observation_space: spaces.Space[Any],
     action_space: spaces.Space[Any],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reef.batch import Rollout, concat_columns
 from reef.replay.memory import Replay
@@ -27,10 +27,10 @@ def on_policy(algorithm: Algorithm) -> dict[PolicyId, Stats]:
                     rollouts.setdefault(policy_id, []).append(rollout)
     with algorithm.timer("learn"):
         batches = {policy_id: concat_columns(parts) for policy_id, parts in rollouts.items()}
-        stats = algorithm.learners.update(batches, algorithm.timestep)
+        updates = algorithm.learners.update(batches, algorithm.timestep)
         algorithm.count_trained(steps)
     algorithm.publish_weights()
-    return stats
+    return {policy_id: update.stats for policy_id, update in updates.items()}
 
 
 def replay(algorithm: Algorithm, config: OffPolicyConfig, memory: Replay) -> dict[PolicyId, Stats]:
@@ -49,11 +49,11 @@ def replay(algorithm: Algorithm, config: OffPolicyConfig, memory: Replay) -> dic
         return {}
     with algorithm.timer("learn"):
         batches = memory.sample(updates * config.total_train_batch_size)
-        stats = algorithm.learners.update(batches, algorithm.timestep)
+        learned = algorithm.learners.update(batches, algorithm.timestep)
         for policy_id, batch in batches.items():
-            td_errors: Any = stats[policy_id].pop("td_errors", None)  # [N], the one that is no number
             if "indices" in batch.extras:
+                td_errors = learned[policy_id].rows["td_errors"].reshape(-1)
                 memory.update_priorities(policy_id, batch.extras["indices"], td_errors)
             algorithm.count_trained(len(batch))
     algorithm.publish_weights()
-    return stats
+    return {policy_id: update.stats for policy_id, update in learned.items()}

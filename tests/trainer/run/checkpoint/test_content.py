@@ -185,7 +185,7 @@ REPLAY: dict[str, Mutation] = {
     **state(f"{BUFFER}/capacity", 0, -5, None),
     **state(f"{BUFFER}/columns", {}, None, []),
     **state(f"{BUFFER}/largest", float("nan"), -1.0, None),
-    **state(f"{POLICY}/target_updated_at", -1, float("nan"), "x"),
+    **state(f"{POLICY}/target/updated_at", -1, float("nan"), "x"),
     **state("memory/n_steps", None, {"default_policy/0": 3}, {"nobody/0": {"obs": 1}}),
     **gone(f"{BUFFER}/columns/discounts", f"{BUFFER}/columns/obs", f"{POLICY}/target"),
     **array(f"{BUFFER}/columns/obs", **SHAPES),
@@ -193,7 +193,7 @@ REPLAY: dict[str, Mutation] = {
     **array(f"{BUFFER}/columns/terminated", **SHAPES),
     **array(f"{BUFFER}/priorities", **SHAPES, **NAN, negative=lambda a: a - 10.0),
     **array("memory/n_steps/default_policy~10/rewards", **SHAPES),
-    **array(f"{POLICY}/target", **SHAPES, **NAN),
+    **array(f"{POLICY}/target/weights", **SHAPES, **NAN),
 }
 CASES = [(name, mutation) for name in CONFIGS for mutation in (BOTH | REPLAY if name == "DQN" else BOTH)]
 

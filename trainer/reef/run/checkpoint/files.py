@@ -33,7 +33,7 @@ from reef.trees import USE_ANOTHER, put_arrays_back, take_arrays_out
 from reef.types import Array, State
 
 FORMAT = "reef-checkpoint"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 ARRAYS, STATE, METADATA, MANIFEST = "arrays.safetensors", "state.json", "metadata.json", "manifest.json"
 NAMES = frozenset((ARRAYS, STATE, METADATA))
 READ_ATTEMPTS = 10

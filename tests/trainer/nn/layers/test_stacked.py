@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import pytest
 import torch
 
-from reef.nn.activations import ACTIVATIONS
-from reef.nn.stacked import StackedMLP
+from reef.nn.layers.activations import ACTIVATIONS
+from reef.nn.layers.stacked import StackedMLP
 
 
 def test_one_of_the_stack_computes_what_the_stack_computes() -> None:
@@ -27,23 +26,6 @@ def test_a_member_is_an_ordinary_perceptron() -> None:
 def test_without_layers_the_input_passes() -> None:
     x = torch.randn(2, 3)
     assert StackedMLP(3, [], "tanh", count=2)(x)[1].equal(x)
-
-
-@pytest.mark.parametrize("activation", sorted(name for name, each in ACTIVATIONS.items() if each.slope is not None))
-@pytest.mark.parametrize("input_needs_gradient", [True, False])
-def test_the_backward_pass_written_by_hand_is_that_of_autograd(activation: str, input_needs_gradient: bool) -> None:
-    stack = StackedMLP(3, [8, 5], activation, count=2).double()
-    for parameter in stack.parameters():
-        torch.nn.init.normal_(parameter)
-    x = torch.randn(7, 3, dtype=torch.float64, requires_grad=input_needs_gradient)
-    upstream = torch.randn(2, 7, 5, dtype=torch.float64)
-    inputs = [*stack.parameters(), *([x] if input_needs_gradient else [])]
-    by_hand = torch.autograd.grad(stack(x), inputs, upstream)
-    hidden = x.expand(2, 7, 3)
-    for layer in stack.chain:
-        hidden = stack.activation(layer(hidden))
-    for mine, reference in zip(by_hand, torch.autograd.grad(hidden, inputs, upstream), strict=True):
-        torch.testing.assert_close(mine, reference)
 
 
 def test_tanh_is_the_tanh_of_torch() -> None:

@@ -1,4 +1,4 @@
-"""A perceptron's forward pass in NumPy, for the few observations that are acted on at once."""
+"""Policies in NumPy, for the few observations that are acted on at once."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from reef.nn.fast.activations import FAST_ACTIVATIONS
+from reef.nn.layers.encoders import Encoder
+from reef.nn.policies import ActorCritic
 from reef.types import Array
 
 ONE_THREAD = 2**18  # products up to which OpenBLAS takes no second thread, which would be in the way of torch's
@@ -54,3 +57,35 @@ class ArrayMLP:
         x = x @ last
         x += shift
         return x
+
+
+class ArrayActorCritic:
+    """The actor of an `ActorCritic`: observations [N, *obs] -> distribution inputs [N, D]."""
+
+    def __init__(self, policy: ActorCritic) -> None:
+        """Look up the parameters, which `FlatParameters` keeps where they are in memory."""
+        stack, pi = policy.encoder.mlp, policy.pi
+        hidden = [(layer.weight.detach()[0], layer.bias.detach()[0, 0]) for layer in stack.layers]
+        last = pi.weight.detach().t(), pi.bias.detach()
+        self.mlp = ArrayMLP(hidden, last, FAST_ACTIVATIONS[stack.activation].of_array)
+        self.log_std = policy.log_std
+        self.most_rows = self.mlp.most_rows
+
+    @staticmethod
+    def covers(policy: ActorCritic) -> bool:
+        """Whether it is a perceptron of a vector of numbers, on the CPU."""
+        encoder = policy.encoder
+        known = encoder.mlp.activation in FAST_ACTIVATIONS
+        return type(encoder) is Encoder and encoder.plain and known and policy.device.type == "cpu"
+
+    def __call__(self, obs: Array) -> Array:
+        """`obs` has no more than `most_rows`."""
+        inputs = self.mlp(obs)
+        if self.log_std is not None:
+            means, inputs = inputs, np.empty((len(obs), 2 * inputs.shape[-1]), np.float32)
+            inputs[:, : means.shape[-1]] = means
+            inputs[:, means.shape[-1] :] = self.log_std.detach().numpy()
+        return inputs
+
+
+ACTORS: dict[type, Any] = {ActorCritic: ArrayActorCritic}

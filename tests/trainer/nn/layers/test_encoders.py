@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 from reef.config import ModelConfig
 from reef.errors import ConfigError
-from reef.nn.encoders import Encoder, Features, ImageEncoder
+from reef.nn.layers.encoders import Encoder, Features, ImageEncoder
 from reef.spaces import Layout
 
 SPACES = [

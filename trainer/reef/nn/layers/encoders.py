@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from reef.config import ModelConfig
 from reef.errors import ConfigError
-from reef.nn.activations import ACTIVATIONS
-from reef.nn.stacked import StackedMLP
+from reef.nn.layers.activations import ACTIVATIONS
+from reef.nn.layers.stacked import StackedMLP
 from reef.spaces import Layout, Leaf
 
 Filters = Sequence[Sequence[int]]  # [[channels, kernel, stride], ...]
@@ -180,7 +180,6 @@ class Encoder(nn.Module):
         self.mlp = StackedMLP(first.out_features, hiddens, activation, branches)
         self.out_features = self.mlp.out_features
         self.plain = first.plain and layout.dtype == np.float32
-        self.has_slope = self.mlp.has_slope and not self.has_image and bool(self.mlp.chain)
 
     def forward(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [branches, N, out_features]."""
@@ -190,10 +189,6 @@ class Encoder(nn.Module):
             features = torch.stack([module(obs) for module in self.features])
         encoded: Tensor = self.mlp(features)
         return encoded
-
-    def trace(self, obs: Tensor) -> list[Tensor]:
-        """Without autograd what `mlp.pull_back` goes back from; only with `has_slope`."""
-        return self.mlp.trace(obs if self.plain else self.features[0](obs))
 
     def single(self, branch: int, obs: Tensor) -> Tensor:
         """Only one branch: [N, *obs] -> [N, out_features]."""

@@ -1,0 +1,121 @@
+"""Acting in NumPy is acting in torch."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from reef.algorithms.ppo import PPOConfig
+from reef.nn.fast import fast_actor
+from reef.nn.fast.actors import ArrayActorCritic
+from reef.nn.make import make_policy
+from reef.nn.policies import ActorCritic
+
+OBS, ACTIONS = spaces.Box(-1, 1, (4,)), spaces.Discrete(3)
+
+
+def made(config: PPOConfig, action_space: spaces.Space[Any]) -> ActorCritic:
+    policy = make_policy(config, OBS, action_space)
+    assert isinstance(policy, ActorCritic)
+    return policy
+
+
+class Halved(ActorCritic):
+    def dist_inputs(self, obs: Tensor) -> Tensor:
+        return super().dist_inputs(obs) / 2
+
+
+class OwnActor(ActorCritic):
+    """A layer may have any name."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.actor = nn.Linear(4, 3)
+
+    def dist_inputs(self, obs: Tensor) -> Tensor:
+        return self.actor(obs)
+
+
+def by_torch(policy: ActorCritic, obs: np.ndarray) -> np.ndarray:
+    with torch.inference_mode():
+        return policy.dist_inputs(torch.from_numpy(obs)).numpy()
+
+
+@pytest.mark.parametrize(
+    ("model", "arrays"),
+    [
+        ({"fcnet_activation": "tanh"}, True),
+        ({"fcnet_activation": "relu"}, True),
+        ({"fcnet_activation": "linear"}, True),
+        ({"vf_share_layers": True}, True),
+        ({"free_log_std": True}, True),
+        ({"fcnet_hiddens": []}, True),
+        ({"fcnet_activation": "gelu"}, False),
+        ({"fcnet_hiddens": [600, 600]}, False),
+    ],
+    ids=str,
+)
+def test_acting_in_numpy_is_acting_in_torch(model: dict[str, Any], arrays: bool) -> None:
+    given = {"fcnet_hiddens": [8, 9], **model}
+    policy = made(PPOConfig().training(model=given), spaces.Box(-1, 1, (2,)))
+    assert (policy.fast_actor is not None and policy.fast_actor.most_rows > 0) == arrays
+    for size in (1.0, 5.0):  # weights that were published later are acted by
+        policy.flat.load(size * np.random.default_rng(0).standard_normal(policy.flat.vector.shape, np.float32))
+        for rows in (1, 5):
+            obs = np.random.default_rng(rows).standard_normal((rows, 4), np.float32)
+            before = obs.copy()
+            np.testing.assert_allclose(policy.act(obs).inputs, by_torch(policy, obs), rtol=1e-4, atol=1e-4)
+            np.testing.assert_array_equal(obs, before)
+
+
+def test_many_rows_are_left_to_torch() -> None:
+    policy = made(PPOConfig().training(model={"fcnet_hiddens": [64, 64]}), ACTIONS)
+    actor = policy.fast_actor
+    assert isinstance(actor, ArrayActorCritic)
+    assert (actor.mlp.block, actor.most_rows) == (64, 512)
+    obs = np.random.default_rng(0).standard_normal((513, 4), np.float32)
+    np.testing.assert_allclose(policy.act(obs[:150]).inputs, by_torch(policy, obs[:150]), rtol=1e-4, atol=1e-6)
+    actor.mlp.layers.clear()  # would be seen
+    np.testing.assert_array_equal(policy.act(obs).inputs, by_torch(policy, obs))
+
+
+def test_infinite_observations_are_acted_on_in_silence(recwarn: pytest.WarningsRecorder) -> None:
+    """Who checks the fragment says where they came from; a word of NumPy's before would be about something else."""
+    policy = made(PPOConfig().training(model={"fcnet_hiddens": [8]}), ACTIONS)
+    assert policy.fast_actor is not None
+    policy.act(np.full((2, 4), np.inf, np.float32))
+    assert [str(warning.message) for warning in recwarn] == []
+
+
+def test_a_copy_acts_by_its_own_weights() -> None:
+    policy = made(PPOConfig().training(model={"fcnet_hiddens": [8]}), ACTIONS)
+    obs = np.ones((2, 4), np.float32)
+    before = policy.act(obs).inputs
+    other = copy.deepcopy(policy)
+    other.flat.load(np.ones(other.flat.vector.shape, np.float32))
+    np.testing.assert_allclose(other.act(obs).inputs, by_torch(other, obs), rtol=1e-5)
+    assert not np.allclose(other.act(obs).inputs, before)
+    np.testing.assert_array_equal(policy.act(obs).inputs, before)
+
+
+@pytest.mark.parametrize(
+    ("make", "space"),
+    [
+        (Halved, OBS),
+        (OwnActor, OBS),
+        (ActorCritic, spaces.Discrete(5)),
+        (ActorCritic, spaces.Box(0, 255, (10, 10, 3), np.uint8)),
+    ],
+)
+def test_what_numpy_does_not_know_is_left_to_torch(make: type[ActorCritic], space: spaces.Space[Any]) -> None:
+    policy = make(PPOConfig(), space, ACTIONS)
+    policy.bind_parameters()
+    assert fast_actor(policy) is None
+    obs = np.stack([np.asarray(space.sample(), policy.observation_layout.dtype) for _ in range(3)])
+    np.testing.assert_array_equal(policy.act(obs).inputs, by_torch(policy, obs))

@@ -1,0 +1,39 @@
+"""From the rows of a batch to minibatches, shared out over learners."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from reef.nn.gradients import Columns
+
+
+def shuffled(
+    columns: Columns,  # [N, ...] each
+    size: int,  # rows of a minibatch over all learners
+    passes: int,
+    generator: torch.Generator,
+    rank: int = 0,
+    world_size: int = 1,
+) -> Iterator[Columns]:
+    """`passes` over the rows in random order; a short rest is left out.
+
+    Rows are gathered once per pass, so that minibatches are slices.
+    """
+    some_column = next(iter(columns.values()))
+    rows, device = len(some_column), some_column.device
+    size = min(size, rows)
+    for _ in range(passes):
+        order = torch.randperm(rows, generator=generator).to(device)
+        mixed = {name: column.index_select(0, order) for name, column in columns.items()}
+        yield from in_order(mixed, size, rank, world_size)
+
+
+def in_order(columns: Columns, size: int, rank: int = 0, world_size: int = 1) -> Iterator[Columns]:
+    """Minibatches of `size` rows over all learners, one after the other; a short rest is left out."""
+    rows = len(next(iter(columns.values())))
+    part = size // world_size  # equally long for each learner, so that gradients average
+    for start in range(0, rows - size + 1, size):
+        mine = slice(start + rank * part, start + (rank + 1) * part)
+        yield {name: column[mine] for name, column in columns.items()}

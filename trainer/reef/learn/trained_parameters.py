@@ -1,0 +1,86 @@
+"""Parameters that one loss trains: gradient, average over the learners, clipping, optimizer step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from reef.config import AlgorithmConfig
+from reef.errors import TrainingError
+from reef.learn.adam import Adam
+from reef.learn.clipping import clip_gradient
+from reef.nn.flat import FlatParameters
+from reef.nn.gradients import Columns, Gradient, Loss
+from reef.schedules import Schedule
+from reef.types import State
+
+Reduce = Callable[[Tensor], None]  # average a flat gradient over all learners, in place
+
+
+class TrainedParameters:
+    """One flat vector of parameters with its gradient, optimizer and schedule of the learning rate."""
+
+    def __init__(
+        self,
+        flat: FlatParameters,
+        gradient: Gradient,
+        config: AlgorithmConfig,
+        *,
+        lr: Any,  # a number, or [[timestep, value], ...]
+        reduce: Reduce | None = None,
+    ) -> None:
+        """`config` says how to clip and the optimizer's arguments."""
+        self.flat, self.gradient, self.reduce = flat, gradient, reduce
+        self.grad_clip, self.grad_clip_by = config.grad_clip, config.grad_clip_by
+        self.schedule = Schedule(lr)
+        optimizer: dict[str, Any] = config.optimizer
+        self.optimizer = Adam(flat, self.schedule(0), **optimizer)
+
+    def begin(self, timestep: int) -> None:
+        """Set the learning rate of so many environment steps."""
+        self.optimizer.lr = self.schedule(timestep)
+
+    def descend(self, minibatch: Columns) -> Loss:
+        """One gradient step; raises TrainingError, with the parameters as they were, when the gradient is not finite.
+
+        The statistics are those of the loss, "total_loss" and "grad_gnorm", the norm before it was clipped.
+        """
+        flat = self.flat
+        flat.gradient.zero_()
+        loss = self.gradient(minibatch)
+        if self.reduce is not None:
+            self.reduce(flat.gradient)
+        norm = flat.gradient.norm()
+        length = norm.item()
+        if not math.isfinite(length):
+            raise not_finite(loss.value.item(), length, minibatch)
+        clip_gradient(flat, length, self.grad_clip, self.grad_clip_by)
+        frozen = flat.frozen()
+        self.optimizer.step()
+        for parameter, before in frozen:  # momentum would move it
+            parameter.detach().copy_(before)
+        return loss._replace(stats=loss.stats | {"total_loss": loss.value, "grad_gnorm": norm})
+
+    def state(self) -> State:
+        """The optimizer's state."""
+        return self.optimizer.state()
+
+    def set_state(self, state: State) -> None:
+        """The reverse of `state`."""
+        self.optimizer.set_state(state)
+
+
+def not_finite(loss: float, norm: float, minibatch: Columns) -> TrainingError:
+    """The error for a loss or gradient norm that is NaN or infinite: it names the columns that are."""
+    guilty = [name for name, column in minibatch.items() if not torch.isfinite(column).all()]
+    cause = f"the columns {guilty} hold NaN or infinite values" if guilty else "its inputs are finite"
+    error = TrainingError(
+        f"loss {loss} with gradient norm {norm} is not finite ({cause}); the step was not taken. "
+        "Lower lr, set grad_clip, or look at the environment's rewards and observations."
+    )
+    error.statistics = {"total_loss": loss, "grad_gnorm": norm}
+    return error

@@ -1,0 +1,70 @@
+"""The gradient of a loss, compiled by torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from reef.config import AlgorithmConfig
+from reef.nn.gradients import Columns, Gradient, Loss, LossFunction
+from reef.nn.policies import Policy
+
+Parts = tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]  # of a Loss, which the compiler does not know
+
+
+class _WholeLoss(nn.Module):
+    """Network and loss as a module, so that `functional_call` can put other parameters into the policy."""
+
+    def __init__(self, policy: Policy, inputs: Sequence[str], loss: LossFunction) -> None:
+        super().__init__()
+        self.policy, self.inputs, self.loss = policy, inputs, loss
+
+    def forward(self, minibatch: Columns) -> Parts:
+        found = self.loss(self.policy(*(minibatch[name] for name in self.inputs)), minibatch)
+        return found.value, found.stats, found.rows
+
+
+def compiled_gradient(policy: Policy, inputs: Sequence[str], loss: LossFunction, config: AlgorithmConfig) -> Gradient:
+    """As `by_autograd`, with what `torch_compile_learner_what_to_compile` names compiled."""
+    options: dict[str, Any] = {
+        "backend": config.torch_compile_learner_dynamo_backend,
+        "mode": config.torch_compile_learner_dynamo_mode,
+        "fullgraph": True,  # what cannot be compiled is an error, and not silently slow
+    }
+    whole = _WholeLoss(policy, inputs, loss)
+    if config.torch_compile_learner_what_to_compile == "complete_update":
+        return _as_one_graph(policy, whole, options)
+    compiled = torch.compile(whole, **options)
+
+    def gradient(minibatch: Columns) -> Loss:
+        value, stats, rows = compiled(minibatch)
+        torch.autograd.backward(value)
+        return Loss(value.detach(), stats, rows)
+
+    return gradient
+
+
+def _as_one_graph(policy: Policy, whole: _WholeLoss, options: dict[str, Any]) -> Gradient:
+    """Forward and backward from the flat vector of parameters to its gradient, which arrives in one piece."""
+    names = [f"policy.{name}" for name, _ in policy.named_parameters()]
+    shapes = [parameter.shape for parameter in policy.parameters()]
+    sizes = [shape.numel() for shape in shapes]
+
+    def of_vector(vector: Tensor, minibatch: Columns) -> tuple[Tensor, Parts]:
+        pieces = zip(names, torch.split(vector, sizes), shapes, strict=True)
+        parameters = {name: piece.view(shape) for name, piece, shape in pieces}
+        value, *others = torch.func.functional_call(whole, parameters, (minibatch,))
+        return value, (value.detach(), *others)
+
+    graph = torch.compile(torch.func.grad(of_vector, has_aux=True), **options)
+
+    @torch.no_grad()
+    def gradient(minibatch: Columns) -> Loss:
+        found, parts = graph(policy.flat.vector, minibatch)
+        policy.flat.gradient.copy_(found)
+        return Loss(*parts)
+
+    return gradient

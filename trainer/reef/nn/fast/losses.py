@@ -1,0 +1,126 @@
+"""Losses with their derivative by what the network returns, written out.
+
+Each takes the learner, what its network returns and a minibatch, and gives the same `Loss` as the learner's own `loss`
+and the gradient of each output. They may be called in inference mode alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from reef.nn.distributions import Categorical, DiagonalGaussian, DistributionMaker, LeafDistribution
+from reef.nn.gradients import Columns, Loss
+
+LossGradient = Callable[[Any, Any, Columns], tuple[Loss, tuple[Tensor, ...]]]
+
+
+def ppo(learner: Any, outputs: tuple[Tensor, Tensor], minibatch: Columns) -> tuple[Loss, tuple[Tensor, Tensor]]:
+    """Of `PPOLearner.loss`: by the distribution's inputs [N, D] and the values [N]."""
+    config, actions, advantages = learner.config, minibatch["actions"], minibatch["advantages"]
+    dist_inputs, values = outputs
+    make = learner.policy.dist_class
+    dist = make(dist_inputs)
+    old = make(minibatch["action_dist_inputs"]) if config.kl_coeff > 0.0 else None
+
+    ratio = torch.exp(dist.logp(actions) - minibatch["action_logp"])
+    free = advantages * ratio
+    bound = advantages * ratio.clamp(1 - config.clip_param, 1 + config.clip_param)
+    error = values - minibatch["value_targets"]
+    square, limit = error * error, config.vf_clip_param
+
+    stats = {
+        "policy_loss": -torch.min(free, bound).mean(),
+        "vf_loss": (square if limit is None else square.clamp(max=limit)).mean(),
+        "entropy": dist.entropy().mean(),
+    }
+    vf_loss_coeff = config.vf_loss_coeff if config.use_critic else 0.0
+    value = stats["policy_loss"] + vf_loss_coeff * stats["vf_loss"] - learner.entropy_coeff * stats["entropy"]
+    if old is not None:
+        stats["kl"] = old.kl(dist).mean()
+        value = value + learner.kl_coeff * stats["kl"]
+
+    share = 1 / len(values)  # of each row in the means
+    grad_logp, grad_square = free * (free <= bound), 2 * error
+    if limit is not None:
+        grad_square = grad_square * (square <= limit)
+    weights = -share * grad_logp, -share * learner.entropy_coeff, share * learner.kl_coeff
+    grad_inputs = DISTRIBUTIONS[type(dist)](dist, actions, *weights, old)
+    return Loss(value, stats), (grad_inputs, vf_loss_coeff * share * grad_square)
+
+
+def dqn(learner: Any, logits: Tensor, minibatch: Columns) -> tuple[Loss, tuple[Tensor]]:
+    """Of `DQNLearner.loss`: by the logits [N, A] or [N, A, atoms]."""
+    loss, weights = learner.loss(logits, minibatch), minibatch.get("weights")
+    actions, targets = minibatch["actions"], minibatch["targets"]
+    rows = torch.arange(len(actions), device=actions.device)
+    if logits.dim() == 2:
+        grad_chosen = (logits.gather(1, actions[:, None]).squeeze(1) - targets).clamp(-1.0, 1.0)
+    else:
+        grad_chosen = torch.softmax(logits[rows, actions], -1) * targets.sum(-1, keepdim=True) - targets
+    grad_chosen = grad_chosen / len(actions)  # of each row in the mean
+    if weights is not None:
+        grad_chosen = grad_chosen * weights.reshape(-1, *[1] * (grad_chosen.dim() - 1))
+    gradient = torch.zeros_like(logits)
+    if logits.dim() == 2:
+        return loss, (gradient.scatter_(1, actions[:, None], grad_chosen[:, None].to(logits.dtype)),)
+    gradient[rows, actions] = grad_chosen
+    return loss, (gradient,)
+
+
+def categorical(
+    dist: Categorical,
+    actions: Tensor,  # [N]
+    grad_logp: Tensor,  # [N]
+    grad_entropy: Tensor,  # []
+    grad_kl: Tensor,  # []
+    old: Categorical | None,  # the distribution in KL(old || dist); None leaves that term out
+) -> Tensor:  # [N, A]
+    """The derivative of sum(grad_logp logp + grad_entropy entropy + grad_kl kl) by the logits."""
+    weight = grad_logp.unsqueeze(-1)
+    surprise = dist.expected_log_prob.unsqueeze(-1) - dist.log_probs
+    gradient = dist.probs * (grad_entropy * surprise - weight)
+    if old is not None:
+        gradient += grad_kl * (dist.probs - old.probs)
+    return gradient.scatter_add_(-1, actions.long().unsqueeze(-1), weight)
+
+
+def gaussian(
+    dist: DiagonalGaussian,
+    actions: Tensor,  # [N, n]
+    grad_logp: Tensor,  # [N]
+    grad_entropy: Tensor,  # []
+    grad_kl: Tensor,  # []
+    old: DiagonalGaussian | None,
+) -> Tensor:  # [N, 2 n]
+    """The same by the means and log standard deviations."""
+    precision = torch.exp(-2 * dist.log_std)
+    error, weight = actions.reshape(dist.mean.shape) - dist.mean, grad_logp.unsqueeze(-1)
+    grad_mean = weight * error * precision
+    grad_log_std = weight * (error * error * precision - 1) + grad_entropy
+    if old is not None:
+        drift = dist.mean - old.mean
+        grad_mean += grad_kl * drift * precision
+        grad_log_std += grad_kl * (1 - (torch.exp(2 * old.log_std) + drift * drift) * precision)
+    return torch.cat([grad_mean, grad_log_std], dim=-1)
+
+
+DISTRIBUTIONS: dict[type[LeafDistribution], Callable[..., Tensor]] = {
+    Categorical: categorical,
+    DiagonalGaussian: gaussian,
+}
+
+
+def is_one_of_these(maker: DistributionMaker) -> bool:
+    """Whether actions are of one distribution whose gradient is here."""
+    return not maker.joint and not maker.reshaped and maker.parts[0].make in DISTRIBUTIONS
+
+
+# by the full name of the learner's method: a subclass that changes its loss has another one
+LOSSES: dict[str, tuple[LossGradient, Callable[[DistributionMaker], bool]]] = {
+    "reef.algorithms.ppo.PPOLearner.loss": (ppo, is_one_of_these),
+    "reef.algorithms.dqn.DQNLearner.loss": (dqn, lambda _: True),
+}
