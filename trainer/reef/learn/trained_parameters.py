@@ -11,8 +11,8 @@ from torch import Tensor
 
 from reef.config import AlgorithmConfig
 from reef.errors import TrainingError
-from reef.learn.adam import Adam
 from reef.learn.clipping import clip_gradient
+from reef.learn.optimizers import make_optimizer
 from reef.nn.flat import FlatParameters
 from reef.nn.gradients import Columns, Gradient, Loss
 from reef.schedules import Schedule
@@ -37,8 +37,7 @@ class TrainedParameters:
         self.flat, self.gradient, self.reduce = flat, gradient, reduce
         self.grad_clip, self.grad_clip_by = config.grad_clip, config.grad_clip_by
         self.schedule = Schedule(lr)
-        optimizer: dict[str, Any] = config.optimizer
-        self.optimizer = Adam(flat, self.schedule(0), **optimizer)
+        self.optimizer = make_optimizer(flat, self.schedule(0), config.optimizer)
 
     def begin(self, timestep: int) -> None:
         """Set the learning rate of so many environment steps."""

@@ -8,18 +8,8 @@ from typing import Any, ClassVar, Self
 from reef.config.declaration import setting
 from reef.config.groups.group import Group
 from reef.config.model import ModelConfig
-from reef.errors import nearest
+from reef.config.optimizer import OptimizerConfig
 from reef.schedules import Scheduled
-
-OPTIMIZER_ARGUMENTS: dict[str, tuple[str, Callable[[Any], bool]]] = {  # what each may be
-    "betas": (
-        "two numbers from 0 to below 1",
-        lambda value: isinstance(value, list) and len(value) == 2 and all(0 <= beta < 1 for beta in value),
-    ),
-    "eps": ("a number, 0 or more", lambda value: isinstance(value, float) and value >= 0),
-    "weight_decay": ("a number, 0 or more", lambda value: isinstance(value, float) and value >= 0),
-    "amsgrad": ("true or false", lambda value: isinstance(value, bool)),
-}
 
 
 class TrainingSettings(Group):
@@ -49,9 +39,7 @@ class TrainingSettings(Group):
         unit="steps",
     )
     model: ModelConfig = setting({}, "The network; see the model settings.")
-    optimizer: dict[str, bool | float | list[float]] = setting(
-        {}, "Arguments of the Adam optimizer: betas, eps, weight_decay, amsgrad."
-    )
+    optimizer: OptimizerConfig = setting({}, "What moves the parameters; see its settings.")
     max_requests_in_flight_per_sampler_worker: int = setting(
         2,
         "Fragments that one worker may be ahead of the learner with sample_async: its weights are at most so many "
@@ -70,10 +58,4 @@ class TrainingSettings(Group):
     def problems(self) -> Iterator[str]:
         """The optimizer takes only its own arguments, and each as it has to be."""
         yield from super().problems()
-        for key, value in self.optimizer.items():
-            expected, fits = OPTIMIZER_ARGUMENTS.get(key, ("", None))
-            if fits is None:
-                options = ", ".join(OPTIMIZER_ARGUMENTS)
-                yield f"optimizer.{key}: expected one of {options}.{nearest(key, OPTIMIZER_ARGUMENTS)}"
-            elif not fits(value):
-                yield f"optimizer.{key}={value!r}: expected {expected}."
+        yield from self.optimizer.problems()
