@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -71,14 +70,15 @@ class Policy(nn.Module):
         self.device = torch.device(device)
         self.flat = FlatParameters(self.parameters())
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """A copy with a flat vector of its own; it acts in torch."""
-        other = type(self).__new__(type(self))
-        memo[id(self)] = other
-        of_this_one = {"flat": None, "fast_actor": None}
-        other.__dict__ = copy.deepcopy({**self.__dict__, **of_this_one}, memo)
-        other.bind_parameters(self.device)
-        return other
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy, also one in another process, has a flat vector of its own, and acts in torch."""
+        return {**self.__dict__, "flat": None, "fast_actor": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """The reverse."""
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        if "device" in state:
+            self.bind_parameters(self.device)
 
     def unread(self) -> Iterator[str]:
         """Settings that were given and that this network does not read, a text for each with the reason."""

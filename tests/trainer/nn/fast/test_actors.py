@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import pickle
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,12 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from reef.algorithms.dqn import DQNConfig
 from reef.algorithms.ppo import PPOConfig
 from reef.nn.fast import fast_actor
 from reef.nn.fast.actors import ArrayActorCritic
 from reef.nn.make import make_policy
-from reef.nn.policies import ActorCritic
+from reef.nn.policies import ActorCritic, Policy
 
 OBS, ACTIONS = spaces.Box(-1, 1, (4,)), spaces.Discrete(3)
 
@@ -42,7 +45,7 @@ class OwnActor(ActorCritic):
         return self.actor(obs)
 
 
-def by_torch(policy: ActorCritic, obs: np.ndarray) -> np.ndarray:
+def by_torch(policy: Policy, obs: np.ndarray) -> np.ndarray:
     with torch.inference_mode():
         return policy.dist_inputs(torch.from_numpy(obs)).numpy()
 
@@ -74,14 +77,37 @@ def test_acting_in_numpy_is_acting_in_torch(model: dict[str, Any], arrays: bool)
             np.testing.assert_array_equal(obs, before)
 
 
+@pytest.mark.parametrize(
+    ("settings", "arrays"),
+    [
+        ({}, True),
+        ({"dueling": False, "hiddens": []}, True),
+        ({"hiddens": [7, 5], "model": {"fcnet_activation": "relu", "fcnet_hiddens": [8]}}, True),
+        ({"num_atoms": 5}, True),
+        ({"num_atoms": 5, "dueling": False}, True),
+        ({"model": {"fcnet_hiddens": []}}, True),
+        ({"noisy": True}, False),
+        ({"model": {"fcnet_activation": "silu"}}, False),
+    ],
+    ids=str,
+)
+def test_q_values_in_numpy_are_those_of_torch(settings: dict[str, Any], arrays: bool) -> None:
+    config = DQNConfig().training(**({"model": {"fcnet_hiddens": [8, 9]}} | settings))
+    policy = make_policy(config, OBS, ACTIONS)
+    assert (policy.fast_actor is not None) == arrays
+    for rows in (1, 5):
+        obs = np.random.default_rng(rows).standard_normal((rows, 4), np.float32)
+        np.testing.assert_allclose(policy.act(obs).inputs, by_torch(policy, obs), rtol=1e-4, atol=1e-5)
+
+
 def test_many_rows_are_left_to_torch() -> None:
     policy = made(PPOConfig().training(model={"fcnet_hiddens": [64, 64]}), ACTIONS)
     actor = policy.fast_actor
     assert isinstance(actor, ArrayActorCritic)
-    assert (actor.mlp.block, actor.most_rows) == (64, 512)
+    assert (actor.block, actor.most_rows) == (64, 512)
     obs = np.random.default_rng(0).standard_normal((513, 4), np.float32)
     np.testing.assert_allclose(policy.act(obs[:150]).inputs, by_torch(policy, obs[:150]), rtol=1e-4, atol=1e-6)
-    actor.mlp.layers.clear()  # would be seen
+    actor.mlp.hidden.clear()  # would be seen
     np.testing.assert_array_equal(policy.act(obs).inputs, by_torch(policy, obs))
 
 
@@ -93,11 +119,12 @@ def test_infinite_observations_are_acted_on_in_silence(recwarn: pytest.WarningsR
     assert [str(warning.message) for warning in recwarn] == []
 
 
-def test_a_copy_acts_by_its_own_weights() -> None:
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda policy: pickle.loads(pickle.dumps(policy))])
+def test_a_copy_acts_by_its_own_weights(copied: Callable[[ActorCritic], ActorCritic]) -> None:
     policy = made(PPOConfig().training(model={"fcnet_hiddens": [8]}), ACTIONS)
     obs = np.ones((2, 4), np.float32)
     before = policy.act(obs).inputs
-    other = copy.deepcopy(policy)
+    other = copied(policy)
     other.flat.load(np.ones(other.flat.vector.shape, np.float32))
     np.testing.assert_allclose(other.act(obs).inputs, by_torch(other, obs), rtol=1e-5)
     assert not np.allclose(other.act(obs).inputs, before)
