@@ -11,6 +11,7 @@ from gymnasium import spaces
 from reef.algorithms.ppo import PPOConfig, PPOLearner
 from reef.batch import Rollout, concat_columns
 from reef.errors import ConfigError, ResourceError, TrainingError
+from reef.nn.gradients import Columns, Loss
 
 OBS, ACTIONS = spaces.Box(-9, 9, (3,)), spaces.Discrete(2)
 
@@ -173,3 +174,51 @@ def test_the_compilers_mode_is_the_one_of_the_settings(what: str, monkeypatch: p
 def test_minibatches_that_learners_cannot_share_are_refused() -> None:
     with pytest.raises(ConfigError, match="num_learner_workers=3"):
         config().resources(num_learner_workers=3).validate()
+
+
+class Apart(PPOLearner):
+    """Trains the last layers of actor and critic by a loss each."""
+
+    def setup(self) -> None:
+        policy: Any = self.policy
+        self.actor = self.train_by(self.actor_loss, policy.pi, ("features",), lr=0.1, name="actor")
+        self.critic = self.train_by(
+            self.critic_loss, policy.vf, ("features",), lr=[[0, 0.2], [100, 0.1]], name="critic"
+        )
+
+    def prepare(self, batch: Rollout) -> Columns:
+        return {"features": torch.ones(8, 8)}
+
+    def step(self, minibatch: Columns) -> Loss:
+        actor, critic = self.actor.descend(minibatch), self.critic.descend(minibatch)
+        return Loss(actor.value + critic.value, actor.stats | critic.stats)
+
+    def actor_loss(self, outputs: torch.Tensor, minibatch: Columns) -> Loss:
+        """The critic takes part and is not trained by it."""
+        policy: Any = self.policy
+        return Loss((outputs.sum(1) * policy.vf(minibatch["features"]).squeeze(1)).mean(), {})
+
+    def critic_loss(self, outputs: torch.Tensor, minibatch: Columns) -> Loss:
+        return Loss((outputs - 3.0).square().mean(), {"error": (outputs - 3.0).mean().detach()})
+
+
+def test_several_losses_train_each_its_own_part() -> None:
+    one = Apart(config(sgd_minibatch_size=8, num_sgd_iter=1, grad_clip=None), OBS, ACTIONS)
+    before = one.policy.get_weights()
+    stats = one.update(rollout(), 50).stats
+    moved = {name for name, value in one.policy.get_weights().items() if (value != before[name]).any()}
+    assert moved == {"pi.weight", "pi.bias", "vf.weight", "vf.bias"}
+    assert {"actor_loss", "actor_grad_gnorm", "critic_loss", "critic_grad_gnorm", "error"} <= stats.keys()
+    assert (stats["actor_lr"], stats["critic_lr"]) == (0.1, pytest.approx(0.15))
+    policy: Any = one.policy
+    features = torch.ones(8, 8)
+    outputs = torch.nn.functional.linear(
+        features, *(torch.from_numpy(before[f"vf.{name}"]) for name in ("weight", "bias"))
+    )
+    expected = (2 * (outputs - 3.0)).mean()
+    torch.testing.assert_close(policy.vf.bias.grad, expected.reshape(1))
+    other = Apart(one.config.copy().debugging(seed=99), OBS, ACTIONS)
+    other.set_state(one.state())
+    one.update(rollout(), 60)
+    other.update(rollout(), 60)
+    assert np.array_equal(one.weights(), other.weights())

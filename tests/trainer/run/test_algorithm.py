@@ -326,6 +326,13 @@ def test_a_checkpoint_of_other_observations_is_refused(tmp_path: Path, before: s
         assert np.array_equal(two.learners.weights()[DEFAULT_POLICY], weights), "nothing has changed"
 
 
+def test_a_checkpoint_of_another_optimizer_is_refused(tmp_path: Path) -> None:
+    with config().build() as one, config().training(optimizer={"type": "SGD"}).build() as two:
+        path = one.save(tmp_path / "adam")
+        with pytest.raises(CheckpointError, match=r"with optimizer.type='Adam', not 'SGD'. Set the former, or train"):
+            two.restore(path)
+
+
 def test_amsgrad_may_be_switched_on_in_a_restore(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with config().build() as one, config().training(optimizer={"amsgrad": True}).build() as two:
         one.train()

@@ -9,6 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 import torch
 from gymnasium import spaces
+from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from reef.batch import Rollout, Transitions
@@ -19,11 +20,13 @@ from reef.learn.statistics import mean_stats
 from reef.learn.trained_parameters import Reduce, TrainedParameters
 from reef.nn.fast import fast_gradient
 from reef.nn.fast.compiled import compiled_gradient
-from reef.nn.gradients import Columns, Gradient, Loss, by_autograd
+from reef.nn.flat import FlatParameters
+from reef.nn.gradients import Columns, Gradient, Loss, LossFunction, by_autograd
 from reef.nn.make import make_policy
 from reef.types import Array, State, Stats
 
 Batch = TypeVar("Batch", Rollout, Transitions)
+WHOLE = "policy"  # what is trained where one loss trains the whole policy
 
 
 class Update(NamedTuple):
@@ -63,7 +66,27 @@ class Learner(ABC, Generic[Batch]):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)  # layers draw their initial weights from torch's own generator
             self.policy = make_policy(config, observation_space, action_space, self.device)
-        self.parameters = TrainedParameters(self.policy.flat, self._gradient(), config, lr=config.lr, reduce=reduce)
+        # what is trained, by name
+        self.trained: dict[str, TrainedParameters] = {}
+        self.setup()
+
+    def setup(self) -> None:
+        """Say which parameters are trained by which loss: here the whole policy by `loss`."""
+        self.parameters = self.train_by(self.loss, self.policy, self.inputs, lr=self.config.lr)
+
+    def train_by(
+        self, loss: LossFunction, network: nn.Module, inputs: Sequence[str], *, lr: Any, name: str = WHOLE
+    ) -> TrainedParameters:
+        """Train `network`, which is the policy or a part of it, by `loss` of what it makes of the columns `inputs`.
+
+        `lr` is a number or a schedule; several such losses of a learner need a `name` each.
+        """
+        flat = self.policy.flat if network is self.policy else self.policy.flat.part(network.parameters())
+        names = ("total_loss", "grad_gnorm") if name == WHOLE else (f"{name}_loss", f"{name}_grad_gnorm")
+        gradient = self._gradient(network, flat, inputs, loss)
+        made = TrainedParameters(flat, gradient, self.config, lr=lr, reduce=self.reduce, names=names)
+        self.trained[name] = made
+        return made
 
     @property
     def minibatch_size(self) -> int:
@@ -92,22 +115,25 @@ class Learner(ABC, Generic[Batch]):
             raise TrainingError("the train batch holds no step that worked: every environment raised in each of them.")
         self.begin(timestep)
         steps = [self.step(minibatch) for minibatch in self.minibatches(self.prepare(batch))]
-        stats = mean_stats([step.stats for step in steps], self.reduce) | {"cur_lr": self.parameters.optimizer.lr}
+        rates = {"cur_lr" if name == WHOLE else f"{name}_lr": each.optimizer.lr for name, each in self.trained.items()}
+        stats = mean_stats([step.stats for step in steps], self.reduce) | rates
         names = steps[0].rows if steps else ()
         return Update(stats, {name: torch.stack([step.rows[name] for step in steps]).cpu().numpy() for name in names})
 
     def begin(self, timestep: int) -> None:
         """Set what follows a schedule; subclasses extend."""
-        self.parameters.begin(timestep)
+        for trained in self.trained.values():
+            trained.begin(timestep)
 
-    def _gradient(self) -> Gradient:
+    def _gradient(
+        self, network: nn.Module, flat: FlatParameters, inputs: Sequence[str], loss: LossFunction
+    ) -> Gradient:
         """How the gradient of `loss` is computed: compiled, as set, by a faster equal of it, or by autograd."""
-        policy, config = self.policy, self.config
-        if config.torch_compile_learner:
-            gradient = compiled_gradient(policy, self.inputs, self.loss, config)
+        if self.config.torch_compile_learner:
+            gradient = compiled_gradient(network, flat, inputs, loss, self.config)
         else:
-            gradient = fast_gradient(policy, self.inputs, self.loss) or by_autograd(policy, self.inputs, self.loss)
-        if config.model.custom_model or any(isinstance(module, _DropoutNd) for module in policy.modules()):
+            gradient = fast_gradient(network, flat, inputs, loss) or by_autograd(network, inputs, loss)
+        if self.config.model.custom_model or any(isinstance(module, _DropoutNd) for module in network.modules()):
             return self._in_training_mode(gradient)
         return gradient
 
@@ -140,7 +166,7 @@ class Learner(ABC, Generic[Batch]):
         """Everything that a checkpoint needs to go on bit for bit."""
         return {
             "weights": self.weights(),
-            "optimizer": self.parameters.state(),
+            "optimizers": {name: trained.state() for name, trained in self.trained.items()},
             "generator": self.generator.get_state().numpy().copy(),
         }
 
@@ -148,4 +174,5 @@ class Learner(ABC, Generic[Batch]):
         """The reverse of `state`."""
         self.set_weights(state["weights"])
         self.generator.set_state(torch.from_numpy(np.array(state["generator"])))
-        self.parameters.set_state(state["optimizer"])
+        for name, trained in self.trained.items():
+            trained.set_state(state["optimizers"][name])

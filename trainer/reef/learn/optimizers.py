@@ -41,7 +41,9 @@ class Optimizer(ABC):
 
     def state(self) -> State:
         """Copies of what it remembers."""
-        return {name: value.cpu().numpy().copy() for name, value in self.moments.items()}
+        return {"type": type(self).__name__} | {
+            name: value.cpu().numpy().copy() for name, value in self.moments.items()
+        }
 
     def set_state(self, state: State) -> None:
         """The reverse of `state`; what the state does not hold begins again, with a warning."""

@@ -32,9 +32,10 @@ class TrainedParameters:
         *,
         lr: Any,  # a number, or [[timestep, value], ...]
         reduce: Reduce | None = None,
+        names: tuple[str, str] = ("total_loss", "grad_gnorm"),
     ) -> None:
-        """`config` says how to clip and the optimizer's arguments."""
-        self.flat, self.gradient, self.reduce = flat, gradient, reduce
+        """`config` says how to clip, and which optimizer; `names` are those of the two statistics of a step."""
+        self.flat, self.gradient, self.reduce, self.names = flat, gradient, reduce, names
         self.grad_clip, self.grad_clip_by = config.grad_clip, config.grad_clip_by
         self.schedule = Schedule(lr)
         self.optimizer = make_optimizer(flat, self.schedule(0), config.optimizer)
@@ -46,7 +47,7 @@ class TrainedParameters:
     def descend(self, minibatch: Columns) -> Loss:
         """One gradient step; raises TrainingError, with the parameters as they were, when the gradient is not finite.
 
-        The statistics are those of the loss, "total_loss" and "grad_gnorm", the norm before it was clipped.
+        The statistics are those of the loss, its value, and the norm of the gradient before it was clipped.
         """
         flat = self.flat
         flat.gradient.zero_()
@@ -62,7 +63,7 @@ class TrainedParameters:
         self.optimizer.step()
         for parameter, before in frozen:  # momentum would move it
             parameter.detach().copy_(before)
-        return loss._replace(stats=loss.stats | {"total_loss": loss.value, "grad_gnorm": norm})
+        return loss._replace(stats=loss.stats | dict(zip(self.names, (loss.value, norm), strict=True)))
 
     def state(self) -> State:
         """The optimizer's state."""

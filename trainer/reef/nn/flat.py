@@ -30,6 +30,17 @@ class FlatParameters:
             parameter.grad = self.gradient[span].view(parameter.shape)
             start = span.stop
 
+    def part(self, parameters: Iterable[nn.Parameter]) -> FlatParameters:
+        """Some of the parameters, which lie side by side, as views: what is done to the one is done to the other."""
+        mine = list(parameters)
+        start = next(i for i, parameter in enumerate(self.parameters) if parameter is mine[0])
+        assert all(a is b for a, b in zip(mine, self.parameters[start:], strict=False)), "a part is in one piece"
+        first = sum(parameter.numel() for parameter in self.parameters[:start])
+        span = slice(first, first + sum(parameter.numel() for parameter in mine))
+        part = object.__new__(FlatParameters)
+        part.parameters, part.vector, part.gradient = mine, self.vector[span], self.gradient[span]
+        return part
+
     @property
     def is_frozen(self) -> bool:
         """Whether a parameter is kept from being trained; it may become so at any time."""

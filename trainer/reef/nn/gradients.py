@@ -29,11 +29,13 @@ Gradient = Callable[[Columns], Loss]  # adds to the gradients of the network's p
 
 
 def by_autograd(network: nn.Module, inputs: Sequence[str], loss: LossFunction) -> Gradient:
-    """The gradient of `loss` of what `network` makes of the columns `inputs`."""
+    """The gradient of `loss` of what `network` makes of the columns `inputs`; other networks get none."""
+    parameters = list(network.parameters())
 
     def gradient(minibatch: Columns) -> Loss:
         found = loss(network(*(minibatch[name] for name in inputs)), minibatch)
-        torch.autograd.backward(found.value)
+        trained = [parameter for parameter in parameters if parameter.requires_grad]
+        torch.autograd.backward(found.value, inputs=trained)
         return found._replace(value=found.value.detach())
 
     return gradient

@@ -126,7 +126,7 @@ def gradient_of(each: Learner[Any], gradient: Any, minibatch: Columns) -> tuple[
 @pytest.mark.parametrize("name", CASES)
 def test_a_gradient_written_out_is_that_of_autograd(name: str) -> None:
     each = learner(*CASES[name])
-    fast = fast_gradient(each.policy, each.inputs, each.loss)
+    fast = fast_gradient(each.policy, each.policy.flat, each.inputs, each.loss)
     ordinary = by_autograd(each.policy, each.inputs, each.loss)
     assert fast is not None
     for seed, rows in enumerate((1, 64)):

@@ -32,6 +32,7 @@ CONFIGS = {
     "DQN": DQNConfig().environment("CartPole-v1").training(model=SMALL, hiddens=[4], n_step=3),
 }
 WORKER, POLICY = "workers/local", "learners/default_policy"
+OPTIMIZER = f"{POLICY}/optimizers/policy"
 BUFFER = "memory/buffers/default_policy"
 
 
@@ -130,7 +131,8 @@ BOTH: dict[str, Mutation] = {
     **state("learners", [], None, {}, "x"),
     **state(POLICY, None, [], {}),
     **state(f"{POLICY}/weights", None, [1.0, 2.0], 3, "x"),
-    **state(f"{POLICY}/optimizer", None, [1], {}),
+    **state(f"{POLICY}/optimizers", None, [1], {}),
+    **state(OPTIMIZER, None, [1], {}),
     **state(f"{POLICY}/generator", {}, [1]),
     **state("workers", None, [], {}),
     **state("workers/remote", None, {}, ["x"], [{}]),
@@ -147,9 +149,9 @@ BOTH: dict[str, Mutation] = {
     **state("evaluation", None, [], {"latest": 5, "workers": None}, {"latest": None, "workers": []}),
     **state("networks", None, [], {"default_policy": 5}, {"default_policy": {"shapes": []}}),
     **gone("iteration", "counters", "metrics", "learners", "workers", "evaluation", f"{WORKER}/generator"),
-    **gone(f"{POLICY}/weights", f"{POLICY}/optimizer/exp_avg", f"{WORKER}/obs"),
+    **gone(f"{POLICY}/weights", f"{OPTIMIZER}/exp_avg", f"{WORKER}/obs"),
     **array(f"{POLICY}/weights", **SHAPES, **NAN),
-    **array(f"{POLICY}/optimizer/exp_avg_sq", **SHAPES, **NAN),
+    **array(f"{OPTIMIZER}/exp_avg_sq", **SHAPES, **NAN),
     **array(f"{POLICY}/generator", **SHAPES, zeros=lambda a: np.full_like(a, 255)),
     **array(f"{WORKER}/episodes/rewards", **{k: v for k, v in SHAPES.items() if "rows" not in k and "row" not in k}),
     **array(f"{WORKER}/obs", **SHAPES),
@@ -167,7 +169,7 @@ BOTH: dict[str, Mutation] = {
     "an array is gone": lambda parts: parts.arrays.pop(f"/{POLICY}/weights"),
     "an array belongs nowhere": lambda parts: parts.arrays.update({"/own": np.zeros(3, np.float32)}),
     "an array has another's place": lambda parts: parts.state["learners"]["default_policy"]["weights"].update(
-        {"$array": f"/{POLICY}/optimizer/exp_avg"}
+        {"$array": f"/{OPTIMIZER}/exp_avg"}
     ),
     "arrays of bfloat16": lambda parts: parts.raw.update({"arrays.safetensors": bfloat16()}),
     "the manifest is a list": lambda parts: setattr(parts, "manifest", []),

@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from reef.nn.fast.actors import ACTORS
 from reef.nn.fast.losses import LOSSES
 from reef.nn.fast.networks import NETWORKS, Backward
+from reef.nn.flat import FlatParameters
 from reef.nn.gradients import Columns, Gradient, Loss, LossFunction, by_autograd
 from reef.nn.policies import FastActor, Policy
 
@@ -24,17 +25,19 @@ def fast_actor(policy: Policy) -> FastActor | None:
     return fast(policy) if fast is not None and fast.covers(policy) else None
 
 
-def fast_gradient(policy: Policy, inputs: Sequence[str], loss: LossFunction) -> Gradient | None:
-    """As `by_autograd`, but the gradients are overwritten; hooks of modules are not called."""
-    network, of_outputs = _network(policy), _loss(policy, loss)
-    if network is None and of_outputs is None:
+def fast_gradient(
+    network: nn.Module, flat: FlatParameters, inputs: Sequence[str], loss: LossFunction
+) -> Gradient | None:
+    """As `by_autograd`, for the parameters `flat`, which are overwritten; hooks of modules are not called."""
+    of_network, of_outputs = _network(network), _loss(network, loss)
+    if of_network is None and of_outputs is None:
         return None
-    ordinary = by_autograd(policy, inputs, loss)
-    through_network = network or _network_by_autograd(policy)
+    ordinary = by_autograd(network, inputs, loss)
+    through_network = of_network or _network_by_autograd(network)
     through_loss = of_outputs or _loss_by_autograd(loss)
 
     def gradient(minibatch: Columns) -> Loss:
-        if policy.flat.is_frozen:
+        if flat.is_frozen:
             return ordinary(minibatch)
         with torch.inference_mode():
             outputs, backward = through_network(*(minibatch[name] for name in inputs))
@@ -47,23 +50,23 @@ def fast_gradient(policy: Policy, inputs: Sequence[str], loss: LossFunction) -> 
     return gradient
 
 
-def _network(policy: Policy) -> Network | None:
-    fast = NETWORKS.get(type(policy))
-    return fast(policy).forward if fast is not None and fast.covers(policy) else None
+def _network(network: nn.Module) -> Network | None:
+    fast = NETWORKS.get(type(network))
+    return fast(network).forward if fast is not None and fast.covers(network) else None
 
 
-def _loss(policy: Policy, loss: LossFunction) -> LossOfOutputs | None:
+def _loss(network: nn.Module, loss: LossFunction) -> LossOfOutputs | None:
     method, learner = getattr(loss, "__func__", loss), getattr(loss, "__self__", None)
     found, covers = LOSSES.get(f"{method.__module__}.{method.__qualname__}", (None, None))
-    if found is None or covers is None or not covers(policy.dist_class):
+    if found is None or covers is None or not covers(network):
         return None
     return lambda outputs, minibatch: found(learner, outputs, minibatch)
 
 
-def _network_by_autograd(policy: Policy) -> Network:
+def _network_by_autograd(network: nn.Module) -> Network:
     def forward(*inputs: Tensor) -> tuple[Any, Backward]:
         with torch.inference_mode(False), torch.enable_grad():
-            outputs = policy(*inputs)
+            outputs = network(*inputs)
         several = outputs if isinstance(outputs, tuple) else (outputs,)
 
         def backward(*gradients: Tensor) -> None:

@@ -9,34 +9,36 @@ import torch
 from torch import Tensor, nn
 
 from reef.config import AlgorithmConfig
+from reef.nn.flat import FlatParameters
 from reef.nn.gradients import Columns, Gradient, Loss, LossFunction
-from reef.nn.policies import Policy
 
 Parts = tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]  # of a Loss, which the compiler does not know
 
 
 class _WholeLoss(nn.Module):
-    """Network and loss as a module, so that `functional_call` can put other parameters into the policy."""
+    """Network and loss as a module, so that `functional_call` can put other parameters into the network."""
 
-    def __init__(self, policy: Policy, inputs: Sequence[str], loss: LossFunction) -> None:
+    def __init__(self, network: nn.Module, inputs: Sequence[str], loss: LossFunction) -> None:
         super().__init__()
-        self.policy, self.inputs, self.loss = policy, inputs, loss
+        self.network, self.inputs, self.loss = network, inputs, loss
 
     def forward(self, minibatch: Columns) -> Parts:
-        found = self.loss(self.policy(*(minibatch[name] for name in self.inputs)), minibatch)
+        found = self.loss(self.network(*(minibatch[name] for name in self.inputs)), minibatch)
         return found.value, found.stats, found.rows
 
 
-def compiled_gradient(policy: Policy, inputs: Sequence[str], loss: LossFunction, config: AlgorithmConfig) -> Gradient:
+def compiled_gradient(
+    network: nn.Module, flat: FlatParameters, inputs: Sequence[str], loss: LossFunction, config: AlgorithmConfig
+) -> Gradient:
     """As `by_autograd`, with what `torch_compile_learner_what_to_compile` names compiled."""
     options: dict[str, Any] = {
         "backend": config.torch_compile_learner_dynamo_backend,
         "mode": config.torch_compile_learner_dynamo_mode,
         "fullgraph": True,  # what cannot be compiled is an error, and not silently slow
     }
-    whole = _WholeLoss(policy, inputs, loss)
+    whole = _WholeLoss(network, inputs, loss)
     if config.torch_compile_learner_what_to_compile == "complete_update":
-        return _as_one_graph(policy, whole, options)
+        return _as_one_graph(flat, whole, options)
     compiled = torch.compile(whole, **options)
 
     def gradient(minibatch: Columns) -> Loss:
@@ -47,10 +49,10 @@ def compiled_gradient(policy: Policy, inputs: Sequence[str], loss: LossFunction,
     return gradient
 
 
-def _as_one_graph(policy: Policy, whole: _WholeLoss, options: dict[str, Any]) -> Gradient:
+def _as_one_graph(flat: FlatParameters, whole: _WholeLoss, options: dict[str, Any]) -> Gradient:
     """Forward and backward from the flat vector of parameters to its gradient, which arrives in one piece."""
-    names = [f"policy.{name}" for name, _ in policy.named_parameters()]
-    shapes = [parameter.shape for parameter in policy.parameters()]
+    names = [name for name, _ in whole.named_parameters()]
+    shapes = [parameter.shape for parameter in flat.parameters]
     sizes = [shape.numel() for shape in shapes]
 
     def of_vector(vector: Tensor, minibatch: Columns) -> tuple[Tensor, Parts]:
@@ -63,8 +65,8 @@ def _as_one_graph(policy: Policy, whole: _WholeLoss, options: dict[str, Any]) ->
 
     @torch.no_grad()
     def gradient(minibatch: Columns) -> Loss:
-        found, parts = graph(policy.flat.vector, minibatch)
-        policy.flat.gradient.copy_(found)
+        found, parts = graph(flat.vector, minibatch)
+        flat.gradient.copy_(found)
         return Loss(*parts)
 
     return gradient

@@ -114,13 +114,14 @@ DISTRIBUTIONS: dict[type[LeafDistribution], Callable[..., Tensor]] = {
 }
 
 
-def is_one_of_these(maker: DistributionMaker) -> bool:
-    """Whether actions are of one distribution whose gradient is here."""
+def has_one_of_these(policy: Any) -> bool:
+    """Whether its actions are of one distribution whose gradient is here."""
+    maker: DistributionMaker = policy.dist_class
     return not maker.joint and not maker.reshaped and maker.parts[0].make in DISTRIBUTIONS
 
 
 # by the full name of the learner's method: a subclass that changes its loss has another one
-LOSSES: dict[str, tuple[LossGradient, Callable[[DistributionMaker], bool]]] = {
-    "reef.algorithms.ppo.PPOLearner.loss": (ppo, is_one_of_these),
+LOSSES: dict[str, tuple[LossGradient, Callable[[Any], bool]]] = {
+    "reef.algorithms.ppo.PPOLearner.loss": (ppo, has_one_of_these),
     "reef.algorithms.dqn.DQNLearner.loss": (dqn, lambda _: True),
 }

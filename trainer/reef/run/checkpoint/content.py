@@ -109,6 +109,8 @@ def check_fit(state: State, own: State, observation_filter: str) -> None:
         outline = state.get("networks", {}).get(policy_id)  # older ones have none
         if outline and (problem := another_network(outline, network)):
             raise CheckpointError(f"the checkpoint does not fit: {problem}, or train anew.")
+        if others := [*_other_optimizers(state["learners"][policy_id], own["learners"][policy_id])]:
+            raise CheckpointError(f"the checkpoint does not fit: {others[0]}, or train anew.")
         if there != here:
             raise CheckpointError(
                 f"the checkpoint does not fit: its network has {there} weights, this one has {here}. "
@@ -125,6 +127,17 @@ def check_fit(state: State, own: State, observation_filter: str) -> None:
     check_content(state, own)
 
 
+def _outline_of(learner: State) -> State:
+    return {"weights": np.zeros(0, np.float32), "optimizers": {name: {} for name in learner["optimizers"]}}
+
+
+def _other_optimizers(stored: State, own: State) -> Iterator[str]:
+    for name, optimizer in own["optimizers"].items():
+        kind = stored.get("optimizers", {}).get(name, {}).get("type", optimizer["type"])
+        if kind != optimizer["type"]:
+            yield f"it was trained with optimizer.type={kind!r}, not {optimizer['type']!r}. Set the former"
+
+
 def check_outline(state: State, own: State) -> None:
     """Raise `CheckpointError` unless every part of an algorithm's state is there, of the right kind."""
     outline = {
@@ -132,7 +145,7 @@ def check_outline(state: State, own: State) -> None:
         "policy_version": 0,
         "counters": dict.fromkeys(COUNTER_FIELDS, 0),
         "metrics": {"counters": {}},
-        "learners": {policy_id: {"weights": np.zeros(0, np.float32)} for policy_id in own["learners"]},
+        "learners": {policy_id: _outline_of(learner) for policy_id, learner in own["learners"].items()},
         "workers": {"local": {"filters": {name: {} for name in own["worker"]["filters"]}}, "remote": []},
         "evaluation": {"latest": None, "workers": None},
         "networks": {policy_id: {name: {} for name in network} for policy_id, network in own["networks"].items()},
