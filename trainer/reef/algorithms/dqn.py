@@ -123,14 +123,13 @@ class DQNLearner(Learner[Transitions]):
             td_errors = losses.detach()
         weights = minibatch.get("weights")
         loss = losses.mean() if weights is None else (losses * weights).mean()
-        stats = {"mean_q": self.policy.expected(chosen.detach()).mean(), "mean_td_error": td_errors.mean()}
-        return Loss(loss, stats, {"td_errors": td_errors})
+        return Loss(loss, {"mean_q": self.policy.expected(chosen.detach()).mean()}, {"td_errors": td_errors})
 
     def update(self, batch: Transitions, timestep: int) -> Update:
         """As every learner's; the rows include "td_errors"."""
-        found = super().update(batch, timestep)
+        stats, rows = super().update(batch, timestep)
         self.policy.draw_noise(None)
-        return found
+        return Update(stats | {"mean_td_error": float(rows["td_errors"].mean())}, rows)
 
     def set_weights(self, weights: Array) -> None:
         """As `Learner.set_weights`; the target network becomes a copy: the old one's values would pull them back."""

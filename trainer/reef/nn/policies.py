@@ -28,12 +28,10 @@ FOR_ACTOR_CRITICS = ("model.free_log_std", "model.vf_share_layers")
 
 
 class FastActor(Protocol):
-    """What acts in place of `Policy.dist_inputs` on a few rows."""
-
-    most_rows: int
+    """What acts in place of `Policy.dist_inputs`."""
 
     def __call__(self, obs: Array) -> Array:
-        """[N, *obs] -> [N, D]; N is at most `most_rows`."""
+        """[N, *obs] -> [N, D], in inference mode."""
 
 
 class Policy(nn.Module):
@@ -95,9 +93,9 @@ class Policy(nn.Module):
 
     def act(self, obs: Array, generator: np.random.Generator | None = None) -> ActionDistribution:
         """[N, *obs] -> how to act there; with a `generator` noisy weights, where there are any, are drawn anew."""
-        if self.fast_actor is not None and len(obs) <= self.fast_actor.most_rows:
-            return ActionDistribution(self.dist_class, self.fast_actor(obs))
         with torch.inference_mode():
+            if self.fast_actor is not None:
+                return ActionDistribution(self.dist_class, self.fast_actor(obs))
             inputs = self.dist_inputs(torch.as_tensor(obs, device=self.device))
             return ActionDistribution(self.dist_class, inputs.cpu().numpy())
 

@@ -60,14 +60,14 @@ def by_torch(policy: Policy, obs: np.ndarray) -> np.ndarray:
         ({"free_log_std": True}, True),
         ({"fcnet_hiddens": []}, True),
         ({"fcnet_activation": "gelu"}, False),
-        ({"fcnet_hiddens": [600, 600]}, False),
+        ({"fcnet_hiddens": [600, 600]}, True),
     ],
     ids=str,
 )
 def test_acting_in_numpy_is_acting_in_torch(model: dict[str, Any], arrays: bool) -> None:
     given = {"fcnet_hiddens": [8, 9], **model}
     policy = made(PPOConfig().training(model=given), spaces.Box(-1, 1, (2,)))
-    assert (policy.fast_actor is not None and policy.fast_actor.most_rows > 0) == arrays
+    assert (policy.fast_actor is not None) == arrays
     for size in (1.0, 5.0):  # weights that were published later are acted by
         policy.flat.load(size * np.random.default_rng(0).standard_normal(policy.flat.vector.shape, np.float32))
         for rows in (1, 5):
@@ -104,10 +104,11 @@ def test_many_rows_are_left_to_torch() -> None:
     policy = made(PPOConfig().training(model={"fcnet_hiddens": [64, 64]}), ACTIONS)
     actor = policy.fast_actor
     assert isinstance(actor, ArrayActorCritic)
-    assert (actor.block, actor.most_rows) == (64, 512)
-    obs = np.random.default_rng(0).standard_normal((513, 4), np.float32)
-    np.testing.assert_allclose(policy.act(obs[:150]).inputs, by_torch(policy, obs[:150]), rtol=1e-4, atol=1e-6)
-    actor.mlp.hidden.clear()  # would be seen
+    assert (actor.mlp.block, actor.mlp.few_rows) == (64, 128)
+    obs = np.random.default_rng(0).standard_normal((129, 4), np.float32)
+    for rows in (50, 128, 129):
+        np.testing.assert_allclose(policy.act(obs[:rows]).inputs, by_torch(policy, obs[:rows]), rtol=1e-4, atol=1e-6)
+    actor.mlp.arrays.clear()  # would be seen
     np.testing.assert_array_equal(policy.act(obs).inputs, by_torch(policy, obs))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from reef.math.td import huber
 from reef.nn.distributions import Categorical, DiagonalGaussian, DistributionMaker, LeafDistribution
 from reef.nn.gradients import Columns, Loss
 
@@ -54,21 +55,22 @@ def ppo(learner: Any, outputs: tuple[Tensor, Tensor], minibatch: Columns) -> tup
 
 def dqn(learner: Any, logits: Tensor, minibatch: Columns) -> tuple[Loss, tuple[Tensor]]:
     """Of `DQNLearner.loss`: by the logits [N, A] or [N, A, atoms]."""
-    loss, weights = learner.loss(logits, minibatch), minibatch.get("weights")
-    actions, targets = minibatch["actions"], minibatch["targets"]
-    rows = torch.arange(len(actions), device=actions.device)
+    actions, targets, weights = minibatch["actions"], minibatch["targets"], minibatch.get("weights")
+    places = actions.view(-1, *[1] * (logits.dim() - 1)).expand(-1, 1, *logits.shape[2:])  # in `logits`
+    chosen = logits.gather(1, places).squeeze(1)
     if logits.dim() == 2:
-        grad_chosen = (logits.gather(1, actions[:, None]).squeeze(1) - targets).clamp(-1.0, 1.0)
+        losses, td_errors = huber(chosen, targets), chosen - targets
+        grad_chosen = td_errors.clamp(-1.0, 1.0)
     else:
-        grad_chosen = torch.softmax(logits[rows, actions], -1) * targets.sum(-1, keepdim=True) - targets
+        td_errors = losses = -(targets * torch.log_softmax(chosen, -1)).sum(-1)
+        grad_chosen = torch.softmax(chosen, -1) * targets.sum(-1, keepdim=True) - targets
+    value = losses.mean() if weights is None else (losses * weights).mean()
     grad_chosen = grad_chosen / len(actions)  # of each row in the mean
     if weights is not None:
-        grad_chosen = grad_chosen * weights.reshape(-1, *[1] * (grad_chosen.dim() - 1))
-    gradient = torch.zeros_like(logits)
-    if logits.dim() == 2:
-        return loss, (gradient.scatter_(1, actions[:, None], grad_chosen[:, None].to(logits.dtype)),)
-    gradient[rows, actions] = grad_chosen
-    return loss, (gradient,)
+        grad_chosen = grad_chosen * weights.view(-1, *[1] * (grad_chosen.dim() - 1))
+    gradient = torch.zeros_like(logits).scatter_(1, places, grad_chosen.unsqueeze(1).to(logits.dtype))
+    mean_q = learner.policy.expected(chosen).mean()
+    return Loss(value, {"mean_q": mean_q}, {"td_errors": td_errors}), (gradient,)
 
 
 def categorical(
