@@ -107,8 +107,8 @@ def test_two_learners_and_one_come_to_the_same_weights_even_when_one_is_killed(l
         batch = {"default_policy": rollout(step)}
         if step == 3:
             os.kill(learners._group.pid(2), signal.SIGKILL)
-        expected = alone.update(batch, step * 64)["default_policy"]
-        stats = learners.update(batch, step * 64)["default_policy"]
+        expected = alone.update(batch, step * 64)["default_policy"].stats
+        stats = learners.update(batch, step * 64)["default_policy"].stats
         assert stats.keys() == expected.keys()
         assert stats["total_loss"] == pytest.approx(expected["total_loss"], rel=1e-4)
         assert stats["cur_kl_coeff"] == expected["cur_kl_coeff"]
@@ -141,14 +141,15 @@ def test_two_learners_of_dqn_and_one_come_to_the_same_weights_and_td_errors(num_
         for step in range(4):  # the target network follows from the second on
             batch = {"default_policy": transitions(step, count=48)}  # three gradient steps
             expected = alone.update(batch, step * 64)["default_policy"]
-            stats = two.update(batch, step * 64)["default_policy"]
-            assert np.allclose(stats.pop("td_errors"), expected.pop("td_errors"), atol=1e-5)
-            assert stats == pytest.approx(expected, rel=1e-4, abs=1e-6)
+            found = two.update(batch, step * 64)["default_policy"]
+            assert np.allclose(found.rows["td_errors"], expected.rows["td_errors"], atol=1e-5)
+            assert found.stats == pytest.approx(expected.stats, rel=1e-4, abs=1e-6)
             assert np.allclose(two.weights()["default_policy"], alone.weights()["default_policy"], atol=1e-6)
         states = two._group.call_all("state", timeout_s=30.0)
-        target = alone.state()["default_policy"]["target"]
+        target = alone.state()["default_policy"]["target"]["weights"]
         assert not np.allclose(target, alone.weights()["default_policy"], atol=1e-4)
-        assert all(np.allclose(state["default_policy"]["target"], target, atol=1e-6) for state in states.values())
+        others = [state["default_policy"]["target"]["weights"] for state in states.values()]
+        assert all(np.allclose(other, target, atol=1e-6) for other in others)
     finally:
         two.stop()
 
