@@ -9,7 +9,14 @@ import torch
 from gymnasium import spaces
 
 from reef.errors import ConfigError
-from reef.nn.distributions import ActionDistribution, Categorical, DiagonalGaussian, DistributionMaker, Joint
+from reef.nn.distributions import (
+    ActionDistribution,
+    Categorical,
+    DiagonalGaussian,
+    DistributionMaker,
+    Joint,
+    SquashedGaussian,
+)
 from reef.spaces import Layout
 
 SPACES = [
@@ -114,3 +121,29 @@ def test_a_space_without_distribution_is_named() -> None:
     maker = DistributionMaker(odd)
     with pytest.raises(ConfigError, match="no action distribution"):
         maker._add(spaces.Text(3), 0)
+
+
+def test_a_squashed_gaussian_is_a_normal_behind_a_tanh() -> None:
+    inputs = torch.randn(5, 4)
+    dist = SquashedGaussian(inputs)
+    normal = torch.distributions.Normal(inputs[:, :2], inputs[:, 2:].exp())
+    squashed = torch.distributions.TransformedDistribution(normal, torch.distributions.TanhTransform())
+    actions, logp = dist.sample(torch.randn(5, 2))
+    torch.testing.assert_close(logp, squashed.log_prob(actions).sum(-1), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(dist.logp(actions), logp, rtol=1e-3, atol=1e-3)
+    assert torch.isfinite(dist.logp(torch.ones(5, 2))).all(), "at the bounds too"
+    np.testing.assert_allclose(SquashedGaussian.mode(inputs.numpy()), np.tanh(inputs[:, :2].numpy()))
+    drawn = SquashedGaussian.draw(np.tile(inputs[:1].numpy(), (20_000, 1)), np.random.default_rng(0))
+    expected = squashed.sample((20_000,))[:, 0].mean(0)  # type: ignore[arg-type]
+    np.testing.assert_allclose(drawn.mean(0), expected, atol=0.05)
+    other = SquashedGaussian(torch.randn(5, 4))
+    torch.testing.assert_close(dist.kl(other), DiagonalGaussian(inputs).kl(DiagonalGaussian(other.inputs)))
+    with pytest.raises(NotImplementedError, match="no closed form"):
+        dist.entropy()
+
+
+def test_the_gradient_of_a_squashed_sample_is_finite_far_out() -> None:
+    inputs = torch.tensor([[30.0, 5.0], [-30.0, -30.0]], requires_grad=True)
+    actions, logp = SquashedGaussian(inputs).sample(torch.ones(2, 1))
+    (actions.sum() + logp.sum()).backward()
+    assert inputs.grad is not None and torch.isfinite(inputs.grad).all()

@@ -12,22 +12,18 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from reef.algorithms.replaying import ReplayingAlgorithm
 from reef.batch import Transitions
 from reef.config import Scheduled, default, setting
-from reef.learn.device import to_device
 from reef.learn.learner import Learner, Update
-from reef.learn.minibatches import in_order
+from reef.learn.minibatches import in_order, transition_columns
 from reef.math.categorical import project
 from reef.math.td import huber, td_targets
 from reef.nn.dueling import QPolicy
 from reef.nn.gradients import Columns, Loss
 from reef.nn.targets import Target
-from reef.replay.memory import ReplayMemory, check_memory
 from reef.replay.settings import OffPolicyConfig
-from reef.run.algorithm import Algorithm
-from reef.run.checkpoint import restoring
-from reef.run.flows import replay
-from reef.types import Array, PolicyId, State, Stats
+from reef.types import Array, State
 
 
 class DQNConfig(OffPolicyConfig):
@@ -86,9 +82,7 @@ class DQNLearner(Learner[Transitions]):
 
     def prepare(self, batch: Transitions) -> Columns:
         """The columns that the loss reads; all rows get their targets at once, from the networks as they are now."""
-        columns = {name: getattr(batch, name) for name in ("obs", "actions", "rewards", "next_obs", "terminated")}
-        columns |= {name: batch.extras[name] for name in ("discounts", "weights") if name in batch.extras}
-        tensors = {name: to_device(column, self.device) for name, column in columns.items()}
+        tensors = transition_columns(batch, self.device)
         with torch.no_grad():
             targets = self.targets(*(tensors.pop(name) for name in ("rewards", "next_obs", "terminated", "discounts")))
         return tensors | {"targets": targets}
@@ -156,30 +150,8 @@ def take_actions(
     return logits[torch.arange(len(actions), device=actions.device), actions]
 
 
-class DQN(Algorithm):
+class DQN(ReplayingAlgorithm):
     """Sample a fragment, store it, learn from replayed transitions, publish the weights."""
 
     config_class = DQNConfig
     learner_class = DQNLearner
-    config: DQNConfig
-
-    def setup(self) -> None:
-        """Make room for what is remembered."""
-        self.memory = ReplayMemory(self.config)
-
-    def training_step(self) -> dict[PolicyId, Stats]:
-        """One round of the replay flow."""
-        return replay(self, self.config, self.memory)
-
-    def state(self) -> State:
-        """Adds what is remembered."""
-        return super().state() | {"memory": self.memory.state()}
-
-    def set_state(self, state: State) -> None:
-        """The reverse of `state`."""
-        super().set_state(state)
-        with restoring("its memory"):
-            memory = state["memory"]
-            policies = self.workers.local_worker().policy_map
-            check_memory(memory, {name: (one.observation_layout, one.action_layout) for name, one in policies.items()})
-            self.memory.set_state(memory)

@@ -101,9 +101,9 @@ class Learner(ABC, Generic[Batch]):
     def minibatches(self, columns: Columns) -> Iterator[Columns]:
         """This learner's parts of all minibatches of an update, in order."""
 
-    @abstractmethod
     def loss(self, outputs: Any, minibatch: Columns) -> Loss:
-        """The loss of what the network made of `inputs`."""
+        """The loss of what the policy made of `inputs`, for learners whose `setup` names no others."""
+        raise NotImplementedError(f"{type(self).__name__} needs a loss")
 
     def step(self, minibatch: Columns) -> Loss:
         """One gradient step."""

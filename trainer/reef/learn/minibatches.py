@@ -6,7 +6,16 @@ from collections.abc import Iterator
 
 import torch
 
+from reef.batch import Transitions
+from reef.learn.device import to_device
 from reef.nn.gradients import Columns
+
+
+def transition_columns(batch: Transitions, device: torch.device) -> Columns:
+    """What learners read of replayed transitions [N], with discounts gamma^n and importance weights where there are."""
+    columns = {name: getattr(batch, name) for name in ("obs", "actions", "rewards", "next_obs", "terminated")}
+    columns |= {name: batch.extras[name] for name in ("discounts", "weights") if name in batch.extras}
+    return {name: to_device(column, device) for name, column in columns.items()}
 
 
 def shuffled(

@@ -21,6 +21,8 @@ from reef.spaces import Layout
 from reef.types import Array
 
 LOG_2PI = math.log(2 * math.pi)
+LOG_STD_BOUNDS = (-20.0, 2.0)
+NEAR_ONE = 1e-6  # how near to its bounds an action's likelihood is still a number
 TINY = np.float32(1e-8)  # keeps noise of 0 from the logarithm; the next above 0 is 3e-7
 
 
@@ -186,6 +188,55 @@ class DiagonalGaussian(LeafDistribution):
         return (other.log_std - self.log_std + (variance + gap) / (2 * torch.exp(2 * other.log_std)) - 0.5).sum(-1)
 
 
+class SquashedGaussian(LeafDistribution):
+    """n independent normals behind a tanh, so that actions lie in (-1, 1), from means and log deviations [N, 2 n].
+
+    Haarnoja et al. 2018, appendix C. Its entropy and KL have no closed form.
+    """
+
+    def __init__(self, inputs: Tensor) -> None:
+        """`inputs`: the n means, then the n log standard deviations, which are bounded."""
+        super().__init__(inputs)
+        self.mean, log_std = inputs.chunk(2, dim=-1)
+        self.log_std = log_std.clamp(*LOG_STD_BOUNDS)
+
+    @staticmethod
+    def draw(inputs: Array, generator: np.random.Generator) -> Array:
+        """[N, 2 n] -> [N, n]."""
+        size = inputs.shape[-1] // 2
+        noise = generator.standard_normal((len(inputs), size), np.float32)
+        actions: Array = np.tanh(inputs[:, :size] + np.exp(inputs[:, size:].clip(*LOG_STD_BOUNDS)) * noise)
+        return actions
+
+    @staticmethod
+    def mode(inputs: Array) -> Array:
+        """[N, 2 n] -> [N, n], the action of the mean."""
+        return np.tanh(inputs[:, : inputs.shape[-1] // 2])
+
+    def sample(self, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Actions [N, n] made of standard normal `noise` [N, n], through which gradients flow, and their logp [N]."""
+        before = self.mean + torch.exp(self.log_std) * noise
+        return torch.tanh(before), self._logp(before)
+
+    def logp(self, actions: Tensor) -> Tensor:
+        """[N]."""
+        return self._logp(torch.atanh(actions.reshape(self.mean.shape).clamp(-1 + NEAR_ONE, 1 - NEAR_ONE)))
+
+    def _logp(self, before: Tensor) -> Tensor:
+        """Of the action tanh(before): log(1 - tanh(x)^2) = 2 (log 2 - x - softplus(-2 x))."""
+        z = (before - self.mean) * torch.exp(-self.log_std)
+        slope = 2 * (math.log(2) - before - F.softplus(-2 * before))
+        return -(0.5 * z * z + self.log_std + 0.5 * LOG_2PI + slope).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """There is no closed form."""
+        raise NotImplementedError("the entropy of a squashed Gaussian has no closed form: use the mean of -logp")
+
+    def kl(self, other: SquashedGaussian) -> Tensor:
+        """[N]; that of the normals, as both go through the same tanh."""
+        return DiagonalGaussian.kl(self, other)  # type: ignore[arg-type]
+
+
 class Reshaped(Distribution):
     """A distribution over vectors, for actions of another rank (a Box of rank 0 or 2 and more)."""
 
@@ -244,9 +295,9 @@ class Part:
 class DistributionMaker:
     """How an action space becomes a distribution: `num_inputs` says D, a call makes one to learn by."""
 
-    def __init__(self, layout: Layout) -> None:
-        """Raises ConfigError for a space without a distribution."""
-        self.shape = layout.shape
+    def __init__(self, layout: Layout, box: type[LeafDistribution] = DiagonalGaussian) -> None:
+        """`box`: that of real numbers. Raises ConfigError for a space without a distribution."""
+        self.shape, self.box = layout.shape, box
         self.parts: list[Part] = []
         self.num_inputs = 0
         self.joint = isinstance(layout.space, spaces.Tuple | spaces.Dict | spaces.MultiDiscrete)
@@ -268,7 +319,7 @@ class DistributionMaker:
             self._append(Bernoulli, size, offset, size, scalar=False)
         elif isinstance(space, spaces.Box):
             size = math.prod(space.shape)
-            self._append(DiagonalGaussian, 2 * size, offset, size, scalar=False)
+            self._append(self.box, 2 * size, offset, size, scalar=False)
         else:
             raise ConfigError(
                 f"action space {space} has no action distribution; use Discrete, MultiDiscrete, MultiBinary, Box, "

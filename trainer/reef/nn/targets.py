@@ -26,8 +26,12 @@ class Target(Generic[P]):
     def follow(self, step: int) -> None:
         """Move when that is due after so many steps."""
         if step - self.updated_at >= self.period:
-            self.network.flat.vector.lerp_(self.source.flat.vector, self.tau)
+            self.move()
             self.updated_at = step
+
+    def move(self) -> None:
+        """Move once."""
+        self.network.flat.vector.lerp_(self.source.flat.vector, self.tau)
 
     def copy_source(self) -> None:
         """Become equal to the source."""

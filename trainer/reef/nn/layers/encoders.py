@@ -156,6 +156,12 @@ class Features(nn.Module):
         ]
         return torch.cat(parts, dim=1)
 
+    def layers_behind(self, model: ModelConfig) -> tuple[list[int], str]:
+        """Sizes and activation of the layers that come after."""
+        if self.has_image:
+            return model.post_fcnet_hiddens or [256], model.conv_activation
+        return [*model.fcnet_hiddens, *model.post_fcnet_hiddens], model.fcnet_activation
+
 
 class Encoder(nn.Module):
     """`branches` separate ways from an observation to features, for example one for the actor and one for the critic.
@@ -173,11 +179,7 @@ class Encoder(nn.Module):
         self.has_image = first.has_image
         separate = branches if self.has_image else 1
         self.features = nn.ModuleList([first, *(Features(layout, model) for _ in range(separate - 1))])
-        if self.has_image:
-            hiddens, activation = model.post_fcnet_hiddens or [256], model.conv_activation
-        else:
-            hiddens, activation = [*model.fcnet_hiddens, *model.post_fcnet_hiddens], model.fcnet_activation
-        self.mlp = StackedMLP(first.out_features, hiddens, activation, branches)
+        self.mlp = StackedMLP(first.out_features, *first.layers_behind(model), branches)
         self.out_features = self.mlp.out_features
         self.plain = first.plain and layout.dtype == np.float32
 
