@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from reef.algorithms.dqn import DQNConfig
     from reef.algorithms.ppo import PPOConfig
+    from reef.algorithms.sac import SACConfig
     from reef.config import AlgorithmConfig
     from reef.run.algorithm import Algorithm
 
     __version__: str
 
-__all__ = ["Algorithm", "AlgorithmConfig", "DQNConfig", "PPOConfig", "__version__"]
+__all__ = ["Algorithm", "AlgorithmConfig", "DQNConfig", "PPOConfig", "SACConfig", "__version__"]
 
 # The operator imports reef.api and must not pay for torch: names resolve on first use (PEP 562).
 _HOMES = {
@@ -21,6 +22,7 @@ _HOMES = {
     "AlgorithmConfig": "reef.config",
     "DQNConfig": "reef.algorithms.dqn",
     "PPOConfig": "reef.algorithms.ppo",
+    "SACConfig": "reef.algorithms.sac",
 }
 
 

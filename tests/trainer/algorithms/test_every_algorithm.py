@@ -19,7 +19,9 @@ from reef.run.algorithm import Algorithm
 SMALL: dict[str, dict[str, Any]] = {
     "PPO": {"train_batch_size": 128, "sgd_minibatch_size": 64, "num_sgd_iter": 2},
     "DQN": {"num_steps_sampled_before_learning_starts": 64, "train_batch_size": 16, "n_step": 3},
+    "SAC": {"num_steps_sampled_before_learning_starts": 64, "train_batch_size": 16, "n_step": 3},
 }
+CONTINUOUS = {"SAC"}  # algorithms for actions that are real numbers
 QUICK: dict[str, dict[str, Any]] = {  # settings by which it learns to repeat what it is shown, within 1600 steps
     "PPO": {"lr": 0.02, "train_batch_size": 200, "sgd_minibatch_size": 50, "num_sgd_iter": 4},
     "DQN": {
@@ -29,6 +31,7 @@ QUICK: dict[str, dict[str, Any]] = {  # settings by which it learns to repeat wh
         "target_network_update_freq": 50,
         "exploration_config": {"type": "EpsilonGreedy", "epsilon_timesteps": 300},
     },
+    "SAC": {"lr": 0.01, "num_steps_sampled_before_learning_starts": 100, "train_batch_size": 64, "tau": 0.05},
 }
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in ALGORITHMS),
@@ -36,6 +39,8 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("DQN", {"n_step": 3, "double_q": False, "dueling": False, "replay_buffer_config": {"prioritized_replay": False}}),
     ("DQN", {"num_atoms": 11, "v_min": 0.0, "v_max": 3.0}),
     ("DQN", {"noisy": True}),
+    ("SAC", {"n_step": 2, "twin_q": False, "replay_buffer_config": {"prioritized_replay": True}}),
+    ("SAC", {"target_network_update_freq": 8, "tau": 0.2, "initial_alpha": 0.1, "target_entropy": -3.0}),
 ]
 
 
@@ -58,8 +63,23 @@ class Echo(gymnasium.Env[Any, Any]):
         return self.shown, reward, self.steps == 3, False, {}
 
 
+class EchoAngle(Echo):
+    """The nearer the action to the observed index - 1, in halves of its range, the better."""
+
+    action_space = spaces.Box(-4.0, 4.0, (1,))  # type: ignore[assignment]
+
+    def step(self, action: Any) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        distance = abs(float(action[0]) - 2.0 * (self.shown - 1))
+        shown, _, *rest = super().step(0)
+        return shown, -distance, *rest  # type: ignore[return-value]
+
+
+def env_of(name: str) -> str:
+    return "Pendulum-v1" if name in CONTINUOUS else "CartPole-v1"
+
+
 def small(name: str) -> AlgorithmConfig:
-    config = config_class(name)().environment("CartPole-v1").debugging(seed=7).rollouts(num_envs_per_worker=2)
+    config = config_class(name)().environment(env_of(name)).debugging(seed=7).rollouts(num_envs_per_worker=2)
     config = config.reporting(min_sample_timesteps_per_iteration=128)
     config = config.rollouts(observation_filter="MeanStdFilter")
     config = config.evaluation(evaluation_interval=2, evaluation_duration=2)
@@ -85,18 +105,23 @@ def test_resumed_is_uninterrupted_bit_for_bit(name: str, tmp_path: Path) -> None
             assert resumed == uninterrupted
             for policy, weights in one.learners.weights().items():
                 assert np.array_equal(weights, two.learners.weights()[policy])
-            obs = np.array([0.01, -0.02, 0.03, -0.04], np.float32)
+            obs = np.array([0.01, -0.02, 0.03, -0.04], np.float32)[: one.get_policy().observation_layout.size]
             actions = [algorithm.compute_single_action(obs, explore=False) for algorithm in (one, two)]
             assert actions[0] == actions[1]
 
 
 @pytest.mark.parametrize(("name", "variant"), VARIANTS, ids=[f"{name}-{','.join(v)}" for name, v in VARIANTS])
 def test_to_repeat_what_is_shown_is_learnt(name: str, variant: dict[str, Any]) -> None:
-    config = config_class(name).from_dict(QUICK[name] | variant).environment(Echo).rollouts(num_envs_per_worker=4)
+    env = EchoAngle if name in CONTINUOUS else Echo
+    config = config_class(name).from_dict(QUICK[name] | variant).environment(env).rollouts(num_envs_per_worker=4)
     config = config.training(gamma=0.5, model={"fcnet_hiddens": [16]}).debugging(seed=0)
     with config.reporting(min_sample_timesteps_per_iteration=1600).build() as algorithm:
         algorithm.train()
-        assert [algorithm.compute_single_action(shown, explore=False) for shown in range(3)] == [0, 1, 2]
+        actions = [algorithm.compute_single_action(shown, explore=False) for shown in range(3)]
+    if name in CONTINUOUS:
+        np.testing.assert_allclose(np.concatenate(actions), [-2.0, 0.0, 2.0], atol=0.5)
+    else:
+        assert actions == [0, 1, 2]
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -115,7 +140,7 @@ def test_training_in_process_imports_nothing_that_is_slow_to_import(name: str) -
     """Ray is not needed; sympy comes with doors of PyTorch that need not be gone through (half a second, 50 MB)."""
     program = (
         "import sys; from reef.algorithms.registry import config_class\n"
-        f"config = config_class({name!r})().environment('CartPole-v1').training(**{SMALL[name]})\n"
+        f"config = config_class({name!r})().environment({env_of(name)!r}).training(**{SMALL[name]})\n"
         "config.reporting(min_sample_timesteps_per_iteration=128)\n"
         "with config.build() as algorithm: algorithm.train()\n"
         "print(*{name.split('.')[0] for name in sys.modules})"

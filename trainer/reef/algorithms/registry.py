@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 ALGORITHMS: dict[str, str] = {
     "DQN": "reef.algorithms.dqn:DQN",
     "PPO": "reef.algorithms.ppo:PPO",
+    "SAC": "reef.algorithms.sac:SAC",
 }
 PLANNED = (
-    "SAC",
     "PG",
     "A2C",
     "A3C",

@@ -63,4 +63,11 @@ target_network_update_freq tau training_intensity v_max v_min
 clip_param entropy_coeff entropy_coeff_schedule kl_coeff kl_target lambda lambda_ minibatch_size normalize_advantages
 num_epochs num_sgd_iter sgd_minibatch_size use_critic use_gae vf_clip_param vf_loss_coeff
 """.split(),
+    "SAC": """
+actor_lr alpha_lr buffer_size critic_lr initial_alpha learning_starts n_step num_steps_sampled_before_learning_starts
+prioritized_replay prioritized_replay_alpha prioritized_replay_beta prioritized_replay_eps replay_buffer_config
+replay_buffer_config.capacity replay_buffer_config.prioritized_replay replay_buffer_config.prioritized_replay_alpha
+replay_buffer_config.prioritized_replay_beta replay_buffer_config.prioritized_replay_eps target_entropy
+target_network_update_freq tau training_intensity twin_q
+""".split(),
 }

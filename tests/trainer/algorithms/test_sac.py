@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from reef.algorithms.sac import SACConfig, SACLearner
+from reef.batch import Transitions
+from reef.errors import ConfigError
+
+OBS, ACTIONS = spaces.Box(-1, 1, (2,)), spaces.Box(-3.0, 5.0, (1,))
+
+
+def learner(**training: Any) -> SACLearner:
+    small = {"model": {"fcnet_hiddens": [4]}, "train_batch_size": 4}
+    return SACLearner(SACConfig().training(**(small | training)).debugging(seed=0), OBS, ACTIONS)
+
+
+def batch(rows: int = 4, **extras: Any) -> Transitions:
+    """Reward 1, discount 0.5; the last row terminates, the one before is truncated."""
+    rng = np.random.default_rng(0)
+    obs, none = rng.standard_normal((rows, 2), np.float32), np.zeros(rows, np.bool_)
+    last, cut = none.copy(), none.copy()
+    last[-1], cut[-2] = True, True
+    actions = rng.uniform(-1, 1, (rows, 1)).astype(np.float32)
+    discounts = np.full(rows, 0.5, np.float32)
+    return Transitions(obs, actions, np.ones(rows, np.float32), obs, last, cut, {"discounts": discounts} | extras)
+
+
+def test_targets_by_hand() -> None:
+    """With zero weights but in the last layers: Q' = min(3, 2), and the actor's standard deviation is 1 around 0."""
+    one = learner(initial_alpha=0.2)
+    for network in (one.policy, one.target.network):
+        network.flat.vector.zero_()
+    one.policy.temperature.log_alpha.data.fill_(np.log(0.2))
+    one.target.network.critics.out.bias.data[:, 0, 0] = torch.tensor([3.0, 2.0])
+    columns = one.prepare(batch())
+    targets = one.targets(columns)
+    noise = torch.randn(4, 1, generator=torch.Generator().manual_seed(0))
+    before = torch.distributions.Normal(0.0, 1.0)
+    logp = (before.log_prob(noise) - torch.log(1 - torch.tanh(noise) ** 2)).squeeze(1)
+    expected = 1 + 0.5 * (2.0 - 0.2 * logp)
+    expected[-1] = 1.0  # neither value nor entropy beyond an end
+    torch.testing.assert_close(targets, expected)
+
+
+def test_each_loss_moves_its_own_part_alone() -> None:
+    one = learner()
+    columns = one.prepare(batch())
+
+    def moved_by(step: Any) -> set[str]:
+        before = one.policy.get_weights()
+        step()
+        after = one.policy.get_weights()
+        return {name.partition(".")[0] for name in after if (after[name] != before[name]).any()}
+
+    assert moved_by(lambda: one.critics.descend(columns | {"targets": one.targets(columns)})) == {"critics"}
+    assert moved_by(lambda: one.actor.descend(columns)) == {"actor"}
+    assert moved_by(lambda: one.temperature.descend({"logp": torch.zeros(4)})) == {"temperature"}
+
+
+@pytest.mark.parametrize(("logp", "grows"), [(5.0, True), (-5.0, False)])
+def test_too_little_entropy_raises_the_temperature(logp: float, grows: bool) -> None:
+    one = learner()
+    assert one.target_entropy == -1.0, "minus the number of action elements"
+    before = float(one.alpha)
+    one.temperature.descend({"logp": torch.full((4,), logp)})
+    assert (float(one.alpha) > before) == grows
+
+
+def test_an_update_reports_statistics_and_td_errors() -> None:
+    one = learner(actor_lr=1e-4, target_entropy=-2.5)
+    stats, rows = one.update(batch(12), 0)
+    names = {
+        "critic_loss",
+        "actor_loss",
+        "alpha_loss",
+        "mean_q",
+        "entropy",
+        "alpha",
+        "critic_lr",
+        "actor_lr",
+        "alpha_lr",
+    }
+    assert names <= stats.keys()
+    assert (stats["actor_lr"], stats["critic_lr"], one.target_entropy) == (1e-4, 3e-4, -2.5)
+    assert rows["td_errors"].shape == (3, 4) and (rows["td_errors"] > 0).all()
+
+
+def test_importance_weights_scale_the_gradient_of_the_critics() -> None:
+    plain, weighted = learner(), learner()
+    for one, extras in ((plain, {}), (weighted, {"weights": np.full(4, 0.25, np.float32)})):
+        columns = one.prepare(batch(**extras))
+        one.critics.descend(columns | {"targets": torch.zeros(4)})
+    torch.testing.assert_close(weighted.critics.flat.gradient, 0.25 * plain.critics.flat.gradient)
+
+
+@pytest.mark.parametrize(("frequency", "moved_at"), [(0, [0, 1, 2]), (2, [2])])
+def test_targets_follow_gradient_steps_or_environment_steps(frequency: int, moved_at: list[int]) -> None:
+    one, moved = learner(target_network_update_freq=frequency, tau=0.5), []
+    for timestep in range(3):
+        before = one.target.network.flat.vector.clone()
+        one.update(batch(), timestep)
+        if not torch.equal(before, one.target.network.flat.vector):
+            moved.append(timestep)
+    assert moved == moved_at
+
+
+def test_actions_are_scaled_to_the_bounds_of_the_environment() -> None:
+    config = SACConfig().environment("Pendulum-v1").training(model={"fcnet_hiddens": [4]}).debugging(seed=0)
+    with config.build() as algorithm:
+        obs = np.zeros(3, np.float32)
+        actions = np.array([algorithm.compute_single_action(obs) for _ in range(200)])
+    assert (np.abs(actions) <= 2.0).all() and actions.max() > 1.5 and actions.min() < -1.5
+
+
+@pytest.mark.parametrize(
+    ("env", "settings", "problem"),
+    [
+        ("CartPole-v1", {}, r"'SAC' needs a Box action space with finite bounds, .* Discrete\(2\)"),
+        ("Pendulum-v1", {"normalize_actions": False}, "normalize_actions=False: the actor's actions lie between"),
+        ("Pendulum-v1", {"initial_alpha": 0.0}, "initial_alpha=0.0: must be larger than 0"),
+        ("Pendulum-v1", {"target_entropy": "much"}, "target_entropy='much'"),
+        ("Pendulum-v1", {"model": {"custom_model": "torch.nn:Linear"}}, "custom_model is not available yet with SAC"),
+    ],
+)
+def test_what_it_cannot_do_is_refused(env: str, settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        SACConfig.from_dict(settings).environment(env).build()

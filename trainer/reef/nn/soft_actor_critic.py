@@ -1,0 +1,108 @@
+"""The networks of soft actor-critic: a squashed Gaussian actor, Q(s, a) critics, a temperature."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from reef.config import AlgorithmConfig
+from reef.errors import ConfigError
+from reef.nn.distributions import DistributionMaker, SquashedGaussian
+from reef.nn.layers.encoders import Encoder, Features
+from reef.nn.layers.stacked import StackedLinear, StackedMLP
+from reef.nn.outline import Outline
+from reef.nn.policies import FOR_ACTOR_CRITICS, Policy, given, given_for_other_observations
+from reef.spaces import Layout, Space
+
+
+class Actor(nn.Module):
+    """Observations [N, *obs] -> means and log standard deviations [N, 2 n]."""
+
+    def __init__(self, layout: Layout, config: AlgorithmConfig, outputs: int) -> None:
+        super().__init__()
+        self.encoder = Encoder(layout, config.model)
+        self.out = nn.Linear(self.encoder.out_features, outputs)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """[N, 2 n]."""
+        outputs: Tensor = self.out(self.encoder.single(0, obs))
+        return outputs
+
+
+class Critics(nn.Module):
+    """Observations [N, *obs] and actions [N, n] -> Q-values [count, N], side by side in one batched pass."""
+
+    def __init__(self, layout: Layout, config: AlgorithmConfig, actions: int, count: int) -> None:
+        super().__init__()
+        self.features = Features(layout, config.model)
+        layers = self.features.layers_behind(config.model)
+        self.mlp = StackedMLP(self.features.out_features + actions, *layers, count)
+        self.out = StackedLinear(self.mlp.out_features, 1, count)
+
+    def forward(self, obs: Tensor, actions: Tensor) -> Tensor:
+        """[count, N]."""
+        inputs = torch.cat([self.features(obs), actions.reshape(len(actions), -1)], dim=1)
+        values: Tensor = self.out(self.mlp(inputs))
+        return values.squeeze(-1)
+
+
+class Temperature(nn.Module):
+    """The logarithm of alpha, the weight of the entropy."""
+
+    def __init__(self, initial_alpha: float) -> None:
+        super().__init__()
+        self.log_alpha = nn.Parameter(torch.tensor([math.log(initial_alpha)]))
+
+    def forward(self) -> Tensor:
+        """[1]."""
+        return self.log_alpha
+
+
+class SoftActorCritic(Policy):
+    """Acts by its actor alone."""
+
+    dist_class: DistributionMaker
+
+    def __init__(
+        self,
+        config: AlgorithmConfig,  # model, twin_q, initial_alpha are read
+        observation_space: Space,
+        action_space: Space,
+    ) -> None:
+        super().__init__(config, observation_space, action_space)
+        bounded = isinstance(action_space, spaces.Box) and np.isfinite([action_space.low, action_space.high]).all()
+        if not bounded:
+            raise ConfigError(
+                f"algorithm={config.algorithm!r} needs a Box action space with finite bounds, but the environment's is "
+                f"{action_space}. Use PPO, or DQN for Discrete actions."
+            )
+        if config.model.custom_model:
+            raise ConfigError("model.custom_model is not available yet with SAC: leave it out.")
+        settings: Any = config
+        self.dist_class = DistributionMaker(self.action_layout, box=SquashedGaussian)
+        size = self.action_layout.size
+        self.actor = Actor(self.observation_layout, config, 2 * size)
+        self.critics = Critics(self.observation_layout, config, size, 2 if settings.twin_q else 1)
+        self.temperature = Temperature(settings.initial_alpha)
+
+    def dist_inputs(self, obs: Tensor) -> Tensor:
+        """[N, *obs] -> [N, 2 n]."""
+        outputs: Tensor = self.actor(obs)
+        return outputs
+
+    def unread(self) -> Iterator[str]:
+        """Settings that were given and that these networks do not read."""
+        yield from given_for_other_observations(self.config, self.actor.encoder, "model.fcnet_hiddens")
+        yield from given(self.config, "on an actor and critics of its own kind", *FOR_ACTOR_CRITICS)
+
+    def outline(self) -> Outline:
+        """What its weights are for."""
+        outline = super().outline()
+        outline["settings"]["twin_q"] = self.config.twin_q  # type: ignore[attr-defined]
+        return outline
