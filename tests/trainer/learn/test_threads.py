@@ -25,14 +25,14 @@ def four_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("four_cpus")
 def test_a_minibatch_gets_the_threads_that_it_has_work_for() -> None:
-    assert learner_threads(PPOConfig(), products=9_000 * 4096) == 1
-    assert learner_threads(PPOConfig(), products=140_000 * 1024) == 2
-    assert learner_threads(PPOConfig(), products=MANY) == 4
+    assert learner_threads(PPOConfig(), multiply_adds=9_000 * 4096) == 1
+    assert learner_threads(PPOConfig(), multiply_adds=140_000 * 1024) == 2
+    assert learner_threads(PPOConfig(), multiply_adds=MANY) == 4
     for busy, expected in ((1, 3), (8, 1)):  # rollout workers on this machine need CPUs of their own
-        assert learner_threads(PPOConfig(), products=MANY, busy=busy) == expected
+        assert learner_threads(PPOConfig(), multiply_adds=MANY, busy=busy) == expected
     elsewhere = PPOConfig().rollouts(num_rollout_workers=8)
-    assert learner_threads(elsewhere, products=MANY) == 4
-    assert learner_threads(PPOConfig().framework(torch_threads_per_learner=3), products=0) == 3
+    assert learner_threads(elsewhere, multiply_adds=MANY) == 4
+    assert learner_threads(PPOConfig().framework(torch_threads_per_learner=3), multiply_adds=0) == 3
 
 
 @pytest.mark.parametrize(("quota", "expected"), [(2.0, 2), (0.5, 1), (None, 4)])

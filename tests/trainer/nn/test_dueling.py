@@ -26,16 +26,16 @@ def policy(**training: Any) -> QPolicy:
 def test_the_dueling_sum_keeps_the_state_value_as_the_mean() -> None:
     made = policy()
     assert made.value is not None
-    values = made.value(made.encoder.single(0, ROWS)).squeeze(-1)
+    values = made.value(made.encoder.forward_branch(0, ROWS)).squeeze(-1)
     torch.testing.assert_close(made.q_values(ROWS).mean(-1), values)
-    advantages = made.advantage(made.encoder.single(0, ROWS))
+    advantages = made.advantage(made.encoder.forward_branch(0, ROWS))
     gaps = made.q_values(ROWS)[:, :1] - made.q_values(ROWS)
     torch.testing.assert_close(gaps, advantages[:, :1] - advantages)
 
 
 def test_without_dueling_the_advantages_are_the_values() -> None:
     made = policy(dueling=False, hiddens=[])
-    torch.testing.assert_close(made.q_values(ROWS), made.advantage(made.encoder.single(0, ROWS)))
+    torch.testing.assert_close(made.q_values(ROWS), made.advantage(made.encoder.forward_branch(0, ROWS)))
     assert len(list(made.parameters())) == 4, "one hidden layer and the output"
 
 

@@ -173,10 +173,10 @@ def test_a_custom_module_is_tried_on_observations_of_the_space() -> None:
 def test_products_count_a_convolution_at_every_place() -> None:
     image = make_policy(PPOConfig(), spaces.Box(0, 255, (84, 84, 4), np.uint8), ACTIONS)
     image.bind_parameters()
-    assert image.products > 3 * image.flat.vector.numel()
+    assert image.multiply_adds > 3 * image.flat.vector.numel()
     vector = make_policy(PPOConfig(), OBS, ACTIONS)
     vector.bind_parameters()
-    assert vector.products == vector.flat.vector.numel()
+    assert vector.multiply_adds == vector.flat.vector.numel()
 
 
 @pytest.mark.parametrize("kind", [PPOConfig, DQNConfig])
@@ -244,7 +244,7 @@ IMAGE = spaces.Box(0, 255, (42, 42, 3), np.uint8)
 def test_settings_that_a_network_does_not_read_are_told(
     kind: type[AlgorithmConfig], settings: dict[str, Any], obs: spaces.Space[Any], expected: list[str]
 ) -> None:
-    told = list(make_policy(kind.from_dict(settings), obs, ACTIONS).unread())
+    told = list(make_policy(kind.from_dict(settings), obs, ACTIONS).ignored_settings())
     assert len(told) == len(expected)
     assert all(part in text for part, text in zip(expected, told, strict=True)), told
 
@@ -308,6 +308,6 @@ def test_a_copy_acts_with_its_own_weights() -> None:
     with torch.inference_mode():
         before = policy.dist_inputs(obs)
         twin.flat.load(np.zeros_like(twin.flat.numpy()))
-        assert (twin.dist_inputs(obs) == 0).all() and (twin.encoder.single(0, obs) == 0).all()
+        assert (twin.dist_inputs(obs) == 0).all() and (twin.encoder.forward_branch(0, obs) == 0).all()
         assert policy.dist_inputs(obs).equal(before)
     torch.testing.assert_close(policy.dist_inputs(obs), before)

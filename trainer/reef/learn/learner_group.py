@@ -61,9 +61,9 @@ class LocalLearners:
         Unless they sample ahead, they wait while it learns, and it may have their CPUs.
         """
         learner = learner_class(config, observation_space, action_space)
-        products = learner.policy.products * learner.minibatch_size
+        multiply_adds = learner.policy.multiply_adds * learner.minibatch_size
         self.threads: Callable[[], int] = lambda: learner_threads(
-            config, products, busy=neighbours() if config.sample_async else 0
+            config, multiply_adds, busy=neighbours() if config.sample_async else 0
         )
         torch.set_num_threads(config.torch_threads_per_worker)  # between updates this process samples
         self.learners: dict[PolicyId, Learner[Any]] = {DEFAULT_POLICY: learner}

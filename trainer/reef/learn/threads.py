@@ -14,10 +14,10 @@ from reef.container import cpu_quota
 # Multiplications of a minibatch for each thread. Threads meet after every operation: with less work between, they save
 # little on a machine that is theirs, and where anything else wants one of their CPUs each meeting waits for it, which
 # makes training many times slower.
-PRODUCTS_PER_THREAD = 64_000_000
+MULTIPLY_ADDS_PER_THREAD = 64_000_000
 
 
-def learner_threads(config: AlgorithmConfig, products: int, busy: int = 0) -> int:
+def learner_threads(config: AlgorithmConfig, multiply_adds: int, busy: int = 0) -> int:
     """Threads for minibatches of so many multiplications: as set, else as many as have work and a CPU of their own.
 
     `busy` rollout workers on this machine have a CPU each. Threads that share one wait for each other by spinning,
@@ -25,7 +25,7 @@ def learner_threads(config: AlgorithmConfig, products: int, busy: int = 0) -> in
     """
     if config.torch_threads_per_learner is not None:
         return config.torch_threads_per_learner
-    useful = products // PRODUCTS_PER_THREAD
+    useful = multiply_adds // MULTIPLY_ADDS_PER_THREAD
     return 1 if useful <= 1 else min(useful, available_cpus(busy))
 
 

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from reef.config import AlgorithmConfig
 from reef.errors import ConfigError
+from reef.nn.architecture import Architecture
 from reef.nn.custom import custom_module
 from reef.nn.distributions import ActionDistribution
 from reef.nn.layers.activations import ACTIVATIONS
 from reef.nn.layers.encoders import Encoder
-from reef.nn.outline import Outline
 from reef.nn.policies import (
     FOR_ACTOR_CRITICS,
     Policy,
@@ -120,17 +120,17 @@ class QPolicy(Policy):
         if settings.dueling:
             self.value = Stream([*hidden, self.num_atoms], activation, linear)
 
-    def outline(self) -> Outline:
+    def architecture(self) -> Architecture:
         """As every policy."""
-        outline, config = super().outline(), self.config
+        architecture, config = super().architecture(), self.config
         keys = ("dueling", "hiddens", "noisy", "num_atoms", "v_min", "v_max")
         if self.num_atoms > 1:
-            outline["parts"] |= {key: getattr(config, key) for key in ("v_min", "v_max")}
+            architecture["parts"] |= {key: getattr(config, key) for key in ("v_min", "v_max")}
         if self.module is None:
-            outline["settings"] |= {key: getattr(config, key) for key in keys}
-        return outline
+            architecture["settings"] |= {key: getattr(config, key) for key in keys}
+        return architecture
 
-    def unread(self) -> Iterator[str]:
+    def ignored_settings(self) -> Iterator[str]:
         """As every policy. The streams read model.fcnet_activation, whatever the encoder is."""
         if self.module is not None:
             noise = () if any(isinstance(part, NoisyLinear) for part in self.module.modules()) else ("noisy",)
@@ -144,7 +144,7 @@ class QPolicy(Policy):
         """[N, *obs] -> logits [N, A, atoms] of the return distributions; with one atom the Q-values [N, A]."""
         if self.module is not None:
             return self._by_action(self.module(obs)[0])
-        features = self.encoder.single(0, obs)
+        features = self.encoder.forward_branch(0, obs)
         return self.dueling(self.advantage(features), None if self.value is None else self.value(features))
 
     def dueling(self, advantages: Tensor, values: Tensor | None) -> Tensor:

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from reef.config import AlgorithmConfig, ModelConfig
 from reef.errors import ConfigError, nearest
+from reef.nn.architecture import Architecture, architecture_of
 from reef.nn.custom import custom_module
 from reef.nn.distributions import ActionDistribution, DistributionMaker
 from reef.nn.flat import FlatParameters
 from reef.nn.layers.encoders import Encoder, ImageEncoder
-from reef.nn.outline import Outline, outline_of
 from reef.spaces import Layout, Space
 from reef.types import Array
 
@@ -49,15 +49,17 @@ class Policy(nn.Module):
         self.set_by_hand = False  # whether its weights were set since the learners saw them
         self.fast_actor: FastActor | None = None
 
-    def outline(self) -> Outline:
+    def architecture(self) -> Architecture:
         """What its weights are for: a checkpoint goes into no other network."""
         if self.config.model.custom_model:
-            return outline_of(self, {})
+            return architecture_of(self, {})
         settings = self.config.model.to_dict().items()
-        return outline_of(self, {f"model.{key}": value for key, value in settings if not key.startswith("custom_")})
+        return architecture_of(
+            self, {f"model.{key}": value for key, value in settings if not key.startswith("custom_")}
+        )
 
     @property
-    def products(self) -> int:
+    def multiply_adds(self) -> int:
         """Multiplications for one observation: every parameter once, those of convolutions at every place."""
         again = sum(module.again for module in self.modules() if isinstance(module, ImageEncoder))
         return self.flat.vector.numel() + again
@@ -78,7 +80,7 @@ class Policy(nn.Module):
         if "device" in state:
             self.bind_parameters(self.device)
 
-    def unread(self) -> Iterator[str]:
+    def ignored_settings(self) -> Iterator[str]:
         """Settings that were given and that this network does not read, a text for each with the reason."""
         yield from ()
 
@@ -191,18 +193,18 @@ class ActorCritic(Policy):
         self.pi = _linear(self.encoder.out_features, outputs, gain=0.01)
         self.vf = _linear(self.encoder.out_features, 1, gain=1.0)
 
-    def unread(self) -> Iterator[str]:
+    def ignored_settings(self) -> Iterator[str]:
         """As every policy."""
         yield from given_for_other_observations(self.config, self.encoder, *FOR_VECTORS)
 
     def dist_inputs(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N, D], by the actor alone: acting needs no critic."""
-        features = self.encoder.single(0, obs)
+        features = self.encoder.forward_branch(0, obs)
         return self.with_log_std(F.linear(features, self.pi.weight, self.pi.bias))
 
     def values(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N] state values, by the critic alone."""
-        values: Tensor = self.vf(self.encoder.single(self.encoder.branches - 1, obs))
+        values: Tensor = self.vf(self.encoder.forward_branch(self.encoder.branches - 1, obs))
         return values.squeeze(-1)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
@@ -229,7 +231,7 @@ class CustomActorCritic(Policy):
         super().__init__(config, observation_space, action_space)
         self.module = custom_module(config, observation_space, action_space, self.dist_class.num_inputs, critic=True)
 
-    def unread(self) -> Iterator[str]:
+    def ignored_settings(self) -> Iterator[str]:
         """As every policy."""
         yield from given_beside_custom_model(self.config)
 

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from reef.config import AlgorithmConfig
 from reef.errors import ConfigError
+from reef.nn.architecture import Architecture
 from reef.nn.distributions import DistributionMaker, SquashedGaussian
 from reef.nn.layers.encoders import Encoder, Features
 from reef.nn.layers.stacked import StackedLinear, StackedMLP
-from reef.nn.outline import Outline
 from reef.nn.policies import FOR_ACTOR_CRITICS, Policy, given, given_for_other_observations
 from reef.spaces import Layout, Space
 
@@ -31,7 +31,7 @@ class Actor(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """[N, 2 n]."""
-        outputs: Tensor = self.out(self.encoder.single(0, obs))
+        outputs: Tensor = self.out(self.encoder.forward_branch(0, obs))
         return outputs
 
 
@@ -96,13 +96,13 @@ class SoftActorCritic(Policy):
         outputs: Tensor = self.actor(obs)
         return outputs
 
-    def unread(self) -> Iterator[str]:
+    def ignored_settings(self) -> Iterator[str]:
         """Settings that were given and that these networks do not read."""
         yield from given_for_other_observations(self.config, self.actor.encoder, "model.fcnet_hiddens")
         yield from given(self.config, "on an actor and critics of its own kind", *FOR_ACTOR_CRITICS)
 
-    def outline(self) -> Outline:
+    def architecture(self) -> Architecture:
         """What its weights are for."""
-        outline = super().outline()
-        outline["settings"]["twin_q"] = self.config.twin_q  # type: ignore[attr-defined]
-        return outline
+        architecture = super().architecture()
+        architecture["settings"]["twin_q"] = self.config.twin_q  # type: ignore[attr-defined]
+        return architecture

@@ -87,7 +87,7 @@ class Algorithm(ABC):
             on_failure.callback(self.workers.stop)
             local = self.workers.local_worker()
             self.evaluation.check_spaces(local.observation_space, local.action_space)
-            for text in (*local.policy.unread(), *unprepared(config, local.observation_space)):
+            for text in (*local.policy.ignored_settings(), *unprepared(config, local.observation_space)):
                 log.warning("%s", text)
             self.learners: Learners = make_learners(
                 self.learner_class,
@@ -319,7 +319,9 @@ class Algorithm(ABC):
             "learners": self.learners.state(),
             "workers": self.workers.state(),
             "evaluation": self.evaluation.state(),
-            "networks": {name: policy.outline() for name, policy in self.workers.local_worker().policy_map.items()},
+            "networks": {
+                name: policy.architecture() for name, policy in self.workers.local_worker().policy_map.items()
+            },
         }
 
     def progress(self) -> list[tuple[int, float]]:
@@ -332,7 +334,7 @@ class Algorithm(ABC):
         own = {
             "learners": self.learners.state(),
             "worker": local.state(),
-            "networks": {name: policy.outline() for name, policy in local.policy_map.items()},
+            "networks": {name: policy.architecture() for name, policy in local.policy_map.items()},
         }
         # Here and not in the learners, who may be processes.
         check_fit(state, own, self.config.observation_filter)

@@ -35,7 +35,7 @@ def test_every_observation_space_is_encoded_branch_by_branch(space: spaces.Space
     features = encoder(obs)
     assert features.shape == (2, 3, encoder.out_features)
     for branch in range(2):
-        torch.testing.assert_close(encoder.single(branch, obs), features[branch])
+        torch.testing.assert_close(encoder.forward_branch(branch, obs), features[branch])
     assert not torch.allclose(features[0], features[1])
     features.sum().backward()
     assert all(parameter.grad is not None for parameter in encoder.parameters())

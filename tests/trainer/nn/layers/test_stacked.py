@@ -12,7 +12,7 @@ def test_one_of_the_stack_computes_what_the_stack_computes() -> None:
     together = stack(x)
     assert together.shape == (2, 7, 5)
     for index in range(2):
-        torch.testing.assert_close(stack.single(index, x), together[index])
+        torch.testing.assert_close(stack.forward_branch(index, x), together[index])
     assert not torch.allclose(together[0], together[1]), "the members have weights of their own"
 
 

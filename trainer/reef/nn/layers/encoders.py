@@ -192,8 +192,8 @@ class Encoder(nn.Module):
         encoded: Tensor = self.mlp(features)
         return encoded
 
-    def single(self, branch: int, obs: Tensor) -> Tensor:
+    def forward_branch(self, branch: int, obs: Tensor) -> Tensor:
         """Only one branch: [N, *obs] -> [N, out_features]."""
         if not self.plain:  # else it would cost two calls of modules, which count when a few observations are acted on
             obs = self.features[min(branch, len(self.features) - 1)](obs)
-        return self.mlp.single(branch, obs)
+        return self.mlp.forward_branch(branch, obs)

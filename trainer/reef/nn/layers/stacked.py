@@ -29,7 +29,7 @@ class StackedLinear(nn.Module):
         """[count, N, in] -> [count, N, out]."""
         return torch.baddbmm(self.bias, x, self.weight)
 
-    def single(self, index: int, x: Tensor) -> Tensor:
+    def forward_branch(self, index: int, x: Tensor) -> Tensor:
         """Only layer `index`: [N, in] -> [N, out]."""
         return torch.addmm(self.bias[index], x, self.weight[index])
 
@@ -57,8 +57,8 @@ class StackedMLP(nn.Module):
             hidden = self.activation(layer(hidden))
         return hidden
 
-    def single(self, index: int, x: Tensor) -> Tensor:
+    def forward_branch(self, index: int, x: Tensor) -> Tensor:
         """Only perceptron `index`: [N, in] -> [N, out]."""
         for layer in self.layers:
-            x = self.activation(layer.single(index, x))
+            x = self.activation(layer.forward_branch(index, x))
         return x

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from reef.errors import CheckpointError, DamagedCheckpointError, ReefError
-from reef.nn.outline import another_network
+from reef.nn.architecture import another_network
 from reef.run.metrics import COUNTER_FIELDS
 from reef.trees import USE_ANOTHER, require_like
 from reef.types import State

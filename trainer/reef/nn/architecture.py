@@ -11,7 +11,7 @@ from reef.nn.layers.activations import ACTIVATIONS, Activation
 NAMES = {activation: name for name, activation in reversed(ACTIVATIONS.items())}
 
 
-class Outline(TypedDict):
+class Architecture(TypedDict):
     """A network, as JSON data."""
 
     shapes: dict[str, list[int]]  # of its parameters
@@ -19,8 +19,8 @@ class Outline(TypedDict):
     settings: dict[str, Any]  # what it was made by, some of them without effect: to say what differs
 
 
-def outline_of(network: nn.Module, settings: dict[str, Any], **parts: Any) -> Outline:
-    """The outline of a network of ours, made by these settings; what shapes and layers do not show is in `parts`."""
+def architecture_of(network: nn.Module, settings: dict[str, Any], **parts: Any) -> Architecture:
+    """That of a network made by these settings; `parts`: what its shapes and layers do not show."""
     for name, module in network.named_modules():
         activation = getattr(module, "activation", None)
         hidden = getattr(module, "layers", getattr(module, "hidden", True))
@@ -32,7 +32,7 @@ def outline_of(network: nn.Module, settings: dict[str, Any], **parts: Any) -> Ou
     return {"shapes": shapes, "parts": parts, "settings": settings}
 
 
-def another_network(stored: Outline, own: Outline) -> str:
+def another_network(stored: Architecture, own: Architecture) -> str:
     """How the network of a checkpoint differs from this one and what to do; empty where it does not."""
     if (stored["shapes"], stored["parts"]) == (own["shapes"], own["parts"]):
         return ""
