@@ -62,6 +62,8 @@ class SACConfig(OffPolicyConfig):
         yield from super().problems()
         if not self.normalize_actions:
             yield "normalize_actions=False: the actor's actions lie between -1 and 1. Leave it at True."
+        if self.torch_compile_learner:
+            yield "torch_compile_learner=True: not available yet with SAC. Leave it at False."
 
 
 class SACLearner(Learner[Transitions]):
@@ -149,8 +151,9 @@ class SACLearner(Learner[Transitions]):
     def sample(self, dist_inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Actions [N, n] and their logp [N], by noise of the learner's own generator."""
         rows, size = len(dist_inputs), self.policy.action_layout.size
-        noise = torch.randn(rows, size, generator=self.generator).to(self.device)
-        return SquashedGaussian(dist_inputs).sample(noise)
+        # that of all learners, of which this one takes its part: together they do what one would
+        noise = torch.randn(rows * self.world_size, size, generator=self.generator)
+        return SquashedGaussian(dist_inputs).sample(noise[rows * self.rank :][:rows].to(self.device))
 
     def set_weights(self, weights: Array) -> None:
         """As `Learner.set_weights`; the targets become copies."""
