@@ -112,6 +112,11 @@ def test_a_loss_that_is_not_finite_is_named_and_not_trained_on() -> None:
     assert np.array_equal(before, one.weights())
 
 
+def test_a_batch_of_another_kind_is_refused() -> None:
+    with pytest.raises(TypeError, match="PPOLearner learns from Rollout, not from Transitions"):
+        learner(config()).update(rollout().flatten(), 0)  # type: ignore[arg-type]
+
+
 def test_a_batch_of_failed_steps_alone_is_refused() -> None:
     one, batch = learner(config()), rollout()
     batch.mask[:] = False

@@ -12,18 +12,17 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from reef.algorithms.replaying import ReplayingAlgorithm
+from reef.algorithms.replaying import ReplayingAlgorithm, ReplayingLearner
 from reef.batch import Transitions
 from reef.config import Scheduled, default, setting
-from reef.learn.learner import Learner, Update
-from reef.learn.minibatches import in_order, transition_columns
+from reef.learn.learner import Update
+from reef.learn.minibatches import transition_columns
 from reef.math.categorical import project
 from reef.math.td import huber, td_targets
 from reef.nn.dueling import QPolicy
 from reef.nn.gradients import Columns, Loss
 from reef.nn.targets import Target
 from reef.replay.settings import OffPolicyConfig
-from reef.types import Array, State
 
 
 class DQNConfig(OffPolicyConfig):
@@ -65,14 +64,15 @@ class DQNConfig(OffPolicyConfig):
             yield f"v_min={self.v_min}, v_max={self.v_max}: the atoms need v_min below v_max."
 
 
-class DQNLearner(Learner[Transitions]):
+class DQNLearner(ReplayingLearner):
     """TD errors against a target network, by Huber's loss or by cross-entropy between distributions."""
 
     config: DQNConfig
     policy: QPolicy
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def setup(self) -> None:
+        """The whole network is trained by `loss`, towards what a copy says."""
+        super().setup()
         self.target = Target(self.policy, tau=self.config.tau, period=self.config.target_network_update_freq)
 
     def begin(self, timestep: int) -> None:
@@ -98,10 +98,6 @@ class DQNLearner(Learner[Transitions]):
             return td_targets(rewards, discounts, terminated, best)
         return project(torch.softmax(best, -1), rewards, discounts * ~terminated, self.policy.atoms)
 
-    def minibatches(self, columns: Columns) -> Iterator[Columns]:
-        """The drawn rows as they come: one gradient step per `train_batch_size`."""
-        return in_order(columns, self.minibatch_size, self.rank, self.world_size)
-
     def step(self, minibatch: Columns) -> Loss:
         """One gradient step, with new noise on the weights where there is any."""
         self.policy.draw_noise(self.generator)
@@ -124,20 +120,6 @@ class DQNLearner(Learner[Transitions]):
         stats, rows = super().update(batch, timestep)
         self.policy.draw_noise(None)
         return Update(stats | {"mean_td_error": float(rows["td_errors"].mean())}, rows)
-
-    def set_weights(self, weights: Array) -> None:
-        """As `Learner.set_weights`; the target network becomes a copy: the old one's values would pull them back."""
-        super().set_weights(weights)
-        self.target.copy_source()
-
-    def state(self) -> State:
-        """Adds the target network."""
-        return super().state() | {"target": self.target.state()}
-
-    def set_state(self, state: State) -> None:
-        """The reverse of `state`."""
-        super().set_state(state)
-        self.target.set_state(state["target"])
 
 
 def take_actions(

@@ -11,18 +11,16 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from reef.algorithms.replaying import ReplayingAlgorithm
+from reef.algorithms.replaying import ReplayingAlgorithm, ReplayingLearner
 from reef.batch import Transitions
 from reef.config import ModelConfig, Scheduled, default, setting
-from reef.learn.learner import Learner
-from reef.learn.minibatches import in_order, transition_columns
+from reef.learn.minibatches import transition_columns
 from reef.math.td import td_targets
 from reef.nn.distributions import SquashedGaussian
 from reef.nn.gradients import Columns, Loss
 from reef.nn.soft_actor_critic import SoftActorCritic
 from reef.nn.targets import Target
 from reef.replay.settings import OffPolicyConfig, ReplayBufferConfig
-from reef.types import Array, State
 
 
 class SACConfig(OffPolicyConfig):
@@ -66,7 +64,7 @@ class SACConfig(OffPolicyConfig):
             yield "torch_compile_learner=True: not available yet with SAC. Leave it at False."
 
 
-class SACLearner(Learner[Transitions]):
+class SACLearner(ReplayingLearner):
     """One step each of critics, actor and temperature for every replayed batch."""
 
     config: SACConfig
@@ -100,10 +98,6 @@ class SACLearner(Learner[Transitions]):
     def prepare(self, batch: Transitions) -> Columns:
         """The columns of the replayed transitions."""
         return transition_columns(batch, self.device)
-
-    def minibatches(self, columns: Columns) -> Iterator[Columns]:
-        """The drawn rows as they come: one step per `train_batch_size`."""
-        return in_order(columns, self.minibatch_size, self.rank, self.world_size)
 
     def step(self, minibatch: Columns) -> Loss:
         """Algorithm 1 of the paper, from the update of the critics on."""
@@ -154,20 +148,6 @@ class SACLearner(Learner[Transitions]):
         # that of all learners, of which this one takes its part: together they do what one would
         noise = torch.randn(rows * self.world_size, size, generator=self.generator)
         return SquashedGaussian(dist_inputs).sample(noise[rows * self.rank :][:rows].to(self.device))
-
-    def set_weights(self, weights: Array) -> None:
-        """As `Learner.set_weights`; the targets become copies."""
-        super().set_weights(weights)
-        self.target.copy_source()
-
-    def state(self) -> State:
-        """Adds the target networks."""
-        return super().state() | {"target": self.target.state()}
-
-    def set_state(self, state: State) -> None:
-        """The reverse of `state`."""
-        super().set_state(state)
-        self.target.set_state(state["target"])
 
 
 class SAC(ReplayingAlgorithm):

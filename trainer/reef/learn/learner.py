@@ -44,6 +44,8 @@ class Learner(ABC, Generic[Batch]):
     part of each minibatch; `reduce` between backward and step makes their gradient that of the whole minibatch.
     """
 
+    # the type of its batches
+    learns_from: type[Rollout | Transitions] = Rollout
     # the columns that the network reads
     inputs: Sequence[str] = ("obs",)
 
@@ -111,6 +113,9 @@ class Learner(ABC, Generic[Batch]):
 
     def update(self, batch: Batch, timestep: int) -> Update:
         """Improve the policy; `timestep` (environment steps so far) drives the schedules."""
+        if not isinstance(batch, self.learns_from):
+            kinds = self.learns_from.__name__, type(batch).__name__
+            raise TypeError(f"{type(self).__name__} learns from {kinds[0]}, not from {kinds[1]}")
         if isinstance(batch, Rollout) and not batch.mask.any():
             raise TrainingError("the train batch holds no step that worked: every environment raised in each of them.")
         self.begin(timestep)

@@ -46,13 +46,9 @@ class Optimizer(ABC):
         }
 
     def set_state(self, state: State) -> None:
-        """The reverse of `state`; what the state does not hold begins again, with a warning."""
+        """The reverse of `state`."""
         for name, value in self.moments.items():
-            if name in state:
-                value.copy_(torch.from_numpy(np.array(state[name])))
-            else:
-                log.warning("optimizer: the checkpoint was written without %s, which begins at 0", name)
-                value.zero_()
+            value.copy_(torch.from_numpy(np.array(state[name])))
 
 
 class Adam(Optimizer):
@@ -94,6 +90,13 @@ class Adam(Optimizer):
             amsgrad=self.amsgrad,
             maximize=False,
         )
+
+    def set_state(self, state: State) -> None:
+        """The reverse of `state`; with amsgrad newly switched on, the largest moments count from here."""
+        if self.amsgrad and "max_exp_avg_sq" not in state:
+            log.warning("optimizer.amsgrad=True: the checkpoint was written without it, so it begins anew")
+            state = state | {"max_exp_avg_sq": np.zeros_like(state["exp_avg_sq"])}
+        super().set_state(state)
 
 
 class AdamW(Adam):

@@ -129,7 +129,8 @@ def test_a_gradient_written_out_is_that_of_autograd(name: str) -> None:
     fast = fast_gradient(each.policy, each.policy.flat, each.inputs, each.loss)
     ordinary = by_autograd(each.policy, each.inputs, each.loss)
     assert fast is not None
-    for seed, rows in enumerate((1, 64)):
+    for seed, (rows, frozen) in enumerate(((1, False), (64, False), (64, True))):
+        next(each.policy.parameters()).requires_grad_(not frozen)
         minibatch = steps(each, rows, seed)
         mine, loss = gradient_of(each, fast, minibatch)
         reference, expected = gradient_of(each, ordinary, minibatch)

@@ -20,7 +20,7 @@ LossOfOutputs = Callable[[Any, Columns], tuple[Loss, tuple[Tensor, ...]]]  # wit
 
 
 def fast_actor(policy: Policy) -> FastActor | None:
-    """What gives `policy.dist_inputs` for a few rows."""
+    """What gives `policy.dist_inputs`."""
     fast = ACTORS.get(type(policy))
     return fast(policy) if fast is not None and fast.covers(policy) else None
 
