@@ -114,17 +114,11 @@ class Sample:
     rollouts: dict[PolicyId, Rollout]
     episodes: list[Episode]  # finished during this call
     env_steps: int  # environment steps, dead steps not counted
+    progress: int  # steps towards a train batch: dead steps of fixed-length fragments are among them, padding is not
     worker_index: int = 0
     timers: dict[str, float] = field(default_factory=dict)  # seconds spent, by name
-    whole_episodes: bool = False  # sampled in whole episodes, padded with masked steps
-    series: Array | None = None  # [B] place in the unbroken row of fragments of each column; 0: it began anew
-
-    @property
-    def progress(self) -> int:
-        """Steps towards a train batch: dead steps of fixed-length fragments are among them, padding is not."""
-        if self.whole_episodes:
-            return self.env_steps
-        return max(rollout.mask.size for rollout in self.rollouts.values())
+    # [B] by policy: fragments that the episode of each column had gone on for; 0: it began with this one
+    fragment_index: dict[PolicyId, Array] = field(default_factory=dict)
 
 
 ROLLOUT_COLUMNS = (*TRANSITION_COLUMNS, "mask")

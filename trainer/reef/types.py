@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 PolicyId = str
 AgentId = str
+RecurrentState = dict[str, Array]  # what a recurrent policy remembers of B columns, by name [B, ...]; else empty
 Stats = dict[str, float]  # what a learner or an exploration reports, by name
 State = dict[str, Any]  # nested dicts and lists of JSON values and numpy arrays: what a checkpoint can hold
 Weights = dict[PolicyId, NDArray[np.float32]]  # one flat vector per policy, see reef.nn.flat

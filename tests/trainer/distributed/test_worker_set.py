@@ -17,6 +17,7 @@ from reef.distributed.worker_set import RayWorkers
 from reef.errors import ResourceError, WorkerError
 from reef.rollout.worker import RolloutWorker
 from reef.run.signals import StopSignals
+from reef.types import DEFAULT_POLICY
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.timeout(120)]
 
@@ -342,11 +343,11 @@ def test_with_sample_async_the_next_fragments_begin_before_they_are_asked_for():
         versions = [{sample.rollouts["default_policy"].policy_version for sample in each} for each in (first, second)]
         assert versions == [{1}, {1}]  # the second was under way when version 2 came
         assert third[0].rollouts["default_policy"].policy_version == 2
-        assert [sample.series.tolist() for sample in third] == [[2, 2]] * 2
+        assert [sample.fragment_index[DEFAULT_POLICY].tolist() for sample in third] == [[2, 2]] * 2
         stored = made.state()  # behind the fragments under way, number 3, which a restored run never sees
         stored["remote"][1] = None
         made.set_state(stored)
-        assert [sample.series.tolist() for sample in made.sample()] == [[4, 4], [0, 0]]
+        assert [sample.fragment_index[DEFAULT_POLICY].tolist() for sample in made.sample()] == [[4, 4], [0, 0]]
         os.kill(made._group.pid(1), signal.SIGKILL)
         after = [made.sample(), made.sample()]
         assert all(samples for samples in after)
@@ -366,7 +367,9 @@ def test_several_fragments_ahead_keep_workers_busy_and_are_taken_in_turns():
             made.set_weights(weights, version=version, timestep=0)
             taken.append(made.sample())
         assert [[sample.worker_index for sample in each] for each in taken] == [[1, 2]] * 4
-        assert [[sample.series.tolist() for sample in each] for each in taken] == [[[n, n]] * 2 for n in range(4)]
+        assert [[sample.fragment_index[DEFAULT_POLICY].tolist() for sample in each] for each in taken] == [
+            [[n, n]] * 2 for n in range(4)
+        ]
         versions = [{sample.rollouts["default_policy"].policy_version for sample in each} for each in taken]
         assert versions == [{1}, {1}, {1}, {2}]  # two were under way when version 2 came
         assert [sample.env_steps for sample in made.sample(steps=3, anew=True)] == [6, 6]  # not those under way

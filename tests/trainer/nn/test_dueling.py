@@ -73,13 +73,13 @@ def test_a_noisy_network_explores_and_is_still_otherwise() -> None:
     made = policy(noisy=True)
     made.bind_parameters()
     rows = ROWS.numpy()
-    first = made.act(rows).inputs
-    np.testing.assert_array_equal(made.act(rows).inputs, first)
-    explored = [made.act(rows, np.random.default_rng(seed)).inputs for seed in (0, 0, 1)]
+    first = made.act(rows, {})[0].inputs
+    np.testing.assert_array_equal(made.act(rows, {})[0].inputs, first)
+    explored = [made.act(rows, {}, np.random.default_rng(seed))[0].inputs for seed in (0, 0, 1)]
     np.testing.assert_array_equal(explored[0], explored[1])
     assert not np.allclose(explored[0], explored[2])
     assert not np.allclose(explored[0], first)
-    np.testing.assert_array_equal(made.act(rows).inputs, first)
+    np.testing.assert_array_equal(made.act(rows, {})[0].inputs, first)
 
 
 class OwnModel(nn.Module):

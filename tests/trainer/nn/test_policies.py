@@ -95,7 +95,7 @@ def test_acting_that_is_compiled_is_what_acts() -> None:
         return run
 
     policy.compile_acting(backend=backend)
-    policy.act(np.zeros((2, 4), np.float32))
+    policy.act(np.zeros((2, 4), np.float32), {})
     assert calls
 
 

@@ -19,7 +19,7 @@ def sample(first: int, steps: int = 2, worker: int = 0) -> Sample:
     number = np.arange(first, first + steps, dtype=np.float32)[:, None] + 100 * worker
     none = np.zeros(number.shape, np.bool_)
     rollout = Rollout(number[..., None], number, np.ones_like(number), number[..., None] + 1, none, none, ~none)
-    return Sample({"default_policy": rollout}, [], steps, worker)
+    return Sample({"default_policy": rollout}, [], steps, steps, worker)
 
 
 def test_every_worker_has_steps_of_its_own_that_wait() -> None:

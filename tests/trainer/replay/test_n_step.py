@@ -151,13 +151,13 @@ def test_waiting_steps_survive_a_checkpoint_and_the_reuse_of_arrays() -> None:
     assert found == {start: row for start, row in HAND.items() if start in (3, 11, 12, 13, 14)}
 
 
-@pytest.mark.parametrize("series", [0, 9, 7])  # a replaced worker, a lost fragment, one from before a restore
-def test_a_fragment_that_does_not_go_on_ends_the_steps_that_wait(series: int) -> None:
+@pytest.mark.parametrize("fragment_index", [0, 9, 7])  # a replaced worker, a lost fragment, one from before a restore
+def test_a_fragment_that_does_not_go_on_ends_the_steps_that_wait(fragment_index: int) -> None:
     first, _, third = fragments(EPISODES, 2)  # the second fragment is lost with its worker
     steps, restored = NStep(3, 0.5), NStep(3, 0.5)
     assert table(steps.add(first, np.array([7, 7]))) == {}
     restored.set_state(steps.state())
-    found = table(restored.add(third, np.array([series, series])))
+    found = table(restored.add(third, np.array([fragment_index, fragment_index])))
     assert found == {
         0: (2.0, 2.0, 0.25, False, True),
         1: (2.0, 2.0, 0.5, False, True),

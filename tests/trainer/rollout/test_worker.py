@@ -119,7 +119,8 @@ def test_exactly_as_many_episodes_as_asked_for() -> None:
 def test_log_likelihoods_belong_to_the_actions() -> None:
     one = worker()
     rollout = one.sample().rollouts[DEFAULT_POLICY]
-    dist = one.policy.dist_class(one.policy.dist_inputs(torch.from_numpy(rollout.obs.reshape(-1, 1))))
+    policy = one.policy_map[DEFAULT_POLICY]
+    dist = policy.dist_class(policy.dist_inputs(torch.from_numpy(rollout.obs.reshape(-1, 1))))
     logp = dist.logp(torch.from_numpy(rollout.actions.reshape(-1))).detach().numpy().reshape(4, 2)
     np.testing.assert_allclose(rollout.extras["action_logp"], logp, atol=1e-5)
 
@@ -146,9 +147,9 @@ def test_whole_numbers_are_learned_from_as_they_were_drawn(kind: str) -> None:
 
 def test_evaluation_that_explores_draws_otherwise_than_training() -> None:
     draws = [
-        RolloutWorker(
-            PPOConfig().environment("CartPole-v1").debugging(seed=0).evaluation(**settings)
-        ).generator.random()
+        RolloutWorker(PPOConfig().environment("CartPole-v1").debugging(seed=0).evaluation(**settings))
+        .runners[DEFAULT_POLICY]
+        .generator.random()
         for settings in ({}, {"in_evaluation": True})
     ]
     assert draws[0] != draws[1]
@@ -234,23 +235,22 @@ def test_a_column_that_cannot_go_on_begins_a_new_episode_whatever_it_looks_like(
     one.sample(3)  # column 0 is one step into its second episode, column 1 four into its first: too far to replay
     two.set_state(one.state())
     sample = two.sample(6)
-    assert series(sample) == [2, 0]
+    assert fragment_index(sample) == [2, 0]
     assert [episode.length for episode in sample.episodes] == [3, 3, 6]
 
 
-def series(sample: Sample) -> list[int]:
-    assert sample.series is not None
-    return [int(place) for place in sample.series]
+def fragment_index(sample: Sample) -> list[int]:
+    return [int(place) for place in sample.fragment_index[DEFAULT_POLICY]]
 
 
 def test_fragments_are_counted_as_long_as_episodes_go_on() -> None:
     one, two = worker(), worker()
-    assert [series(one.sample()) for _ in range(3)] == [[0, 0], [1, 1], [2, 2]]
+    assert [fragment_index(one.sample()) for _ in range(3)] == [[0, 0], [1, 1], [2, 2]]
     two.set_state(one.state())
-    assert series(two.sample()) == series(one.sample()) == [3, 3]
-    assert series(one.sample(anew=True)) == [0, 0]
+    assert fragment_index(two.sample()) == fragment_index(one.sample()) == [3, 3]
+    assert fragment_index(one.sample(anew=True)) == [0, 0]
     whole = worker(mode="complete_episodes")
-    assert [series(whole.sample()) for _ in range(2)] == [[0, 0], [0, 0]]
+    assert [fragment_index(whole.sample()) for _ in range(2)] == [[0, 0], [0, 0]]
 
 
 class Forgetful(nn.Module):
@@ -268,7 +268,7 @@ class Forgetful(nn.Module):
 
 def test_nothing_is_dropped_in_acting() -> None:
     settings = PPOConfig().environment("CartPole-v1").training(model={"custom_model": Forgetful})
-    policy = RolloutWorker(settings.freeze()).policy
+    policy = RolloutWorker(settings.freeze()).policy_map[DEFAULT_POLICY]
     obs = np.ones((64, 4), np.float32)
     assert (np.ptp(policy.compute_actions(obs)[1]["action_dist_inputs"], axis=0) < 1e-6).all()
 

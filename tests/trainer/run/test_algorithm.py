@@ -106,13 +106,13 @@ def test_single_actions_are_filtered_unsquashed_and_deterministic_on_request() -
     with settings.build() as algorithm:
         algorithm.train()
         obs = np.array([1.0, 0.0, 5.0], np.float32)
-        seen = algorithm.workers.local_worker().filter.state()
+        seen = algorithm.workers.local_worker().filters[DEFAULT_POLICY].state()
         actions = {float(algorithm.compute_single_action(obs, explore=False)[0]) for _ in range(3)}
         assert len(actions) == 1
         assert -2 <= actions.pop() <= 2
         explored = {float(algorithm.compute_single_action(obs, explore=True)[0]) for _ in range(3)}
         assert len(explored) > 1
-        after = algorithm.workers.local_worker().filter.state()
+        after = algorithm.workers.local_worker().filters[DEFAULT_POLICY].state()
         assert seen["stat"]["count"] == after["stat"]["count"], "acting for somebody teaches the filter nothing"
         action, state, extras = algorithm.compute_single_action(obs, full_fetch=True)
         assert action.shape == (1,)
@@ -408,7 +408,7 @@ def test_training_goes_on_where_one_environment_is_restarted(mode: str) -> None:
         fragile.train()
     with settings.fault_tolerance(restart_failed_sub_environments=True).build() as algorithm:
         results = [algorithm.train() for _ in range(2)]
-        restarts = algorithm.workers.local_worker().env.restarts
+        restarts = algorithm.workers.local_worker().env.env.restarts
     assert restarts >= 2
     sampled = results[1]["num_env_steps_sampled"]
     assert sampled == results[1]["num_env_steps_trained"]

@@ -46,7 +46,7 @@ class FakeAlgorithm:
         self.iteration += 1
         type(self).hook(self.iteration)
         self.counters["num_env_steps_sampled"] += 10
-        self.metrics.add_sample(Sample({}, [Episode(float(self.iteration), 10)], 10))
+        self.metrics.add_sample(Sample({}, [Episode(float(self.iteration), 10)], 10, 10))
         return self.metrics.result(self.iteration, counters=self.counters, learner_stats={})
 
     def metadata(self) -> dict[str, Any]:

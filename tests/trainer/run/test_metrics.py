@@ -45,7 +45,7 @@ def make(window: int = 100, **settings: Any) -> IterationMetrics:
 
 def sample(*rewards: float, steps: int = 10, timers: dict[str, float] | None = None) -> Sample:
     episodes = [Episode(reward, int(reward), {"default_policy": reward}) for reward in rewards]
-    return Sample({}, episodes, steps, timers=timers or {})
+    return Sample({}, episodes, steps, steps, timers=timers or {})
 
 
 def counters(steps: int) -> dict[str, int]:

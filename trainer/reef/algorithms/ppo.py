@@ -6,21 +6,19 @@ Rollout [T, B] -> advantages by GAE -> several passes of minibatches through the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from reef.batch import Rollout
 from reef.config import AlgorithmConfig, ModelConfig, default, setting
-from reef.learn.device import to_device
 from reef.learn.learner import Learner, Update
-from reef.learn.minibatches import shuffled
+from reef.learn.rows import Rows
 from reef.math.gae import gae
 from reef.math.surrogate import clipped_error, clipped_surrogate
 from reef.nn.gradients import Columns, Loss
-from reef.nn.policies import ActorCritic, CustomActorCritic
+from reef.nn.policies import Policy
 from reef.run.algorithm import Algorithm
 from reef.run.flows import on_policy
 from reef.schedules import Schedule
@@ -82,10 +80,12 @@ class PPOLearner(Learner[Rollout]):
     """Clipped surrogate, clipped value error, entropy bonus, KL penalty."""
 
     config: PPOConfig
-    policy: ActorCritic | CustomActorCritic
+    policy: Policy
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def setup(self) -> None:
+        """One loss trains the whole policy."""
+        super().setup()
+        self.layout = Rows(self.policy, self.device)
         self.kl_coeff = torch.tensor(self.config.kl_coeff, device=self.device)
         self.entropy_coeff = torch.tensor(0.0, device=self.device)
         self.entropy_schedule = Schedule(self.config.entropy_coeff)
@@ -102,7 +102,7 @@ class PPOLearner(Learner[Rollout]):
 
     def prepare(self, batch: Rollout) -> Columns:
         """Add `advantages` and `value_targets` [N] from the critic as it is now; only valid steps are kept."""
-        values, next_values = self.predict_values(batch)
+        values, next_values, inputs = self.layout.read(batch, with_values=self.config.use_critic)
         advantages, targets = gae(
             batch.rewards,
             values,
@@ -113,12 +113,10 @@ class PPOLearner(Learner[Rollout]):
             self.config.lambda_ if self.config.use_gae else 1.0,
             batch.mask,
         )
-        keep = batch.mask
         if self.config.normalize_advantages:
-            valid = advantages[keep]
+            valid = advantages[batch.mask]
             advantages = (advantages - valid.mean()) / max(1e-4, float(valid.std()))
         columns = {
-            "obs": batch.obs,
             "actions": batch.actions,
             "action_logp": batch.extras["action_logp"],
             "action_dist_inputs": batch.extras["action_dist_inputs"],
@@ -127,29 +125,12 @@ class PPOLearner(Learner[Rollout]):
         }
         if self.config.kl_coeff == 0.0:
             del columns["action_dist_inputs"]
-        flat = {name: c.reshape(-1, *c.shape[2:]) if keep.all() else c[keep] for name, c in columns.items()}
-        return {name: to_device(column, self.device) for name, column in flat.items()}
-
-    def predict_values(self, batch: Rollout) -> tuple[np.ndarray, np.ndarray]:
-        """[T, B] values of every observation and of its successor; only cut ends need a second look."""
-        if not self.config.use_critic:
-            return np.zeros_like(batch.rewards), np.zeros_like(batch.rewards)
-        cut = batch.truncated.copy()
-        cut[-1] = True
-        cut[:-1] |= ~batch.mask[1:]  # a shorter fragment ends where its padding begins
-        with torch.inference_mode():
-            rows = np.concatenate([batch.obs.reshape(-1, *batch.obs.shape[2:]), batch.next_obs[cut]])
-            predicted = self.policy.values(to_device(rows, self.device)).cpu().numpy()
-        values = predicted[: cut.size].reshape(cut.shape)
-        next_values = np.empty_like(values)
-        next_values[:-1] = values[1:]
-        next_values[cut] = predicted[cut.size :]
-        return values, next_values
+        return inputs | self.layout.columns(batch.mask, columns)
 
     def minibatches(self, columns: Columns) -> Iterator[Columns]:
         """Several passes over the rows in random order."""
         passes, size = self.config.num_sgd_iter, self.config.sgd_minibatch_size
-        return shuffled(columns, size, passes, self.generator, self.rank, self.world_size)
+        return self.layout.minibatches(columns, size, passes, self.generator, self.rank, self.world_size)
 
     def loss(self, outputs: tuple[Tensor, Tensor], minibatch: Columns) -> Loss:
         """The mean of PPO's loss; `outputs`: distribution inputs [N, D] and values [N]."""

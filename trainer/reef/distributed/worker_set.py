@@ -250,7 +250,7 @@ class RayWorkers:
         stored = state["remote"] or [state["local"]]
         healthy = self._group.healthy  # one that comes later begins new episodes
         known = {index: (one,) for index, one in enumerate(stored, start=1) if one is not None and index in healthy}
-        self._group.send_all("apply", begin_anew, self._local.filters)
+        self._group.send_all("apply", reset_episodes, self._local.filters)
         self._group.call_some("set_state", known, timeout_s=self._limits.worker_restore_timeout_s)
         if not state["remote"]:
             self._group.send_all("filter_deltas")  # the local filters know what the one worker saw
@@ -271,9 +271,9 @@ def attempt(worker: RolloutWorker, fn: Callable[[RolloutWorker], Any]) -> tuple[
         return None, traceback.format_exc()
 
 
-def begin_anew(worker: RolloutWorker, central: dict[PolicyId, Filter]) -> None:
+def reset_episodes(worker: RolloutWorker, central: dict[PolicyId, Filter]) -> None:
     """Let a worker begin new episodes, with the central filters."""
-    worker.begin_anew()
+    worker.reset_episodes()
     take_filters(worker, central)
 
 

@@ -15,6 +15,7 @@ import gymnasium as gym
 
 from reef.config.loading import load
 from reef.envs.adapted import AdaptedVector, FirstColumn
+from reef.envs.by_policy import PolicyEnvs, SingleAgentEnvs
 from reef.envs.check import check_env, check_methods, check_spaces
 from reef.envs.failures import env_name, missing_package
 from reef.envs.loop import Env, LoopVectorEnv
@@ -68,6 +69,11 @@ def make_vector_env(config: AlgorithmConfig, worker_index: int, num_envs: int, *
     if vectorised is not None:
         return AdaptedVector(config, worker_index, vectorised, atari=atari)
     return LoopVectorEnv(config, worker_index, num_envs, _Factory(config, worker_index, recreated), atari=atari)
+
+
+def make_envs(config: AlgorithmConfig, worker_index: int, num_envs: int, *, recreated: bool = False) -> PolicyEnvs:
+    """As `make_vector_env`, as a worker steps them."""
+    return SingleAgentEnvs(make_vector_env(config, worker_index, num_envs, recreated=recreated))
 
 
 class _Factory:

@@ -85,4 +85,5 @@ def check_training(
 
     check_settings(config, stop, checkpoint_settings(job), job.metadata.name)
     with Watchdog(config, say=say):
-        return list(RolloutWorker(config, with_env=False).policy.ignored_settings())
+        policies = RolloutWorker(config, with_env=False).policy_map.values()
+        return [text for policy in policies for text in policy.ignored_settings()]

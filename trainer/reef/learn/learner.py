@@ -46,8 +46,6 @@ class Learner(ABC, Generic[Batch]):
 
     # the type of its batches
     learns_from: type[Rollout | Transitions] = Rollout
-    # the columns that the network reads
-    inputs: Sequence[str] = ("obs",)
 
     def __init__(
         self,
@@ -74,7 +72,7 @@ class Learner(ABC, Generic[Batch]):
 
     def setup(self) -> None:
         """Say which parameters are trained by which loss: here the whole policy by `loss`."""
-        self.parameters = self.train_by(self.loss, self.policy, self.inputs, lr=self.config.lr)
+        self.parameters = self.train_by(self.loss, self.policy, self.policy.inputs, lr=self.config.lr)
 
     def train_by(
         self, loss: LossFunction, network: nn.Module, inputs: Sequence[str], *, lr: Any, name: str = WHOLE

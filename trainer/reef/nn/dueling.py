@@ -27,7 +27,7 @@ from reef.nn.policies import (
     given_beside_custom_model,
     given_for_other_observations,
 )
-from reef.types import Array
+from reef.types import Array, RecurrentState
 
 
 class NoisyLinear(nn.Module):
@@ -174,14 +174,16 @@ class QPolicy(Policy):
         """[N, *obs] -> Q-values [N, A], as logits of a Categorical."""
         return self.q_values(obs)
 
-    def act(self, obs: Array, generator: np.random.Generator | None = None) -> ActionDistribution:
-        """As every policy's; without a `generator` by the mean weights, with it by the same weights for all rows."""
+    def act(
+        self, obs: Array, state: RecurrentState, generator: np.random.Generator | None = None
+    ) -> tuple[ActionDistribution, RecurrentState]:
+        """By the mean weights without a `generator`; with it noisy layers have the same weights for all rows."""
         if generator is None or not self.noisy:
-            return super().act(obs)
+            return super().act(obs, state)
         self.draw_noise(torch.Generator().manual_seed(int(generator.integers(2**63))))
-        distribution = super().act(obs)
+        acting = super().act(obs, state)
         self.draw_noise(None)
-        return distribution
+        return acting
 
     def draw_noise(self, generator: torch.Generator | None) -> None:
         """Draw new noise for all noisy layers, or put it to zero when `generator` is None."""

@@ -19,8 +19,10 @@ from reef.nn.distributions import ActionDistribution, DistributionMaker
 from reef.nn.flat import FlatParameters
 from reef.nn.layers.encoders import Encoder, ImageEncoder
 from reef.spaces import Layout, Space
-from reef.types import Array
+from reef.types import Array, RecurrentState
 
+# names in a recurrent state: [N, n, *action] and [N, n], the newest first
+PREV_ACTIONS, PREV_REWARDS = "prev_actions", "prev_rewards"
 FOR_VECTORS = ("model.fcnet_hiddens", "model.fcnet_activation")
 FOR_IMAGES = ("model.conv_filters", "model.conv_activation")
 FOR_OUR_ENCODER = (*FOR_VECTORS, *FOR_IMAGES, "model.post_fcnet_hiddens")
@@ -37,7 +39,8 @@ class FastActor(Protocol):
 class Policy(nn.Module):
     """A network that acts. Observations come flat, as the observation layout says: [N, *obs]."""
 
-    acting_extras: ClassVar[tuple[str, ...]] = ()  # what a worker records with each step, see RolloutWorker
+    # what a worker records with each step, see PolicyRunner
+    acting_extras: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: AlgorithmConfig, observation_space: Space, action_space: Space) -> None:
         """Subclasses build their layers."""
@@ -57,6 +60,11 @@ class Policy(nn.Module):
         return architecture_of(
             self, {f"model.{key}": value for key, value in settings if not key.startswith("custom_")}
         )
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The columns that the network reads in training."""
+        return ("obs",)
 
     @property
     def multiply_adds(self) -> int:
@@ -93,13 +101,32 @@ class Policy(nn.Module):
     def dist_inputs(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N, D], what the action distribution is made from."""
 
-    def act(self, obs: Array, generator: np.random.Generator | None = None) -> ActionDistribution:
-        """[N, *obs] -> how to act there; with a `generator` noisy weights, where there are any, are drawn anew."""
+    def initial_state(self, columns: int) -> RecurrentState:
+        """What it remembers before the first step of an episode: nothing, unless it is recurrent."""
+        return {}
+
+    def act(
+        self,
+        obs: Array,  # [N, *obs]
+        state: RecurrentState,  # [N, ...] each, as `initial_state` or the step before returned it
+        generator: np.random.Generator | None = None,
+    ) -> tuple[ActionDistribution, RecurrentState]:
+        """How to act there, and what is remembered; a `generator` draws the noise of noisy weights, if it has any."""
         with torch.inference_mode():
             if self.fast_actor is not None:
-                return ActionDistribution(self.dist_class, self.fast_actor(obs))
+                return ActionDistribution(self.dist_class, self.fast_actor(obs)), state
             inputs = self.dist_inputs(torch.as_tensor(obs, device=self.device))
-            return ActionDistribution(self.dist_class, inputs.cpu().numpy())
+            return ActionDistribution(self.dist_class, inputs.cpu().numpy()), state
+
+    def after_step(
+        self,
+        state: RecurrentState,  # [N, ...] each, as `act` returned it
+        actions: Array,  # [N, *action]
+        rewards: Array,  # [N]
+        done: Array,  # [N] bool: an episode ended
+    ) -> RecurrentState:
+        """What is remembered once an environment has answered to the actions."""
+        return state
 
     def compute_actions(
         self, obs: Array, *, explore: bool = False, generator: np.random.Generator | None = None
@@ -111,7 +138,7 @@ class Policy(nn.Module):
         rows, shape = np.asarray(obs, self.observation_layout.dtype), self.observation_layout.shape
         if rows.shape[1:] != shape or rows.ndim != 1 + len(shape):
             raise ConfigError(f"the observations have shape {rows.shape}, expected {('N', *shape)}: a batch of them.")
-        distribution = self.act(rows)
+        distribution, _ = self.act(rows, self.initial_state(len(rows)))
         actions = distribution.sample(generator or np.random.default_rng()) if explore else distribution.deterministic()
         return actions, {"action_dist_inputs": distribution.inputs}
 
@@ -190,8 +217,8 @@ class ActorCritic(Policy):
                 raise ConfigError("model.free_log_std=True needs a Box action space; set it to False")
             outputs = gaussian.start
             self.log_std = nn.Parameter(torch.zeros(outputs))
-        self.pi = _linear(self.encoder.out_features, outputs, gain=0.01)
-        self.vf = _linear(self.encoder.out_features, 1, gain=1.0)
+        self.pi = linear(self.encoder.out_features, outputs, gain=0.01)
+        self.vf = linear(self.encoder.out_features, 1, gain=1.0)
 
     def ignored_settings(self) -> Iterator[str]:
         """As every policy."""
@@ -284,7 +311,8 @@ def actor_critic(
     return make(config, observation_space, action_space)
 
 
-def _linear(in_features: int, out_features: int, gain: float) -> nn.Linear:
+def linear(in_features: int, out_features: int, gain: float) -> nn.Linear:
+    """A layer with orthogonal weights, times `gain`, and biases of 0."""
     layer = nn.Linear(in_features, out_features)
     nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)

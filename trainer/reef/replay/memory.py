@@ -60,7 +60,7 @@ class ReplayMemory:
             key = f"{policy_id}/{sample.worker_index}"
             if key not in self._n_steps:
                 self._n_steps[key] = NStep(self.config.n_step, self.config.gamma)
-            transitions = self._n_steps[key].add(rollout, sample.series)
+            transitions = self._n_steps[key].add(rollout, sample.fragment_index.get(policy_id))
             if len(transitions):
                 self._buffer(policy_id).add(transitions)
 
@@ -121,9 +121,9 @@ def check_memory(state: Any, layouts: Mapping[PolicyId, tuple[Layout, Layout]]) 
     for name, carried in state["n_steps"].items():
         if carried:
             own = _no_steps(*layouts[name.rpartition("/")[0]], (0, 0)) | {"open": np.zeros((0, 0), np.bool_)}
-            steps = {column: values[:0, :0] for column, values in carried.items() if column != "series"}
+            steps = {column: values[:0, :0] for column, values in carried.items() if column != "fragment_index"}
             require_like(steps, own, f"memory/n_steps/{name}")
-            shapes = {values.shape[:2] for column, values in carried.items() if column != "series"}
+            shapes = {values.shape[:2] for column, values in carried.items() if column != "fragment_index"}
             if len(shapes) != 1:
                 raise DamagedCheckpointError(f"memory/n_steps/{name} holds unequal numbers of steps. {USE_ANOTHER}")
 

@@ -20,28 +20,28 @@ class NStep:
     def __init__(self, n: int, gamma: float) -> None:
         self.n = n
         self._powers = np.power(gamma, np.arange(n + 1)).astype(np.float32)
-        # name -> [<= n - 1, B, ...]; "open" says which steps still wait, "series" [B] of which fragment they are
+        # name -> [<= n - 1, B, ...]; "open": which steps still wait, "fragment_index" [B]: of which fragment they are
         self._carry: dict[str, Array] = {}
 
-    def add(self, rollout: Rollout, series: Array | None = None) -> Transitions:
+    def add(self, rollout: Rollout, fragment_index: Array | None = None) -> Transitions:
         """Take the next fragment [T, B] and return the transitions that are complete.
 
-        Where `series` [B] does not count on from the fragment before, as of a worker that was replaced, the steps
+        Where `fragment_index` [B] does not count on from the fragment before, as of a replaced worker, the steps
         that wait are truncated; None: all columns go on.
         """
         if self.n == 1:
             return one_step(rollout, float(self._powers[1]))
         steps = {name: getattr(rollout, name) for name in CARRIED} | {"open": rollout.mask}
         if self._carry and self._carry["open"].shape[1] == rollout.shape[1]:
-            if series is not None:
-                self._carry["truncated"][-1] |= series != self._carry["series"] + 1
+            if fragment_index is not None:
+                self._carry["truncated"][-1] |= fragment_index != self._carry["fragment_index"] + 1
             steps = {name: np.concatenate((self._carry[name], column)) for name, column in steps.items()}
         transitions, waiting = windows(steps, self.n, self._powers)
         kept = {name: column[1 - self.n :] for name, column in steps.items()}
         # copies: fragments are views of arrays that the worker fills again
         self._carry = {name: column.copy() for name, column in kept.items()} | {"open": waiting[1 - self.n :]}
-        if series is not None:
-            self._carry["series"] = series
+        if fragment_index is not None:
+            self._carry["fragment_index"] = fragment_index
         return transitions
 
     def state(self) -> State:

@@ -2,47 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from reef.batch import Episode
-from reef.types import DEFAULT_POLICY, Array, State
+from reef.types import Array, PolicyId, State
 
 
 class EpisodeTracker:
-    """Adds up B columns and hands out each episode as it ends."""
+    """Adds up the episodes of E environments and hands out each as it ends."""
 
-    def __init__(self, columns: int) -> None:
-        """One running episode per column."""
-        self.rewards = np.zeros(columns, np.float64)
-        self.lengths = np.zeros(columns, np.int64)
+    def __init__(self, num_envs: int, columns: Mapping[PolicyId, Array]) -> None:
+        """`columns`: by policy the environment of each column, [B]."""
+        self.columns = columns
+        self.rewards = {policy_id: np.zeros(len(envs), np.float64) for policy_id, envs in columns.items()}
+        self.lengths = np.zeros(num_envs, np.int64)
 
-    def add(
+    def add_rewards(
         self,
-        rewards: Array,  # [B] as the environment gave them
+        policy_id: PolicyId,
+        rewards: Array,  # [B] as the environments gave them
         live: Array,  # [B] bool: False where the step counts for nothing
     ) -> None:
-        """Count one step."""
-        self.rewards += rewards * live
-        self.lengths += live
+        """Count what the columns of one policy got in a step."""
+        self.rewards[policy_id] += rewards * live
 
-    def finish(self, column: int) -> Episode:
-        """The episode that just ended in a column."""
-        reward = float(self.rewards[column])
-        episode = Episode(reward, int(self.lengths[column]), policy_rewards={DEFAULT_POLICY: reward})
-        self.forget(column)
+    def finish(self, env: int) -> Episode:
+        """The episode that just ended in an environment."""
+        by_policy = {
+            policy_id: float(self.rewards[policy_id][envs == env].sum()) for policy_id, envs in self.columns.items()
+        }
+        episode = Episode(sum(by_policy.values()), int(self.lengths[env]), policy_rewards=by_policy)
+        self.forget(env)
         return episode
 
-    def forget(self, column: int | slice) -> None:
-        """Drop what is running in a column."""
-        self.rewards[column] = 0.0
-        self.lengths[column] = 0
+    def forget(self, env: int) -> None:
+        """Drop what is running in an environment."""
+        for policy_id, envs in self.columns.items():
+            self.rewards[policy_id][envs == env] = 0.0
+        self.lengths[env] = 0
+
+    def forget_all(self) -> None:
+        """Drop what is running everywhere."""
+        for rewards in self.rewards.values():
+            rewards[:] = 0.0
+        self.lengths[:] = 0
 
     def state(self) -> State:
         """The running sums."""
-        return {"rewards": self.rewards.copy(), "lengths": self.lengths.copy()}
+        rewards = {policy_id: rewards.copy() for policy_id, rewards in self.rewards.items()}
+        return {"rewards": rewards, "lengths": self.lengths.copy()}
 
     def set_state(self, state: State) -> None:
         """The reverse of `state`, as far as the columns reach."""
-        for mine, stored in ((self.rewards, state["rewards"]), (self.lengths, state["lengths"])):
+        pairs = [(self.rewards[policy_id], stored) for policy_id, stored in state["rewards"].items()]
+        for mine, stored in (*pairs, (self.lengths, state["lengths"])):
             count = min(len(mine), len(stored))
             mine[:count] = stored[:count]

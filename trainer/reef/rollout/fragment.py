@@ -7,15 +7,21 @@ import numpy as np
 from reef.batch import Rollout
 from reef.envs.vector import StepResult
 from reef.nn.policies import Policy
-from reef.types import Array
+from reef.types import Array, RecurrentState
 
 
 class Fragment:
     """Preallocated arrays [T, B, ...] for one policy; `obs` has one step more, for the last successor."""
 
-    def __init__(self, policy: Policy, steps: int, columns: int) -> None:
-        """Room for `steps` steps of `columns` columns; `grow` makes more."""
-        obs, action = policy.observation_layout, policy.action_layout
+    def __init__(
+        self,
+        policy: Policy,
+        first: Array,  # [B, *obs] the first observations, filtered
+        steps: int,
+        state_in: RecurrentState,
+    ) -> None:
+        """Room for `steps` steps; `grow` makes more."""
+        obs, action, columns = policy.observation_layout, policy.action_layout, len(first)
         self.obs = np.empty((steps + 1, columns, *obs.shape), obs.dtype)
         self.actions = np.empty((steps, columns, *action.shape), action.action_dtype)
         self.rewards = np.empty((steps, columns), np.float32)
@@ -26,7 +32,9 @@ class Fragment:
         if "action_dist_inputs" in policy.acting_extras:
             self.dist_inputs = np.empty((steps, columns, policy.dist_class.num_inputs), np.float32)
         self.finals: list[tuple[int, int, Array]] = []  # (step, column, true successor)
-        self.observed = 0  # steps whose observations are written
+        self.state_in = {name: values.copy() for name, values in state_in.items()}
+        self.obs[0] = first
+        self.observed = 1  # steps whose observations are written
 
     @property
     def capacity(self) -> int:
@@ -41,11 +49,6 @@ class Fragment:
             if array is not None:
                 more = np.ones if name == "mask" else np.empty
                 setattr(self, name, np.concatenate([array, more((room, *array.shape[1:]), array.dtype)]))
-
-    def begin(self, obs: Array) -> None:
-        """Record the first observations [B, *obs], filtered."""
-        self.obs[0] = obs
-        self.observed = 1
 
     def write(self, t: int, result: StepResult, obs: Array) -> None:
         """Record what the environments answered to the actions of step `t`; `obs` [B, *obs] are filtered."""
@@ -73,5 +76,6 @@ class Fragment:
             truncated=self.truncated[:steps],
             mask=self.mask[:steps],
             extras=extras,
+            state_in=self.state_in,
             policy_version=policy_version,
         )

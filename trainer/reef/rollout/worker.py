@@ -8,6 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,18 +16,13 @@ import torch
 
 from reef.batch import Episode, Sample
 from reef.config import AlgorithmConfig
-from reef.envs import VectorEnv, make_vector_env
-from reef.envs.seeding import EVALUATION
-from reef.envs.vector import StepResult, check_choices, check_finite
+from reef.envs.by_policy import EnvStep, PolicyEnvs
+from reef.envs.make import make_envs
 from reef.errors import WorkerTimeoutError
 from reef.math.running import RunningStat
-from reef.nn.make import make_policy
 from reef.rollout.episodes import EpisodeTracker
-from reef.rollout.exploration import make_exploration
-from reef.rollout.filters import make_filter
-from reef.rollout.fragment import Fragment
-from reef.trees import require_like
-from reef.types import DEFAULT_POLICY, Array, PolicyId, State, Weights
+from reef.rollout.policy_runner import PolicyRunner
+from reef.types import Array, PolicyId, State, Weights
 
 T = TypeVar("T")
 LONG = 10_000  # steps; a whole episode that is longer is told of, once
@@ -34,11 +30,24 @@ LONG = 10_000  # steps; a whole episode that is longer is told of, once
 log = logging.getLogger(__name__)
 
 
+@dataclass
+class Collection:
+    """A sample in progress."""
+
+    # when it is to be given up, by time.perf_counter()
+    deadline: float
+    env_steps: int = 0
+    episodes: list[Episode] = field(default_factory=list)
+    # seconds spent on acting, and on the environments
+    inference_s: float = 0.0
+    env_wait_s: float = 0.0
+
+
 class RolloutWorker:
-    """Steps `num_envs_per_worker` environments with a copy of the policy.
+    """Steps `num_envs_per_worker` environments, with a copy of each policy that acts in them.
 
     Worker 0 is the local one, in the driver's process; without environments (`with_env=False`) it only holds the
-    policy and the filters that the others are synchronised from.
+    policies and the filters that the others are synchronised from.
     """
 
     def __init__(
@@ -51,38 +60,27 @@ class RolloutWorker:
             logging.getLogger("reef").setLevel(config.log_level)
         self.config = config
         self.worker_index = worker_index
-        self.env: VectorEnv | None = None
-        env = make_vector_env(config, worker_index, config.num_envs_per_worker if with_env else 1, recreated=recreated)
-        self.observation_space, self.action_space = env.observation_space, env.action_space
-        self.policy = make_policy(config, self.observation_space, self.action_space)
-        if config.torch_compile_worker:
-            self.policy.compile_acting(
-                backend=config.torch_compile_worker_dynamo_backend, mode=config.torch_compile_worker_dynamo_mode
-            )
-        self.policy_map = {DEFAULT_POLICY: self.policy}
-        self.action_transform = env.action_transform
-        self.filter = make_filter(config.observation_filter, self.policy.observation_layout)
-        self.filters = {DEFAULT_POLICY: self.filter}
-        self.update_filter = not config.in_evaluation
-        self.exploration = make_exploration(config, self.policy.action_layout, worker_index)
-        apart = (1, EVALUATION) if config.in_evaluation else (1,)  # 1: from the environments' generators
-        self.generator = np.random.default_rng(None if config.seed is None else [config.seed, worker_index, *apart])
+        envs = make_envs(config, worker_index, config.num_envs_per_worker if with_env else 1, recreated=recreated)
+        self.env: PolicyEnvs | None = envs if with_env else None
+        if not with_env:
+            envs.close()
+        self.runners = {
+            policy_id: PolicyRunner(config, worker_index, columns, policy_id)
+            for policy_id, columns in envs.columns.items()
+        }
+        self.policy_map = {policy_id: runner.policy for policy_id, runner in self.runners.items()}
+        self.filters = {policy_id: runner.filter for policy_id, runner in self.runners.items()}
         # Evaluation in the driver's process has nobody else to end it; a worker of its own is ended by the driver.
         self.time_limit_s = config.sample_timeout_s if config.in_evaluation and worker_index == 0 else math.inf
-        self._deadline = math.inf  # of the sample in progress
-        self._inference_s = self._env_wait_s = 0.0  # spent in it on acting, and on the environments
-        self._begun_and_ended = 0
         self.timestep = 0  # environment steps of the whole run, as of the last weights
         self.policy_version = 0
         self.fragment_length = config.fragment_length(worker_index)
-        self.episodes = EpisodeTracker(env.num_envs)
-        if with_env:
-            self.env = env
-        else:
-            env.close()
+        self.episodes = EpisodeTracker(envs.num_envs, {name: columns.envs for name, columns in envs.columns.items()})
+        self._collection = Collection(math.inf)
+        self._begun_and_ended = 0
         self._told_of_long = False
-        self._obs: Array | None = None  # [B, *obs] filtered; None: episodes begin with the next sample
-        self._series = np.zeros(env.num_envs, np.int64)  # [B] fragments in a row that each column has gone on for
+        # [E] fragments in a row that the episodes of each environment have gone on for
+        self._fragment_index = np.zeros(envs.num_envs, np.int64)
 
     def sample(self, steps: int | None = None, anew: bool = False) -> Sample:
         """One fragment: exactly `steps` of each column, by default `fragment_length`; or as many in whole episodes.
@@ -94,102 +92,115 @@ class RolloutWorker:
         """
         steps = steps or self.fragment_length
         if anew:
-            self.begin_anew()
+            self.reset_episodes()
         if self.config.batch_mode == "complete_episodes":
-            return self._sample(steps, lambda fragment: self._whole_episodes(fragment, min_steps=steps))
-        return self._sample(steps, self._fixed_length)
+            return self._sample(lambda: self._whole_episodes(steps, min_steps=steps), whole=True)
+        return self._sample(lambda: self._fixed_length(steps))
 
     @property
     def progress(self) -> tuple[int, float]:
         """Samples begun and ended so far, and what changes with every step; may be asked from any thread."""
-        return self._begun_and_ended, self._env_wait_s
+        return self._begun_and_ended, self._collection.env_wait_s
 
-    def begin_anew(self) -> None:
+    def reset_episodes(self) -> None:
         """Let the next sample begin new episodes."""
-        self._obs = None
+        for runner in self.runners.values():
+            runner.obs = None
 
     def sample_episodes(self, count: int) -> Sample:
-        """Exactly `count` new episodes, each column its share, so that long ones weigh no less than short ones."""
+        """Exactly `count` new episodes, each environment its share, so that long ones weigh no less than short ones."""
         share, more = divmod(count, self.episodes.lengths.size)
         quota = share + (np.arange(self.episodes.lengths.size) < more)
-        return self._sample(self.fragment_length, lambda fragment: self._whole_episodes(fragment, quota=quota))
+        return self._sample(lambda: self._whole_episodes(self.fragment_length, quota=quota), whole=True)
 
-    def _sample(self, room: int, collect: Callable[[Fragment], tuple[int, list[Episode]]]) -> Sample:
-        """Fill a fragment; EnvironmentError for values that cannot be used, WorkerTimeoutError after `time_limit_s`."""
+    def _sample(self, collect: Callable[[], int], *, whole: bool = False) -> Sample:
+        """What `collect` steps; EnvironmentError for values that cannot be used, WorkerTimeoutError when it is late."""
         if self.env is None:
             raise RuntimeError(f"worker {self.worker_index} has no environment to sample from")
         self._begun_and_ended += 1
         started = time.perf_counter()
-        self._deadline = started + self.time_limit_s
-        self._inference_s = self._env_wait_s = 0.0
-        fragment = Fragment(self.policy, room, self.env.num_envs)
+        collection = self._collection = Collection(started + self.time_limit_s)
+        name = self.env.name
         with torch.inference_mode():
             try:
-                steps, episodes = collect(fragment)
+                steps = collect()
             except Exception:
-                self._check(fragment)  # what a policy or an environment says to a NaN does not name its source
+                self._check()  # what a policy or an environment says to a NaN does not name its source
                 raise
-            self._check(fragment)
-            rollout = fragment.rollout(steps, self._extras(fragment, steps), self.policy_version)
-        if fragment.finals:  # else the successors are the observations themselves
-            self._check_observations("last observations", rollout.next_obs)
-        sample_s = time.perf_counter() - started
-        timers = {"sample": sample_s, "inference": self._inference_s, "env_wait": self._env_wait_s}
-        whole, series = self._obs is None, self._series.copy()
-        self._series += 1
+            self._check()
+            rollouts = {pid: runner.rollout(steps, self.policy_version) for pid, runner in self.runners.items()}
+        for policy_id, rollout in rollouts.items():
+            self.runners[policy_id].check_finals(rollout, name)
+        indices = {pid: self._fragment_index[runner.columns.envs] for pid, runner in self.runners.items()}
+        self._fragment_index += 1
         self._begun_and_ended += 1
-        return Sample({DEFAULT_POLICY: rollout}, episodes, len(rollout), self.worker_index, timers, whole, series)
+        return Sample(
+            rollouts,
+            collection.episodes,
+            collection.env_steps,
+            collection.env_steps if whole else steps * self.env.num_envs,
+            worker_index=self.worker_index,
+            timers={
+                "sample": time.perf_counter() - started,
+                "inference": collection.inference_s,
+                "env_wait": collection.env_wait_s,
+            },
+            fragment_index=indices,
+        )
 
-    def _check(self, fragment: Fragment) -> None:
-        """Raise EnvironmentError for the first value in `fragment` that no network can use."""
+    def _check(self) -> None:
+        """Raise EnvironmentError for the first value in the fragments that no network can use."""
         assert self.env is not None
-        self._check_observations("observations", fragment.obs[: fragment.observed])
-        check_finite("rewards", fragment.rewards[: max(fragment.observed - 1, 0)], self.env.name)
+        for runner in self.runners.values():
+            runner.check(self.env.name)
 
-    def _check_observations(self, name: str, obs: Array) -> None:
-        assert self.env is not None
-        check_finite(name, obs, self.env.name)
-        check_choices(name, obs, self.policy.observation_layout, self.env.name)
+    def _fixed_length(self, steps: int) -> int:
+        if any(runner.obs is None for runner in self.runners.values()):
+            self._begin(steps)
+        else:
+            for runner in self.runners.values():
+                runner.begin(steps)
+        everywhere = np.ones(self.episodes.lengths.size, np.bool_)
+        for t in range(steps):
+            self._step(t, everywhere)
+        for runner in self.runners.values():
+            runner.go_on()
+        return steps
 
-    def _fixed_length(self, fragment: Fragment) -> tuple[int, list[Episode]]:
-        fragment.begin(self._begin() if self._obs is None else self._obs)
-        episodes: list[Episode] = []
-        for t in range(fragment.capacity):
-            episodes += self._step(fragment, t)
-        self._obs = fragment.obs[-1]
-        return fragment.capacity, episodes
+    def _whole_episodes(self, room: int, *, min_steps: int = 0, quota: Array | None = None) -> int:
+        """Begin episodes and go on until every environment has ended one (or its `quota` [E]) and steps suffice.
 
-    def _whole_episodes(
-        self, fragment: Fragment, *, min_steps: int = 0, quota: Array | None = None
-    ) -> tuple[int, list[Episode]]:
-        """Begin anew and go on until every column has ended its episode (or its `quota` [B]) and steps suffice."""
-        fragment.begin(self._begin())
-        self._obs = None
-        assert self.env is not None
-        columns = fragment.mask.shape[1]
-        active = np.ones(columns, np.bool_) if quota is None else quota > 0
-        ended = np.zeros(columns, np.int64)
-        episodes: list[Episode] = []
-        count = t = 0
+        Returns the steps of each column.
+        """
+        self._begin(room)
+        count = self.episodes.lengths.size
+        active = np.ones(count, np.bool_) if quota is None else quota > 0
+        ended = np.zeros(count, np.int64)
+        # the step that the episode in progress began with
+        first = np.zeros(count, np.int64)
+        t = 0
         while active.any():
-            if t == fragment.capacity:
-                self._check(fragment)  # an episode that a NaN keeps from its end would go on for ever
+            if t == room:
+                self._check()  # an episode that a NaN keeps from its end would go on for ever
                 self._tell_of_long(int(self.episodes.lengths[active].max()))
-                fragment.grow()
-            fragment.mask[t] = active
-            episodes += self._step(fragment, t)
-            failed = active & ~fragment.mask[t] & fragment.truncated[t]
-            if failed.any():
-                count -= self._drop_broken(fragment, t, failed)
-            count += int(np.count_nonzero(fragment.mask[t]))
-            done = (fragment.terminated[t] | fragment.truncated[t]) & fragment.mask[t]
+                room *= 2
+                for runner in self.runners.values():
+                    runner.fragment.grow()
+            step = self._step(t, active)
+            t += 1
+            if step.ended is None:
+                continue
+            done = active & step.ended
+            if step.live is not None:
+                self._drop_broken(first, t, done & ~step.live)
+                done &= step.live
+            first[step.ended] = t
             if quota is not None:
                 ended += done
                 active &= ended < quota
-            elif count >= min_steps * columns:
+            elif self._collection.env_steps >= min_steps * count:
                 active &= ~done
-            t += 1
-        return t, episodes
+        return t
 
     def _tell_of_long(self, steps: int) -> None:
         assert self.env is not None
@@ -201,65 +212,50 @@ class RolloutWorker:
                 self.env.name, steps,
             )  # fmt: skip
 
-    def _drop_broken(self, fragment: Fragment, t: int, failed: Array) -> int:
-        """Mask the steps of the episodes that step `t` broke off; returns how many had counted."""
-        before = np.count_nonzero(fragment.mask[:t])
-        for column in np.flatnonzero(failed):
-            ends = np.flatnonzero(fragment.terminated[:t, column] | fragment.truncated[:t, column])
-            fragment.mask[ends[-1] + 1 if len(ends) else 0 : t, column] = False
-        return int(before - np.count_nonzero(fragment.mask[:t]))
+    def _drop_broken(self, first: Array, steps: int, failed: Array) -> None:
+        """Mask the steps since `first` [E] of the episodes that the last of `steps` broke off."""
+        for env in np.flatnonzero(failed):
+            self._collection.env_steps -= steps - 1 - int(first[env])
+            for runner in self.runners.values():
+                runner.fragment.mask[first[env] : steps, runner.columns.envs == env] = False
 
-    def _begin(self) -> Array:
+    def _begin(self, steps: int) -> None:
+        """Begin episodes everywhere, with room for `steps` steps."""
         assert self.env is not None
-        self.episodes.forget(slice(None))
-        self._series[:] = 0
+        self.episodes.forget_all()
+        self._fragment_index[:] = 0
         started = time.perf_counter()
         first = self.env.reset()
-        self._env_wait_s += time.perf_counter() - started
-        obs: Array = self.filter(first, update=self.update_filter)
-        return obs
+        self._collection.env_wait_s += time.perf_counter() - started
+        for policy_id, runner in self.runners.items():
+            runner.begin(steps, first[policy_id])
 
-    def _step(self, fragment: Fragment, t: int) -> list[Episode]:
-        """Act, step every column once, write step `t`; returns the episodes that ended."""
+    def _step(self, t: int, active: Array) -> EnvStep:
+        """Act, step every environment once, write step `t`; it counts where environments are `active` [E]."""
         assert self.env is not None
+        collection = self._collection
         started = time.perf_counter()
-        if started > self._deadline:
+        if started > collection.deadline:
             raise WorkerTimeoutError(f"after {self.time_limit_s:g} s there were {t} steps of each environment")
-        explore = self.config.explore
-        distribution = self.policy.act(fragment.obs[t], self.generator if explore else None)
-        actions = self.exploration.get_exploration_action(distribution, self.timestep, explore, self.generator)
-        fragment.actions[t] = actions
-        if fragment.dist_inputs is not None:
-            fragment.dist_inputs[t] = distribution.inputs
+        actions = {policy_id: runner.act(t, self.timestep) for policy_id, runner in self.runners.items()}
         acted = time.perf_counter()
-        result = self.env.step(actions)
-        stepped = time.perf_counter()
-        self._inference_s += acted - started
-        self._env_wait_s += stepped - acted
-        fragment.write(t, result, self.filter(result.obs, update=self.update_filter))
-        self.episodes.add(result.raw_rewards, fragment.mask[t])
-        if not np.count_nonzero(result.terminated | result.truncated):
-            return []
-        for column, obs in result.final_obs.items():
-            fragment.finals.append((t, column, self.filter(obs[None], update=False)[0]))
-        return self._ended(result, fragment.mask[t])
-
-    def _ended(self, result: StepResult, counted: Array) -> list[Episode]:
-        """The episodes that ended with a step; one whose environment failed is forgotten."""
-        done = result.terminated | result.truncated
-        if result.live is not None:
-            for failed in np.flatnonzero(done & ~result.live):
-                self.episodes.forget(int(failed))
-        return [self.episodes.finish(int(column)) for column in np.flatnonzero(done & counted)]
-
-    def _extras(self, fragment: Fragment, steps: int) -> dict[str, Array]:
-        """What the policy returned when it acted; log-likelihoods are computed for the whole fragment at once."""
-        if fragment.dist_inputs is None:
-            return {}
-        inputs, actions = fragment.dist_inputs[:steps], fragment.actions[:steps]
-        distribution = self.policy.dist_class(torch.from_numpy(inputs.reshape(-1, inputs.shape[-1])))
-        logp = distribution.logp(torch.from_numpy(actions.reshape(-1, *actions.shape[2:])))
-        return {"action_dist_inputs": inputs, "action_logp": logp.numpy().reshape(inputs.shape[:2])}
+        step = self.env.step(actions)
+        collection.inference_s += acted - started
+        collection.env_wait_s += time.perf_counter() - acted
+        counted = active if step.live is None else active & step.live
+        collection.env_steps += int(np.count_nonzero(counted))
+        self.episodes.lengths += counted
+        for policy_id, runner in self.runners.items():
+            result = step.results[policy_id]
+            runner.record(t, result, active)
+            self.episodes.add_rewards(policy_id, result.raw_rewards, runner.fragment.mask[t])
+        if step.ended is not None:
+            for env in np.flatnonzero(step.ended):
+                if counted[env]:
+                    collection.episodes.append(self.episodes.finish(int(env)))
+                elif step.live is not None and not step.live[env]:
+                    self.episodes.forget(int(env))
+        return step
 
     def set_weights(self, weights: Weights, version: int = 0, timestep: int = 0) -> None:
         """Take over published weights; `timestep` drives exploration schedules."""
@@ -295,39 +291,33 @@ class RolloutWorker:
     def state(self) -> State:
         """Everything but the weights: random generators, episodes in progress, filters, exploration."""
         return {
-            "generator": self.generator.bit_generator.state,
             "timestep": self.timestep,
             "policy_version": self.policy_version,
-            "filters": {policy_id: f.state() for policy_id, f in self.filters.items()},
-            "exploration": self.exploration.state(),
+            "filters": {policy_id: observed.state() for policy_id, observed in self.filters.items()},
+            "runners": {policy_id: runner.state() for policy_id, runner in self.runners.items()},
             "episodes": self.episodes.state(),
             "env": self.env.state() if self.env is not None else None,
-            "obs": None if self._obs is None else self._obs.copy(),
-            "series": self._series.copy(),
+            "fragment_index": self._fragment_index.copy(),
         }
 
     def set_state(self, state: State) -> None:
-        """The reverse of `state`; episodes of another number of columns go on as far as the columns reach."""
-        self.generator.bit_generator.state = state["generator"]
+        """The reverse of `state`; episodes of another number of environments go on as far as they reach."""
         self.timestep, self.policy_version = state["timestep"], state["policy_version"]
         self.set_filters(state["filters"])
-        self.exploration.set_state(state["exploration"])
-        self.begin_anew()
+        for policy_id, stored in state["runners"].items():
+            self.runners[policy_id].set_state(stored)
         if self.env is None or state["env"] is None:
             return
         self.episodes.set_state(state["episodes"])
-        obs = self.filter(self.env.set_state(state["env"]), update=False)
-        if state["obs"] is None:
-            return
-        require_like(state["obs"][:0], obs[:0], "obs")
-        self._obs = obs.copy()
-        self._series[:] = 0
-        for column, resumed in enumerate(self.env.resumed):
-            if resumed:
-                self._obs[column] = state["obs"][column]  # as it was filtered then
-                self._series[column] = state["series"][column]
+        first, resumed = self.env.set_state(state["env"])
+        for policy_id, runner in self.runners.items():
+            runner.resume(state["runners"][policy_id], first[policy_id], resumed[runner.columns.envs])
+        self._fragment_index[:] = 0
+        for env, goes_on in enumerate(resumed):
+            if goes_on:
+                self._fragment_index[env] = state["fragment_index"][env]
             else:
-                self.episodes.forget(column)  # the environment could not go on and began anew
+                self.episodes.forget(env)  # the environment could not go on and began an episode
 
     def stop(self) -> None:
         """Close the environments."""

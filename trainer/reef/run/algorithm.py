@@ -6,13 +6,12 @@ import logging
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
-import numpy as np
 from gymnasium import spaces
 
 from reef.allocator import keep_freed_memory
@@ -32,7 +31,6 @@ from reef.run.checkpoint.content import check_fit
 from reef.run.evaluation import Evaluation
 from reef.run.metrics import IterationMetrics
 from reef.run.signals import end_if_overdue
-from reef.spaces import flat_observation
 from reef.types import DEFAULT_POLICY, Array, PolicyId, State, Stats
 
 log = logging.getLogger(__name__)
@@ -86,14 +84,15 @@ class Algorithm(ABC):
             self.workers: Workers = make_workers(config)
             on_failure.callback(self.workers.stop)
             local = self.workers.local_worker()
-            self.evaluation.check_spaces(local.observation_space, local.action_space)
-            for text in (*local.policy.ignored_settings(), *unprepared(config, local.observation_space)):
+            acting = local.runners[DEFAULT_POLICY]
+            spaces_of = acting.columns.observation_space, acting.columns.action_space
+            self.evaluation.check_spaces(*spaces_of)
+            for text in (*acting.policy.ignored_settings(), *unprepared(config, spaces_of[0])):
                 log.warning("%s", text)
             self.learners: Learners = make_learners(
                 self.learner_class,
                 config,
-                local.observation_space,
-                local.action_space,
+                *spaces_of,
                 neighbours=lambda: self.workers.num_here,
             )
             on_failure.callback(self.learners.stop)
@@ -151,8 +150,9 @@ class Algorithm(ABC):
 
     def _exploration_info(self) -> dict[PolicyId, Stats]:
         """How each policy explores now, such as its epsilon; nothing for one that does not."""
-        info = self.workers.local_worker().exploration.info(self.timestep) if self.config.explore else {}
-        return {DEFAULT_POLICY: info} if info else {}
+        runners = self.workers.local_worker().runners if self.config.explore else {}
+        info = {policy_id: runner.exploration.info(self.timestep) for policy_id, runner in runners.items()}
+        return {policy_id: found for policy_id, found in info.items() if found}
 
     def _iteration_is_full(self, started: float, sampled_before: int, trained_before: int) -> bool:
         """Whether the minimum time and steps of an iteration are reached."""
@@ -216,27 +216,26 @@ class Algorithm(ABC):
     def compute_single_action(
         self,
         observation: Any,  # a value of the environment's observation space
+        state: Sequence[Array] | None = None,  # as the call before returned it; None: an episode begins
         *,
+        prev_action: Any = None,  # a value of the action space
+        prev_reward: float | None = None,
         explore: bool | None = None,
         policy_id: PolicyId = DEFAULT_POLICY,
         full_fetch: bool = False,
     ) -> Any:  # a value of the environment's action space
         """The action for one observation, filtered and unsquashed as in training.
 
-        `explore` None means the setting of that name. With `full_fetch` returns (action, state, extras). Raises
-        ConfigError for what is no observation.
+        With `state` or `full_fetch` returns (action, state, extras): give a recurrent policy the state that it returned
+        for the step before. It holds the action that was chosen then; `prev_reward`, and `prev_action` where another
+        was taken, are written into it for a policy that reads them. `explore` None means the setting of that name.
+        Raises ConfigError for what is no observation, no state or no action.
         """
-        worker = self.workers.local_worker()
-        policy = self.get_policy(policy_id)
-        flat = flat_observation(policy.observation_layout, observation)
-        obs = worker.filters[policy_id](flat[None], update=False)
+        self.get_policy(policy_id)
+        runner = self.workers.local_worker().runners[policy_id]
         chosen = self.config.explore if explore is None else explore
-        distribution = policy.act(np.array(obs), worker.generator if chosen else None)
-        actions = worker.exploration.get_exploration_action(distribution, self.timestep, chosen, worker.generator)
-        action = policy.action_layout.unflatten(worker.action_transform(actions)[0])
-        if policy.action_layout.shape == ():
-            action = action.item() if isinstance(action, np.ndarray | np.generic) else action
-        return (action, [], {"action_dist_inputs": distribution.inputs[0]}) if full_fetch else action
+        found = runner.compute_action(observation, state, self.timestep, chosen, prev_action, prev_reward)
+        return found if full_fetch or state is not None else found[0]
 
     compute_action = compute_single_action
 

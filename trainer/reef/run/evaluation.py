@@ -158,5 +158,6 @@ class Evaluation:
 
 def tell_of_greedy(config: AlgorithmConfig, trained: RolloutWorker) -> None:
     """Warn where a policy that draws its actions is evaluated without, unless the settings say so themselves."""
-    if config.explore and "explore" not in config.evaluation_config and trained.exploration.draws_from_policy:
+    draws = any(runner.exploration.draws_from_policy for runner in trained.runners.values())
+    if config.explore and "explore" not in config.evaluation_config and draws:
         log.warning(GREEDY, config.label)

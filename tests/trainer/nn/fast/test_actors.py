@@ -73,7 +73,7 @@ def test_acting_in_numpy_is_acting_in_torch(model: dict[str, Any], arrays: bool)
         for rows in (1, 5):
             obs = np.random.default_rng(rows).standard_normal((rows, 4), np.float32)
             before = obs.copy()
-            np.testing.assert_allclose(policy.act(obs).inputs, by_torch(policy, obs), rtol=1e-4, atol=1e-4)
+            np.testing.assert_allclose(policy.act(obs, {})[0].inputs, by_torch(policy, obs), rtol=1e-4, atol=1e-4)
             np.testing.assert_array_equal(obs, before)
 
 
@@ -97,7 +97,7 @@ def test_q_values_in_numpy_are_those_of_torch(settings: dict[str, Any], arrays: 
     assert (policy.fast_actor is not None) == arrays
     for rows in (1, 5):
         obs = np.random.default_rng(rows).standard_normal((rows, 4), np.float32)
-        np.testing.assert_allclose(policy.act(obs).inputs, by_torch(policy, obs), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(policy.act(obs, {})[0].inputs, by_torch(policy, obs), rtol=1e-4, atol=1e-5)
 
 
 def test_many_rows_are_left_to_torch() -> None:
@@ -107,16 +107,18 @@ def test_many_rows_are_left_to_torch() -> None:
     assert (actor.mlp.block, actor.mlp.few_rows) == (64, 128)
     obs = np.random.default_rng(0).standard_normal((129, 4), np.float32)
     for rows in (50, 128, 129):
-        np.testing.assert_allclose(policy.act(obs[:rows]).inputs, by_torch(policy, obs[:rows]), rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(
+            policy.act(obs[:rows], {})[0].inputs, by_torch(policy, obs[:rows]), rtol=1e-4, atol=1e-6
+        )
     actor.mlp.arrays.clear()  # would be seen
-    np.testing.assert_array_equal(policy.act(obs).inputs, by_torch(policy, obs))
+    np.testing.assert_array_equal(policy.act(obs, {})[0].inputs, by_torch(policy, obs))
 
 
 def test_infinite_observations_are_acted_on_in_silence(recwarn: pytest.WarningsRecorder) -> None:
     """Who checks the fragment says where they came from; a word of NumPy's before would be about something else."""
     policy = made(PPOConfig().training(model={"fcnet_hiddens": [8]}), ACTIONS)
     assert policy.fast_actor is not None
-    policy.act(np.full((2, 4), np.inf, np.float32))
+    policy.act(np.full((2, 4), np.inf, np.float32), {})
     assert [str(warning.message) for warning in recwarn] == []
 
 
@@ -124,12 +126,12 @@ def test_infinite_observations_are_acted_on_in_silence(recwarn: pytest.WarningsR
 def test_a_copy_acts_by_its_own_weights(copied: Callable[[ActorCritic], ActorCritic]) -> None:
     policy = made(PPOConfig().training(model={"fcnet_hiddens": [8]}), ACTIONS)
     obs = np.ones((2, 4), np.float32)
-    before = policy.act(obs).inputs
+    before = policy.act(obs, {})[0].inputs
     other = copied(policy)
     other.flat.load(np.ones(other.flat.vector.shape, np.float32))
-    np.testing.assert_allclose(other.act(obs).inputs, by_torch(other, obs), rtol=1e-5)
-    assert not np.allclose(other.act(obs).inputs, before)
-    np.testing.assert_array_equal(policy.act(obs).inputs, before)
+    np.testing.assert_allclose(other.act(obs, {})[0].inputs, by_torch(other, obs), rtol=1e-5)
+    assert not np.allclose(other.act(obs, {})[0].inputs, before)
+    np.testing.assert_array_equal(policy.act(obs, {})[0].inputs, before)
 
 
 @pytest.mark.parametrize(
@@ -146,4 +148,4 @@ def test_what_numpy_does_not_know_is_left_to_torch(make: type[ActorCritic], spac
     policy.bind_parameters()
     assert fast_actor(policy) is None
     obs = np.stack([np.asarray(space.sample(), policy.observation_layout.dtype) for _ in range(3)])
-    np.testing.assert_array_equal(policy.act(obs).inputs, by_torch(policy, obs))
+    np.testing.assert_array_equal(policy.act(obs, {})[0].inputs, by_torch(policy, obs))

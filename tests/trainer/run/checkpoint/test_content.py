@@ -32,6 +32,7 @@ CONFIGS = {
     "DQN": DQNConfig().environment("CartPole-v1").training(model=SMALL, hiddens=[4], n_step=3),
 }
 WORKER, POLICY = "workers/local", "learners/default_policy"
+RUNNER = f"{WORKER}/runners/default_policy"
 OPTIMIZER = f"{POLICY}/optimizers/policy"
 BUFFER = "memory/buffers/default_policy"
 
@@ -136,25 +137,28 @@ BOTH: dict[str, Mutation] = {
     **state(f"{POLICY}/generator", {}, [1]),
     **state("workers", None, [], {}),
     **state("workers/remote", None, {}, ["x"], [{}]),
-    **state(f"{WORKER}/generator", None, {}, {"bit_generator": "MT19937"}, "PCG64"),
-    **state(f"{WORKER}/generator/state/state", -1, "x", 2**200),
+    **state(f"{RUNNER}/generator", None, {}, {"bit_generator": "MT19937"}, "PCG64"),
+    **state(f"{RUNNER}/generator/state/state", -1, "x", 2**200),
     **state(f"{WORKER}/timestep", -1, float("nan")),
     **state(f"{WORKER}/filters", None, [], {}),
     **state(f"{WORKER}/env", [], 3),
     **state(f"{WORKER}/env/seeds", None, [], {"roots": "x", "episodes": []}),
     **state(f"{WORKER}/env/generator", None, {"state": []}),
-    **state(f"{WORKER}/obs", [], "x", {"a": 1}),
-    **state(f"{WORKER}/series", None, 5),
-    **state(f"{WORKER}/exploration", None, [], 5),
+    **state(f"{RUNNER}/obs", [], "x", {"a": 1}),
+    **state(f"{WORKER}/fragment_index", None, 5),
+    **state(f"{RUNNER}/exploration", None, [], 5),
     **state("evaluation", None, [], {"latest": 5, "workers": None}, {"latest": None, "workers": []}),
     **state("networks", None, [], {"default_policy": 5}, {"default_policy": {"shapes": []}}),
-    **gone("iteration", "counters", "metrics", "learners", "workers", "evaluation", f"{WORKER}/generator"),
-    **gone(f"{POLICY}/weights", f"{OPTIMIZER}/exp_avg", f"{WORKER}/obs"),
+    **gone("iteration", "counters", "metrics", "learners", "workers", "evaluation", f"{RUNNER}/generator"),
+    **gone(f"{POLICY}/weights", f"{OPTIMIZER}/exp_avg", f"{RUNNER}/obs"),
     **array(f"{POLICY}/weights", **SHAPES, **NAN),
     **array(f"{OPTIMIZER}/exp_avg_sq", **SHAPES, **NAN),
     **array(f"{POLICY}/generator", **SHAPES, zeros=lambda a: np.full_like(a, 255)),
-    **array(f"{WORKER}/episodes/rewards", **{k: v for k, v in SHAPES.items() if "rows" not in k and "row" not in k}),
-    **array(f"{WORKER}/obs", **SHAPES),
+    **array(
+        f"{WORKER}/episodes/rewards/default_policy",
+        **{k: v for k, v in SHAPES.items() if "rows" not in k and "row" not in k},
+    ),
+    **array(f"{RUNNER}/obs", **SHAPES),
     **array(f"{WORKER}/env/state", **{k: v for k, v in SHAPES.items() if k != "no rows"}),
     **raw("state.json", b"", b"null", b"[]", b"\xff", b"{", b"[" * 100_000, b"9" * 5000,
           b'{"a":' * 900 + b"1" + b"}" * 900),

@@ -171,12 +171,17 @@ def check_content(state: State, own: State) -> None:
         _check_workers(workers, own["worker"] | {"env": None}, "evaluation/workers")
 
 
+# what a runner holds of its exploration and of episodes in progress, which may be other ones
+OF_EPISODES: State = {"exploration": {}, "obs": None}
+
+
 def _check_workers(stored: Any, own: State, key: str) -> None:
     """`stored`: of a set of workers; `own`: of one here, which may have other environments."""
     require_like(stored, {"local": {}, "remote": []}, key)
     remote = {f"{key}/remote/{index}": one for index, one in enumerate(stored["remote"]) if one is not None}
     for name, one in {f"{key}/local": stored["local"], **remote}.items():
-        require_like(one, own | {"exploration": {}, "env": None, "obs": None}, name, lengths=False)
+        runners = {policy_id: runner | OF_EPISODES for policy_id, runner in own["runners"].items()}
+        require_like(one, own | {"runners": runners, "env": None}, name, lengths=False)
         require_like(one["filters"], own["filters"], f"{name}/filters")
         for policy_id, observed in one["filters"].items():
             _check_filter(observed, f"{name}/filters/{policy_id}")

@@ -1,0 +1,102 @@
+"""Environments as a worker steps them: their columns by the policy that acts in them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from reef.envs.vector import StepResult, VectorEnv
+from reef.envs.wrappers import ActionTransform
+from reef.spaces import Space
+from reef.types import DEFAULT_POLICY, Array, PolicyId, State
+
+
+class Columns(NamedTuple):
+    """The B columns in which one policy acts; a column is an (environment, agent) pair."""
+
+    observation_space: Space
+    action_space: Space
+    # from what the policy chose to what the environments take
+    action_transform: ActionTransform
+    # [B] the environment that each column belongs to
+    envs: Array
+
+
+class EnvStep(NamedTuple):
+    """One step of E environments."""
+
+    # what it was for each policy
+    results: dict[PolicyId, StepResult]
+    # [E] bool: its episode is over, for all of its agents; None: nowhere
+    ended: Array | None
+    # [E] bool, False: a dead step, which counts for nothing; None: all count
+    live: Array | None
+
+
+class PolicyEnvs(Protocol):
+    """E environments of one kind, where an ended one starts its next episode within the same step.
+
+    An environment that has `ended` with a dead step failed and was recreated: its episode is to be forgotten.
+    """
+
+    name: str
+    num_envs: int
+    # the environments, or the one that holds all of them
+    envs: list[Any]
+    columns: dict[PolicyId, Columns]
+
+    def reset(self) -> dict[PolicyId, Array]:
+        """Begin a new episode in every environment and return the observations [B, *obs] by policy."""
+        ...
+
+    def step(self, actions: dict[PolicyId, Array]) -> EnvStep:
+        """Step every environment once; `actions` [B, *action] as the policies chose them."""
+        ...
+
+    def state(self) -> State:
+        """The episodes in progress, to go on with elsewhere."""
+        ...
+
+    def set_state(self, state: State) -> tuple[dict[PolicyId, Array], Array]:
+        """Go on with them as far as the environments reach.
+
+        Returns the observations [B, *obs] by policy, and which environments go on, [E] bool; others begin episodes.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close every environment; what is raised thereby is logged."""
+        ...
+
+
+class SingleAgentEnvs:
+    """The `PolicyEnvs` of one agent: every environment is a column of the default policy."""
+
+    def __init__(self, env: VectorEnv) -> None:
+        self.env = env
+        self.name, self.num_envs, self.envs = env.name, env.num_envs, env.envs
+        own = Columns(env.observation_space, env.action_space, env.action_transform, np.arange(env.num_envs))
+        self.columns = {DEFAULT_POLICY: own}
+
+    def reset(self) -> dict[PolicyId, Array]:
+        """Begin a new episode in every environment."""
+        return {DEFAULT_POLICY: self.env.reset()}
+
+    def step(self, actions: dict[PolicyId, Array]) -> EnvStep:
+        """Step every environment once."""
+        result = self.env.step(actions[DEFAULT_POLICY])
+        ended = result.terminated | result.truncated
+        return EnvStep({DEFAULT_POLICY: result}, ended if np.count_nonzero(ended) else None, result.live)
+
+    def state(self) -> State:
+        """The episodes in progress."""
+        return self.env.state()
+
+    def set_state(self, state: State) -> tuple[dict[PolicyId, Array], Array]:
+        """The reverse of `state`."""
+        return {DEFAULT_POLICY: self.env.set_state(state)}, self.env.resumed
+
+    def close(self) -> None:
+        """Close every environment."""
+        self.env.close()

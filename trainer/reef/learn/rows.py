@@ -1,0 +1,73 @@
+"""A rollout as rows, for policies that remember nothing: every step stands for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from reef.batch import Rollout
+from reef.learn.device import to_device
+from reef.learn.minibatches import shuffled
+from reef.nn.gradients import Columns
+from reef.types import Array
+
+
+class Reading(NamedTuple):
+    """What a policy makes of a rollout as it is now."""
+
+    # [T, B] of each step's observation
+    values: Array
+    # [T, B] of its true successor
+    next_values: Array
+    # what the network reads again in training
+    inputs: Columns
+
+
+class Rows:
+    """Cuts minibatches of single steps."""
+
+    def __init__(self, policy: Any, device: torch.device) -> None:
+        """`policy`: one with `values`."""
+        self.policy, self.device = policy, device
+
+    def read(self, batch: Rollout, *, with_values: bool = True) -> Reading:
+        """The values by the critic as it is now, zeros without; only cut ends need a second look."""
+        inputs = self.columns(batch.mask, {"obs": batch.obs})
+        if not with_values:
+            return Reading(np.zeros_like(batch.rewards), np.zeros_like(batch.rewards), inputs)
+        cut = cut_ends(batch)
+        with torch.inference_mode():
+            rows = np.concatenate([batch.obs.reshape(-1, *batch.obs.shape[2:]), batch.next_obs[cut]])
+            predicted = self.policy.values(to_device(rows, self.device)).cpu().numpy()
+        values = predicted[: cut.size].reshape(cut.shape)
+        next_values = np.empty_like(values)
+        next_values[:-1] = values[1:]
+        next_values[cut] = predicted[cut.size :]
+        return Reading(values, next_values, inputs)
+
+    def columns(
+        self,
+        mask: Array,  # [T, B] bool
+        arrays: Mapping[str, Array],  # [T, B, ...] each
+    ) -> Columns:
+        """The steps that count, as columns [N, ...]."""
+        everything = bool(mask.all())
+        flat = {name: a.reshape(-1, *a.shape[2:]) if everything else a[mask] for name, a in arrays.items()}
+        return {name: to_device(column, self.device) for name, column in flat.items()}
+
+    def minibatches(
+        self, columns: Columns, size: int, passes: int, generator: torch.Generator, rank: int = 0, world_size: int = 1
+    ) -> Iterator[Columns]:
+        """As `shuffled`."""
+        return shuffled(columns, size, passes, generator, rank, world_size)
+
+
+def cut_ends(batch: Rollout) -> Array:
+    """[T, B] bool: the steps whose successor is not the next observation, though an episode goes on from it."""
+    cut = batch.truncated.copy()
+    cut[-1] = True
+    cut[:-1] |= ~batch.mask[1:]  # a shorter fragment ends where its padding begins
+    return cut

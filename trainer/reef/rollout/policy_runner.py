@@ -1,0 +1,204 @@
+"""One policy at work in the columns of a worker."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from reef.batch import Rollout
+from reef.config import AlgorithmConfig
+from reef.envs.by_policy import Columns
+from reef.envs.seeding import EVALUATION
+from reef.envs.vector import StepResult, check_choices, check_finite
+from reef.errors import ConfigError
+from reef.nn.make import make_policy
+from reef.nn.policies import PREV_ACTIONS, PREV_REWARDS
+from reef.rollout.exploration import make_exploration
+from reef.rollout.filters import make_filter
+from reef.rollout.fragment import Fragment
+from reef.spaces import flat_observation
+from reef.trees import require_like
+from reef.types import DEFAULT_POLICY, Array, PolicyId, RecurrentState, State
+
+
+class PolicyRunner:
+    """Acts by one policy in its B columns, and records what comes of it.
+
+    It holds what belongs to the policy on this worker: observation filter, exploration, random generator, and for each
+    column the observation and the recurrent state that the next step goes on from.
+    """
+
+    def __init__(
+        self, config: AlgorithmConfig, worker_index: int, columns: Columns, policy_id: PolicyId = DEFAULT_POLICY
+    ) -> None:
+        """Raises ConfigError when the network cannot be made."""
+        self.columns = columns
+        self.policy = make_policy(config, columns.observation_space, columns.action_space)
+        if config.torch_compile_worker:
+            self.policy.compile_acting(
+                backend=config.torch_compile_worker_dynamo_backend, mode=config.torch_compile_worker_dynamo_mode
+            )
+        self.filter = make_filter(config.observation_filter, self.policy.observation_layout)
+        self.update_filter = not config.in_evaluation
+        self.explores = config.explore
+        self.exploration = make_exploration(config, self.policy.action_layout, worker_index)
+        # 1: apart from the environments' generators
+        apart = [1, *([EVALUATION] if config.in_evaluation else []), *other_seed(policy_id)]
+        self.generator = np.random.default_rng(None if config.seed is None else [config.seed, worker_index, *apart])
+        # what is being recorded, or was recorded last
+        layout = self.policy.observation_layout
+        nothing = np.zeros((len(columns.envs), *layout.shape), layout.dtype)
+        self.fragment = Fragment(self.policy, nothing, 0, {})
+        # [B, *obs] filtered; None: episodes begin with the next fragment
+        self.obs: Array | None = None
+        self.recurrent = self.policy.initial_state(len(columns.envs))
+
+    def begin(self, steps: int, first: Array | None = None) -> None:
+        """Make room for `steps` steps; with the `first` observations [B, *obs] new episodes begin in all columns."""
+        if first is not None:
+            self.obs = self.filter(first, update=self.update_filter)
+            self.recurrent = self.policy.initial_state(len(first))
+        assert self.obs is not None, "episodes have begun"
+        self.fragment = Fragment(self.policy, self.obs, steps, self.recurrent)
+        self.obs = None
+
+    def go_on(self) -> None:
+        """Let the next fragment go on where this one, which is full, ends."""
+        self.obs = self.fragment.obs[-1]
+
+    def act(self, t: int, timestep: int) -> Array:
+        """The actions [B, *action] of step `t`, recorded; `timestep` drives exploration schedules."""
+        fragment, explore = self.fragment, self.explores
+        generator = self.generator if explore else None
+        distribution, self.recurrent = self.policy.act(fragment.obs[t], self.recurrent, generator)
+        actions = self.exploration.get_exploration_action(distribution, timestep, explore, self.generator)
+        fragment.actions[t] = actions
+        if fragment.dist_inputs is not None:
+            fragment.dist_inputs[t] = distribution.inputs
+        return actions
+
+    def record(self, t: int, result: StepResult, active: Array) -> None:
+        """Write what came of the actions of step `t`; it counts where environments are `active` [E]."""
+        fragment = self.fragment
+        fragment.mask[t] = active[self.columns.envs]
+        fragment.write(t, result, self.filter(result.obs, update=self.update_filter))
+        for column, obs in result.final_obs.items():
+            fragment.finals.append((t, column, self.filter(obs[None], update=False)[0]))
+        if self.recurrent:
+            done = result.terminated | result.truncated
+            self.recurrent = self.policy.after_step(self.recurrent, fragment.actions[t], result.rewards, done)
+
+    def rollout(self, steps: int, version: int) -> Rollout:
+        """The first `steps` steps, by weights of this `version`."""
+        return self.fragment.rollout(steps, self._extras(steps), version)
+
+    def check(self, env: str) -> None:
+        """Raise EnvironmentError for the first value of the fragment that no network can use."""
+        self._check_observations("observations", self.fragment.obs[: self.fragment.observed], env)
+        check_finite("rewards", self.fragment.rewards[: max(self.fragment.observed - 1, 0)], env)
+
+    def check_finals(self, rollout: Rollout, env: str) -> None:
+        """As `check`, for the last observations of episodes."""
+        if self.fragment.finals:  # else the successors are the observations themselves
+            self._check_observations("last observations", rollout.next_obs, env)
+
+    def _check_observations(self, name: str, obs: Array, env: str) -> None:
+        check_finite(name, obs, env)
+        check_choices(name, obs, self.policy.observation_layout, env)
+
+    def _extras(self, steps: int) -> dict[str, Array]:
+        """What the policy returned when it acted; log-likelihoods are computed for the whole fragment at once."""
+        if self.fragment.dist_inputs is None:
+            return {}
+        inputs, actions = self.fragment.dist_inputs[:steps], self.fragment.actions[:steps]
+        distribution = self.policy.dist_class(torch.from_numpy(inputs.reshape(-1, inputs.shape[-1])))
+        logp = distribution.logp(torch.from_numpy(actions.reshape(-1, *actions.shape[2:])))
+        return {"action_dist_inputs": inputs, "action_logp": logp.numpy().reshape(inputs.shape[:2])}
+
+    def compute_action(
+        self,
+        observation: Any,  # a value of the environment's observation space
+        state: Sequence[Array] | None,  # what the call before returned; None: an episode begins
+        timestep: int,
+        explore: bool,
+        prev_action: Any = None,
+        prev_reward: float | None = None,
+    ) -> tuple[Any, list[Array], dict[str, Array]]:
+        """The action for one observation outside any fragment, the recurrent state after it, and extras.
+
+        The observation is filtered and the action unsquashed as in training. ConfigError for what is no observation
+        and for a state of another policy.
+        """
+        policy = self.policy
+        recurrent = self._given_state(state, prev_action, prev_reward)
+        obs = self.filter(flat_observation(policy.observation_layout, observation)[None], update=False)
+        distribution, recurrent = policy.act(np.array(obs), recurrent, self.generator if explore else None)
+        actions = self.exploration.get_exploration_action(distribution, timestep, explore, self.generator)
+        recurrent = policy.after_step(recurrent, actions, np.zeros(1, np.float32), np.zeros(1, np.bool_))
+        action = policy.action_layout.unflatten(self.columns.action_transform(actions)[0])
+        if policy.action_layout.shape == ():
+            action = action.item() if isinstance(action, np.ndarray | np.generic) else action
+        return action, [values[0] for values in recurrent.values()], {"action_dist_inputs": distribution.inputs[0]}
+
+    def _given_state(
+        self, state: Sequence[Array] | None, prev_action: Any, prev_reward: float | None
+    ) -> RecurrentState:
+        """The recurrent state [1, ...] of one column as a person gives it."""
+        recurrent = self.policy.initial_state(1)
+        if state is not None:
+            shapes, expected = [np.shape(each) for each in state], [values.shape[1:] for values in recurrent.values()]
+            if shapes != expected:
+                raise ConfigError(
+                    f"state has arrays of the shapes {shapes}, expected {expected}: give what the call before returned."
+                )
+            recurrent = {
+                name: np.array(each, own.dtype)[None]
+                for (name, own), each in zip(recurrent.items(), state, strict=True)
+            }
+        layout = self.policy.action_layout
+        for name, value in ((PREV_ACTIONS, prev_action), (PREV_REWARDS, prev_reward)):
+            if value is not None and name in recurrent:
+                flat = layout.flatten(value) if name == PREV_ACTIONS else value
+                recurrent[name][0, 0] = flat
+        return recurrent
+
+    def state(self) -> State:
+        """Everything but the weights and the filter."""
+        return {
+            "generator": self.generator.bit_generator.state,
+            "exploration": self.exploration.state(),
+            "obs": None if self.obs is None else self.obs.copy(),
+            "recurrent": {name: values.copy() for name, values in self.recurrent.items()},
+        }
+
+    def set_state(self, state: State) -> None:
+        """The reverse of `state`, but for the columns, which begin episodes unless `resume` follows."""
+        self.generator.bit_generator.state = state["generator"]
+        self.exploration.set_state(state["exploration"])
+        self.obs = None
+
+    def resume(self, state: State, first: Array, resumed: Array) -> None:
+        """Go on in the columns that `resumed` [B] says from `state`; the others begin with `first` [B, *obs]."""
+        obs = self.filter(first, update=False)
+        if state["obs"] is None:
+            return
+        require_like(state["obs"][:0], obs[:0], "obs")
+        self.obs = obs.copy()
+        self.recurrent = self.policy.initial_state(len(obs))
+        going_on = np.flatnonzero(resumed)
+        for mine, stored in ((self.obs, state["obs"]), *_pairs(self.recurrent, state["recurrent"])):
+            mine[going_on] = stored[going_on]  # the observations as they were filtered then
+
+
+def other_seed(policy_id: PolicyId) -> list[int]:
+    """What sets the random numbers of a policy apart from those of the others with the same seed."""
+    return [] if policy_id == DEFAULT_POLICY else [zlib.crc32(policy_id.encode())]
+
+
+def _pairs(own: RecurrentState, stored: RecurrentState) -> list[tuple[Array, Array]]:
+    require_like({name: values[:0] for name, values in stored.items()}, {n: v[:0] for n, v in own.items()}, "recurrent")
+    return [(own[name], stored[name]) for name in own]
