@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from imageio_ffmpeg import read_frames
@@ -384,6 +385,33 @@ def test_what_fails_before_an_episode_ends_leaves_the_file_as_it_was(
         out.write_text(older)
     assert main(["evaluate", checkpoint, *broken("nan"), "--out", str(out)]) == 2
     assert (out.read_text() if out.exists() else None) == older
+
+
+class Alternating(torch.nn.Module):
+    """Prefers action 0 in the first, third, ... step of an episode and action 1 in the others."""
+
+    state_shapes: ClassVar[dict[str, tuple[int, ...]]] = {"steps": ()}
+
+    def __init__(self, observation_space: Any, action_space: Any, num_outputs: int) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(1))
+
+    def forward(self, obs: Any, begins: Any, state: Any) -> Any:
+        steps = [state["steps"]]
+        for t in range(obs.shape[1]):
+            steps.append(torch.where(begins[:, t], 0.0, steps[-1]) + 1)
+        odd = torch.stack(steps[1:], 1) % 2
+        return self.scale * torch.stack([odd, 1 - odd], -1), self.scale * odd, {"steps": steps[-1]}
+
+
+def test_a_policy_remembers_its_episode(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = {"env": Counting, "env_config": {"length": 5}, "model": {"custom_model": Alternating}}
+    with config_class("PPO").from_dict(settings).build() as algorithm:
+        checkpoint = algorithm.save(tmp_path / "checkpoint")
+    out = tmp_path / "out.json"
+    assert main(["evaluate", checkpoint, "--episodes", "2", "--no-explore", "--out", str(out)]) == 0
+    played = [[step["action"] for step in json.loads(line)["steps"]] for line in out.read_text().splitlines()]
+    assert played == [[0, 1, 0, 1, 0]] * 2
 
 
 def test_no_folder_for_videos_is_made_without_a_checkpoint(tmp_path: Path) -> None:

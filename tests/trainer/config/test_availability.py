@@ -21,11 +21,7 @@ def words(text: str) -> list[str]:
 NOT_YET = words(
     """
     keep_per_episode_custom_metrics
-    model.no_final_linear model.use_lstm model.max_seq_len model.lstm_cell_size model.lstm_use_prev_action
-    model.lstm_use_prev_reward model.use_attention model.attention_num_transformer_units model.attention_dim
-    model.attention_num_heads model.attention_head_dim model.attention_memory_inference
-    model.attention_memory_training model.attention_position_wise_mlp_dim model.attention_init_gru_gate_bias
-    model.attention_use_n_prev_actions model.attention_use_n_prev_rewards model.framestack model.dim model.grayscale
+    model.no_final_linear model.framestack model.dim model.grayscale
     model.zero_mean model.custom_action_dist learner_class learner_connector
     env_task_fn render_env record_env action_mask_key
     env_runner_cls sample_collector remote_worker_envs remote_env_batch_wait_ms preprocessor_pref compress_observations
@@ -58,6 +54,11 @@ WORKING = words(
     model.fcnet_hiddens model.fcnet_activation model.conv_filters
     model.conv_activation model.post_fcnet_hiddens model.free_log_std model.vf_share_layers model.custom_model
     model.custom_model_config
+    model.use_lstm model.max_seq_len model.lstm_cell_size model.lstm_use_prev_action model.lstm_use_prev_reward
+    model.recurrent_cell model.use_attention model.attention_num_transformer_units model.attention_dim
+    model.attention_num_heads model.attention_head_dim model.attention_memory_inference
+    model.attention_memory_training model.attention_position_wise_mlp_dim model.attention_init_gru_gate_bias
+    model.attention_use_n_prev_actions model.attention_use_n_prev_rewards
     env env_config observation_space action_space clip_rewards normalize_actions clip_actions disable_env_checking
     is_atari auto_wrap_old_gym_envs horizon soft_horizon no_done_at_end
     framework torch_threads_per_worker torch_threads_per_learner torch_compile_learner

@@ -14,7 +14,7 @@ from torch import Tensor
 from reef.batch import Rollout
 from reef.config import AlgorithmConfig, ModelConfig, default, setting
 from reef.learn.learner import Learner, Update
-from reef.learn.rows import Rows
+from reef.learn.sequences import layout_of
 from reef.math.gae import gae
 from reef.math.surrogate import clipped_error, clipped_surrogate
 from reef.nn.gradients import Columns, Loss
@@ -30,7 +30,8 @@ class PPOConfig(AlgorithmConfig):
 
     algorithm: ClassVar[str] = "PPO"
     algorithm_class: ClassVar[str] = "reef.algorithms.ppo:PPO"
-    policy_class: ClassVar[str] = "reef.nn.policies:actor_critic"
+    policy_class: ClassVar[str] = "reef.nn.make:actor_critic"
+    may_be_recurrent: ClassVar[bool] = True
 
     lr: float | list[list[float]] = default(5e-5)
     train_batch_size: int = default(4000)
@@ -64,6 +65,11 @@ class PPOConfig(AlgorithmConfig):
                 f"sgd_minibatch_size={self.sgd_minibatch_size} is larger than "
                 f"train_batch_size={self.total_train_batch_size}; lower the first or raise the second"
             )
+        if self.model.memories and self.sgd_minibatch_size < self.model.max_seq_len * max(self.num_learner_workers, 1):
+            yield (
+                f"sgd_minibatch_size={self.sgd_minibatch_size} holds no sequence of model.max_seq_len="
+                f"{self.model.max_seq_len} steps for each learner; raise the first or lower the second"
+            )
         if self.sgd_minibatch_size % max(self.num_learner_workers, 1):
             yield (
                 f"sgd_minibatch_size={self.sgd_minibatch_size} cannot be shared evenly by "
@@ -83,9 +89,9 @@ class PPOLearner(Learner[Rollout]):
     policy: Policy
 
     def setup(self) -> None:
-        """One loss trains the whole policy."""
+        """One loss trains the whole policy, on rows or, if it is recurrent, on sequences."""
         super().setup()
-        self.layout = Rows(self.policy, self.device)
+        self.layout = layout_of(self.policy, self.config, self.device)
         self.kl_coeff = torch.tensor(self.config.kl_coeff, device=self.device)
         self.entropy_coeff = torch.tensor(0.0, device=self.device)
         self.entropy_schedule = Schedule(self.config.entropy_coeff)
@@ -128,7 +134,7 @@ class PPOLearner(Learner[Rollout]):
         return inputs | self.layout.columns(batch.mask, columns)
 
     def minibatches(self, columns: Columns) -> Iterator[Columns]:
-        """Several passes over the rows in random order."""
+        """Several passes over the rows or sequences in random order."""
         passes, size = self.config.num_sgd_iter, self.config.sgd_minibatch_size
         return self.layout.minibatches(columns, size, passes, self.generator, self.rank, self.world_size)
 

@@ -254,8 +254,11 @@ def _play(
     with _guarded(name, "reset", episode):
         obs, _ = env.reset(seed=seed)
         _check_obs(obs, layout)
+    state, reward = None, 0.0
     while not episode.complete and (limit is None or episode.length < limit):
-        action = algorithm.compute_single_action(obs, explore=settings.explore)
+        action, state, _ = algorithm.compute_single_action(
+            obs, state, prev_reward=reward, explore=settings.explore, full_fetch=True
+        )
         with _guarded(name, "step", episode):
             next_obs, reward, terminated, truncated, info = env.step(action)
             _check_obs(next_obs, layout)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 from reef.config.declaration import setting
@@ -45,35 +45,28 @@ class ModelConfig(Settings):
     no_final_linear: bool = setting(False, "Leave out the last linear layer.", available=False)
     vf_share_layers: bool = setting(True, "Let policy and value function share the encoder.")
 
-    use_lstm: bool = setting(False, "Put an LSTM behind the encoder.", available=False)
-    max_seq_len: int = setting(
-        20, "Longest sequence that a recurrent network is trained on.", minimum=1, unit="steps", available=False
-    )
-    lstm_cell_size: int = setting(256, "Size of the LSTM's state.", minimum=1, available=False)
-    lstm_use_prev_action: bool = setting(False, "Feed the previous action to the LSTM.", available=False)
-    lstm_use_prev_reward: bool = setting(False, "Feed the previous reward to the LSTM.", available=False)
+    use_lstm: bool = setting(False, "Put an LSTM behind the encoder; PPO.")
+    max_seq_len: int = setting(20, "Longest sequence that a recurrent network is trained on.", minimum=1, unit="steps")
+    lstm_cell_size: int = setting(256, "Size of the LSTM's state.", minimum=1)
+    lstm_use_prev_action: bool = setting(False, "Feed the previous action to the LSTM.")
+    lstm_use_prev_reward: bool = setting(False, "Feed the previous reward to the LSTM.")
+    recurrent_cell: str = setting("lstm", "The cell that use_lstm puts there.", choices=("lstm", "gru"))
 
-    use_attention: bool = setting(False, "Put a gated transformer (GTrXL) behind the encoder.", available=False)
-    attention_num_transformer_units: int = setting(1, "Number of transformer blocks.", minimum=1, available=False)
-    attention_dim: int = setting(64, "Input and output size of each block.", minimum=1, available=False)
-    attention_num_heads: int = setting(1, "Attention heads that work in parallel.", minimum=1, available=False)
-    attention_head_dim: int = setting(32, "Size of one attention head.", minimum=1, available=False)
+    use_attention: bool = setting(False, "Put a gated transformer (GTrXL) behind the encoder; PPO.")
+    attention_num_transformer_units: int = setting(1, "Number of transformer blocks.", minimum=1)
+    attention_dim: int = setting(64, "Input and output size of each block.", minimum=1)
+    attention_num_heads: int = setting(1, "Attention heads that work in parallel.", minimum=1)
+    attention_head_dim: int = setting(32, "Size of one attention head.", minimum=1)
     attention_memory_inference: int = setting(
-        50, "Steps of the past that are attended to when acting.", minimum=1, unit="steps", available=False
+        50, "Steps of the past that are attended to when acting.", minimum=1, unit="steps"
     )
     attention_memory_training: int = setting(
-        50, "Steps of the past that are attended to when training.", minimum=1, unit="steps", available=False
+        50, "Steps of the past that are attended to when training.", minimum=1, unit="steps"
     )
-    attention_position_wise_mlp_dim: int = setting(32, "Size of the layer inside a block.", minimum=1, available=False)
-    attention_init_gru_gate_bias: float = setting(
-        2.0, "First bias of the gates; above 0 lets inputs pass.", available=False
-    )
-    attention_use_n_prev_actions: int = setting(
-        0, "Previous actions that are fed in.", minimum=0, unit="actions", available=False
-    )
-    attention_use_n_prev_rewards: int = setting(
-        0, "Previous rewards that are fed in.", minimum=0, unit="rewards", available=False
-    )
+    attention_position_wise_mlp_dim: int = setting(32, "Size of the layer inside a block.", minimum=1)
+    attention_init_gru_gate_bias: float = setting(2.0, "First bias of the gates; above 0 lets inputs pass.")
+    attention_use_n_prev_actions: int = setting(0, "Previous actions that are fed in.", minimum=0, unit="actions")
+    attention_use_n_prev_rewards: int = setting(0, "Previous rewards that are fed in.", minimum=0, unit="rewards")
 
     framestack: bool = setting(True, "Stack the last 4 Atari frames.", available=False)
     dim: int = setting(84, "Edge length to which Atari frames are scaled.", minimum=1, unit="pixels", available=False)
@@ -82,7 +75,8 @@ class ModelConfig(Settings):
 
     custom_model: str | type | Callable[..., Any] | None = setting(
         None,
-        "The whole network as 'package.module:Class' or as a class; others of its settings have no effect then.",
+        "The whole network as 'package.module:Class' or as a class; of its other settings only max_seq_len has an "
+        "effect then.",
     )
     custom_model_config: dict[str, Any] = setting({}, "Keyword arguments of the custom model.")
     custom_action_dist: str | type | None = setting(None, "The action distribution as a class.", available=False)
@@ -91,3 +85,19 @@ class ModelConfig(Settings):
         "Older form of an observation wrapper.",
         available="wrap the environment with a gymnasium.ObservationWrapper",
     )
+
+    @property
+    def memories(self) -> list[str]:
+        """The settings that put a memory behind the encoder and are on."""
+        return [key for key in ("use_lstm", "use_attention") if getattr(self, key)]
+
+    def problems(self) -> Iterator[str]:
+        """Contradictions about the memory."""
+        yield from super().problems()
+        if len(self.memories) > 1:
+            yield "model.use_lstm=True beside model.use_attention=True: there is one memory. Set one of them to False."
+        elif self.memories and self.custom_model:
+            yield (
+                f"model.{self.memories[0]}=True beside model.custom_model, which is the whole network. Leave it at "
+                "False; a custom model of your own may be recurrent."
+            )

@@ -47,34 +47,59 @@ def custom_module(
 
 
 def _try_custom(custom: object, module: nn.Module, layout: Layout, outputs: int, critic: bool) -> None:
-    """Refuse a module that does not map two observations to as many rows of outputs, and values."""
+    """Refuse a module that does not map two observations to as many outputs, and values.
+
+    A recurrent one gets them as a sequence of two steps, and gives the state after them too.
+    """
     space = copy.deepcopy(layout.space)
     space.seed(0)
     observations = torch.from_numpy(np.stack([layout.flatten(space.sample()) for _ in range(2)]))
     device = next((parameter.device for parameter in module.parameters()), None)
+    shapes = state_shapes(module)
+    state = {name: torch.zeros(1, *shape, device=device) for name, shape in shapes.items()}
+    arguments: tuple[Any, ...] = (observations.to(device),)
+    if shapes:
+        arguments = observations[None].to(device), torch.zeros(1, 2, dtype=torch.bool, device=device), state
     try:
         with torch.enable_grad(), torch.random.fork_rng(devices=[]):
-            found = module(observations.to(device))
+            found = module(*arguments)
     except Exception as error:
         raise ConfigError(
-            f"model.custom_model={custom!r} fails on observations of shape {list(observations.shape)} and type "
+            f"model.custom_model={custom!r} fails on observations of shape {list(arguments[0].shape)} and type "
             f"{observations.dtype}: {type(error).__name__}: {error}.{own_traceback(error)}"
         ) from error
-    pair: Any = found if isinstance(found, tuple | list) and len(found) == 2 else (None, None)
+    count = 3 if shapes else 2
+    parts: Any = found if isinstance(found, tuple | list) and len(found) == count else (None,) * count
     sizes = [2 * outputs, 2] if critic else [2 * outputs]
-    for each, size in zip(pair, sizes, strict=False):
-        if not isinstance(each, Tensor) or len(each) != 2 or each.numel() != size:
-            values = "values of shape [2]" if critic else "anything"
+    rows = 1 if shapes else 2
+    for each, size in zip(parts, sizes, strict=False):
+        if not isinstance(each, Tensor) or len(each) != rows or each.numel() != size:
+            before = "[1, 2" if shapes else "[2"
+            values = f"values of shape {before}]" if critic else "anything"
+            after = ", state" if shapes else ""
             raise ConfigError(
                 f"model.custom_model={custom!r} returns {_shown(found)} for 2 observations, expected (outputs of shape "
-                f"[2, {outputs}], {values})."
+                f"{before}, {outputs}], {values}{after})."
             )
-    learns = any(each.requires_grad for each, _ in zip(pair, sizes, strict=False))
+    if shapes and (after_shapes := _shapes(parts[2])) != _shapes(state):
+        raise ConfigError(
+            f"model.custom_model={custom!r} returns a state of the shapes {after_shapes}, expected {_shapes(state)}."
+        )
+    learns = any(each.requires_grad for each, _ in zip(parts, sizes, strict=False))
     if not learns and not torch.is_inference_mode_enabled():
         raise ConfigError(
             f"model.custom_model={custom!r}: no gradient goes from its outputs to parameters, so that nothing would be "
             "learnt. Give it parameters, without torch.no_grad(), detach() and requires_grad_(False) on the way."
         )
+
+
+def state_shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
+    """What a recurrent module remembers of one column, by name; empty for others."""
+    return {name: tuple(shape) for name, shape in getattr(module, "state_shapes", {}).items()}
+
+
+def _shapes(state: Any) -> dict[str, list[int]] | str:
+    return {name: list(values.shape) for name, values in state.items()} if isinstance(state, dict) else _shown(state)
 
 
 def _shown(found: Any) -> str:

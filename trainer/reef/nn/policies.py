@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from reef.config import AlgorithmConfig, ModelConfig
 from reef.errors import ConfigError, nearest
 from reef.nn.architecture import Architecture, architecture_of
-from reef.nn.custom import custom_module
 from reef.nn.distributions import ActionDistribution, DistributionMaker
 from reef.nn.flat import FlatParameters
 from reef.nn.layers.encoders import Encoder, ImageEncoder
@@ -253,10 +252,12 @@ class CustomActorCritic(Policy):
 
     acting_extras = ActorCritic.acting_extras
 
-    def __init__(self, config: AlgorithmConfig, observation_space: Space, action_space: Space) -> None:
-        """`model.custom_model` is called with the spaces, the number of outputs D and `model.custom_model_config`."""
+    def __init__(
+        self, config: AlgorithmConfig, observation_space: Space, action_space: Space, module: nn.Module
+    ) -> None:
+        """`module`: see `custom_module`."""
         super().__init__(config, observation_space, action_space)
-        self.module = custom_module(config, observation_space, action_space, self.dist_class.num_inputs, critic=True)
+        self.module = module
 
     def ignored_settings(self) -> Iterator[str]:
         """As every policy."""
@@ -301,14 +302,6 @@ def given_beside_custom_model(config: AlgorithmConfig, *keys: str) -> Iterator[s
     """What was `given` of the network that a custom model takes the place of; `keys`: those of the algorithm."""
     reason = "beside model.custom_model, which is the whole network. Its own settings are model.custom_model_config"
     yield from given(config, reason, *FOR_OUR_ENCODER, *FOR_ACTOR_CRITICS, *keys)
-
-
-def actor_critic(
-    config: AlgorithmConfig, observation_space: Space, action_space: Space
-) -> ActorCritic | CustomActorCritic:
-    """The actor-critic that the settings ask for."""
-    make = CustomActorCritic if config.model.custom_model else ActorCritic
-    return make(config, observation_space, action_space)
 
 
 def linear(in_features: int, out_features: int, gain: float) -> nn.Linear:

@@ -20,8 +20,11 @@ CASES = {
         ["evaluation_config.explor: AlgorithmConfig has no such setting. Did you mean 'explore'"],
     ),
     "wrong value in evaluation": (
-        {"evaluation_config": {"lr": "fast", "model": {"use_lstm": True}}},
-        ["evaluation_config.lr='fast': expected number", "evaluation_config.model.use_lstm=True: not available yet"],
+        {"evaluation_config": {"lr": "fast", "model": {"no_final_linear": True}}},
+        [
+            "evaluation_config.lr='fast': expected number",
+            "evaluation_config.model.no_final_linear=True: not available yet",
+        ],
     ),
     "optimizer": ({"optimizer": {"type": "Adma"}}, ["optimizer.type='Adma': expected one of", "Did you mean 'Adam'?"]),
     "argument of another": (

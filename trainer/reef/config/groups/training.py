@@ -16,6 +16,9 @@ class TrainingSettings(Group):
     """Batch, step size, network. An algorithm's own settings belong to this group too."""
 
     group: ClassVar[str] = "training"
+    # whether the algorithm learns from sequences too
+    may_be_recurrent: ClassVar[bool] = False
+    torch_compile_learner: bool
 
     gamma: float = setting(0.99, "Discount of future rewards.", minimum=0.0, maximum=1.0)
     lr: Scheduled = setting(
@@ -56,6 +59,12 @@ class TrainingSettings(Group):
         return self.set_group("training", settings)
 
     def problems(self) -> Iterator[str]:
-        """The optimizer takes only its own arguments, and each as it has to be."""
+        """The optimizer takes only its own arguments; a memory needs an algorithm that learns from sequences."""
         yield from super().problems()
         yield from self.optimizer.problems()
+        yield from self.model.problems()
+        for key in self.model.memories:
+            if not self.may_be_recurrent:
+                yield f"model.{key}=True: this algorithm has no network with a memory. Leave it at False, or use PPO."
+            elif self.torch_compile_learner:
+                yield f"torch_compile_learner=True: not available with model.{key}=True. Leave it at False."

@@ -1,0 +1,152 @@
+"""Recurrent policies learn from what they acted on: the same state before every step, in sequences of any length."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from reef.algorithms.ppo import PPOConfig, PPOLearner
+from reef.batch import Rollout
+from reef.learn.sequences import Sequences
+from reef.nn.recurrent import VALID
+from reef.rollout.worker import RolloutWorker
+from reef.types import DEFAULT_POLICY
+
+LSTM = {"use_lstm": True, "lstm_cell_size": 6}
+MODELS: dict[str, dict[str, Any]] = {
+    "LSTM": LSTM,
+    "GRU": LSTM | {"recurrent_cell": "gru"},
+    "LSTM with actions and rewards": LSTM | {"lstm_use_prev_action": True, "lstm_use_prev_reward": True},
+    "GTrXL": {
+        "use_attention": True,
+        "attention_num_transformer_units": 2,
+        "attention_dim": 6,
+        "attention_num_heads": 2,
+        "attention_head_dim": 3,
+        "attention_memory_inference": 5,
+        "attention_memory_training": 5,
+        "attention_use_n_prev_actions": 3,
+        "attention_use_n_prev_rewards": 2,
+    },
+}
+
+
+class Short(gym.Env[np.ndarray, int]):
+    """Episodes of 3 + column steps, every second one truncated; the observation is noise."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,))
+    action_space = gym.spaces.Discrete(3)
+
+    def __init__(self, context: Any) -> None:
+        self.length, self.episodes = 3 + context.vector_index, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps, self.episodes = 0, self.episodes + 1
+        return self.observed(), {}
+
+    def observed(self) -> np.ndarray:
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32)
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        over, cut = self.steps >= self.length, self.episodes % 2 == 0
+        return self.observed(), float(self.np_random.normal()), over and not cut, over and cut, {}
+
+
+def config(model: str, **rollouts: Any) -> PPOConfig:
+    settings = PPOConfig().environment(Short).rollouts(num_envs_per_worker=3, rollout_fragment_length=11, **rollouts)
+    settings = settings.training(model={"fcnet_hiddens": [4], **MODELS[model]}, train_batch_size=33)
+    return settings.training(sgd_minibatch_size=33).debugging(seed=3)
+
+
+def learner_and_rollouts(model: str, count: int = 2, **rollouts: Any) -> tuple[PPOLearner, list[Rollout]]:
+    settings = config(model, **rollouts).freeze()
+    worker = RolloutWorker(settings)
+    spaces = worker.runners[DEFAULT_POLICY].columns
+    learner = PPOLearner(settings, spaces.observation_space, spaces.action_space)
+    generator = torch.Generator().manual_seed(0)
+    learner.policy.flat.vector.copy_(0.7 * torch.randn(learner.policy.flat.vector.shape, generator=generator))
+    worker.set_weights({DEFAULT_POLICY: learner.weights()})
+    return learner, [worker.sample().rollouts[DEFAULT_POLICY] for _ in range(count)]
+
+
+def sequences(learner: PPOLearner, length: int) -> Sequences:
+    layout: Any = learner.layout
+    layout.length = length
+    return layout
+
+
+@pytest.mark.parametrize("mode", ["truncate_episodes", "complete_episodes"])
+@pytest.mark.parametrize("length", [1, 4, 11, 50])
+@pytest.mark.parametrize("model", MODELS)
+def test_what_is_learned_from_is_what_was_acted_on(model: str, length: int, mode: str) -> None:
+    learner, rollouts = learner_and_rollouts(model, batch_mode=mode)
+    layout = sequences(learner, length)
+    for rollout in rollouts:
+        inputs = layout.read(rollout).inputs
+        told = layout.columns(rollout.mask, {"acted": rollout.extras["action_dist_inputs"]})
+        parts = [*layout.minibatches(inputs | told, 10**6, 1, torch.Generator())]
+        assert sum(len(part[VALID]) for part in parts) == len(rollout)
+        for part in parts:
+            outputs, _ = learner.policy(*(part[name] for name in learner.policy.inputs))
+            torch.testing.assert_close(outputs, part["acted"], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_values_do_not_depend_on_the_length_of_the_sequences(model: str) -> None:
+    learner, (_, rollout) = learner_and_rollouts(model)
+    ones, whole = (sequences(learner, length).read(rollout) for length in (2, 50))
+    np.testing.assert_allclose(ones.values, whole.values, rtol=1e-4, atol=1e-5)
+    goes_on = ~rollout.terminated
+    np.testing.assert_allclose(ones.next_values[goes_on], whole.next_values[goes_on], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_successor_of_a_cut_step_is_valued_with_the_state_after_it(model: str) -> None:
+    """As if the episode had gone on: the value of the next step of a fragment that is one step longer."""
+    learner, (rollout, after) = learner_and_rollouts(model)
+    found = sequences(learner, 4).read(rollout).next_values[-1]
+    goes_on = ~rollout.done[-1]
+    assert goes_on.any()
+    np.testing.assert_allclose(found[goes_on], learner.layout.read(after).values[0][goes_on], rtol=1e-4, atol=1e-5)
+    cut = rollout.truncated.copy()
+    cut[-1] = False
+    assert cut.any()
+    for t, column in np.argwhere(cut):
+        row = slice(column, column + 1)
+        kept = {name: values[row] for name, values in rollout.state_in.items()}
+        truncated = rollout.truncated[: t + 2, row].copy()
+        truncated[t] = False  # the same column, whose episode goes on with its own last observation
+        obs = np.concatenate([rollout.obs[: t + 1, row], rollout.next_obs[t : t + 1, row]])
+        same = {name: getattr(rollout, name)[: t + 2, row] for name in ("actions", "rewards", "terminated", "mask")}
+        alone = Rollout(obs=obs, next_obs=obs, truncated=truncated, state_in=kept, **same)
+        expected = learner.layout.read(alone).values[t + 1, 0]
+        found_here = learner.layout.read(rollout).next_values[t, column]
+        np.testing.assert_allclose(found_here, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_restored_worker_remembers(model: str) -> None:
+    settings = config(model).freeze()
+    one, two = RolloutWorker(settings), RolloutWorker(settings.copy().debugging(seed=4).freeze())
+    one.sample()
+    two.set_weights(one.get_weights())
+    two.set_state(one.state())
+    first, second = (each.sample().rollouts[DEFAULT_POLICY] for each in (one, two))
+    assert any(values.any() for values in first.state_in.values())
+    for name, values in first.state_in.items():
+        np.testing.assert_array_equal(values, second.state_in[name])
+    np.testing.assert_array_equal(first.actions, second.actions)
+
+
+def test_steps_that_do_not_count_are_not_learned_from() -> None:
+    learner, (rollout, _) = learner_and_rollouts("LSTM", batch_mode="complete_episodes")
+    assert not rollout.mask.all()
+    columns = learner.prepare(rollout)
+    steps = sum(len(part["actions"]) for part in sequences(learner, 4).minibatches(columns, 4, 1, torch.Generator()))
+    assert steps == len(rollout)

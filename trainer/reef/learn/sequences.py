@@ -1,0 +1,132 @@
+"""A rollout as sequences, for recurrent policies: steps of one column in order, with the state before the first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from reef.batch import Rollout
+from reef.config import AlgorithmConfig
+from reef.learn.device import to_device
+from reef.learn.minibatches import shuffled
+from reef.learn.rows import Reading, Rows, cut_ends
+from reef.nn.gradients import Columns
+from reef.nn.policies import Policy
+from reef.nn.recurrent import BEGINS, PREVIOUS, VALID, RecurrentPolicy, previous
+from reef.types import Array
+
+
+def layout_of(policy: Policy, config: AlgorithmConfig, device: torch.device) -> Rows | Sequences:
+    """How a rollout is cut for this policy."""
+    if isinstance(policy, RecurrentPolicy):
+        return Sequences(policy, device, config.model.max_seq_len)
+    return Rows(policy, device)
+
+
+class Sequences:
+    """Cuts minibatches of sequences of `length` steps each.
+
+    The state before a sequence is what the policy, as it is now, makes of the steps before it in the rollout: no
+    gradient goes further back. Episodes may begin and end inside a sequence.
+    """
+
+    def __init__(self, policy: RecurrentPolicy, device: torch.device, length: int) -> None:
+        self.policy, self.device, self.length = policy, device, length
+
+    def read(self, batch: Rollout, *, with_values: bool = True) -> Reading:
+        """Values [T, B], and as inputs sequences [S, L, ...] with the states before them [S, ...]."""
+        steps = self._steps(batch)
+        cut = {name: self._cut(array) for name, array in steps.items()}
+        state = {name: self._tensor(batch.state_in[name]) for name in self.policy.memory_shapes}
+        starts: list[Columns] = []
+        found: list[Tensor] = []
+        with torch.inference_mode():
+            for chunk in range(len(cut["obs"])):
+                starts.append(state)
+                unrolled = self.policy.unroll({name: columns[chunk] for name, columns in cut.items()} | state)
+                state = unrolled.state
+                found.append(unrolled.values)
+            values = torch.stack(found).transpose(1, 2).flatten(0, 1)[: batch.shape[0]].cpu().numpy()
+            next_values = self._next_values(batch, steps, cut, starts, values)
+        kept = self._kept(batch.mask)
+        first = {name: torch.stack([start[name] for start in starts]).flatten(0, 1)[kept] for name in state}
+        inputs = {name: column.flatten(0, 1)[kept] for name, column in cut.items()} | first
+        nothing = np.zeros_like(batch.rewards)
+        return Reading(values, next_values, inputs) if with_values else Reading(nothing, nothing, inputs)
+
+    def _steps(self, batch: Rollout) -> dict[str, Array]:
+        """What the policy reads of each step, [T, B, ...]."""
+        begins = np.zeros_like(batch.terminated)
+        begins[1:] = batch.done[:-1]
+        steps = {"obs": batch.obs, BEGINS: begins}
+        for name, taken in zip(PREVIOUS, (batch.actions, batch.rewards), strict=True):
+            if name in batch.state_in:
+                steps[name] = previous(taken, batch.state_in[name], batch.done)
+        return steps
+
+    def _next_values(
+        self, batch: Rollout, steps: dict[str, Array], cut: Columns, starts: list[Columns], values: Array
+    ) -> Array:
+        """[T, B]: where a step is the last one of its kind, the sequence is read again with its true successor."""
+        next_values = np.empty_like(values)
+        next_values[:-1] = values[1:]
+        times, columns = np.nonzero(cut_ends(batch))
+        chunks, places = times // self._length(batch.mask), times % self._length(batch.mask)
+        rows, after = np.arange(len(times)), places + 1
+
+        def extended(name: str) -> Tensor:
+            one = cut[name][chunks, columns]
+            return torch.cat([one, torch.zeros_like(one[:, :1])], 1)
+
+        ending = {name: extended(name) for name in cut}
+        ending["obs"][rows, after] = self._tensor(batch.next_obs[times, columns])
+        ending[BEGINS][rows, after] = False
+        for name, taken in zip(PREVIOUS, (batch.actions, batch.rewards), strict=True):
+            if name in steps:
+                before = np.concatenate([taken[times, columns][:, None], steps[name][times, columns][:, :-1]], 1)
+                ending[name][rows, after] = self._tensor(before)
+        state = {name: torch.stack([start[name] for start in starts])[chunks, columns] for name in starts[0]}
+        next_values[times, columns] = self.policy.unroll(ending | state).values[rows, after].cpu().numpy()
+        return next_values
+
+    def columns(
+        self,
+        mask: Array,  # [T, B] bool
+        arrays: Mapping[str, Array],  # [T, B, ...] each
+    ) -> Columns:
+        """Sequences [S, L, ...], with the mask among them; those without a step that counts are left out."""
+        kept = self._kept(mask)
+        masked = {**arrays, "mask": mask}
+        return {name: self._cut(array).flatten(0, 1)[kept] for name, array in masked.items()}
+
+    def minibatches(
+        self, columns: Columns, size: int, passes: int, generator: torch.Generator, rank: int = 0, world_size: int = 1
+    ) -> Iterator[Columns]:
+        """As `shuffled`, of whole sequences: about `size` steps each, of which the loss reads those that count."""
+        count = max(size // columns["mask"].shape[1], world_size)
+        for sequences in shuffled(columns, count, passes, generator, rank, world_size):
+            valid = sequences.pop("mask").flatten().nonzero().squeeze(1)
+            read = {name: column for name, column in sequences.items() if name in self.policy.inputs}
+            told = {n: c.flatten(0, 1).index_select(0, valid) for n, c in sequences.items() if n not in read}
+            yield {**read, **told, VALID: valid}
+
+    def _length(self, mask: Array) -> int:
+        return min(self.length, len(mask))
+
+    def _cut(self, array: Array) -> Tensor:
+        """[T, B, ...] -> [chunks, B, L, ...], padded with zeros."""
+        length = self._length(array)
+        missing = -len(array) % length
+        if missing:
+            array = np.concatenate([array, np.zeros((missing, *array.shape[1:]), array.dtype)])
+        return self._tensor(array.reshape(-1, length, *array.shape[1:]).swapaxes(1, 2))
+
+    def _kept(self, mask: Array) -> Tensor:
+        """The indices of the sequences [S] in which a step counts."""
+        return self._cut(mask).flatten(0, 1).any(1).nonzero().squeeze(1)
+
+    def _tensor(self, array: Array) -> Tensor:
+        return to_device(np.ascontiguousarray(array), self.device)
