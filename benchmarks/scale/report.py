@@ -59,6 +59,20 @@ def scale(numbers: Numbers) -> Iterator[str]:
         yield from _writes(run)
 
 
+def looks(numbers: Numbers) -> Iterator[str]:
+    """Yield the section about a look that finds nothing to do."""
+    milliseconds = numbers.field("looks", "reef", "look_ms")
+    if milliseconds is None:
+        return
+    run = numbers.runs("looks", "reef")[0]
+    yield "## Operator: one look at an idle job"
+    yield ""
+    yield f"`python -m benchmarks.speed --only looks`: {run['jobs']:,} jobs that train, from what is observed to the"
+    yield f"empty plan, without an API server. Median: {milliseconds.text(3)} ms of CPU for a look, which"
+    yield f"validates this number of documents: {run['validations']}."
+    yield ""
+
+
 def _rounds(rounds: list[dict[str, Any]]) -> Iterator[str]:
     titles = ("all objects made, s", "jobs/s", "all run, s", "all gone, s", "status late, p99 s", "operator's CPU, s")
     yield from table("round", *titles, "memory: peak, MB", "after it, MB", "load")

@@ -144,6 +144,11 @@ def limits() -> Iterator[Case]:
     yield Case("limits", "bare loop", {"measure_s": 0.5}, "benchmarks.peers.limits")
 
 
+def looks() -> Iterator[Case]:
+    """One look of the operator at each of 1,000 idle jobs."""
+    yield Case("reef", "reef", {"jobs": 1000}, "benchmarks.scale.looks", runs=5)
+
+
 def profile() -> Iterator[Case]:
     """Where the time goes."""
     script = "benchmarks.peers.reef_profile"
@@ -155,5 +160,5 @@ def profile() -> Iterator[Case]:
 
 PARTS: dict[str, Callable[[], Iterator[Case]]] = {
     part.__name__: part
-    for part in (ppo, lunar, dqn, sampling, reward, memory, actors, restart, store, wide, limits, profile)
+    for part in (ppo, lunar, dqn, sampling, reward, memory, actors, restart, store, wide, limits, profile, looks)
 }

@@ -8,7 +8,7 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
-from benchmarks.scale.report import scale, scale_targets
+from benchmarks.scale.report import looks, scale, scale_targets
 from benchmarks.speed.measurements import ACTORS, PAIRED_RUNS, RESTARTED
 from benchmarks.speed.numbers import Numbers, Spread, ratio
 from benchmarks.speed.tables import row, table
@@ -40,6 +40,7 @@ def report(results: dict[str, Any]) -> str:
         _limits,
         _profile,
         scale,
+        looks,
     )
     sections = (_head, _targets, *parts)
     lines = [line for section in sections for line in section(numbers)]
