@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import IntEnum
 from typing import Any, Literal
 
 Object = Mapping[str, Any]  # a Kubernetes object as the API server writes it
 ChildKind = Literal["ConfigMap", "Secret", "Service", "NetworkPolicy", "Job", "Deployment"]
 Child = tuple[ChildKind, str]  # kind and name of an object of a job
 
-DECISIVE = {"Suspended", "Succeeded", "Failed"}  # phases that promise something about the cluster
+
+class Freshness(IntEnum):
+    """How recent an observation is; each level includes those before it."""
+
+    CACHED = 0  # what watches have reported: it may be late, and one watch later than another
+    JOB_READ = 1  # the job itself has been read from the API server, the rest is cached
+    ALL_READ = 2  # so have all its children and pods that are known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,11 +152,4 @@ class Plan:
     status: Object | None = None
     events: tuple[Event, ...] = ()  # of the change of status: sent once it is written
     requeue_after_s: float | None = None
-    certain: bool = False  # rests on what cannot change any more: right even where caches are late
-
-    def is_decisive(self, job: Object) -> bool:
-        """Whether this removes something of a job, or says something for good, and may be wrong."""
-        if self.certain:
-            return False
-        before, after = (job.get("status") or {}).get("phase"), (self.status or {}).get("phase")
-        return any(isinstance(action, Delete) for action in self.actions) or (after in DECISIVE and after != before)
+    freshness: Freshness = Freshness.CACHED  # what it was made from must be at least as fresh before it is carried out

@@ -17,13 +17,14 @@ from reef_operator.builders.service import service
 from reef_operator.cleanup import clean_up, clean_up_dues, delete_orphaned, delete_pools
 from reef_operator.conditions import moment
 from reef_operator.events import transitions
-from reef_operator.model import Action, Create, Delete, Observed, Patch, Plan
+from reef_operator.model import Action, Create, Delete, Freshness, Observed, Patch, Plan
 from reef_operator.phases import active_deadline, judge, silent_head_due, waiting_deadline
 from reef_operator.reading import pods
 from reef_operator.reading.readiness import missing_head_due, slow_start_due
 from reef_operator.reading.situation import FINISHED, Situation
 from reef_operator.status import changed, next_status
 
+_PROMISES = ("Suspended", *FINISHED)  # phases that say something about the cluster for good
 _SOON_S = 1.0  # the shortest delay, so that a status that is slow to come back is not waited for in a tight loop
 
 
@@ -40,14 +41,24 @@ def reconcile(observed: Observed) -> Plan:
         status=changed(situation, status),
         events=tuple(transitions(situation.old, status, outcome)),
         requeue_after_s=_requeue_after_s(situation, status),
-        certain=_is_certain(situation, status, actions),
+        freshness=_freshness(situation, status, actions),
     )
 
 
-def _is_certain(situation: Situation, status: JobStatus, actions: Sequence[Action]) -> bool:
-    """Whether the head's pod has ended well, which it cannot take back, and no more than its workers is removed."""
-    ended_well = status.phase == "Succeeded" and situation.head is not None
-    return ended_well and all(action.kind == "Deployment" for action in actions)
+def _freshness(situation: Situation, status: JobStatus, actions: Sequence[Action]) -> Freshness:
+    """Return how fresh the observation must be before this is done.
+
+    Caches may be late. A job that was deleted would be made again, and a job as it was before its last edit, beside
+    what was made after it, looks like an edit: so changes need the job as it is now. What removes something, or
+    promises something about the cluster, needs everything as it is now.
+    """
+    ended_well = status.phase == "Succeeded" and situation.head is not None  # which the head cannot take back
+    if ended_well and all(action.kind == "Deployment" for action in actions):
+        return Freshness.CACHED
+    promises = status.phase in _PROMISES and status.phase != situation.old.phase
+    if promises or any(isinstance(action, Delete) for action in actions):
+        return Freshness.ALL_READ
+    return Freshness.JOB_READ if actions else Freshness.CACHED
 
 
 def _actions(situation: Situation, status: JobStatus) -> Iterator[Action]:

@@ -30,7 +30,7 @@ from job_objects import (
 )
 
 from reef_operator.conditions import ConditionType, Reason
-from reef_operator.model import Create, Server
+from reef_operator.model import Create, Delete, Freshness, Patch, Server
 from reef_operator.reading.situation import Situation
 from reef_operator.reconcile import reconcile
 from reef_operator.runtime.watch import trim_pod
@@ -269,11 +269,57 @@ def test_a_head_that_ended_well_needs_no_second_look_before_its_workers_go() -> 
     world = running_world()
     world.pods["pole-head-a"] = head(**ended(0, result()))
     plan = world.step()
-    assert plan.certain and [action.kind for action in plan.actions] == ["Deployment"]
+    assert plan.freshness is Freshness.CACHED and [action.kind for action in plan.actions] == ["Deployment"]
     world.settle()
     world.now += timedelta(seconds=300)
     plan = world.step()
-    assert not plan.certain and [action.kind for action in plan.actions] == ["Job"]
+    assert plan.freshness is Freshness.ALL_READ and [action.kind for action in plan.actions] == ["Job"]
+
+
+def test_a_success_that_only_the_batch_job_tells_needs_everything_as_it_is_now() -> None:
+    world = running_world()
+    del world.pods["pole-head-a"]
+    world.children["Job", f"{NAME}-head"]["status"] = {"conditions": [{"type": "Complete", "status": "True"}]}
+    plan = world.step()
+    assert (world.phase, plan.freshness) == ("Succeeded", Freshness.ALL_READ)
+
+
+def test_what_is_made_or_changed_needs_the_job_as_it_is_now() -> None:
+    world = World(job())
+    plan = world.step()
+    assert plan.freshness is Freshness.JOB_READ and {type(action) for action in plan.actions} == {Create}
+    world = running_world()
+    world.job["spec"]["workers"][0]["replicas"] = 3
+    plan = world.step()
+    assert plan.freshness is Freshness.JOB_READ and {type(action) for action in plan.actions} == {Patch}
+
+
+def test_what_is_removed_needs_everything_as_it_is_now() -> None:
+    world = running_world()
+    world.job["spec"]["workers"] = [pool("other")]
+    plan = world.step()
+    assert plan.freshness is Freshness.ALL_READ and Delete in {type(action) for action in plan.actions}
+
+
+def test_a_phase_that_promises_something_needs_everything_as_it_is_now() -> None:
+    failed, suspended = running_world(), new_world(suspend=True)
+    condition = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}
+    failed.children["Job", f"{NAME}-head"]["status"] = {"conditions": [condition]}
+    failed.children = {key: child for key, child in failed.children.items() if key[0] != "Deployment"}
+    assert suspended.phase == "Suspended"
+    suspended.job["status"]["phase"] = "Suspending"
+    for world, phase in ((failed, "Failed"), (suspended, "Suspended")):
+        plan = world.step()
+        assert (plan.actions, world.phase, plan.freshness) == ((), phase, Freshness.ALL_READ)
+        assert world.step().freshness is Freshness.CACHED, "it is on record"
+
+
+def test_a_status_alone_may_rest_on_caches() -> None:
+    world = running_world()
+    world.report = ("pole-head-a-uid", {"state": "training", "training": {"iteration": 2, "timesteps": 200}})
+    plan = world.step()
+    assert plan.status is not None and plan.freshness is Freshness.CACHED
+    assert world.step().freshness is Freshness.CACHED
 
 
 def test_by_default_workers_go_at_once_and_the_heads_log_can_be_read_for_five_minutes() -> None:

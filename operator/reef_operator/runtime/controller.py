@@ -15,6 +15,7 @@ from reef_operator.model import (
     Child,
     Create,
     Delete,
+    Freshness,
     Object,
     Observed,
     Plan,
@@ -124,27 +125,21 @@ class Controller:
             memory.unwatched, memory.read_again = {}, None
 
     async def _decided(self, job: Object, memory: Memory) -> tuple[Object, Plan] | None:
-        """The plan for a job, and the job that it was made for; None when that is gone.
+        """The plan for a job, made from an observation as fresh as the plan asks for, and the job that it was made for.
 
-        Caches may be late, and one later than another: a deleted job would be made again, and a job of before its last
-        edit, beside what was made after it, looks like an edit. So a plan that ends something is made of what the API
-        server says, and one that changes something of the job that it says.
+        None when the job is gone.
         """
-        plan = self._decide(self._observer.known(job, memory))
-        if not plan.is_decisive(job):
-            if plan.certain or not plan.actions:
-                return job, plan
-            now = await self._observer.job_now(job)
-            if now is None:
+        observed, freshness = self._observer.known(job, memory), Freshness.CACHED
+        plan = self._decide(observed)
+        while plan.freshness > freshness:
+            freshness = plan.freshness
+            fresher = await self._observer.refreshed(observed, memory, freshness)
+            if fresher is None:
                 return None
-            has_changed = now["metadata"].get("resourceVersion") != job["metadata"].get("resourceVersion")
-            job = now
-            if has_changed:
-                plan = self._decide(self._observer.known(job, memory))
-            if not plan.is_decisive(job):
-                return job, plan
-        fresh = await self._observer.fresh(job, memory)
-        return None if fresh is None else (fresh.job, self._decide(fresh))
+            if fresher is not observed:
+                observed = fresher
+                plan = self._decide(observed)
+        return observed.job, plan
 
     async def _whole(self, job: Object, memory: Memory) -> Object | None:
         """The job with its document; None when there is nothing to do: it is gone, or has ended and rests."""

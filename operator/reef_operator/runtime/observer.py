@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 from reef_operator import names
 from reef_operator.connection.client import Client
-from reef_operator.model import Child, ChildKind, Object, Observed, Progress, Server, Settings
+from reef_operator.model import Child, ChildKind, Freshness, Object, Observed, Progress, Server, Settings
 from reef_operator.runtime.queue import Key
 from reef_operator.runtime.watch import (
     Stores,
@@ -130,7 +130,21 @@ class Observer:
         self._stores.jobs.put(trim_job(found))
         return None if now["metadata"].get("deletionTimestamp") else now
 
-    async def fresh(self, job: Object, memory: Memory) -> Observed | None:
+    async def refreshed(self, observed: Observed, memory: Memory, freshness: Freshness) -> Observed | None:
+        """Return an observation that is at least this fresh; None when the job is gone or going.
+
+        It is `observed` itself where reading the job alone shows that the job has not changed.
+        """
+        job = observed.job
+        if freshness is Freshness.ALL_READ:
+            return await self._all_now(job, memory)
+        now = await self.job_now(job)
+        if now is None:
+            return None
+        unchanged = now["metadata"].get("resourceVersion") == job["metadata"].get("resourceVersion")
+        return observed if unchanged else self.known(now, memory)
+
+    async def _all_now(self, job: Object, memory: Memory) -> Observed | None:
         """The job and what is known of its children and pods, from the API server; None when the job is gone or going.
 
         By their names, but for many pods: before 1.31 an API server reads those of all jobs to list those of one.

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from reef_operator.builders.merging import compact, merge_patch
 from reef_operator.connection.client import ApiError
-from reef_operator.model import DECISIVE, Create, Delete, Event, Observed, Patch, Plan, Server, Settings
+from reef_operator.model import Create, Delete, Event, Freshness, Observed, Patch, Plan, Server, Settings
 from reef_operator.runtime.controller import Controller
 from reef_operator.runtime.events import EventRecorder
 from reef_operator.runtime.metrics import Metrics
@@ -133,7 +133,8 @@ def test_what_was_made_is_known_at_once(rig):
     async def test(rig) -> None:
         rig.server.on("POST", CONFIG_MAPS, child("ConfigMap", "j-job"), status=201)
         rig.server.on("POST", HEADS, child("Job", "j-head"), status=201)
-        both = Plan(actions=(Create(child("ConfigMap", "j-job")), Create(child("Job", "j-head"))))
+        made = (Create(child("ConfigMap", "j-job")), Create(child("Job", "j-head")))
+        both = Plan(actions=made, freshness=Freshness.JOB_READ)
         bench = Bench(rig, both, Plan())
         await bench.handle()
         await bench.handle()
@@ -267,6 +268,7 @@ def test_after_a_refusal_nothing_more_is_made_but_things_are_removed_and_the_sta
                 Delete("Deployment", "j-old", "u9"),
             ),
             status={"phase": "Pending"},
+            freshness=Freshness.ALL_READ,
         )
         bench = Bench(rig, plan)
         with pytest.raises(ApiError, match="exceeded quota"):
@@ -431,13 +433,13 @@ def pod_of_job(name: str, phase: str = "Running"):
 @pytest.mark.parametrize(
     "plan",
     [
-        Plan(actions=(Delete("Deployment", "j-cpu", "u1"),)),
-        *(Plan(status={"phase": each}) for each in sorted(DECISIVE)),
+        Plan(actions=(Delete("Deployment", "j-cpu", "u1"),), freshness=Freshness.ALL_READ),
+        Plan(status={"phase": "Failed"}, freshness=Freshness.ALL_READ),
     ],
-    ids=["delete", *sorted(DECISIVE)],
+    ids=["actions", "status"],
 )
 @pytest.mark.parametrize("pods", [2, FEW_PODS + 1])
-def test_before_something_final_what_is_known_is_looked_at_itself(rig, plan, pods):
+def test_a_plan_that_needs_everything_as_it_is_now_is_made_again_from_what_is_read(rig, plan, pods):
     async def test(rig) -> None:
         rig.server.on("GET", JOB, job(8, phase="Running"))
         bench = Bench(rig, plan, Plan())
@@ -466,7 +468,8 @@ def test_before_a_change_the_job_itself_is_looked_at(rig):
 
     async def test(rig) -> None:
         rig.server.on("GET", JOB, job(8))
-        bench = Bench(rig, Plan(actions=(Patch("Deployment", "j-cpu", {"spec": {"replicas": 1}}),)), Plan())
+        patch = Patch("Deployment", "j-cpu", {"spec": {"replicas": 1}})
+        bench = Bench(rig, Plan(actions=(patch,), freshness=Freshness.JOB_READ), Plan())
         await bench.handle()
         versions = [each.job["metadata"]["resourceVersion"] for each in bench.observed]
         assert versions == ["5", "8"]
@@ -482,7 +485,7 @@ def test_a_deleted_job_is_not_made_again_while_its_event_is_late(rig, now):
         rig.server.on("POST", CONFIG_MAPS, child("ConfigMap", "j-job"), status=201)
         rig.server.on("POST", HEADS, child("Job", "j-head"), status=201)
         made = (Create(child("ConfigMap", "j-job")), Create(child("Job", "j-head")))
-        await Bench(rig, Plan(actions=made, status={"phase": "Pending"})).handle()
+        await Bench(rig, Plan(actions=made, status={"phase": "Pending"}, freshness=Freshness.JOB_READ)).handle()
         assert done(rig) == [("GET", JOB)], "one look for all that is made"
 
     rig(test)
@@ -494,8 +497,14 @@ def test_one_look_at_the_job_does_for_a_change_and_an_end_that_are_known_at_once
         rig.server.on("GET", HEADS, {"items": []})
         patch = Patch("Deployment", "j-cpu", {"spec": {"replicas": 1}})
         for plans, looks in (
-            ([Plan(actions=(patch,), status={"phase": "Failed"})], 1),
-            ([Plan(actions=(patch,)), Plan(status={"phase": "Failed"})], 2),
+            ([Plan(actions=(patch,), status={"phase": "Failed"}, freshness=Freshness.ALL_READ)], 1),
+            (
+                [
+                    Plan(actions=(patch,), freshness=Freshness.JOB_READ),
+                    Plan(status={"phase": "Failed"}, freshness=Freshness.ALL_READ),
+                ],
+                2,
+            ),
         ):
             before = len(done(rig))
             bench = Bench(rig, *plans, Plan())
@@ -518,7 +527,7 @@ def test_a_job_and_what_it_has_are_asked_for_at_the_same_time(rig):
 
         for path in asked:
             rig.server.on("GET", path, once_all_are_asked_for)
-        bench = Bench(rig, Plan(status={"phase": "Failed"}), Plan())
+        bench = Bench(rig, Plan(status={"phase": "Failed"}, freshness=Freshness.ALL_READ), Plan())
         bench.stores.owned["Job"].put(child("Job", "j-head"))
         bench.stores.pods.put(child("Pod", "p"))
         await bench.handle()
@@ -527,12 +536,12 @@ def test_a_job_and_what_it_has_are_asked_for_at_the_same_time(rig):
     rig(test)
 
 
-def test_what_is_certain_is_done_without_another_look(rig):
+def test_a_plan_that_may_rest_on_caches_is_carried_out_without_another_look(rig):
     async def test(rig) -> None:
         delete = Delete("Deployment", "j-cpu", "u1")
         rig.server.on("DELETE", f"{DEPLOYMENTS}/j-cpu", {})
         rig.server.on("PATCH", STATUS, job(8, phase="Succeeded"))
-        await Bench(rig, Plan(actions=(delete,), status={"phase": "Succeeded"}, certain=True)).handle()
+        await Bench(rig, Plan(actions=(delete,), status={"phase": "Succeeded"})).handle()
         assert done(rig)[-2:] == [("DELETE", f"{DEPLOYMENTS}/j-cpu"), ("PATCH", STATUS)]
         assert ("GET", JOB) not in done(rig)
 
