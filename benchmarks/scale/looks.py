@@ -14,6 +14,7 @@ from job_objects import running_world
 
 from reef.api import RLTrainingJob
 from reef_operator.model import Observed, Plan
+from reef_operator.reading.situation import Situation
 from reef_operator.reconcile import reconcile
 
 CONFIG = {"lr": 3e-4, "gamma": 0.99, "num_envs_per_worker": 8, "model": {"fcnet_hiddens": [64, 64]}}
@@ -30,7 +31,7 @@ def main(jobs: int) -> None:
 def look_ms(observed: list[Observed]) -> float:
     """Return the CPU time of one look, in milliseconds: the mean over all jobs."""
     began = time.process_time()
-    plans = [reconcile(each) for each in observed]
+    plans = [reconcile(Situation(each)) for each in observed]
     seconds = time.process_time() - began
     assert all(map(is_empty, plans)), "an idle job needs nothing"
     return seconds / len(observed) * 1e3
@@ -39,7 +40,7 @@ def look_ms(observed: list[Observed]) -> float:
 def count_validations(observed: Observed) -> int:
     """Return how often one look validates a document."""
     with patch.object(RLTrainingJob, "model_validate", side_effect=RLTrainingJob.model_validate) as validate:
-        reconcile(observed)
+        reconcile(Situation(observed))
     return validate.call_count
 
 

@@ -1,4 +1,4 @@
-"""The seam between what is decided and what is done: `reconcile(Observed) -> Plan`, both plain data."""
+"""The seam between what is decided and what is done: `reconcile` makes a `Plan` of an `Observed`; both plain data."""
 
 from __future__ import annotations
 

@@ -1,11 +1,13 @@
-"""What the objects of a job are called, their labels, and how to find its pods."""
+"""What the objects of a job are called, their labels and annotations, and how to find its pods."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any
 
+from reef.api import JobSpec, NodePool
 from reef.api.job import API_VERSION, KIND
 
 NAME_LABEL = "app.kubernetes.io/name"
@@ -32,6 +34,7 @@ TOKEN_KEY = "token"  # noqa: S105 - the key, not the token
 REFUSAL = "reef.dev/refusal"  # a key of our making beside spec: why the document is too large to be looked at
 SHORTENED = "reef.dev/shortened"  # likewise: the job has ended, and its document is not kept
 DOCUMENT_KEY = "job.json"
+_SCALE = {"replicas", "min_replicas", "rollout_workers"}  # fields of a pool that may change without new pods
 
 
 def document(job: str) -> str:
@@ -95,3 +98,27 @@ def owner_reference(job: Mapping[str, Any]) -> dict[str, Any]:
         "controller": True,
         "blockOwnerDeletion": False,
     }
+
+
+def pool_hash(spec: JobSpec, pool: NodePool) -> str:
+    """Return a hash that changes when the pods of a pool must be replaced: the value of `POOL_ANNOTATION`.
+
+    It is taken from the document, not from the generated template: a newer operator leaves running pods alone.
+    """
+    made_from = pool.model_dump(mode="json", by_alias=True, exclude=_SCALE, exclude_defaults=True)
+    return _hash([made_from, spec.image, spec.image_pull_policy, spec.image_pull_secrets])
+
+
+def head_hash(spec: JobSpec) -> str:
+    """Return a hash that changes when the document asks for another head: the value of `HEAD_ANNOTATION`."""
+    made_from = spec.head.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return _hash([made_from, final_codes(spec), spec.fault_tolerance.termination_grace_period_seconds])
+
+
+def final_codes(spec: JobSpec) -> list[int]:
+    """Return the head's exit codes that end the job, sorted: the values of `FINAL_CODES_ANNOTATION`."""
+    return sorted(set(spec.fault_tolerance.no_retry_exit_codes))
+
+
+def _hash(made_from: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()[:16]

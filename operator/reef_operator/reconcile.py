@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
@@ -11,13 +10,14 @@ from reef_operator import names
 from reef_operator.builders.config_map import config_map, data
 from reef_operator.builders.head_job import head_job
 from reef_operator.builders.network_policy import network_policy
-from reef_operator.builders.pool_deployment import pool_deployment, pool_hash
+from reef_operator.builders.parts import Blueprint
+from reef_operator.builders.pool_deployment import pool_deployment
 from reef_operator.builders.secret import secret
 from reef_operator.builders.service import service
 from reef_operator.cleanup import clean_up, clean_up_dues, delete_orphaned, delete_pools
 from reef_operator.conditions import moment
 from reef_operator.events import transitions
-from reef_operator.model import Action, Create, Delete, Freshness, Observed, Patch, Plan
+from reef_operator.model import Action, Create, Delete, Freshness, Patch, Plan
 from reef_operator.phases import active_deadline, judge, silent_head_due, waiting_deadline
 from reef_operator.reading import pods
 from reef_operator.reading.readiness import missing_head_due, slow_start_due
@@ -28,11 +28,10 @@ _PROMISES = ("Suspended", *FINISHED)  # phases that say something about the clus
 _SOON_S = 1.0  # the shortest delay, so that a status that is slow to come back is not waited for in a tight loop
 
 
-def reconcile(observed: Observed) -> Plan:
+def reconcile(situation: Situation) -> Plan:
     """Return what brings the job closer to what its document asks for."""
-    if observed.job["metadata"].get("deletionTimestamp"):
+    if situation.observed.job["metadata"].get("deletionTimestamp"):
         return Plan()  # its objects go with it, by their owner references
-    situation = Situation(observed)
     outcome = judge(situation)
     status = next_status(situation, outcome)
     actions = tuple(_actions(situation, status))
@@ -106,11 +105,10 @@ def _farewell_due(situation: Situation) -> datetime | None:
 
 def _provide(situation: Situation) -> Iterator[Action]:
     """Make what pods need before they start: the document, the token, a name, a fence."""
-    children, blueprint, name = situation.observed.children, situation.blueprint, situation.name
-    document = children.get(("ConfigMap", names.document(name)))
-    if document is None:
+    children, blueprint, name = situation.observed.children, Blueprint.of(situation), situation.name
+    if ("ConfigMap", names.document(name)) not in children:
         yield Create(config_map(blueprint))
-    elif _document_in(document) != blueprint.document:
+    elif situation.resolved.sources.stored != blueprint.document:
         yield Patch("ConfigMap", names.document(name), {"data": data(blueprint)})
     if ("Secret", names.token(name)) not in children:
         yield Create(secret(blueprint, situation.observed.fresh_token))
@@ -120,19 +118,11 @@ def _provide(situation: Situation) -> Iterator[Action]:
         yield Create(network_policy(blueprint))
 
 
-def _document_in(config_map: object) -> object:
-    assert isinstance(config_map, dict)
-    try:
-        return json.loads((config_map.get("data") or {})[names.DOCUMENT_KEY])
-    except (KeyError, ValueError, RecursionError):
-        return None
-
-
 def _head(situation: Situation, readable: bool) -> Iterator[Action]:
     job = situation.head_job
     if job is None:
         if readable and not situation.unended_heads:  # two heads would write to one folder of checkpoints
-            yield Create(head_job(situation.blueprint))
+            yield Create(head_job(Blueprint.of(situation)))
     elif not pods.is_going(job):
         for head in situation.heads:
             if pods.is_outlived(head) and not pods.is_going(head):  # the batch Job waits for the whole pod to end
@@ -161,12 +151,12 @@ def _pool(situation: Situation, name: str, pool: NodePool) -> Iterator[Action]:
     deployment = situation.deployments.get(name)
     if deployment is None:
         if situation.live_head and pods.is_scheduled(situation.live_head):
-            yield Create(pool_deployment(situation.blueprint, pool))
+            yield Create(pool_deployment(Blueprint.of(situation), pool))
         return
     if pods.is_going(deployment):
         return
     annotations = deployment["metadata"].get("annotations") or {}
-    if annotations.get(names.POOL_ANNOTATION) != pool_hash(situation.blueprint, pool):
+    if annotations.get(names.POOL_ANNOTATION) != names.pool_hash(situation.spec, pool):
         # Made anew rather than patched: a merge patch could not take away what the pool no longer has.
         yield Delete("Deployment", name, deployment["metadata"]["uid"])
     elif deployment["spec"].get("replicas") != pool.replicas:

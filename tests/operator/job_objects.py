@@ -60,8 +60,7 @@ def situation(job: Json, *pods: Json, **fields: Any) -> Situation:
 
 
 def blueprint(*, settings: Settings | None = None, server: Server | None = None, **spec: Any) -> Blueprint:
-    seen = observed(job(**spec), settings=settings or Settings(), server=server or Server())
-    return Situation(seen).blueprint
+    return Blueprint.of(situation(job(**spec), settings=settings or Settings(), server=server or Server()))
 
 
 def pod(name: str, component: str, *, pool: str = "", node: str = "node-1", created: float = 0, **status: Any) -> Json:
@@ -200,7 +199,7 @@ class World:
 
     def step(self) -> Plan:
         """One look, carried out."""
-        plan = reconcile(self.observe())
+        plan = reconcile(Situation(self.observe()))
         for action in plan.actions:
             self._do(action)
         if plan.status is not None and self.job:

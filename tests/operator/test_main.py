@@ -151,7 +151,7 @@ def test_no_job_is_looked_at_before_the_server_has_said_what_it_can_do(monkeypat
         for part in parts.values():
             part.close()  # nothing else is to run
         monkeypatch.setattr(operator.client, "server", server)
-        monkeypatch.setattr(operator.controller, "_decide", lambda observed: seen.append(observed) or Plan())
+        monkeypatch.setattr(operator.controller, "_decide", lambda situation: seen.append(situation.observed) or Plan())
         for watch in operator.watches:
             watch.synced.set()
             watch.answered.set()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 
+from job_objects import job
+
+from reef.api import job_from_document
 from reef_operator import names
 
 LONGEST = "j" * 52
@@ -30,3 +33,10 @@ def test_labels_can_be_selected_by() -> None:
     assert names.selector({"b": "2", "a": "1"}) == "a=1,b=2"
     for term in names.MANAGED_SELECTOR.split(","):
         assert term in names.selector(names.head_labels("pole"))
+
+
+def test_hashes_are_those_of_every_operator_before_or_running_pods_would_be_replaced() -> None:
+    head = {"resources": {"limits": {"cpu": "2"}}}
+    spec = job_from_document(job(image="own:2", imagePullSecrets=["s"], head=head)).spec
+    assert names.pool_hash(spec, spec.workers[0]) == "c7cb00de35fd232a"
+    assert names.head_hash(spec) == "d2ae605309be4f91"

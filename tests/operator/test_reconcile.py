@@ -100,7 +100,8 @@ def test_a_head_pod_that_goes_is_not_missed_for_a_minute_at_once() -> None:
 
 
 def test_pods_are_created_after_what_they_read() -> None:
-    kinds = [action.kind for action in reconcile(World(job()).observe()).actions if isinstance(action, Create)]
+    plan = reconcile(Situation(World(job()).observe()))
+    kinds = [action.kind for action in plan.actions if isinstance(action, Create)]
     assert kinds[-1] == "Job" and set(kinds[:-1]) == {"ConfigMap", "Secret", "Service", "NetworkPolicy"}
 
 
@@ -1131,7 +1132,7 @@ def test_a_job_that_is_being_deleted_is_left_alone() -> None:
     world = running_world()
     world.job["metadata"]["deletionTimestamp"] = "2026-01-01T13:00:00Z"
     world.children.clear()
-    plan = reconcile(world.observe())
+    plan = reconcile(Situation(world.observe()))
     assert (plan.actions, plan.status, plan.events, plan.requeue_after_s) == ((), None, (), None)
 
 
@@ -1179,7 +1180,7 @@ def test_the_token_is_in_the_secret_alone() -> None:
     token = world.observe().fresh_token
     secret = world.children["Secret", "pole-ray-token"]
     assert token not in json.dumps({str(key): child for key, child in world.children.items() if child is not secret})
-    plan = reconcile(World(job()).observe())
+    plan = reconcile(Situation(World(job()).observe()))
     assert token not in repr(plan) and token not in repr(world.observe())
 
 
@@ -1239,7 +1240,7 @@ def test_any_life_comes_to_rest_and_does_not_depend_on_the_order_of_what_is_seen
                 world.after(what)
             case "batch" if ("Job", f"{NAME}-head") in world.children:
                 world.batch(what)
-        assert reconcile(world.observe(random.Random(seed))) == reconcile(world.observe())
+        assert reconcile(Situation(world.observe(random.Random(seed)))) == reconcile(Situation(world.observe()))
         assert not finished or world.phase == finished
         finished = world.phase if world.phase in ("Succeeded", "Failed") else ""
         assert len(world.status["conditions"]) == len({each["type"] for each in world.status["conditions"]})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from reef_operator import names
-from reef_operator.builders.parts import Blueprint, fingerprint
+from reef_operator.builders.parts import Blueprint
 from reef_operator.builders.pod_template import pod_template, variable
 
 STORAGE_FOLDER = "/var/lib/reef"
@@ -24,27 +24,11 @@ def head_job(blueprint: Blueprint) -> dict[str, Any]:
     job = blueprint.built("batch/v1", "Job", names.head(blueprint.name), spec=spec)
     attempts = (blueprint.owner.get("status") or {}).get("attempts") or 0
     job["metadata"]["annotations"] = {
-        names.HEAD_ANNOTATION: head_hash(blueprint),
-        names.FINAL_CODES_ANNOTATION: ",".join(map(str, _no_retry_exit_codes(blueprint))),
+        names.HEAD_ANNOTATION: names.head_hash(blueprint.job.spec),
+        names.FINAL_CODES_ANNOTATION: ",".join(map(str, names.final_codes(blueprint.job.spec))),
         names.ATTEMPTS_ANNOTATION: str(attempts),
     }
     return job
-
-
-def head_hash(blueprint: Blueprint) -> str:
-    """Return what tells whether the document asks for another head than the one that the batch Job makes."""
-    spec = blueprint.job.spec
-    tolerance = spec.fault_tolerance
-    made_from = [
-        spec.head.model_dump(mode="json", by_alias=True, exclude_defaults=True),
-        _no_retry_exit_codes(blueprint),
-        tolerance.termination_grace_period_seconds,
-    ]
-    return fingerprint(made_from)
-
-
-def _no_retry_exit_codes(blueprint: Blueprint) -> list[int]:
-    return sorted(set(blueprint.job.spec.fault_tolerance.no_retry_exit_codes))
 
 
 def _failure_rules(blueprint: Blueprint) -> list[dict[str, Any]]:
@@ -52,7 +36,7 @@ def _failure_rules(blueprint: Blueprint) -> list[dict[str, Any]]:
     rules: list[dict[str, Any]] = [
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     ]
-    if codes := _no_retry_exit_codes(blueprint):
+    if codes := names.final_codes(blueprint.job.spec):
         on_codes = {"containerName": names.CONTAINER, "operator": "In", "values": codes}
         rules.append({"action": "FailJob", "onExitCodes": on_codes})
     return rules

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass
 from typing import Any
 
 from reef.api import RLTrainingJob
 from reef_operator import names
 from reef_operator.model import Object, Server, Settings
+from reef_operator.reading.situation import Situation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +20,19 @@ class Blueprint:
     job: RLTrainingJob  # the same, validated
     settings: Settings
     server: Server
+
+    @classmethod
+    def of(cls, situation: Situation) -> Blueprint:
+        """Return what the objects of a job are made from; only where there is a document to act by."""
+        observed, resolved = situation.observed, situation.resolved
+        assert resolved.document is not None
+        return cls(
+            owner=observed.job,
+            document=resolved.document,
+            job=resolved.job,
+            settings=observed.settings,
+            server=observed.server,
+        )
 
     @property
     def name(self) -> str:
@@ -46,8 +58,3 @@ class Blueprint:
             "ownerReferences": [names.owner_reference(self.owner)],
         }
         return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **content}
-
-
-def fingerprint(made_from: Any) -> str:
-    """Return 16 characters that tell one JSON value from another."""
-    return hashlib.sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()[:16]

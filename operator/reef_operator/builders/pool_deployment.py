@@ -6,12 +6,11 @@ from typing import Any
 
 from reef.api import NodePool
 from reef_operator import names
-from reef_operator.builders.parts import Blueprint, fingerprint
+from reef_operator.builders.parts import Blueprint
 from reef_operator.builders.pod_template import pod_template, variable
 from reef_operator.builders.service import head_address
 
 JOINED_FILE = "/tmp/reef/joined"  # noqa: S108 - the pod's own volume; there while the worker belongs to a head
-_SCALE = {"replicas", "min_replicas", "rollout_workers"}  # what may change without new pods
 
 
 def pool_deployment(blueprint: Blueprint, pool: NodePool) -> dict[str, Any]:
@@ -30,23 +29,8 @@ def pool_deployment(blueprint: Blueprint, pool: NodePool) -> dict[str, Any]:
         },
     )
     deployment["metadata"]["labels"] = labels
-    deployment["metadata"]["annotations"] = {names.POOL_ANNOTATION: pool_hash(blueprint, pool)}
+    deployment["metadata"]["annotations"] = {names.POOL_ANNOTATION: names.pool_hash(blueprint.job.spec, pool)}
     return deployment
-
-
-def pool_hash(blueprint: Blueprint, pool: NodePool) -> str:
-    """Return what tells whether the pool's pods must be made anew.
-
-    It is taken from the document, not from the generated template: a newer operator leaves running pods alone.
-    """
-    spec = blueprint.job.spec
-    made_from = [
-        pool.model_dump(mode="json", by_alias=True, exclude=_SCALE, exclude_defaults=True),
-        spec.image,
-        spec.image_pull_policy,
-        spec.image_pull_secrets,
-    ]
-    return fingerprint(made_from)
 
 
 def _template(blueprint: Blueprint, pool: NodePool, labels: dict[str, str]) -> dict[str, Any]:

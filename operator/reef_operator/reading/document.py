@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from reef.api import RLTrainingJob, job_from_document
+from reef.api import NodePool, RLTrainingJob, job_from_document
 from reef.api.job import API_VERSION, KIND
 from reef.errors import ConfigError
 from reef_operator import names
 from reef_operator.conditions import ConditionType, Finding, Reason
-from reef_operator.model import Object, Observed
+from reef_operator.model import Object, Observed, Settings
 from reef_operator.reading.forbidden import violations
 
 IMMUTABLE = ("algorithm", "environment.name", "restoreFrom", "checkpoint.storage")
@@ -28,73 +28,175 @@ _IMAGE = ("image", "imagePullPolicy", "imagePullSecrets")  # workers run the ima
 
 
 @dataclass(frozen=True, kw_only=True)
+class Sources:
+    """All that the document to act by is made from."""
+
+    identity: Object  # name, namespace and uid of the job
+    spec: Any  # what is asked for
+    refusal: str | None  # why that was too large to be looked at
+    stored: dict[str, Any] | None  # what the ConfigMap holds, not validated; None where it holds no document
+    head_is_made: bool  # by a batch Job that is there
+    runs: bool  # that, or a pod
+    settings: Settings
+
+
+@dataclass(frozen=True, kw_only=True)
 class Resolved:
     """The document to act by."""
 
     document: Object | None  # None: it is wrong and so is the one before, so that nothing can be made by it
     job: RLTrainingJob  # the same, validated; without a document what can be read of it, to look after what runs
     accepted: Finding  # what is to be said of the one that was asked for
+    sources: Sources
 
 
-def resolve(observed: Observed) -> Resolved:
-    """Return the document to act by: the one asked for where it is valid, else the one the job was made from."""
-    kept = _kept(observed)
-    spec = copy.deepcopy(observed.job.get("spec"))
-    if names.REFUSAL in observed.job:
-        return _refused(observed, kept, spec, observed.job[names.REFUSAL])
-    same = _unchanged(spec, kept)
+def resolve(observed: Observed, earlier: Resolved | None = None) -> Resolved:
+    """Return the document to act by: the one asked for where it is valid, else the one the job was made from.
+
+    Validation is most of the work of a look, so the former document is validated only where it differs from the result.
+
+    Args:
+        observed: the job and its objects.
+        earlier: what an earlier observation gave; it is returned if it was made from the same sources.
+    """
+    sources = _sources(observed)
+    if earlier is not None and earlier.sources == sources:
+        return earlier
+    former = sources.stored
+    if former is not None and violations(former["spec"], sources.settings.forbidden):
+        former = None
+    asked = _asked(sources, former)
+    if isinstance(asked, Resolved) and asked.document == former:
+        return asked  # which shows that the former one is valid too
+    kept = None if former is None else _still_valid(former)
+    if former is not None and kept is None:
+        asked = _asked(sources, None)  # again, without what was taken from it
+    return asked if isinstance(asked, Resolved) else _refused(sources, kept, asked)
+
+
+def _sources(observed: Observed) -> Sources:
+    metadata, children = observed.job["metadata"], observed.children
+    head_is_made = ("Job", names.head(metadata["name"])) in children
+    return Sources(
+        identity={key: metadata[key] for key in ("name", "namespace", "uid")},
+        spec=observed.job.get("spec"),
+        refusal=observed.job.get(names.REFUSAL),
+        stored=_stored(children.get(("ConfigMap", names.document(metadata["name"])))),
+        head_is_made=head_is_made,
+        runs=head_is_made or bool(observed.pods),
+        settings=observed.settings,
+    )
+
+
+def _stored(config_map: Object | None) -> dict[str, Any] | None:
     try:
-        job_from_document(_document(observed, spec), "the document", accepted=same)
-    except ConfigError as error:
-        return _refused(observed, kept, spec, str(error))
-    assert isinstance(spec, dict), "validated"
-    if problems := violations(spec, observed.settings.forbidden):
-        return _refused(observed, kept, spec, "; ".join(problems))
-    edits = [] if kept is None else _restore(spec, kept["spec"])
-    _fold_replicas(spec)
-    _settle_image(observed, spec, kept)
-    document = _document(observed, spec)
+        document = json.loads(((config_map or {}).get("data") or {})[names.DOCUMENT_KEY])
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) and isinstance(document.get("spec"), dict) else None
+
+
+def _still_valid(former: dict[str, Any]) -> tuple[dict[str, Any], RLTrainingJob] | None:
+    """Return the former document with its job; None where it is wrong by now."""
     try:
-        job = job_from_document(document, "the document", accepted=same)
-    except ConfigError as error:  # a field that was put back contradicts one that was changed
-        return _refused(observed, kept, spec, "\n".join([*edits, str(error)]))
+        return former, job_from_document(former, accepted=ACCEPTED)
+    except ConfigError:
+        return None
+
+
+def _asked(sources: Sources, former: Mapping[str, Any] | None) -> Resolved | str:
+    """Return the document that is asked for, with what cannot be changed as in the former one; or why it is wrong."""
+    if sources.refusal is not None:
+        return sources.refusal
+    spec = copy.deepcopy(sources.spec)
+    same = _unchanged(spec, former)
+    edits: list[str] = []
+    _fill_in_image(sources, spec, former)
+    try:
+        job = job_from_document(_document(sources, spec), "the document", accepted=same)
+        if problems := violations(spec, sources.settings.forbidden):
+            return "; ".join(problems)
+        if restored := _restore(sources, spec, former):
+            edits = [_edit(*change) for change in restored if change[0] in IMMUTABLE]
+            job = job_from_document(_document(sources, spec), "the document", accepted=same)
+    except ConfigError as error:  # a field that was put back may contradict one that was changed
+        return "\n".join([*edits, str(error)])
     accepted = Finding(ConditionType.DOCUMENT_ACCEPTED, True, Reason.ACCEPTED)
     if edits:
         accepted = Finding(ConditionType.DOCUMENT_ACCEPTED, False, Reason.IMMUTABLE_FIELD, "; ".join(edits))
-    return Resolved(document=document, job=job, accepted=accepted)
+    job = _fold_replicas(spec, job)
+    return Resolved(document=_document(sources, spec), job=job, accepted=accepted, sources=sources)
 
 
-def _unchanged(spec: Any, kept: Mapping[str, Any] | None) -> list[str]:
+def _document(sources: Sources, spec: Any) -> dict[str, Any]:
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": sources.identity, "spec": spec}
+
+
+def _unchanged(spec: Any, former: Mapping[str, Any] | None) -> list[str]:
     """The fields that were accepted as they are."""
-    if kept is None or not isinstance(spec, Mapping):
+    if former is None or not isinstance(spec, Mapping):
         return []
-    return [field for field in ACCEPTED if spec.get(field) == kept["spec"].get(field)]
+    return [field for field in ACCEPTED if spec.get(field) == former["spec"].get(field)]
 
 
-def _document(observed: Observed, spec: Any) -> dict[str, Any]:
-    metadata = {key: observed.job["metadata"][key] for key in ("name", "namespace", "uid")}
-    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
+def _fill_in_image(sources: Sources, spec: Any, former: Mapping[str, Any] | None) -> None:
+    """Name the image where the document does not: the one of the head that runs, else the default."""
+    if not isinstance(spec, dict):
+        return
+    if former is not None and sources.head_is_made:
+        spec |= {field: former["spec"][field] for field in _IMAGE if field in former["spec"] and field not in spec}
+    elif spec.get("image") is None:
+        spec["image"] = sources.settings.trainer_image
+        spec.setdefault("imagePullPolicy", sources.settings.image_pull_policy)
 
 
-def _kept(observed: Observed) -> dict[str, Any] | None:
-    """Return the document in the ConfigMap; None before it is made, or when it is damaged or forbidden by now."""
-    document = _stored(observed)
-    try:
-        job_from_document(document, accepted=ACCEPTED)
-    except ConfigError:
-        return None
-    if violations(document["spec"], observed.settings.forbidden):
-        return None
-    return dict(document)
+def _restore(sources: Sources, spec: dict[str, Any], former: Mapping[str, Any] | None) -> list[tuple[str, Any, Any]]:
+    """Put back what cannot be changed, or not while the head runs; return path, new and old value of what was."""
+    if former is None:
+        return []
+    changes = []
+    for path in (*IMMUTABLE, *_IMAGE) if sources.head_is_made else IMMUTABLE:
+        parent, _, field = path.rpartition(".")
+        new_in = spec.get(parent, {}) if parent else spec
+        old_in = former["spec"].get(parent) if parent else former["spec"]
+        new, old = new_in.get(field), old_in.get(field) if isinstance(old_in, Mapping) else None
+        if new == old:
+            continue
+        changes.append((path, new, old))
+        if old is None:
+            new_in.pop(field, None)
+        else:
+            (spec.setdefault(parent, {}) if parent else spec)[field] = copy.deepcopy(old)
+    return changes
 
 
-def _stored(observed: Observed) -> Any:
-    """Return what the ConfigMap holds; None where it holds no JSON."""
-    config_map = observed.children.get(("ConfigMap", names.document(observed.job["metadata"]["name"])))
-    try:
-        return json.loads(((config_map or {}).get("data") or {})[names.DOCUMENT_KEY])
-    except (KeyError, TypeError, ValueError, RecursionError):
-        return None
+def _edit(path: str, new: Any, old: Any) -> str:
+    return (
+        f"spec.{path} cannot be changed from {_shown(old)} to {_shown(new)}: the job goes on with {_shown(old)}; "
+        "set it back, or create another job"
+    )
+
+
+def _shown(value: Any) -> str:
+    return "none" if value is None else json.dumps(value)
+
+
+def _fold_replicas(spec: dict[str, Any], job: RLTrainingJob) -> RLTrainingJob:
+    """Write `spec.replicas`, which autoscalers set, into the first pool, and return the job with it."""
+    replicas = spec.pop("replicas", None)
+    if replicas is None:
+        return job
+    pool = spec["workers"][0]
+    pool["replicas"] = replicas
+    if (pool.get("minReplicas") or 0) > replicas:  # scaled below its minimum on purpose
+        pool["minReplicas"] = replicas
+    first = NodePool.model_validate(pool, by_alias=True, by_name=False)
+    return _with(job, replicas=None, workers=[first, *job.spec.workers[1:]])
+
+
+def _with(job: RLTrainingJob, **fields: Any) -> RLTrainingJob:
+    """Return a job with other values of some fields of its spec, which are not validated."""
+    return job.model_copy(update={"spec": job.spec.model_copy(update=fields)})
 
 
 def _readable(*specs: Any) -> RLTrainingJob:
@@ -111,79 +213,22 @@ def _readable(*specs: Any) -> RLTrainingJob:
     return job
 
 
-def _refused(observed: Observed, kept: dict[str, Any] | None, spec: Any, problem: str) -> Resolved:
+def _refused(sources: Sources, kept: tuple[dict[str, Any], RLTrainingJob] | None, problem: str) -> Resolved:
     """Return what a wrong document leads to: the job goes on by the former one, and can still be suspended.
 
     Where the former one is wrong too (for an older operator, or it was lost), what runs is looked after.
     """
-    text = " ".join(problem.split())
+    text, spec = " ".join(problem.split()), sources.spec
     sentence = f"{text}{'' if text.endswith(('.', '?')) else '.'}"
     if kept is None:
-        if observed.pods or ("Job", names.head(observed.job["metadata"]["name"])) in observed.children:
+        if sources.runs:
             text = f"{sentence} What runs goes on, and nothing is made or changed until the document is correct"
-        stored = _stored(observed)
-        return Resolved(
-            document=None,
-            job=_readable(stored.get("spec") if isinstance(stored, Mapping) else None, spec),
-            accepted=Finding(ConditionType.DOCUMENT_ACCEPTED, False, Reason.INVALID_DOCUMENT, text),
-        )
-    if isinstance(spec, Mapping) and isinstance(spec.get("suspend"), bool):
-        kept["spec"]["suspend"] = spec["suspend"]
-    return Resolved(
-        document=kept,
-        job=job_from_document(kept, accepted=ACCEPTED),
-        accepted=Finding(
-            ConditionType.DOCUMENT_ACCEPTED,
-            False,
-            Reason.INVALID_DOCUMENT,
-            f"{sentence} The job goes on by the document before this change",
-        ),
-    )
-
-
-def _restore(spec: dict[str, Any], kept: Mapping[str, Any]) -> list[str]:
-    """Put immutable fields back to their values at the job's creation; return a sentence for each that was changed."""
-    edits = []
-    for path in IMMUTABLE:
-        parent, _, field = path.rpartition(".")
-        new_in = spec.get(parent, {}) if parent else spec
-        old_in = (kept.get(parent) or {}) if parent else kept
-        new, old = new_in.get(field), old_in.get(field)
-        if new == old:
-            continue
-        edits.append(
-            f"spec.{path} cannot be changed from {_shown(old)} to {_shown(new)}: the job goes on with {_shown(old)}; "
-            "set it back, or create another job"
-        )
-        if old is None:
-            new_in.pop(field, None)
-        else:
-            (spec.setdefault(parent, {}) if parent else spec)[field] = copy.deepcopy(old)
-    return edits
-
-
-def _shown(value: Any) -> str:
-    return "none" if value is None else json.dumps(value)
-
-
-def _fold_replicas(spec: dict[str, Any]) -> None:
-    """Write `spec.replicas`, which autoscalers set, into the first pool."""
-    replicas = spec.pop("replicas", None)
-    if replicas is None:
-        return
-    pool = spec["workers"][0]
-    pool["replicas"] = replicas
-    if (pool.get("minReplicas") or 0) > replicas:  # scaled below its minimum on purpose
-        pool["minReplicas"] = replicas
-
-
-def _settle_image(observed: Observed, spec: dict[str, Any], kept: Mapping[str, Any] | None) -> None:
-    """Write the image of all pods into the document: the one of the head that runs, while one does."""
-    if kept and ("Job", names.head(observed.job["metadata"]["name"])) in observed.children:
-        for field in _IMAGE:
-            spec.pop(field, None)
-            if field in kept["spec"]:
-                spec[field] = kept["spec"][field]
-    elif not spec.get("image"):
-        spec["image"] = observed.settings.trainer_image
-        spec.setdefault("imagePullPolicy", observed.settings.image_pull_policy)
+        document, job = None, _readable((sources.stored or {}).get("spec"), spec)
+    else:
+        text = f"{sentence} The job goes on by the document before this change"
+        document, job = kept
+        if isinstance(spec, Mapping) and isinstance(suspend := spec.get("suspend"), bool):
+            document = {**document, "spec": {**document["spec"], "suspend": suspend}}
+            job = _with(job, suspend=suspend)
+    accepted = Finding(ConditionType.DOCUMENT_ACCEPTED, False, Reason.INVALID_DOCUMENT, text)
+    return Resolved(document=document, job=job, accepted=accepted, sources=sources)

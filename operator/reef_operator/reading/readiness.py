@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 
 from reef.api import NodePool
 from reef_operator import names
-from reef_operator.builders.head_job import head_hash
 from reef_operator.conditions import ConditionType, Finding, Reason, find, moment
 from reef_operator.model import Object
 from reef_operator.reading import pods
@@ -94,7 +93,7 @@ def _no_pod(situation: Situation) -> str:
 def _not_in_effect(situation: Situation) -> str:
     """Say when the document asks for another head than the one that runs: it is not stopped for that."""
     made_from = situation.head_annotations.get(names.HEAD_ANNOTATION)
-    if situation.resolved.document is None or made_from in (None, head_hash(situation.blueprint)):
+    if situation.resolved.document is None or made_from in (None, names.head_hash(situation.spec)):
         return ""
     return (
         "this head was made before spec.head or spec.faultTolerance was changed: the change takes effect when the job "

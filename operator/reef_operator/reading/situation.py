@@ -9,7 +9,6 @@ from functools import cached_property
 
 from reef.api import JobSpec, JobStatus
 from reef_operator import names
-from reef_operator.builders.parts import Blueprint
 from reef_operator.model import Object, Observed, Progress
 from reef_operator.reading import pods
 from reef_operator.reading.document import Resolved, resolve
@@ -20,9 +19,19 @@ FINISHED = ("Succeeded", "Failed")
 
 @dataclass(frozen=True)
 class Situation:
-    """One job at one moment; everything is computed from what was observed."""
+    """One job at one moment; everything is computed from what was observed.
+
+    Args:
+        observed: the job and its objects.
+        earlier: the document as it was resolved from an observation before this one.
+    """
 
     observed: Observed
+    earlier: Resolved | None = None
+
+    def renewed(self, observed: Observed) -> Situation:
+        """Return the situation of a later observation; its document is validated only if it has changed."""
+        return Situation(observed, self.resolved)
 
     @property
     def name(self) -> str:
@@ -45,24 +54,12 @@ class Situation:
     @cached_property
     def resolved(self) -> Resolved:
         """The document to act by."""
-        return resolve(self.observed)
+        return resolve(self.observed, self.earlier)
 
     @property
     def spec(self) -> JobSpec:
         """What is asked for, as far as it can be read."""
         return self.resolved.job.spec
-
-    @property
-    def blueprint(self) -> Blueprint:
-        """What objects are built from; only where there is a document to act by."""
-        assert self.resolved.document is not None
-        return Blueprint(
-            owner=self.observed.job,
-            document=self.resolved.document,
-            job=self.resolved.job,
-            settings=self.observed.settings,
-            server=self.observed.server,
-        )
 
     @cached_property
     def heads(self) -> tuple[Object, ...]:

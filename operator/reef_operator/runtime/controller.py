@@ -17,9 +17,9 @@ from reef_operator.model import (
     Delete,
     Freshness,
     Object,
-    Observed,
     Plan,
 )
+from reef_operator.reading.situation import Situation
 from reef_operator.runtime.events import EventRecorder
 from reef_operator.runtime.metrics import Metrics
 from reef_operator.runtime.observer import Memory, Observer
@@ -32,7 +32,7 @@ from reef_operator.runtime.watch import (
     trim_job,
 )
 
-Decide = Callable[[Observed], Plan]
+Decide = Callable[[Situation], Plan]
 
 PASSING = {404, 409, 429}  # nothing is refused: the object was just replaced, or the server is busy
 NAME_TAKEN = "NameTaken"  # this 409 does not pass by itself
@@ -129,17 +129,17 @@ class Controller:
 
         None when the job is gone.
         """
-        observed, freshness = self._observer.known(job, memory), Freshness.CACHED
-        plan = self._decide(observed)
+        situation, freshness = Situation(self._observer.known(job, memory)), Freshness.CACHED
+        plan = self._decide(situation)
         while plan.freshness > freshness:
             freshness = plan.freshness
-            fresher = await self._observer.refreshed(observed, memory, freshness)
-            if fresher is None:
+            observed = await self._observer.refreshed(situation.observed, memory, freshness)
+            if observed is None:
                 return None
-            if fresher is not observed:
-                observed = fresher
-                plan = self._decide(observed)
-        return observed.job, plan
+            if observed is not situation.observed:
+                situation = situation.renewed(observed)
+                plan = self._decide(situation)
+        return situation.observed.job, plan
 
     async def _whole(self, job: Object, memory: Memory) -> Object | None:
         """The job with its document; None when there is nothing to do: it is gone, or has ended and rests."""

@@ -10,8 +10,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from job_objects import CLAIM, blueprint, pool
 
+from reef_operator import names
 from reef_operator.builders.head_job import head_job
-from reef_operator.builders.pool_deployment import pool_deployment, pool_hash
+from reef_operator.builders.parts import Blueprint
+from reef_operator.builders.pool_deployment import pool_deployment
 from reef_operator.model import Server, Settings
 
 
@@ -259,6 +261,11 @@ def test_the_deployment_finds_its_own_pods_and_no_others() -> None:
     assert one["spec"]["strategy"] == {"type": "Recreate"} and one["spec"]["replicas"] == 2
 
 
+def pool_hash(blueprint: Blueprint) -> str:
+    deployment = pool_deployment(blueprint, blueprint.job.spec.workers[0])
+    return deployment["metadata"]["annotations"][names.POOL_ANNOTATION]  # type: ignore[no-any-return]
+
+
 @pytest.mark.parametrize(
     ("fields", "same"),
     [
@@ -272,12 +279,12 @@ def test_the_deployment_finds_its_own_pods_and_no_others() -> None:
 )
 def test_what_makes_new_pods_necessary(fields: dict[str, Any], same: bool) -> None:
     before, after = blueprint(), blueprint(workers=[pool(**{"replicas": 2} | fields)])
-    assert (pool_hash(before, before.job.spec.workers[0]) == pool_hash(after, after.job.spec.workers[0])) is same
+    assert (pool_hash(before) == pool_hash(after)) is same
 
 
 def test_another_operators_settings_make_no_new_pods_necessary() -> None:
     before, after = blueprint(), blueprint(settings=Settings(cluster_domain="other", linger_seconds=5))
-    assert pool_hash(before, before.job.spec.workers[0]) == pool_hash(after, after.job.spec.workers[0])
+    assert pool_hash(before) == pool_hash(after)
 
 
 VALUES = st.none() | st.integers(0, 1) | st.text("ab", max_size=2)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from job_objects import CLAIM, NAME, job, observed, pool
+from job_objects import CLAIM, NAME, NOW, head, job, observed, pool
 
+from reef.api import RLTrainingJob
 from reef.api.schema import custom_resource_definition
 from reef_operator.conditions import Reason
 from reef_operator.model import Settings
@@ -179,3 +181,79 @@ def test_a_document_beyond_the_limits_is_wrong_and_a_job_that_has_one_already_go
     assert "more than 256 KiB" in refused.accepted.message
     assert spec(edited)["algorithm"] == "PPO" and spec(edited)["suspend"], "it can still be suspended"
     assert "256 KiB" in edited.accepted.message and "goes on by the document before" in edited.accepted.message
+
+
+@pytest.fixture
+def validated(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The documents that were validated."""
+    found: list[Any] = []
+    validate = RLTrainingJob.model_validate
+    monkeypatch.setattr(
+        RLTrainingJob, "model_validate", lambda given, **how: found.append(given) or validate(given, **how)
+    )
+    return found
+
+
+HEAD_JOB = {("Job", f"{NAME}-head"): {"metadata": {"name": f"{NAME}-head"}}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "number"),
+    [
+        ({}, {}, 1),
+        ({"image": "own:2"}, {"image": "own:2"}, 1),
+        ({"replicas": 5}, {"replicas": 5}, 1),
+        ({}, {"suspend": True}, 2),  # the one that is asked for and the former one
+        ({}, {"replicas": 5}, 2),
+        ({}, {"stop": {}}, 2),
+        ({}, {"stop": {}, "suspend": True}, 2),
+        ({}, {"algorithm": "DQN"}, 2),  # the one that is asked for and, with the field put back, what becomes of it
+        ({"image": "a"}, {"image": "b"}, 2),
+        ({}, {"algorithm": "DQN", "suspend": True}, 3),
+    ],
+)
+def test_each_document_is_validated_once(
+    validated: list[Any], before: dict[str, Any], after: dict[str, Any], number: int
+) -> None:
+    kept = resolve(observed(job(**before))).document
+    assert len(validated) == 1, "that of a new job"
+    config_map = {"metadata": {}, "data": {"job.json": json.dumps(kept)}}
+    children = {("ConfigMap", f"{NAME}-job"): config_map} | HEAD_JOB
+    validated.clear()
+    resolve(observed(job(**after), children=children))
+    assert len(validated) == number
+
+
+def test_a_document_is_resolved_again_only_if_it_is_made_from_something_else(validated: list[Any]) -> None:
+    first = resolve(observed(job()))
+    validated.clear()
+    assert resolve(observed(job(status={"phase": "Pending"}), now=NOW + timedelta(days=1)), first) is first
+    assert not validated
+    for other in (
+        observed(job(suspend=True)),
+        observed(job() | {REFUSAL: "too large"}),
+        observed(job(), children=HEAD_JOB),
+        observed(job(), head()),
+        observed(job(), settings=Settings(trainer_image="other:1")),
+        observed(job() | {"metadata": job()["metadata"] | {"uid": "another"}}),
+    ):
+        assert resolve(other, first) is not first
+
+
+def test_what_the_config_map_holds_is_trusted_as_far_as_it_is_valid() -> None:
+    """Someone may have edited it."""
+    kept = resolve(observed(job())).document
+    assert kept is not None
+    for damage in (
+        {"algorithm": 42},
+        {"checkpoint": 5},
+        {"image": 5},
+        {"imagePullSecrets": "s"},
+        {"environment": None},
+    ):
+        damaged = kept | {"spec": kept["spec"] | damage}
+        children = {
+            ("ConfigMap", f"{NAME}-job"): {"metadata": {}, "data": {"job.json": json.dumps(damaged)}}
+        } | HEAD_JOB
+        resolved = resolve(observed(job(), children=children))
+        assert resolved.accepted.holds and resolved.document == kept

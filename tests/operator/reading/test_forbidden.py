@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from job_objects import NAME, job, observed, pool
+from job_objects import NAME, job, observed, pool, situation
 
 from reef_operator.conditions import Reason
 from reef_operator.model import Settings
@@ -90,7 +90,7 @@ SETTINGS = Settings(forbidden=DEFAULT)
 
 def test_such_a_job_is_invalid_and_nothing_is_made_from_it() -> None:
     for given in (job(head=HOST), job(workers=[pool() | HOST])):
-        plan = reconcile(observed(given, settings=SETTINGS))
+        plan = reconcile(situation(given, settings=SETTINGS))
         assert plan.actions == () and plan.status is not None
         assert plan.status["phase"] == "Invalid"
         assert "template.spec.hostNetwork is True, which this cluster forbids" in plan.status["message"]

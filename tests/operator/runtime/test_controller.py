@@ -12,6 +12,8 @@ from aiohttp import web
 from reef_operator.builders.merging import compact, merge_patch
 from reef_operator.connection.client import ApiError
 from reef_operator.model import Create, Delete, Event, Freshness, Observed, Patch, Plan, Server, Settings
+from reef_operator.reading.document import Resolved
+from reef_operator.reading.situation import Situation
 from reef_operator.runtime.controller import Controller
 from reef_operator.runtime.events import EventRecorder
 from reef_operator.runtime.metrics import Metrics
@@ -58,6 +60,7 @@ class Bench:
     def __init__(self, rig, *plans: Plan, found=None, reread_s: float = 240.0) -> None:
         self.plans = list(plans)
         self.observed: list[Observed] = []
+        self.resolved: list[Resolved] = []
         self.queue = WorkQueue()
         owned = {kind: Store(job_of_label) for kind in ("Job", "Deployment")}
         self.stores = Stores(jobs=Store(key_of), pods=Store(job_of_label), owned=owned)
@@ -77,8 +80,9 @@ class Bench:
             written=self.written.append,
         )
 
-    def _decide(self, observed: Observed) -> Plan:
-        self.observed.append(observed)
+    def _decide(self, situation: Situation) -> Plan:
+        self.observed.append(situation.observed)
+        self.resolved.append(situation.resolved)
         return self.plans.pop(0) if len(self.plans) > 1 else self.plans[0]
 
     async def handle(self) -> None:
@@ -487,6 +491,19 @@ def test_a_deleted_job_is_not_made_again_while_its_event_is_late(rig, now):
         made = (Create(child("ConfigMap", "j-job")), Create(child("Job", "j-head")))
         await Bench(rig, Plan(actions=made, status={"phase": "Pending"}, freshness=Freshness.JOB_READ)).handle()
         assert done(rig) == [("GET", JOB)], "one look for all that is made"
+
+    rig(test)
+
+
+@pytest.mark.parametrize(("spec", "same"), [({}, True), ({"algorithm": "PPO"}, False)], ids=["same", "edited"])
+def test_in_one_look_a_document_is_read_again_only_if_it_has_changed(rig, spec, same):
+    async def test(rig) -> None:
+        rig.server.on("GET", JOB, job(8) | {"spec": spec}, job(9) | {"spec": spec})
+        bench = Bench(rig, Plan(freshness=Freshness.JOB_READ), Plan(freshness=Freshness.ALL_READ), Plan())
+        await bench.handle()
+        assert [each.job["metadata"]["resourceVersion"] for each in bench.observed] == ["5", "8", "9"]
+        assert (bench.resolved[1] is bench.resolved[0]) is same
+        assert bench.resolved[2] is bench.resolved[1]
 
     rig(test)
 
