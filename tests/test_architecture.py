@@ -30,6 +30,14 @@ LAYERS = [  # a module imports only from its own row and the rows above
     {"job"},
     {"cli", "__main__"},
 ]
+OPERATOR_LAYERS = [  # likewise
+    {"model", "names", "conditions"},
+    {"reading"},
+    {"builders"},
+    {"phases", "status", "events", "cleanup", "reconcile"},
+    {"connection"},
+    {"options", "runtime", "lifecycle", "health", "main"},
+]
 MAY_IMPORT_RAY = ("distributed", "job")
 LIGHT = ("api", "config", "envs", "cli", "__main__")  # no torch, no ray when imported
 VAGUE_NAMES = {"utils", "util", "common", "helpers", "helper", "base", "misc"}
@@ -95,18 +103,20 @@ def top_level(names: Iterator[str]) -> set[str]:
     return {name.split(".")[0] for name in names}
 
 
-def layer_of(folder: str) -> int:
-    return next((row for row, folders in enumerate(LAYERS) if folder in folders), len(LAYERS))
+def layer_of(folder: str, layers: list[set[str]]) -> int:
+    return next((row for row, folders in enumerate(layers) if folder in folders), len(layers))
 
 
 def wrong_layer(module: Module) -> Iterator[str]:
-    if module.is_operator or not module.folder:
+    if not module.folder:
         return
-    if layer_of(module.folder) == len(LAYERS):
+    package, layers = ("reef_operator", OPERATOR_LAYERS) if module.is_operator else ("reef", LAYERS)
+    own = layer_of(module.folder, layers)
+    if own == len(layers):
         yield f"{module.name}: {module.folder!r} is in no layer"
     for name in imports_at_run_time(module.tree):
         target = name.split(".")
-        if target[0] == "reef" and len(target) > 1 and layer_of(target[1]) > layer_of(module.folder):
+        if target[0] == package and len(target) > 1 and layer_of(target[1], layers) > own:
             yield f"{module.name} imports {name}, which is a layer below it"
 
 
@@ -222,6 +232,9 @@ def test_the_tree_keeps(rule: Callable[[Path], Iterator[str]]):
         (wrong_layer, "reef.config.loading", "from reef import algorithms"),
         (wrong_layer, "reef.config.loading", "if not TYPE_CHECKING:\n    import reef.run.algorithm"),
         (wrong_layer, "reef.newcomer", ""),
+        (wrong_layer, "reef_operator.newcomer", ""),
+        (wrong_layer, "reef_operator.reading.readiness", "from reef_operator.builders.parts import Blueprint"),
+        (wrong_layer, "reef_operator.reading.pods", "from reef_operator import builders"),
         (ray_outside_its_folder, "reef.rollout.worker", "import ray"),
         (ray_outside_its_folder, "reef.cli.main", "def f():\n    from ray.util import placement_group"),
         (ray_outside_its_folder, "reef_operator.main", "import ray"),
@@ -260,6 +273,7 @@ def test_rule_finds(rule: Callable[[Module], Iterator[str]], name: str, source: 
         ("reef.config.groups", "if TYPE_CHECKING:\n    from reef.run.algorithm import Algorithm"),
         ("reef.api.job", "import pydantic\nfrom reef.errors import ConfigError\nmodel.eval()"),
         ("reef_operator.main", "import kopf\nfrom reef.api.job import RLTrainingJob"),
+        ("reef_operator.builders.parts", "from reef_operator.reading.situation import Situation"),
         ("reef.replay.buffer", "np.load(path, allow_pickle=False)"),
         ("reef.batch", "x = 1\n" * MODULE_LINES),
         ("reef.batch", "def f():\n" + "    x = 1\n" * (FUNCTION_LINES - 1)),
