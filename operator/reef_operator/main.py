@@ -27,7 +27,7 @@ from reef_operator.model import Object, Server
 from reef_operator.options import Options, parse
 from reef_operator.reconcile import reconcile
 from reef_operator.runtime.controller import Controller
-from reef_operator.runtime.events import EventRecorder
+from reef_operator.runtime.event_recorder import EventRecorder
 from reef_operator.runtime.leases import Canary, LeaderElection, WatchProof
 from reef_operator.runtime.logs import configure
 from reef_operator.runtime.metrics import Metrics

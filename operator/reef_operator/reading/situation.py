@@ -67,14 +67,14 @@ class Situation:
         heads = [pod for pod in self.observed.pods if pods.label(pod, names.COMPONENT_LABEL) == names.HEAD]
         return tuple(sorted(heads, key=_standing))
 
-    @property
+    @cached_property
     def head(self) -> Object | None:
         """The pod that is the head now, or was the last one; not one that came after the training's end."""
         if not self.heads or (self.has_succeeded and not self._ended_well):
             return None
         return self.heads[-1]
 
-    @property
+    @cached_property
     def has_succeeded(self) -> bool:
         """Whether a head trained to the end: it is still to be seen, or was counted, or is on record."""
         counted = self.batch_condition("Complete") is not None
@@ -84,7 +84,7 @@ class Situation:
     def _ended_well(self) -> bool:
         return bool(self.heads) and pods.exit_code(self.heads[-1]) == 0
 
-    @property
+    @cached_property
     def live_head(self) -> Object | None:
         """The head that runs or will run; None while one ends or is awaited."""
         if self.head is None or not _is_alive(self.head):

@@ -20,7 +20,7 @@ from reef_operator.model import (
     Plan,
 )
 from reef_operator.reading.situation import Situation
-from reef_operator.runtime.events import EventRecorder
+from reef_operator.runtime.event_recorder import EventRecorder
 from reef_operator.runtime.metrics import Metrics
 from reef_operator.runtime.observer import Memory, Observer
 from reef_operator.runtime.queue import Key, WorkQueue, log_fields

@@ -15,7 +15,7 @@ from reef_operator.model import Create, Delete, Event, Freshness, Observed, Patc
 from reef_operator.reading.document import Resolved
 from reef_operator.reading.situation import Situation
 from reef_operator.runtime.controller import Controller
-from reef_operator.runtime.events import EventRecorder
+from reef_operator.runtime.event_recorder import EventRecorder
 from reef_operator.runtime.metrics import Metrics
 from reef_operator.runtime.observer import FEW_PODS, Observer
 from reef_operator.runtime.queue import WorkQueue
