@@ -131,7 +131,7 @@ Action = Create | Patch | Delete
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """Something worth telling the job's owner, once."""
+    """News for the job's owner, reported once."""
 
     type: Literal["Normal", "Warning"]
     reason: str  # one of conditions.Reason
@@ -140,7 +140,7 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is to be done now, and when to look again without being called.
+    """What to do now, and when to look again without an event.
 
     Actions are done in their order; one that fails does not keep the status from being written. A plan never removes
     something whose result its own status is the first to hold, so status and actions may be written in either order.

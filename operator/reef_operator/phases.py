@@ -15,7 +15,7 @@ from reef_operator.reading import pods, readiness
 from reef_operator.reading.reports import read_report
 from reef_operator.reading.situation import Situation
 
-SILENT_HEAD_S = 60.0  # a head that is ready this long counts as training, even where nobody can ask it
+SILENT_HEAD_S = 60.0  # a head that is ready this long counts as training, even if it cannot be asked
 _BATCH_REASONS = {  # why Kubernetes gave a batch Job up
     "BackoffLimitExceeded": Reason.BACKOFF_LIMIT_EXCEEDED,
     "PodFailurePolicy": Reason.JOB_WRONG,
@@ -78,14 +78,14 @@ def _failure(situation: Situation) -> Outcome | None:
     if ended := _last_ended(situation):
         code = pods.exit_code(ended)
         if code in situation.no_retry_exit_codes:
-            return Outcome("Failed", Reason.JOB_WRONG, f"{_words_of(ended)} (exit code {code} is not retried)")
+            return Outcome("Failed", Reason.JOB_WRONG, f"{_end_message(ended)} (exit code {code} is not retried)")
     if given_up is None and _has_used_up_attempts(situation):
         given_up = "BackoffLimitExceeded"
     if given_up is None:
         return None
     reason = _BATCH_REASONS.get(given_up, Reason.BACKOFF_LIMIT_EXCEEDED)
     tries = max(situation.old.attempts, len(situation.heads))
-    return Outcome("Failed", reason, f"given up after {tries} attempts: {_last_words(situation)}")
+    return Outcome("Failed", reason, f"given up after {tries} attempts: {_failure_message(situation)}")
 
 
 def _has_used_up_attempts(situation: Situation) -> bool:
@@ -107,10 +107,10 @@ def _last_ended(situation: Situation) -> Object | None:
     return ended[-1] if ended else None
 
 
-def _words_of(head: Object) -> str:
+def _end_message(head: Object) -> str:
     """Return the message of a head that has ended, else what Kubernetes says about its pod.
 
-    One that was cut off had no time for a word: what is in its termination message was there before.
+    A head that was killed could not write a message: its termination message is from before.
     """
     result = None if pods.was_cut_off(head) else pods.result(head)
     return (read_report(result).message if result is not None else "") or _how_it_ended(head)
@@ -121,10 +121,10 @@ def _how_it_ended(head: Object) -> str:
     return f"pod {pods.name(head)}: {problem.message}" if problem else f"pod {pods.name(head)} has ended"
 
 
-def _last_words(situation: Situation) -> str:
-    """Return why the head ended; of one that is still there or gone, what is known of it."""
+def _failure_message(situation: Situation) -> str:
+    """Return why the head ended; if it still runs or is gone, what is known about it."""
     if situation.head is not None and pods.exit_code(situation.head) is not None:
-        return _words_of(situation.head)
+        return _end_message(situation.head)
     if situation.report and situation.report.message:
         return situation.report.message
     return readiness.head(situation).message
@@ -191,7 +191,7 @@ def is_training(situation: Situation) -> bool:
 def silent_head_due(situation: Situation) -> datetime | None:
     """When a ready head that is asked in vain counts as training: the operator may be cut off from it.
 
-    An operator that was started again has asked nobody yet: for it the silence begins anew.
+    The time starts again when the operator does, because a new operator has asked no head yet.
     """
     head, asked = situation.live_head, situation.asked_in_vain_since
     ready = pods.ready_since(head) if head else None
@@ -200,7 +200,7 @@ def silent_head_due(situation: Situation) -> datetime | None:
 
 def _alive(situation: Situation) -> Outcome:
     if is_training(situation):
-        return Outcome("Running", Reason.RUNNING, _crew(situation))
+        return Outcome("Running", Reason.RUNNING, _running_message(situation))
     if _is_again(situation) or _has_failed_before(situation):
         where = "from the newest checkpoint"
         if situation.spec.checkpoint.storage is None:
@@ -229,8 +229,8 @@ def _said(situation: Situation) -> str:
     return f": {situation.report.message}" if situation.report and situation.report.message else ""
 
 
-def _crew(situation: Situation) -> str:
-    """Return who trains; while the head pauses, what it waits for, in its own words."""
+def _running_message(situation: Situation) -> str:
+    """Return how many workers train; while the head pauses, its own message about what it waits for."""
     if situation.is_lingering:
         return f"the training has ended, and the head answers for its last metrics{_said(situation)}"
     if situation.state == "waiting" and situation.report and situation.report.message:

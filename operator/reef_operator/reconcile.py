@@ -1,4 +1,4 @@
-"""What is to be done about one job, from everything that is known about it: pure, and the same whatever came before."""
+"""What to do about one job, decided from an observation of it: a pure function, without a memory of earlier looks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from reef_operator.reading.situation import FINISHED, Situation
 from reef_operator.status import changed, next_status
 
 _PROMISES = ("Suspended", *FINISHED)  # phases that say something about the cluster for good
-_SOON_S = 1.0  # the shortest delay, so that a status that is slow to come back is not waited for in a tight loop
+_SOON_S = 1.0  # the shortest delay: while a new status is on its way back, the job is not looked at in a tight loop
 
 
 def reconcile(situation: Situation) -> Plan:
@@ -62,7 +62,7 @@ def _freshness(situation: Situation, status: JobStatus, actions: Sequence[Action
 
 def _actions(situation: Situation, status: JobStatus) -> Iterator[Action]:
     if status.phase == "Invalid":
-        yield from delete_pools(situation)  # of a head that cannot be made again
+        yield from delete_pools(situation)  # their head cannot be created again
     elif status.phase in FINISHED:
         yield from clean_up(situation, status)
     elif status.phase in ("Suspending", "Suspended"):
@@ -76,21 +76,21 @@ def _actions(situation: Situation, status: JobStatus) -> Iterator[Action]:
 
 
 def _suspend(situation: Situation) -> Iterator[Action]:
-    """Remove the head, which writes a checkpoint, and the workers once it is gone or its time is up."""
+    """Remove the head, which writes a checkpoint, and the workers once it is gone or its grace period is over."""
     job = situation.head_job
     if job and not pods.is_going(job):
         yield Delete("Job", job["metadata"]["name"], job["metadata"]["uid"])
         return
     yield from delete_orphaned(situation, situation.heads)
-    due = _farewell_due(situation)
-    if not situation.unended_heads if due is None else situation.observed.now >= due:
+    end = _head_grace_end(situation)
+    if not situation.unended_heads if end is None else situation.observed.now >= end:
         yield from delete_pools(situation)
 
 
-def _farewell_due(situation: Situation) -> datetime | None:
-    """When a head that is being removed has had its time; None for any other.
+def _head_grace_end(situation: Situation) -> datetime | None:
+    """Return when the grace period of a head that is being removed ends; None for any other head.
 
-    One whose node is lost stays for longer, as nobody can tell that it ended.
+    The pod of a lost node stays for longer, because Kubernetes cannot know whether it has ended.
     """
     job = situation.head_job
     if job is not None and not pods.is_going(job):
@@ -104,7 +104,7 @@ def _farewell_due(situation: Situation) -> datetime | None:
 
 
 def _provide(situation: Situation) -> Iterator[Action]:
-    """Make what pods need before they start: the document, the token, a name, a fence."""
+    """Create what pods need before they start: the document, the token, the Service, the NetworkPolicy."""
     children, blueprint, name = situation.observed.children, Blueprint.of(situation), situation.name
     if ("ConfigMap", names.document(name)) not in children:
         yield Create(config_map(blueprint))
@@ -133,9 +133,9 @@ def _head(situation: Situation, readable: bool) -> Iterator[Action]:
 
 
 def _pools(situation: Situation, readable: bool) -> Iterator[Action]:
-    """Make, change and remove the pools: never before the head has its place, or they would starve it."""
+    """Create, change and remove the pools: not before the head has a node, or workers could take its resources."""
     if situation.is_lingering and situation.spec.cleanup.worker_delay_seconds == 0:
-        yield from delete_pools(situation)  # the head lingers for its metrics' sake, which needs no GPUs
+        yield from delete_pools(situation)  # the head only serves its last metrics, which needs no GPUs
         return
     if not readable:
         return
@@ -157,7 +157,7 @@ def _pool(situation: Situation, name: str, pool: NodePool) -> Iterator[Action]:
         return
     annotations = deployment["metadata"].get("annotations") or {}
     if annotations.get(names.POOL_ANNOTATION) != names.pool_hash(situation.spec, pool):
-        # Made anew rather than patched: a merge patch could not take away what the pool no longer has.
+        # Deleted and created again, not patched: a merge patch cannot remove fields that the pool no longer has.
         yield Delete("Deployment", name, deployment["metadata"]["uid"])
     elif deployment["spec"].get("replicas") != pool.replicas:
         yield Patch("Deployment", name, {"spec": {"replicas": pool.replicas}})
@@ -171,7 +171,7 @@ def _requeue_after_s(situation: Situation, status: JobStatus) -> float | None:
         dues = clean_up_dues(situation, status)
     else:
         deadlines = (active_deadline(situation, status), waiting_deadline(situation, status))
-        waits = (silent_head_due(situation), missing_head_due(situation), _farewell_due(situation))
+        waits = (silent_head_due(situation), missing_head_due(situation), _head_grace_end(situation))
         moments = (*deadlines, *waits, *map(slow_start_due, situation.observed.pods))
         dues = [due for due in moments if due and due > now]
     return max(_SOON_S, (min(dues) - now).total_seconds()) if dues else None

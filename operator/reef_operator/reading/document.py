@@ -1,4 +1,4 @@
-"""The document that a job runs by: what is asked for, checked, with immutable fields as they were at its creation."""
+"""The document that a job runs by: what is asked for, validated, with immutable fields as they were at its creation."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from reef_operator.model import Object, Observed, Settings
 from reef_operator.reading.forbidden import violations
 
 IMMUTABLE = ("algorithm", "environment.name", "restoreFrom", "checkpoint.storage")
-ACCEPTED = ("config", "stop", "tune")  # what another version may know more of, or take more of
-_LIFE = (  # what the job's life depends on, beside what is trained and on which image
+ACCEPTED = ("config", "stop", "tune")  # another version may know more keys here, or accept more values
+_LIFE = (  # what the job's life depends on, apart from what is trained and on which image
     *("checkpoint", "restoreFrom", "workers", "replicas", "faultTolerance", "suspend", "cleanup"),
     *("activeDeadlineSeconds", "preRunningDeadlineSeconds", "ttlSecondsAfterFinished"),
 )
@@ -33,10 +33,10 @@ class Sources:
 
     identity: Object  # name, namespace and uid of the job
     spec: Any  # what is asked for
-    refusal: str | None  # why that was too large to be looked at
+    refusal: str | None  # why that is too large to be validated
     stored: dict[str, Any] | None  # what the ConfigMap holds, not validated; None where it holds no document
-    head_is_made: bool  # by a batch Job that is there
-    runs: bool  # that, or a pod
+    has_head_job: bool
+    is_running: bool  # it has a batch Job or a pod
     settings: Settings
 
 
@@ -44,9 +44,9 @@ class Sources:
 class Resolved:
     """The document to act by."""
 
-    document: Object | None  # None: it is wrong and so is the one before, so that nothing can be made by it
-    job: RLTrainingJob  # the same, validated; without a document what can be read of it, to look after what runs
-    accepted: Finding  # what is to be said of the one that was asked for
+    document: Object | None  # None: it is invalid and so is the former one, so that no object can be made from it
+    job: RLTrainingJob  # the same, validated; without a document its valid fields, to look after what runs
+    accepted: Finding  # whether the document that was asked for is valid
     sources: Sources
 
 
@@ -76,14 +76,14 @@ def resolve(observed: Observed, earlier: Resolved | None = None) -> Resolved:
 
 def _sources(observed: Observed) -> Sources:
     metadata, children = observed.job["metadata"], observed.children
-    head_is_made = ("Job", names.head(metadata["name"])) in children
+    has_head_job = ("Job", names.head(metadata["name"])) in children
     return Sources(
         identity={key: metadata[key] for key in ("name", "namespace", "uid")},
         spec=observed.job.get("spec"),
         refusal=observed.job.get(names.REFUSAL),
         stored=_stored(children.get(("ConfigMap", names.document(metadata["name"])))),
-        head_is_made=head_is_made,
-        runs=head_is_made or bool(observed.pods),
+        has_head_job=has_head_job,
+        is_running=has_head_job or bool(observed.pods),
         settings=observed.settings,
     )
 
@@ -97,7 +97,7 @@ def _stored(config_map: Object | None) -> dict[str, Any] | None:
 
 
 def _still_valid(former: dict[str, Any]) -> tuple[dict[str, Any], RLTrainingJob] | None:
-    """Return the former document with its job; None where it is wrong by now."""
+    """Return the former document with its job; None if it is no longer valid."""
     try:
         return former, job_from_document(former, accepted=ACCEPTED)
     except ConfigError:
@@ -105,7 +105,7 @@ def _still_valid(former: dict[str, Any]) -> tuple[dict[str, Any], RLTrainingJob]
 
 
 def _asked(sources: Sources, former: Mapping[str, Any] | None) -> Resolved | str:
-    """Return the document that is asked for, with what cannot be changed as in the former one; or why it is wrong."""
+    """Return the document that is asked for, with immutable fields as in the former one; or why it is invalid."""
     if sources.refusal is not None:
         return sources.refusal
     spec = copy.deepcopy(sources.spec)
@@ -133,17 +133,17 @@ def _document(sources: Sources, spec: Any) -> dict[str, Any]:
 
 
 def _unchanged(spec: Any, former: Mapping[str, Any] | None) -> list[str]:
-    """The fields that were accepted as they are."""
+    """Return the fields of `ACCEPTED` that are as in the former document."""
     if former is None or not isinstance(spec, Mapping):
         return []
     return [field for field in ACCEPTED if spec.get(field) == former["spec"].get(field)]
 
 
 def _fill_in_image(sources: Sources, spec: Any, former: Mapping[str, Any] | None) -> None:
-    """Name the image where the document does not: the one of the head that runs, else the default."""
+    """Set the image if the document names none: that of the running head, else the default."""
     if not isinstance(spec, dict):
         return
-    if former is not None and sources.head_is_made:
+    if former is not None and sources.has_head_job:
         spec |= {field: former["spec"][field] for field in _IMAGE if field in former["spec"] and field not in spec}
     elif spec.get("image") is None:
         spec["image"] = sources.settings.trainer_image
@@ -151,11 +151,11 @@ def _fill_in_image(sources: Sources, spec: Any, former: Mapping[str, Any] | None
 
 
 def _restore(sources: Sources, spec: dict[str, Any], former: Mapping[str, Any] | None) -> list[tuple[str, Any, Any]]:
-    """Put back what cannot be changed, or not while the head runs; return path, new and old value of what was."""
+    """Put back fields that must not change, now or ever; return path, new and old value of those that had changed."""
     if former is None:
         return []
     changes = []
-    for path in (*IMMUTABLE, *_IMAGE) if sources.head_is_made else IMMUTABLE:
+    for path in (*IMMUTABLE, *_IMAGE) if sources.has_head_job else IMMUTABLE:
         parent, _, field = path.rpartition(".")
         new_in = spec.get(parent, {}) if parent else spec
         old_in = former["spec"].get(parent) if parent else former["spec"]
@@ -214,14 +214,14 @@ def _readable(*specs: Any) -> RLTrainingJob:
 
 
 def _refused(sources: Sources, kept: tuple[dict[str, Any], RLTrainingJob] | None, problem: str) -> Resolved:
-    """Return what a wrong document leads to: the job goes on by the former one, and can still be suspended.
+    """Return what an invalid document leads to: the job goes on by the former one, and can still be suspended.
 
-    Where the former one is wrong too (for an older operator, or it was lost), what runs is looked after.
+    If that is invalid too (this operator is older, or it was damaged), what runs is still looked after.
     """
     text, spec = " ".join(problem.split()), sources.spec
     sentence = f"{text}{'' if text.endswith(('.', '?')) else '.'}"
     if kept is None:
-        if sources.runs:
+        if sources.is_running:
             text = f"{sentence} What runs goes on, and nothing is made or changed until the document is correct"
         document, job = None, _readable((sources.stored or {}).get("spec"), spec)
     else:

@@ -1,4 +1,4 @@
-"""What was observed, sorted: the current head, its report, the workers of each pool, the status so far."""
+"""One job at one moment: its document, the current head and its report, the workers of each pool, the last status."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ class Situation:
 
     @cached_property
     def head(self) -> Object | None:
-        """The pod that is the head now, or was the last one; not one that came after the training's end."""
+        """The pod that is the head now, or was the last one; not one that was created after the training had ended."""
         if not self.heads or (self.has_succeeded and not self._ended_well):
             return None
         return self.heads[-1]
 
     @cached_property
     def has_succeeded(self) -> bool:
-        """Whether a head trained to the end: it is still to be seen, or was counted, or is on record."""
+        """Whether a head trained to the end: its pod shows it, or the batch Job, or the status."""
         counted = self.batch_condition("Complete") is not None
         return self._ended_well or counted or self.old.phase == "Succeeded"
 
@@ -93,7 +93,7 @@ class Situation:
 
     @property
     def live_heads(self) -> tuple[Object, ...]:
-        """Head pods that run or will run and that nobody stops; those of a job that has succeeded came too late."""
+        """Head pods that run or will run and are not being stopped; of a job that has succeeded, they came too late."""
         return tuple(pod for pod in self.heads if _is_alive(pod))
 
     @property

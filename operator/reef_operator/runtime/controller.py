@@ -1,4 +1,4 @@
-"""One key at a time: look, let `reconcile` decide, do it. Nothing here decides anything about a job."""
+"""Handles one job at a time: observe it, let `reconcile` decide, carry out the plan. Nothing is decided here."""
 
 from __future__ import annotations
 
@@ -34,25 +34,26 @@ from reef_operator.runtime.watch import (
 
 Decide = Callable[[Situation], Plan]
 
-PASSING = {404, 409, 429}  # nothing is refused: the object was just replaced, or the server is busy
-NAME_TAKEN = "NameTaken"  # this 409 does not pass by itself
-TOLD = {(Create, NAME_TAKEN), (Create, "Conflict")}  # the latter is a quota's that others use up at the same time
+PASSING = {404, 409, 429}  # no refusals: the object was just replaced, or the server is busy
+NAME_TAKEN = "NameTaken"  # a 409 that stays until a person acts
+# Refusals all the same. A Conflict comes from a quota that others use up at the same time.
+REFUSED = {(Create, NAME_TAKEN), (Create, "Conflict")}
 
 logger = logging.getLogger(__name__)
 
 
 class Controller:
-    """Brings the cluster to what `decide` wants, one job at a time.
+    """Carries out what `decide` plans, one job at a time.
 
     Args:
         client: requests.
-        stores: what watches have told.
-        observer: looks at jobs.
-        decide: the pure part.
+        stores: what watches have reported.
+        observer: observes jobs.
+        decide: the pure function that makes the plan.
         queue: where keys come from.
         recorder: writes Events.
         metrics: counts.
-        written: told every job whose status was written, as the API server has it now.
+        written: called with every job whose status was written, as the API server has it now.
     """
 
     def __init__(
@@ -78,10 +79,10 @@ class Controller:
         self._memories: dict[Key, Memory] = {}
 
     async def handle(self, key: Key) -> None:
-        """Look at a job and do what is to be done.
+        """Observe a job and carry out the plan for it.
 
         Raises:
-            ApiError: something could not be done; the status that could be written is.
+            ApiError: an action failed; the status is written nevertheless if that is possible.
         """
         started = time.perf_counter()
         try:
@@ -93,12 +94,12 @@ class Controller:
             self._metrics.reconcile.observe(time.perf_counter() - started)
 
     def knows(self, key: Key) -> bool:
-        """Whether a job was looked at before."""
+        """Whether a job was handled before."""
         return key in self._memories
 
     async def _handle(self, key: Key) -> None:
         job = self._stores.jobs.get(key)
-        if job is None or job["metadata"].get("deletionTimestamp"):  # its owner references do the rest
+        if job is None or job["metadata"].get("deletionTimestamp"):  # the garbage collector removes its objects
             if job is None:
                 self._queue.forget(key)
                 if self._memories.pop(key, None) is not None:
@@ -125,10 +126,7 @@ class Controller:
             memory.unwatched, memory.read_again = {}, None
 
     async def _decided(self, job: Object, memory: Memory) -> tuple[Object, Plan] | None:
-        """The plan for a job, made from an observation as fresh as the plan asks for, and the job that it was made for.
-
-        None when the job is gone.
-        """
+        """Return the job and its plan, from an observation as fresh as the plan needs; None when the job is gone."""
         situation, freshness = Situation(self._observer.known(job, memory)), Freshness.CACHED
         plan = self._decide(situation)
         while plan.freshness > freshness:
@@ -142,14 +140,14 @@ class Controller:
         return situation.observed.job, plan
 
     async def _whole(self, job: Object, memory: Memory) -> Object | None:
-        """The job with its document; None when there is nothing to do: it is gone, or has ended and rests."""
+        """Return the job with its document; None when there is nothing to do: it is gone, or has ended and rests."""
         if names.SHORTENED not in job:
             return job
         fingerprint, until = memory.rests
         left_s = until - time.monotonic()
         if left_s <= 0 or fingerprint != self._observer.fingerprint(job):
             return await self._observer.job_now(job)
-        if left_s < math.inf:  # what was to bring it back may have done so a moment too early
+        if left_s < math.inf:  # the timer may have fired a moment too early
             self._queue.add_after(key_of(job), left_s)
         return None
 
@@ -161,16 +159,16 @@ class Controller:
                 await self._recorder.record(job, event)
         if plan.requeue_after_s is not None:
             self._queue.add_after(key, plan.requeue_after_s)
-        if memory.refused.keys() != refused_before:  # what was refused is part of what the next look sees
-            self._queue.add(key)  # words that merely vary are seen with the next try, after its pause
+        if memory.refused.keys() != refused_before:  # the status reports what was refused
+            self._queue.add(key)  # not for a message that merely varies: the next try, after its pause, reports that
         if failure is not None:
             raise failure
 
     async def _apply_all(self, job: Object, memory: Memory, plan: Plan) -> ApiError | None:
-        """Do the actions in their order; return the first failure.
+        """Carry out the actions in their order; return the first failure.
 
-        After a failure nothing more is made (workers would take the room that the head was refused), but things are
-        still removed and changed.
+        After a failure no object is created any more (workers could take the resources that the head was refused), but
+        objects are still deleted and changed.
         """
         failure: ApiError | None = None
         for action in plan.actions:
@@ -182,8 +180,8 @@ class Controller:
                 failure = failure or error
                 if error.status == 0 or error.status >= 500:
                     break
-                told = error.status not in PASSING or (type(action), error.reason) in TOLD
-                if told and not isinstance(action, Delete):
+                refused = error.status not in PASSING or (type(action), error.reason) in REFUSED
+                if refused and not isinstance(action, Delete):
                     memory.refused[action.kind, action.name] = error.message  # type: ignore[index]
         wanted = {(action.kind, action.name) for action in plan.actions if not isinstance(action, Delete)}
         memory.refused = {child: why for child, why in memory.refused.items() if child in wanted}
@@ -202,7 +200,7 @@ class Controller:
             made = await self._client.create(action.kind, namespace, action.body)
             if made is None:
                 made = await self._adopt(namespace, action.kind, action.name, uid)
-                self._queue.add(key_of(job))  # the plan was made without knowing it
+                self._queue.add(key_of(job))  # the plan was made without it
         else:
             made = await self._patch(job, memory, child, action.body)
         memory.refused.pop(child, None)
@@ -210,10 +208,10 @@ class Controller:
             self._observer.keep(memory, child, made)
 
     async def _adopt(self, namespace: str, kind: str, name: str, uid: str) -> Object | None:
-        """The object that has the name already, if it is this job's; None if it went meanwhile.
+        """Return the object that already has the name, if it is this job's; None if it has been deleted meanwhile.
 
         Raises:
-            ApiError: it belongs to someone else.
+            ApiError: it does not belong to this job.
         """
         found = await self._client.get(kind, namespace, name)
         if found is None or (is_owned_by(found, uid) and not found["metadata"].get("deletionTimestamp")):
@@ -232,7 +230,7 @@ class Controller:
         return await self._client.patch(kind, namespace, name, body)
 
     async def _write_status(self, job: Object, status: Object) -> bool:
-        """Replace the status; False when the job has changed since it was looked at, and will be looked at again."""
+        """Replace the status; return False when the job has changed since it was observed, and is queued again."""
         change = merge_patch(job.get("status") or {}, compact(status))
         if not change:
             return True
