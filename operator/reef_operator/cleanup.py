@@ -1,4 +1,4 @@
-"""What becomes of a finished job: workers go first, then the head, then the job itself."""
+"""Clean-up of a finished job: its workers are removed first, then the head, then the job itself."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from reef_operator.reading.situation import Situation
 
 
 def clean_up(situation: Situation, status: JobStatus) -> Iterator[Action]:
-    """Return what a finished job's clean-up demands now.
+    """Return the actions that clean up a finished job now.
 
-    What holds the result goes only once the result is on record, so that no failed write can lose it.
+    The head, which holds the result, is removed only after the result is in the status: a failed write cannot lose it.
     """
     now, head_job = situation.observed.now, situation.head_job
     yield from _no_more_heads(situation, status)
     if situation.old.phase == "Succeeded" and situation.head_job:
-        for late in situation.live_heads:  # made for one that was deleted after its training had ended
+        for late in situation.live_heads:  # created in place of one that was deleted after its training had ended
             yield Delete("Pod", pods.name(late), pods.uid(late))
     if now < _settled(situation, status):
         return  # the head still writes its last checkpoint, for which it may ask its workers
@@ -35,12 +35,12 @@ def clean_up(situation: Situation, status: JobStatus) -> Iterator[Action]:
 
 
 def clean_up_dues(situation: Situation, status: JobStatus) -> list[datetime]:
-    """Return the moments at which a finished job must be looked at again."""
+    """Return when a finished job must be looked at again."""
     now = situation.observed.now
     moments = [_settled(situation, status), _workers_due(situation, status), _ttl_due(situation, status)]
     if situation.head_job:
         moments.append(_head_due(situation, status))
-    soon = [] if situation.was_finished else [now]  # for what waits until the result is on record
+    soon = [] if situation.was_finished else [now]  # for what waits until the result is in the status
     return soon + [moment for moment in moments if moment and moment > now]
 
 
@@ -52,14 +52,14 @@ def delete_pools(situation: Situation) -> Iterator[Action]:
 
 
 def delete_orphaned(situation: Situation, heads: Iterable[Object]) -> Iterator[Action]:
-    """Remove heads that have lost their batch Job, which would end them."""
+    """Remove heads without a batch Job, whose deletion would otherwise remove them."""
     for head in heads if situation.head_job is None else ():
         if pods.is_orphaned(head) and not pods.is_going(head):
             yield Delete("Pod", pods.name(head), pods.uid(head))
 
 
 def _no_more_heads(situation: Situation, status: JobStatus) -> Iterator[Action]:
-    """Stop a head that a finished job has: a batch Job without parallelism ends its pod and keeps those that failed."""
+    """Stop the heads of a finished job: with parallelism 0, its batch Job removes the running pod, not failed ones."""
     head_job, needless = situation.head_job, status.phase == "Failed" or bool(situation.live_heads)
     yield from delete_orphaned(situation, situation.live_heads)
     if not needless or head_job is None or pods.is_going(head_job):
@@ -75,7 +75,7 @@ def _completion(status: JobStatus) -> datetime:
 
 
 def _settled(situation: Situation, status: JobStatus) -> datetime:
-    """When no head writes a checkpoint any more; one on a lost node is not waited for beyond its grace period."""
+    """Return when no head writes a checkpoint any more: at the latest after the grace period, as for a lost node."""
     if not situation.unended_heads or status.phase == "Succeeded":
         return _completion(status)
     grace = situation.spec.fault_tolerance.termination_grace_period_seconds

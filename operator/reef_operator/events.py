@@ -1,4 +1,4 @@
-"""What is told as Kubernetes Events: what changed between two statuses, and nothing else."""
+"""Kubernetes Events for a change from one status to the next; nothing else is reported as one."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from reef_operator.model import Event
 from reef_operator.phases import Outcome
 
 _WARNINGS = ("Retrying", "Failed")
-_UNTOLD = ("Pending", "Invalid")  # nothing has happened yet; the condition tells what is wrong
+_WITHOUT_EVENT = ("Pending", "Invalid")  # nothing has happened yet; the condition says what is wrong
 _HELD = ("Suspending", "Suspended")
 
 
 def transitions(old: JobStatus, new: JobStatus, outcome: Outcome) -> Iterator[Event]:
-    """Return what the job's owner should hear of the step from one status to the next."""
+    """Return the Events for the change from one status to the next."""
     if old.phase in _HELD and new.phase not in (*_HELD, "Failed", "Succeeded"):
         first = "the job is no longer suspended and starts for the first time"
         message = f"the job is resumed {_place(new)}" if old.attempts else first
         yield Event(type="Normal", reason=Reason.RESUMED, message=message)
-    if new.phase != old.phase and new.phase not in _UNTOLD:
+    if new.phase != old.phase and new.phase not in _WITHOUT_EVENT:
         yield Event(
             type="Warning" if new.phase in _WARNINGS else "Normal",
             reason=outcome.reason,
@@ -44,8 +44,8 @@ def _problems(old: JobStatus, new: JobStatus) -> Iterator[Event]:
         if condition.status == "True" or condition.reason not in PROBLEMS:
             continue
         was = find(old.conditions, ConditionType(condition.type))
-        # A pod's message changes with every try; the one about the document changes when a person edits it.
-        told = was if was and was.reason == condition.reason else None
-        if told and (condition.type != ConditionType.DOCUMENT_ACCEPTED or told.message == condition.message):
+        # A pod's message changes with every try, and is no news; that of the document changes when a person edits it.
+        same = was if was and was.reason == condition.reason else None
+        if same and (condition.type != ConditionType.DOCUMENT_ACCEPTED or same.message == condition.message):
             continue
         yield Event(type="Warning", reason=condition.reason, message=condition.message)

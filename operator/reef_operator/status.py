@@ -1,4 +1,4 @@
-"""The status of a job, computed fresh at every look."""
+"""The status of a job, computed from scratch at every look."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STOPPED = ("Suspending", "Suspended", *FINISHED)  # phases in which no workers 
 
 
 def next_status(situation: Situation, outcome: Outcome) -> JobStatus:
-    """Return the status of today."""
+    """Return the status that the job should have now."""
     observed, old = situation.observed, situation.old
     generation = observed.job["metadata"].get("generation")
     report = _newer_report(situation)
@@ -47,9 +47,10 @@ def next_status(situation: Situation, outcome: Outcome) -> JobStatus:
 
 
 def _newer_report(situation: Situation) -> Report | None:
-    """What the head said last; where it was cut off, without what it had prepared for that and more is on record of.
+    """Return the head's last report, without the parts that are older than those in the status.
 
-    After the end another head than the one on record is heard only if it came further.
+    A head that was killed left a report that it had prepared earlier. After the job's end, the report of another head
+    than the one in the status counts only if that head trained for longer.
     """
     report, head, old = situation.report, situation.head, situation.old
     if report is None or head is None:
@@ -75,7 +76,7 @@ def _unless_behind(said: Part | None, known: Part | None, order: Callable[[Part]
 
 
 def _lost_checkpoints(situation: Situation, outcome: Outcome, head: HeadStatus | None) -> bool:
-    """Whether what is on record was of a head that took its checkpoints with it."""
+    """Whether the checkpoints in the status are gone with the head that wrote them."""
     known, readable = situation.old.head, situation.resolved.document is not None
     replaced = head is not None and known is not None and head.uid != known.uid
     gone = replaced or outcome.phase == "Suspended"
@@ -88,7 +89,7 @@ def written(status: JobStatus) -> dict[str, Any]:
 
 
 def changed(situation: Situation, status: JobStatus) -> Object | None:
-    """Return the status to be written; None where the one on record says the same."""
+    """Return the status to be written; None if it is the same as the old one."""
     new = written(status)
     return None if new == written(situation.old) else new
 
@@ -108,7 +109,7 @@ def _findings(situation: Situation, outcome: Outcome) -> Iterator[Finding]:
     if phase == "Invalid":
         return
     yield Finding(ConditionType.RUNNING, phase == "Running", outcome.reason, outcome.message)
-    if phase == "Suspending":  # neither: so that a suspension that is called off counts as a resumption
+    if phase == "Suspending":  # neither True nor False: so a suspension that is called off counts as a resumption
         yield Finding(ConditionType.SUSPENDED, None, outcome.reason, outcome.message)
     else:
         suspended = phase == "Suspended"
@@ -118,7 +119,7 @@ def _findings(situation: Situation, outcome: Outcome) -> Iterator[Finding]:
 
 
 def _new_heads(situation: Situation) -> int:
-    """Count head pods that are not in `attempts` yet: newer than the newest that is; none that came after the end."""
+    """Count head pods that `attempts` does not contain yet: newer than the newest counted one; none after the end."""
     known, head = situation.old.head, situation.head
     if situation.was_finished or head is None:
         return 0
@@ -188,6 +189,6 @@ def _times(situation: Situation, outcome: Outcome) -> dict[str, Any]:
 
 
 def _end(situation: Situation) -> datetime:
-    """When the job ended: when its head did, as far as that is known and past."""
+    """Return when the job ended: when its head did, if that is known; never a time in the future."""
     ended = pods.finished_at(situation.head) if situation.head else None
     return min(ended or situation.observed.now, situation.observed.now)

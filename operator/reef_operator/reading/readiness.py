@@ -1,4 +1,4 @@
-"""Conditions about what the job stands on: its storage, its objects, its head and its workers."""
+"""Conditions about what the job needs: its storage, its objects, its head and its workers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from reef_operator.reading import pods
 from reef_operator.reading.pods import Problem
 from reef_operator.reading.situation import Situation
 
-SLOW_START_S = 60.0  # from a batch Job to its pod, from a node to a container: then a person is told where to look
+# From a batch Job to its pod, or from a node to a container: after this time the message says where to look.
+SLOW_START_S = 60.0
 
 
 def storage(situation: Situation) -> Finding:
-    """Whether checkpoints outlive the head pod, and what is lost where they do not."""
+    """Whether checkpoints outlive the head pod, and what is lost if they do not."""
     stored = situation.spec.checkpoint.storage
     if stored is None:
         return Finding(
@@ -43,12 +44,12 @@ def storage(situation: Situation) -> Finding:
 
 
 def beginning(situation: Situation) -> str:
-    """Where a head begins that finds no checkpoint of the job's own."""
+    """Return where a head begins that finds no checkpoint of this job."""
     return "from spec.restoreFrom" if situation.spec.restore_from else "from step 0"
 
 
 def objects(situation: Situation) -> Finding:
-    """Whether the API server took every object of the job, and what it said where it did not."""
+    """Whether the API server accepted every object of the job, and why it refused one."""
     refused = [f"{kind} {name}: {why}" for (kind, name), why in sorted(situation.observed.refused.items())]
     if refused:
         return Finding(ConditionType.OBJECTS_ACCEPTED, False, Reason.REFUSED, "; ".join(refused))
@@ -70,7 +71,7 @@ def head(situation: Situation) -> Finding:
 
 
 def missing_head_due(situation: Situation) -> datetime | None:
-    """When the head's batch Job will have been without a pod for long; None while there is one, or no Job."""
+    """Return when the head's batch Job will have been without a pod for too long; None if it has one or is gone."""
     job = situation.head_job
     if situation.head is not None or job is None:
         return None
@@ -82,7 +83,7 @@ def missing_head_due(situation: Situation) -> datetime | None:
 
 
 def _no_pod(situation: Situation) -> str:
-    """Say where to look when Kubernetes makes no pod: a quota, a policy, a class that is not there."""
+    """Say where to look when Kubernetes creates no pod: for a quota, a policy or a missing class."""
     due = missing_head_due(situation)
     if due is None or situation.observed.now < due:
         return ""
@@ -91,7 +92,7 @@ def _no_pod(situation: Situation) -> str:
 
 
 def _not_in_effect(situation: Situation) -> str:
-    """Say when the document asks for another head than the one that runs: it is not stopped for that."""
+    """Say if the document asks for another head than the one that runs, which is not stopped for that."""
     made_from = situation.head_annotations.get(names.HEAD_ANNOTATION)
     if situation.resolved.document is None or made_from in (None, names.head_hash(situation.spec)):
         return ""
@@ -102,7 +103,7 @@ def _not_in_effect(situation: Situation) -> str:
 
 
 def workers(situation: Situation) -> Finding:
-    """Whether every pool has the pods that were asked for and all sample: how many are missing in which, and why."""
+    """Whether every pool has the pods that were asked for and all sample; else how many are missing, and why."""
     spec = situation.spec
     desired = sum(spec.pool_replicas.values())
     short = [pool for pool in spec.workers if len(ready_workers(situation, pool.name)) < pool.replicas]
@@ -131,7 +132,7 @@ def workers(situation: Situation) -> Finding:
 
 
 def ready_workers(situation: Situation, pool: str | None = None) -> list[str]:
-    """Names of the worker pods that have joined."""
+    """Return the names of the worker pods that have joined."""
     return [pods.name(pod) for pod in situation.workers(pool) if pods.is_ready(pod)]
 
 
@@ -139,7 +140,7 @@ def _pool_problem(situation: Situation, pool: NodePool) -> Problem:
     """Return what keeps most of a pool's workers from joining."""
     workers = situation.workers(pool.name)
     live = [pod for pod in workers if not pods.has_ended(pod) and not pods.is_ready(pod)]
-    unready = live or [pod for pod in workers if pods.has_ended(pod)]  # evicted pods stay, long after their replacement
+    unready = live or [pod for pod in workers if pods.has_ended(pod)]  # evicted pods stay long after they are replaced
     problems = [problem for pod in unready if (problem := pods.problem(pod))]
     if problems:
         reason, _ = Counter(problem.reason for problem in problems).most_common(1)[0]
@@ -155,7 +156,7 @@ def _pool_problem(situation: Situation, pool: NodePool) -> Problem:
 
 
 def slow_start_due(pod: Object) -> datetime | None:
-    """When a pod on a node will have been without a container for long; None for one that has started."""
+    """Return when a pod on a node will have been without a container for too long; None if one has started."""
     since = pods.unstarted_since(pod)
     return since + timedelta(seconds=SLOW_START_S) if since else None
 

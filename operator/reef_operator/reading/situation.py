@@ -40,7 +40,7 @@ class Situation:
 
     @cached_property
     def old(self) -> JobStatus:
-        """The status that was written last; an empty one when there is none, or someone damaged it."""
+        """The last status that was written; an empty one if there is none or it is damaged."""
         try:
             return JobStatus.model_validate(self.observed.job.get("status") or {}, by_alias=True)
         except ValueError:  # pydantic's ValidationError is one
@@ -48,7 +48,7 @@ class Situation:
 
     @property
     def was_finished(self) -> bool:
-        """Whether the end of the job is on record."""
+        """Whether the status says that the job has ended."""
         return self.old.phase in FINISHED
 
     @cached_property
@@ -58,12 +58,12 @@ class Situation:
 
     @property
     def spec(self) -> JobSpec:
-        """What is asked for, as far as it can be read."""
+        """The spec of the document to act by; without one, its valid fields."""
         return self.resolved.job.spec
 
     @cached_property
     def heads(self) -> tuple[Object, ...]:
-        """The head's pods, those that ended included; the current one last, which is the one that ended well if any."""
+        """All head pods, also those that ended; the current one is last: one that ended well, if there is one."""
         heads = [pod for pod in self.observed.pods if pods.label(pod, names.COMPONENT_LABEL) == names.HEAD]
         return tuple(sorted(heads, key=_standing))
 
@@ -86,7 +86,7 @@ class Situation:
 
     @cached_property
     def live_head(self) -> Object | None:
-        """The head that runs or will run; None while one ends or is awaited."""
+        """The head that runs or will run; None while the old one ends and the next one is not there."""
         if self.head is None or not _is_alive(self.head):
             return None
         return None if self.head_job and pods.is_going(self.head_job) else self.head
@@ -98,7 +98,7 @@ class Situation:
 
     @property
     def unended_heads(self) -> tuple[Object, ...]:
-        """Head pods with a process that may still write a checkpoint, those that are being stopped included."""
+        """Head pods that may still write a checkpoint, also those that are being stopped."""
         return tuple(pod for pod in self.heads if not pods.has_ended(pod))
 
     @cached_property
@@ -115,12 +115,12 @@ class Situation:
 
     @property
     def head_annotations(self) -> Mapping[str, str]:
-        """What was noted on the head's batch Job when it was made; nothing where there is none."""
+        """Annotations of the head's batch Job, from its creation; empty if there is none."""
         return (self.head_job or {"metadata": {}})["metadata"].get("annotations") or {}
 
     @property
     def no_retry_exit_codes(self) -> Collection[int]:
-        """The head's exit codes that end the job, as its batch Job was made; an edit counts for the next one."""
+        """The head's exit codes that end the job, from when its batch Job was made; an edit counts for the next."""
         noted = self.head_annotations.get(names.FINAL_CODES_ANNOTATION)
         if noted is None:
             return self.spec.fault_tolerance.no_retry_exit_codes
@@ -145,7 +145,7 @@ class Situation:
 
     @cached_property
     def report(self) -> Report | None:
-        """What the current head said last: its result once it ended, else its progress."""
+        """The last report of the current head: its result once it has ended, else its progress."""
         if self.head is None:
             return None
         if (result := pods.result(self.head)) is not None:
@@ -155,7 +155,7 @@ class Situation:
 
     @property
     def asked_in_vain_since(self) -> datetime | None:
-        """When the current head was first asked; None once it has answered, and before it was asked."""
+        """When the current head was first asked, if it has not answered yet; else None."""
         progress = self._progress_of_head
         return progress.time if progress and progress.report is None else None
 
@@ -166,14 +166,14 @@ class Situation:
 
     @property
     def state(self) -> str | None:
-        """What the live head is doing: starting, waiting, training or done; None while it has not said so."""
+        """What the live head does: starting, waiting, training or done; None before its first report."""
         return self.report.state if self.live_head and self.report else None
 
     @property
     def is_lingering(self) -> bool:
-        """Whether the live head has trained, is done for good and only answers questions.
+        """Whether the live head has finished the training and only serves its metrics.
 
-        One that is to come again says done as well, and so does one that was wrong from the beginning, as it ends.
+        A head that is to be replaced says done as well, and so does one that ends at once because the job is wrong.
         """
         report = self.report
         if self.state != "done" or report is None or report.training is None:

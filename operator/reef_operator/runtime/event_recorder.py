@@ -1,4 +1,4 @@
-"""Events for a job's owner; equal ones become one with a count. They are news, so that a lost one is only logged."""
+"""Writes Events for a job's owner; equal ones become one with a count. One that cannot be written is only logged."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import logging
 from collections import OrderedDict
 from datetime import UTC, datetime
 
+from reef_operator.conditions import shortened
 from reef_operator.connection.client import ApiError, Client
 from reef_operator.model import Event, Object
 from reef_operator.runtime.queue import log_fields
 from reef_operator.runtime.watch import key_of
 
 REMEMBERED = 4096
-LONGEST_MESSAGE = 1024  # characters; the API server refuses longer ones
 
 logger = logging.getLogger(__name__)
 
@@ -23,8 +23,8 @@ class EventRecorder:
 
     Args:
         client: requests.
-        component: who reports.
-        instance: which one of several.
+        component: name of the program that reports.
+        instance: which of several operators it is.
     """
 
     def __init__(self, client: Client, component: str = "reef-operator", instance: str = "") -> None:
@@ -46,7 +46,7 @@ class EventRecorder:
             logger.warning("event not written: %s", error, extra=log_fields(key_of(job)))
 
     async def _repeat(self, namespace: str, name: str) -> bool:
-        """Raise the count; False where this Event is not known here or has expired."""
+        """Raise the count; return False if this Event is not known here or has expired."""
         count = self._counts.get((namespace, name))
         if count is None:
             return False
@@ -83,7 +83,7 @@ class EventRecorder:
             "lastTimestamp": time,
             "count": 1,
         }
-        if await self._client.create("Event", namespace, body) is None:  # written before we were started
+        if await self._client.create("Event", namespace, body) is None:  # written before this process started
             await self._client.patch("Event", namespace, name, {"lastTimestamp": time})
         self._remember(namespace, name, 1)
 
@@ -95,17 +95,12 @@ class EventRecorder:
 
 
 def name_of(job: Object, event: Event) -> str:
-    """A name that equal Events of one job share."""
-    told = "\0".join((job["metadata"]["uid"], event.type, event.reason, event.message))
-    digest = hashlib.sha256(told.encode(errors="replace")).hexdigest()
+    """Return a name that equal Events of one job share."""
+    content = "\0".join((job["metadata"]["uid"], event.type, event.reason, event.message))
+    digest = hashlib.sha256(content.encode(errors="replace")).hexdigest()
     return f"{job['metadata']['name']}.{digest[:16]}"
 
 
-def shortened(message: str) -> str:
-    """A message within the API server's limit."""
-    return message if len(message) <= LONGEST_MESSAGE else message[: LONGEST_MESSAGE - 3] + "..."
-
-
 def now() -> str:
-    """The time as Events write it."""
+    """Return the current time as Events write it."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
