@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -30,6 +31,11 @@ LAYERS = [  # a module imports only from its own row and the rows above
     {"job"},
     {"cli", "__main__"},
 ]
+COMPOSITION_ROOT = "reef.run.build"  # alone may name lower layers in strings: it puts a run together
+# `PPOConfig().environment(...).build()` is how a person makes an algorithm, so that settings know who makes it of them
+# and what it is.
+BUILT_BY_SETTINGS = {"reef.config.algorithm_config": (COMPOSITION_ROOT, "reef.run.algorithm")}
+LOADED = re.compile(r"reef(\.\w+)+:[\w.]+")
 MAY_IMPORT_RAY = ("distributed", "job")
 LIGHT = ("api", "config", "envs", "cli", "__main__")  # no torch, no ray when imported
 VAGUE_NAMES = {"utils", "util", "common", "helpers", "helper", "base", "misc"}
@@ -99,15 +105,25 @@ def layer_of(folder: str) -> int:
     return next((row for row, folders in enumerate(LAYERS) if folder in folders), len(LAYERS))
 
 
+def named_in_strings(tree: ast.AST) -> Iterator[str]:
+    """Dotted names of Reef's modules in strings that `load` takes, "reef.module:Name"."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and LOADED.fullmatch(node.value):
+            yield node.value.partition(":")[0]
+
+
 def wrong_layer(module: Module) -> Iterator[str]:
+    """An arrow is any import, also one for type checkers alone, and any name that is loaded from a string."""
     if module.is_operator or not module.folder:
         return
     if layer_of(module.folder) == len(LAYERS):
         yield f"{module.name}: {module.folder!r} is in no layer"
-    for name in imports_at_run_time(module.tree):
+    in_strings = [] if module.name == COMPOSITION_ROOT else named_in_strings(module.tree)
+    for name in (*imports(module.tree), *in_strings):
         target = name.split(".")
-        if target[0] == "reef" and len(target) > 1 and layer_of(target[1]) > layer_of(module.folder):
-            yield f"{module.name} imports {name}, which is a layer below it"
+        below = target[0] == "reef" and len(target) > 1 and layer_of(target[1]) > layer_of(module.folder)
+        if below and not name.startswith(BUILT_BY_SETTINGS.get(module.name, ())):
+            yield f"{module.name} names {name}, which is a layer below it"
 
 
 def ray_outside_its_folder(module: Module) -> Iterator[str]:
@@ -221,6 +237,10 @@ def test_the_tree_keeps(rule: Callable[[Path], Iterator[str]]):
         (wrong_layer, "reef.batch", "def f():\n    import reef.run.algorithm"),
         (wrong_layer, "reef.config.loading", "from reef import algorithms"),
         (wrong_layer, "reef.config.loading", "if not TYPE_CHECKING:\n    import reef.run.algorithm"),
+        (wrong_layer, "reef.config.groups", "if TYPE_CHECKING:\n    from reef.run.algorithm import Algorithm"),
+        (wrong_layer, "reef.config.algorithm_config", "from reef.run.experiment import Experiment"),
+        (wrong_layer, "reef.run.algorithm", "load('reef.distributed.worker_set:RayWorkers')"),
+        (wrong_layer, "reef.run.build", "if TYPE_CHECKING:\n    from reef.job.head import Pod"),
         (wrong_layer, "reef.newcomer", ""),
         (ray_outside_its_folder, "reef.rollout.worker", "import ray"),
         (ray_outside_its_folder, "reef.cli.main", "def f():\n    from ray.util import placement_group"),
@@ -257,7 +277,9 @@ def test_rule_finds(rule: Callable[[Module], Iterator[str]], name: str, source: 
         ("reef.distributed.actors", "import ray"),
         ("reef.cli.main", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),
         ("reef.cli.main", "def f():\n    import torch\n    torch.set_num_threads(1)"),
-        ("reef.config.groups", "if TYPE_CHECKING:\n    from reef.run.algorithm import Algorithm"),
+        ("reef.config.algorithm_config", "if TYPE_CHECKING:\n    from reef.run.algorithm import Algorithm"),
+        ("reef.run.build", "load('reef.distributed.worker_set:RayWorkers')"),
+        ("reef.sweep.plan", "load('reef.run.remote.fetch:copied_checkpoint')"),
         ("reef.api.job", "import pydantic\nfrom reef.errors import ConfigError\nmodel.eval()"),
         ("reef_operator.main", "import kopf\nfrom reef.api.job import RLTrainingJob"),
         ("reef.replay.buffer", "np.load(path, allow_pickle=False)"),

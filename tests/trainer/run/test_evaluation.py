@@ -16,6 +16,7 @@ from reef.config import AlgorithmConfig
 from reef.errors import ConfigError, EnvironmentError
 from reef.rollout.worker_set import LocalWorkers
 from reef.run.algorithm import Algorithm
+from reef.run.build import make_workers
 from reef.run.evaluation import Evaluation
 from reef.run.prometheus import Board
 
@@ -90,7 +91,7 @@ class NotThereYet(LocalWorkers):
 
 def test_steps_are_shared_by_workers_that_are_still_to_come() -> None:
     settings = config(evaluation_duration=40, evaluation_duration_unit="timesteps", evaluation_num_workers=1)
-    evaluation = Evaluation(settings.freeze())
+    evaluation = Evaluation(settings.freeze(), make_workers)
     samples = evaluation._steps(NotThereYet(evaluation.settings))
     assert sum(sample.env_steps for sample in samples) == 40
 

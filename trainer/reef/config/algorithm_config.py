@@ -169,8 +169,5 @@ class AlgorithmConfig(
     def build(self, env: Any = None) -> Algorithm:
         """Check a copy of these settings, freeze it and make the algorithm with it."""
         config = self.copy() if env is None else self.copy().environment(env)
-        config.validate().freeze()
-        if not self.algorithm_class:
-            raise ConfigError(f"{self.label} names no algorithm. Use the configuration of one, such as PPOConfig.")
-        algorithm: Algorithm = load(self.algorithm_class, "algorithm")(config)
+        algorithm: Algorithm = load("reef.run.build:build_algorithm")(config.validate().freeze())
         return algorithm

@@ -32,7 +32,7 @@ from reef.errors import EXIT_OK, EXIT_WRONG_USE, StorageError, TrainingError, Wo
 from reef.run.checkpoint import CheckpointStore
 from reef.run.experiment import CheckpointSettings, check_settings
 from reef.run.folders import DEFAULT_FOLDER, environment_name, places_of
-from reef.run.identity import Claim
+from reef.run.process.identity import Claim
 from reef.run.prometheus import Board
 from reef.run.remote.mirror import SPARE_S, Mirror, Missing, end_limit, say_missing
 from reef.run.reporters.files import read_results

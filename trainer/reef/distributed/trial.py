@@ -17,11 +17,11 @@ from reef.output import send_output
 from reef.run.checkpoint import restoring
 from reef.run.experiment import Experiment
 from reef.run.metrics import Result
+from reef.run.process.watchdog import Watchdog
 from reef.run.remote.mirror import END_S
 from reef.run.reporters.reporter import Run, Summary
 from reef.run.signals import StopSignals
 from reef.run.stopping import lookup
-from reef.run.watchdog import Watchdog
 from reef.sweep.folders import Beginning, Order
 from reef.sweep.record import finite
 from reef.types import State

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from reef.api import JobSpec, RLTrainingJob
     from reef.config import AlgorithmConfig
     from reef.run.experiment import CheckpointSettings
-    from reef.run.watchdog import LastWords
+    from reef.run.process.watchdog import LastWords
 
 RESTART_DELAY_S = 5.0  # between two restarts of one worker of a cluster's job
 
@@ -81,7 +81,7 @@ def check_training(
     """
     from reef.rollout.worker import RolloutWorker
     from reef.run.experiment import check_settings
-    from reef.run.watchdog import Watchdog
+    from reef.run.process.watchdog import Watchdog
 
     check_settings(config, stop, checkpoint_settings(job), job.metadata.name)
     with Watchdog(config, say=say):

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from gymnasium import spaces
 
-from reef.allocator import keep_freed_memory
 from reef.batch import Sample
 from reef.config import AlgorithmConfig
-from reef.config.loading import load
-from reef.envs.make import unprepared
 from reef.errors import ConfigError, WorkerError
 from reef.learn.learner import Learner
-from reef.learn.learner_group import Learners, LocalLearners
+from reef.learn.learner_group import Learners
 from reef.nn.policies import Policy
 from reef.nn.weight_files import read_weights
 from reef.rollout.seams import Workers
-from reef.rollout.worker_set import LocalWorkers
-from reef.run.checkpoint import find_checkpoint, read_algorithm, read_state, restoring, write_checkpoint
+from reef.run.checkpoint import find_checkpoint, read_state, restoring, write_checkpoint
 from reef.run.checkpoint.content import check_fit
 from reef.run.evaluation import Evaluation
 from reef.run.metrics import IterationMetrics
@@ -35,7 +29,14 @@ from reef.run.signals import end_if_overdue
 from reef.spaces import flat_observation
 from reef.types import DEFAULT_POLICY, Array, PolicyId, State, Stats
 
-log = logging.getLogger(__name__)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What an algorithm works with; `reef.run.build` makes it."""
+
+    workers: Workers
+    learners: Learners
+    evaluation: Evaluation
 
 
 class Algorithm(ABC):
@@ -62,48 +63,30 @@ class Algorithm(ABC):
         settings.algorithm = settings.algorithm_class = path
         settings.label = cls.__name__
 
-    def __init__(self, config: AlgorithmConfig) -> None:
-        """Start workers and learners for a frozen configuration; use `config.build()`."""
-        if isinstance(config, Mapping):
+    def __init__(self, config: AlgorithmConfig, parts: Parts | None = None) -> None:
+        """Publish the first weights; `config.build()` makes the parts. Raises ConfigError where there are none."""
+        if parts is None:
             name = self.config_class.__name__
             raise ConfigError(
-                f"{type(self).__name__}({{...}}) takes no mapping. Write {name}.from_dict({{...}}).build(), or "
+                f"{type(self).__name__}(...) is made by its settings. Write {name}.from_dict({{...}}).build(), or "
                 f"{name}().environment(...).build()."
             )
         self.config = config
         self.is_stopped = False
         self.has_unpublished_weights = False  # whether the learners have some that the workers have not seen
-        os.environ.update(config.extra_python_environs_for_driver)
-        keep_freed_memory()
         self.iteration = 0
         self.counters = dict.fromkeys(
             ("num_env_steps_sampled", "num_env_steps_trained", "num_agent_steps_sampled", "num_agent_steps_trained"), 0
         )
         self.timers: dict[str, float] = {}
         self.metrics = IterationMetrics(config)
-        self.evaluation = Evaluation(config)
-        with ExitStack() as on_failure:  # or their processes would stay behind
-            self.workers: Workers = make_workers(config)
-            on_failure.callback(self.workers.stop)
-            local = self.workers.local_worker()
-            self.evaluation.check_spaces(local.observation_space, local.action_space)
-            for text in (*local.policy.ignored_settings(), *unprepared(config, local.observation_space)):
-                log.warning("%s", text)
-            self.learners: Learners = make_learners(
-                self.learner_class,
-                config,
-                local.observation_space,
-                local.action_space,
-                neighbours=lambda: self.workers.num_here,
-            )
-            on_failure.callback(self.learners.stop)
-            self.policy_version = 0
-            self.publish_weights()
-            self.setup()
-            on_failure.pop_all()
+        self.workers, self.learners, self.evaluation = parts.workers, parts.learners, parts.evaluation
+        self.policy_version = 0
+        self.publish_weights()
+        self.setup()
 
     def setup(self) -> None:  # noqa: B027 (most need nothing)
-        """Make what a subclass needs beside workers and learners; when it raises, those are stopped."""
+        """Make what a subclass needs beside workers and learners; when it raises, `config.build()` stops those."""
 
     @property
     def timestep(self) -> int:
@@ -289,15 +272,9 @@ class Algorithm(ABC):
     @classmethod
     def from_checkpoint(cls, path: str | Path) -> Algorithm:
         """Build the algorithm that wrote a checkpoint, with its settings, and restore it."""
-        path = find_checkpoint(path)
-        state, metadata = read_algorithm(path)
-        algorithm: Algorithm = load("reef.algorithms.registry:stored_config")(metadata).build()
-        with ExitStack() as on_failure:
-            on_failure.callback(algorithm.stop)
-            with restoring(path):
-                algorithm.set_state(state)
-            on_failure.pop_all()
-        return algorithm
+        from reef.run.build import build_from_checkpoint  # which makes algorithms, and so imports this module
+
+        return build_from_checkpoint(path)
 
     def metadata(self) -> dict[str, Any]:
         """What a checkpoint says about itself."""
@@ -366,24 +343,3 @@ class Algorithm(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def make_workers(config: AlgorithmConfig) -> Workers:
-    """Workers in this process or, with `num_rollout_workers`, as Ray actors."""
-    if config.num_rollout_workers == 0:
-        return LocalWorkers(config)
-    return load("reef.distributed.worker_set:RayWorkers")(config, config.num_rollout_workers)  # type: ignore[no-any-return]
-
-
-def make_learners(
-    learner_class: type[Learner[Any]],
-    config: AlgorithmConfig,
-    observation_space: spaces.Space[Any],
-    action_space: spaces.Space[Any],
-    neighbours: Callable[[], int],
-) -> Learners:
-    """The learner in this process, beside so many rollout workers on its machine; or several, as Ray actors."""
-    if config.num_learner_workers == 0:
-        return LocalLearners(learner_class, config, observation_space, action_space, neighbours)
-    make = load("reef.distributed.learner_group:RayLearners")
-    return make(learner_class, config, observation_space, action_space)  # type: ignore[no-any-return]

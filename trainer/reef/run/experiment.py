@@ -31,8 +31,9 @@ from reef.run.folders import (
     newest_start,
     places_of,
 )
-from reef.run.identity import Claim
 from reef.run.metrics import Result
+from reef.run.process.identity import Claim
+from reef.run.process.watchdog import LastWords, Watchdog
 from reef.run.remote.mirror import Mirror
 from reef.run.reporters.console import Console
 from reef.run.reporters.files import ResultFiles
@@ -41,7 +42,6 @@ from reef.run.reporters.reporter import Reporter, Run, Summary
 from reef.run.reporters.tensorboard import TensorBoardEvents
 from reef.run.signals import Overdue, StopSignals
 from reef.run.stopping import StopConditions, absence, lookup, stop_problems
-from reef.run.watchdog import LastWords, Watchdog
 from reef.types import State
 
 if TYPE_CHECKING:

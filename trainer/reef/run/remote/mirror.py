@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 from reef.errors import ReefError, StoreUnavailableError
 from reef.run.checkpoint import MANIFEST, METADATA, NAMES, CheckpointStore, is_readable, iteration_of, read_metadata
-from reef.run.identity import OWNER
+from reef.run.process.identity import OWNER
 from reef.run.remote.fetch import checkpoints_in, local_name, remote_name
 from reef.run.remote.object_store import RemoteFolder
 from reef.run.signals import time_left

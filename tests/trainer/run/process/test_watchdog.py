@@ -18,13 +18,13 @@ PROGRAM = """
 import ctypes, sys, threading, time
 from pathlib import Path
 import gymnasium as gym
-import reef.run.watchdog
+import reef.run.process.watchdog
 from reef import PPOConfig
 from reef.run.experiment import CheckpointSettings, run_experiment
 
 how, where, marker = sys.argv[1], sys.argv[2], Path(sys.argv[3])
-reef.run.watchdog.TICK_S = 60.0 if (how, where) == ("holding", "make") else 0.2  # 60: no look before the hang
-reef.run.watchdog.PATIENCE_S, reef.run.watchdog.MARGIN_S = 1.0, 1.0
+reef.run.process.watchdog.TICK_S = 60.0 if (how, where) == ("holding", "make") else 0.2  # 60: no look before the hang
+reef.run.process.watchdog.PATIENCE_S, reef.run.process.watchdog.MARGIN_S = 1.0, 1.0
 
 def hang_here():
     marker.write_text("now")
@@ -46,7 +46,7 @@ class Maze(gym.Env):
         if where == "make":
             hang_here()
         if where == "start":  # it looks once more while this is made, and then not before the hang
-            reef.run.watchdog.TICK_S = 60.0
+            reef.run.process.watchdog.TICK_S = 60.0
             time.sleep(0.5)
     def reset(self, seed=None, options=None):
         return self.observation_space.sample(), {}
