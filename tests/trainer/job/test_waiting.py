@@ -16,8 +16,8 @@ from reef.job import waiting
 from reef.job.progress import JobBoard
 from reef.job.settings import cluster_config_of
 from reef.job.waiting import LatestSpec, PoolGate, lacking, wait_for_pools
+from reef.run.build import run_experiment
 from reef.run.checkpoint import read_metadata
-from reef.run.experiment import run_experiment
 from reef.run.reporters.reporter import Run
 from reef.run.signals import Overdue, StopSignals, end_if_overdue
 from reef.run.stopping import StopConditions

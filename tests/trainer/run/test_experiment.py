@@ -18,8 +18,9 @@ from reef.batch import Episode, Sample
 from reef.config import AlgorithmConfig
 from reef.errors import EXIT_FAILED, CheckpointError, ConfigError, EnvironmentError, ResourceError, StorageError
 from reef.run.algorithm import Algorithm
+from reef.run.build import build_algorithm, run_experiment
 from reef.run.checkpoint import CheckpointStore, read_checkpoint
-from reef.run.experiment import CheckpointSettings, Experiment, run_experiment
+from reef.run.experiment import CheckpointSettings, Experiment
 from reef.run.metrics import IterationMetrics
 from reef.run.reporters.files import read_results
 from reef.run.reporters.reporter import Summary
@@ -84,6 +85,14 @@ def run(storage: Path, config: AlgorithmConfig | None = None, **options: Any) ->
     options = {"stop": {"training_iteration": 3}, "name": "test", "reporters": [], **options}
     config = config or FakeConfig().environment("CartPole-v1", env_config={})
     return run_experiment(config, storage_path=storage, **options)
+
+
+@pytest.fixture(autouse=True)
+def fake_algorithms(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(config: AlgorithmConfig, *rest: Any) -> Any:
+        return config.build() if isinstance(config, FakeConfig) else build_algorithm(config, *rest)
+
+    monkeypatch.setattr("reef.run.build.build_algorithm", build)
 
 
 @pytest.fixture(autouse=True)

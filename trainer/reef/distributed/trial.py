@@ -14,10 +14,11 @@ from ray.tune import PlacementGroupFactory, Trainable
 
 from reef.errors import EXIT_WRONG_USE, ReefError, StoreUnavailableError
 from reef.output import send_output
+from reef.run.algorithm import Algorithm
+from reef.run.build import make_experiment
 from reef.run.checkpoint import restoring
 from reef.run.experiment import Experiment
 from reef.run.metrics import Result
-from reef.run.process.watchdog import Watchdog
 from reef.run.remote.mirror import END_S
 from reef.run.reporters.reporter import Run, Summary
 from reef.run.signals import StopSignals
@@ -94,16 +95,18 @@ class TrialProcess(Trainable):
 
     def _begin(self) -> Experiment:
         beginning: Beginning = self._files.ask("begin")
-        watchdog = Watchdog(beginning.config, say=lambda _, text: self._files.ask("fail", text))
-        self._ending.enter_context(watchdog)
-        algorithm = beginning.config.build()
-        if beginning.state is not None:
-            own = copy.deepcopy(beginning.state)  # arrays that Ray brought cannot be written to
-            with restoring(beginning.checkpoint or "the checkpoint to start from"):
-                algorithm.set_state(own)
-            self._files.saved_iteration = algorithm.iteration
-        experiment = Experiment(
-            algorithm=algorithm,
+
+        def restore(algorithm: Algorithm) -> tuple[Path | None, Result | None]:
+            if beginning.state is not None:
+                own = copy.deepcopy(beginning.state)  # arrays that Ray brought cannot be written to
+                with restoring(beginning.checkpoint or "the checkpoint to start from"):
+                    algorithm.set_state(own)
+                self._files.saved_iteration = algorithm.iteration
+            return beginning.checkpoint, beginning.result
+
+        experiment = make_experiment(
+            self._ending,
+            beginning.config.checked(),
             name=self._name,
             folder=beginning.folder,
             stop=beginning.stop,
@@ -111,10 +114,9 @@ class TrialProcess(Trainable):
             store=self._files,
             signals=StopSignals(),  # the driver's count: it lets the trials end
             reporters=[self._files],
-            checkpoint=beginning.checkpoint,
-            result=beginning.result,
+            restore=restore,
+            say=lambda _, text: self._files.ask("fail", text),
         )
-        watchdog.begin(experiment)
         experiment.start()
         return experiment
 
@@ -131,8 +133,6 @@ class TrialProcess(Trainable):
     def cleanup(self) -> None:
         """End the workers and environments."""
         self._ending.close()
-        if self._experiment is not None:
-            self._experiment.algorithm.stop()
 
 
 class TrialFiles:

@@ -45,13 +45,18 @@ class RayWorkers:
     settings `fault_tolerance` say; a replacement gets the newest weights and filters before it samples.
     """
 
-    def __init__(self, config: AlgorithmConfig, count: int, *, evaluation: bool = False) -> None:
-        """Raises ResourceError when the cluster is too small, WorkerError when workers cannot be made."""
+    def __init__(
+        self, config: AlgorithmConfig, count: int, local: RolloutWorker | None = None, *, evaluation: bool = False
+    ) -> None:
+        """`local`: the worker of this process, where it is there already.
+
+        Raises ResourceError when the cluster is too small, WorkerError when workers cannot be made.
+        """
         start()
         check_resources(config)
         self._config = config
         self._node: str = ray.get_runtime_context().get_node_id()
-        self._local = RolloutWorker(config, 0, with_env=config.create_env_on_local_worker)
+        self._local = local or RolloutWorker(config, 0, with_env=config.create_env_on_local_worker)
         self._published: tuple[Any, int, int] | None = None  # weights in Ray's store, version, timestep
         self._arrived: defaultdict[int, deque[Sample]] = defaultdict(deque)  # sampled ahead
         self._filters_move = config.synchronize_filters and config.observation_filter != "NoFilter"

@@ -47,6 +47,7 @@ from reef.run.signals import StopSignals, Terminated, note_sigterm, raise_on_sig
 if TYPE_CHECKING:
     from reef.api.pods import RuntimeEnv
     from reef.config import AlgorithmConfig
+    from reef.rollout.worker import RolloutWorker
     from reef.run.reporters.reporter import Summary
     from reef.sweep.plan import Plan
     from reef.sweep.progress import SweepSummary
@@ -134,15 +135,15 @@ def head(
     job = load_job(pod.job_file)
     board.final_codes = (EXIT_OK, *job.spec.fault_tolerance.no_retry_exit_codes)
     take_runtime_env(job.spec.runtime_env)
-    config = checked_config(job, pod.node, words.say)
-    plan = checked_sweep(job, config, pod.node)
+    local = checked_process(job, pod.node, words.say)
+    plan = checked_sweep(job, local.config, pod.node)
     storage_path, name = pod.results_of(job)
     if is_uri(storage_path):
         checked_folder(storage_path, name)  # before anything waits for workers
     stack.enter_context(output_shown())
     ray = stack.enter_context(ray_head(pod, words))
     with joined_cluster(job, pod, ray):
-        summary = train(job, config, pod, board, words.say) if plan is None else sweep(job, plan, pod, board)
+        summary = train(job, local, pod, board, words.say) if plan is None else sweep(job, plan, pod, board)
         signal.signal(signal.SIGTERM, note_sigterm)  # how it ended is decided
     return summary.exit_code, summary.reason
 
@@ -159,13 +160,15 @@ def take_runtime_env(runtime_env: RuntimeEnv) -> None:
     sys.path[:0] = runtime_env.import_path
 
 
-def checked_config(job: RLTrainingJob, node: Node, say: Callable[[int, str], None] | None = None) -> AlgorithmConfig:
-    """The job's settings, checked against its pods; everything that is wrong is said here, a hang to `say`."""
+def checked_process(job: RLTrainingJob, node: Node, say: Callable[[int, str], None] | None = None) -> RolloutWorker:
+    """The worker of this process, with the job's settings, which are checked against its pods.
+
+    Everything that is wrong is said here, a hang to `say`.
+    """
     config = cluster_config_of(job)
     if not job.spec.tune:
-        take_rollout_workers_that_fit(config, job, node)
-    check_training(job, config, job.spec.stop, say)
-    return config
+        config = with_rollout_workers_that_fit(config, job, node)
+    return check_training(job, config, job.spec.stop, say, here=not job.spec.tune)
 
 
 def checked_sweep(job: RLTrainingJob, config: AlgorithmConfig, node: Node) -> Plan | None:
@@ -179,20 +182,20 @@ def checked_sweep(job: RLTrainingJob, config: AlgorithmConfig, node: Node) -> Pl
     return plan
 
 
-def take_rollout_workers_that_fit(config: AlgorithmConfig, job: RLTrainingJob, node: Node) -> None:
+def with_rollout_workers_that_fit(config: AlgorithmConfig, job: RLTrainingJob, node: Node) -> AlgorithmConfig:
     """Say how many of the job's rollout workers have room in its pods; those that cannot wait for it are left out."""
     from reef.distributed.resources import may_wait_for_room
 
     asked = config.num_rollout_workers
     fitting = rollout_workers_that_fit(config, pods_of(job.spec, node.cpus, node.gpus))
     if fitting == asked:
-        return
+        return config
     room = f"num_rollout_workers={asked}: the job's pods have room for {fitting}"
     if may_wait_for_room(config):
         log.info("%s, the others start when there are more pods", room)
-    else:
-        log.warning("%s, which are used", room)
-        config.num_rollout_workers = fitting
+        return config
+    log.warning("%s, which are used", room)
+    return config.copy().rollouts(num_rollout_workers=fitting).checked()
 
 
 @contextlib.contextmanager
@@ -236,14 +239,14 @@ def joined_cluster(job: RLTrainingJob, pod: Pod, ray: RayProcess) -> Iterator[No
 
 def train(
     job: RLTrainingJob,
-    config: AlgorithmConfig,
+    local: RolloutWorker,
     pod: Pod,
     board: JobBoard,
     say: Callable[[int, str], None] | None = None,
 ) -> Summary:
     """Wait for the pods and train, from the newest checkpoint where there is one."""
     from reef.job.waiting import LatestSpec, PoolGate, wait_for_pools
-    from reef.run.experiment import run_experiment
+    from reef.run.build import run_experiment
     from reef.run.reporters.console import Console
     from reef.run.signals import Overdue
 
@@ -253,7 +256,8 @@ def train(
     storage_path, name = pod.results_of(job)
     try:
         return run_experiment(
-            config,
+            local.config,
+            local=local,
             stop=job.spec.stop,
             checkpoint=checkpoint_settings(job),
             name=name,

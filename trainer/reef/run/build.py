@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gymnasium import spaces
 
@@ -24,17 +24,158 @@ from reef.errors import ConfigError
 from reef.learn.learner import Learner
 from reef.learn.learner_group import Learners, LocalLearners
 from reef.rollout.seams import Workers
+from reef.rollout.worker import RolloutWorker
 from reef.rollout.worker_set import LocalWorkers
 from reef.run.algorithm import Algorithm, Parts
-from reef.run.checkpoint import find_checkpoint, read_algorithm, restoring
+from reef.run.checkpoint import CheckpointStore, find_checkpoint, read_algorithm, restoring
 from reef.run.evaluation import Evaluation
+from reef.run.experiment import AT_END, Checkpoints, CheckpointSettings, Experiment, check_settings, restore_start
+from reef.run.folders import DEFAULT_FOLDER, choose_folder, places_of
+from reef.run.metrics import Result
+from reef.run.process.identity import Claim
+from reef.run.process.watchdog import LastWords, Watchdog
+from reef.run.remote.mirror import Mirror
+from reef.run.reporters.console import Console
+from reef.run.reporters.files import ResultFiles
+from reef.run.reporters.reporter import Reporter, Summary
+from reef.run.reporters.tensorboard import TensorBoardEvents
+from reef.run.signals import StopSignals
+from reef.run.stopping import StopConditions
 from reef.types import State
+
+if TYPE_CHECKING:
+    from reef.run.prometheus import Board
 
 log = logging.getLogger(__name__)
 
 
-def build_algorithm(config: AlgorithmConfig) -> Algorithm:
-    """The algorithm of settings that were checked and are frozen; `AlgorithmConfig.build` checks them first.
+def run_experiment(
+    config: AlgorithmConfig,
+    *,
+    stop: Mapping[str, float],
+    checkpoint: CheckpointSettings = AT_END,
+    name: str = "default",
+    storage_path: str | Path = DEFAULT_FOLDER,
+    local_folder: str | Path = DEFAULT_FOLDER,
+    resume: bool = False,
+    restore_from: str | None = None,
+    metrics_port: int | None = None,
+    board: Board | None = None,
+    patience_s: float | None = None,
+    say: LastWords | None = None,
+    local: RolloutWorker | None = None,
+    verbosity: int = 0,
+    reporters: Sequence[Reporter] | None = None,
+) -> Summary:
+    """Train until a stop condition is met, in the folder `<storage_path>/<name>/<algorithm>_<environment>_<id>`.
+
+    An object store as storage path gets a copy of what is written below `local_folder`. `resume` goes on in the newest
+    such folder from its newest valid checkpoint, if there is one; `restore_from` starts a new one from a checkpoint of
+    another run. SIGTERM and Ctrl-C end the run after the iteration under way, with a checkpoint; `patience_s` later
+    that iteration is given up. `say` takes the last words of a process that hangs. The caller serves its own `board`.
+    `local` is the worker of this process, where these settings were tried out with it.
+
+    Raises:
+        ConfigError: settings, stop keys or names are wrong; with all problems.
+        StorageError: the storage path cannot be written, or not all is in the object store in the end.
+        WriteError: the disk refused in the midst of the run; a fault, so that a retry goes on.
+        CheckpointError: the checkpoint to start from is missing, damaged or of another algorithm.
+        Overdue: SIGTERM came, and workers that are not there were waited for before the first iteration.
+    """
+    config = check_settings(config, stop, checkpoint, name)
+    parent, remote = places_of(storage_path, local_folder, name)
+    folder, start = choose_folder(config, parent, resume, restore_from, remote)
+    store, claim = CheckpointStore(folder, checkpoint.keep, checkpoint.score_attribute), Claim()
+    with ExitStack() as stack:
+        board = board or serve_metrics(stack, metrics_port)
+        experiment = make_experiment(
+            stack,
+            config,
+            name=name,
+            folder=folder,
+            stop=StopConditions(stop),
+            settings=checkpoint,
+            store=store,
+            restore=partial(restore_start, store=store, start=start, claim=claim),
+            signals=stack.enter_context(StopSignals(patience_s)),
+            reporters=reporters_of(board, [Console(lines=verbosity > 0)] if reporters is None else reporters),
+            board=board,
+            writing=lambda: claim.held(folder),
+            patience_s=patience_s,
+            say=say,
+            local=local,
+        )
+        del start  # what it holds may be large
+        if remote is not None:
+            experiment.mirror = stack.enter_context(Mirror(remote / folder.name, store, board))
+        return experiment.run()
+
+
+def make_experiment(
+    stack: ExitStack,
+    config: AlgorithmConfig,
+    *,
+    name: str,
+    folder: Path,
+    stop: StopConditions,
+    settings: CheckpointSettings,
+    store: Checkpoints,
+    restore: Callable[[Algorithm], tuple[Path | None, Result | None]],
+    signals: StopSignals,
+    reporters: list[Reporter],
+    board: Board | None = None,
+    writing: Callable[[], AbstractContextManager[None]] = nullcontext,
+    patience_s: float | None = None,
+    say: LastWords | None = None,
+    local: RolloutWorker | None = None,
+) -> Experiment:
+    """A run of checked settings whose processes end with `stack`, watched for hangs.
+
+    `restore` has the new algorithm go on from where it is to start; returns the newest checkpoint and result.
+    """
+    watchdog = stack.enter_context(Watchdog(config, patience_s, say))
+    algorithm = stack.enter_context(build_algorithm(config, local))
+    checkpoint, result = restore(algorithm)
+    experiment = Experiment(
+        algorithm=algorithm,
+        name=name,
+        folder=folder,
+        stop=stop,
+        settings=settings,
+        store=store,
+        signals=signals,
+        reporters=reporters,
+        board=board,
+        writing=writing,
+        checkpoint=checkpoint,
+        result=result,
+    )
+    watchdog.begin(experiment)
+    return experiment
+
+
+def reporters_of(board: Board | None, shown: Sequence[Reporter]) -> list[Reporter]:
+    """Who is told of a run: its files, the board if there is one, and those who show it."""
+    return [ResultFiles(), TensorBoardEvents(), *([board] if board else []), *shown]
+
+
+def serve_metrics(stack: ExitStack, port: int | None) -> Board | None:
+    """A board that is served on this machine until `stack` is closed, or None without a port."""
+    if port is None:
+        return None
+    from reef.run.prometheus import Board, MetricsServer  # start-up pays for it only where it is used
+
+    board = Board()
+    server = MetricsServer(board, port)
+    stack.callback(server.stop)
+    log.info("metrics on http://127.0.0.1:%s/metrics", server.port)
+    return board
+
+
+def build_algorithm(config: AlgorithmConfig, local: RolloutWorker | None = None) -> Algorithm:
+    """The algorithm of settings that were checked; `AlgorithmConfig.build` does so first.
+
+    `local`: the worker of this process with these settings, where it is there already.
 
     Raises:
         ConfigError, EnvironmentError: environment, network or algorithm cannot be made.
@@ -43,13 +184,12 @@ def build_algorithm(config: AlgorithmConfig) -> Algorithm:
     if not config.algorithm_class:
         raise ConfigError(f"{config.label} names no algorithm. Use the configuration of one, such as PPOConfig.")
     algorithm_class: type[Algorithm] = load(config.algorithm_class, "algorithm")
-    os.environ.update(config.extra_python_environs_for_driver)
     keep_freed_memory()
     evaluation = Evaluation(config, partial(make_workers, evaluation=True))
     with ExitStack() as on_failure:  # or their processes would stay behind
-        workers = make_workers(config, config.num_rollout_workers)
+        local = local or make_local_worker(config, with_env=samples_here(config))
+        workers = make_workers(config, config.num_rollout_workers, local)
         on_failure.callback(workers.stop)
-        local = workers.local_worker()
         evaluation.check_spaces(local.observation_space, local.action_space)
         for text in (*local.policy.ignored_settings(), *unprepared(config, local.observation_space)):
             log.warning("%s", text)
@@ -85,12 +225,25 @@ def build_restored(config: AlgorithmConfig, path: str | Path, state: State) -> A
     return algorithm
 
 
-def make_workers(config: AlgorithmConfig, count: int, *, evaluation: bool = False) -> Workers:
-    """`count` workers as Ray actors; with 0 one in this process."""
+def samples_here(config: AlgorithmConfig) -> bool:
+    """Whether the worker of this process has environments, and does not only hold the policy."""
+    return config.num_rollout_workers == 0 or config.create_env_on_local_worker
+
+
+def make_local_worker(config: AlgorithmConfig, *, with_env: bool) -> RolloutWorker:
+    """The worker of this process; its environment may read the variables that are set for the driver."""
+    os.environ.update(config.extra_python_environs_for_driver)
+    return RolloutWorker(config, with_env=with_env)
+
+
+def make_workers(
+    config: AlgorithmConfig, count: int, local: RolloutWorker | None = None, *, evaluation: bool = False
+) -> Workers:
+    """The worker of this process, and `count` workers as Ray actors that sample in its place."""
     if count == 0:
-        return LocalWorkers(config)
+        return LocalWorkers(config, local)
     ray_workers = load("reef.distributed.worker_set:RayWorkers")
-    return ray_workers(config, count, evaluation=evaluation)  # type: ignore[no-any-return]
+    return ray_workers(config, count, local, evaluation=evaluation)  # type: ignore[no-any-return]
 
 
 def make_learners(

@@ -20,7 +20,8 @@ from pathlib import Path
 import gymnasium as gym
 import reef.run.process.watchdog
 from reef import PPOConfig
-from reef.run.experiment import CheckpointSettings, run_experiment
+from reef.run.build import run_experiment
+from reef.run.experiment import CheckpointSettings
 
 how, where, marker = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 reef.run.process.watchdog.TICK_S = 60.0 if (how, where) == ("holding", "make") else 0.2  # 60: no look before the hang
