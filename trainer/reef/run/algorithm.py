@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
-import numpy as np
-
 from reef.batch import Sample
 from reef.config import AlgorithmConfig
 from reef.errors import ConfigError, WorkerError
 from reef.learn.learner import Learner
 from reef.learn.learner_group import Learners
-from reef.nn.policies import Policy
-from reef.nn.weight_files import read_weights
 from reef.rollout.seams import Workers
 from reef.run.checkpoint import find_checkpoint, read_state, restoring, write_checkpoint
-from reef.run.checkpoint.content import check_fit
+from reef.run.checkpoint.fit import check_fit
 from reef.run.evaluation import Evaluation
+from reef.run.inference import Inference
 from reef.run.metrics import IterationMetrics
 from reef.run.signals import end_if_overdue
-from reef.spaces import flat_observation
-from reef.types import DEFAULT_POLICY, Array, PolicyId, State, Stats
+from reef.types import DEFAULT_POLICY, PolicyId, State, Stats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +35,7 @@ class Parts:
     evaluation: Evaluation
 
 
-class Algorithm(ABC):
+class Algorithm(Inference):
     """Workers that sample, learners that improve, and the loop between them.
 
     Subclasses name their `config_class` and `learner_class` and write `training_step`, usually one call of a flow. One
@@ -85,7 +81,7 @@ class Algorithm(ABC):
         self.publish_weights()
         self.setup()
 
-    def setup(self) -> None:  # noqa: B027 (most need nothing)
+    def setup(self) -> None:
         """Make what a subclass needs beside workers and learners; when it raises, `config.build()` stops those."""
 
     @property
@@ -189,73 +185,6 @@ class Algorithm(ABC):
         yield
         self.timers[name] = self.timers.get(name, 0.0) + time.perf_counter() - started
 
-    def get_policy(self, policy_id: PolicyId = DEFAULT_POLICY) -> Policy:
-        """The local worker's copy of a policy; KeyError when there is none of that name."""
-        policies = self.workers.local_worker().policy_map
-        if policy_id not in policies:
-            raise KeyError(f"PolicyID {policy_id!r} not found in PolicyMap; there is {sorted(policies)}")
-        return policies[policy_id]
-
-    def compute_single_action(
-        self,
-        observation: Any,  # a value of the environment's observation space
-        *,
-        explore: bool | None = None,
-        policy_id: PolicyId = DEFAULT_POLICY,
-        full_fetch: bool = False,
-    ) -> Any:  # a value of the environment's action space
-        """The action for one observation, filtered and unsquashed as in training.
-
-        `explore` None means the setting of that name. With `full_fetch` returns (action, state, extras). Raises
-        ConfigError for what is no observation.
-        """
-        worker = self.workers.local_worker()
-        policy = self.get_policy(policy_id)
-        flat = flat_observation(policy.observation_layout, observation)
-        obs = worker.filters[policy_id](flat[None], update=False)
-        chosen = self.config.explore if explore is None else explore
-        distribution = policy.act(np.array(obs), worker.generator if chosen else None)
-        actions = worker.exploration.get_exploration_action(distribution, self.timestep, chosen, worker.generator)
-        action = policy.action_layout.unflatten(worker.action_transform(actions)[0])
-        if policy.action_layout.shape == ():
-            action = action.item() if isinstance(action, np.ndarray | np.generic) else action
-        return (action, [], {"action_dist_inputs": distribution.inputs[0]}) if full_fetch else action
-
-    compute_action = compute_single_action
-
-    def get_weights(self) -> dict[PolicyId, dict[str, Array]]:
-        """Parameters by policy and name."""
-        return {name: policy.get_weights() for name, policy in self.workers.local_worker().policy_map.items()}
-
-    def set_weights(self, weights: dict[PolicyId, dict[str, Array]]) -> None:
-        """Overwrite parameters by policy and name, in the learners and all workers; ConfigError where they do not fit.
-
-        The optimizer goes on as it was. Target networks become copies of the new weights.
-        """
-        for policy_id, named in weights.items():
-            self.get_policy(policy_id).set_weights(named)
-        self.publish_weights()
-
-    def import_model(
-        self, path: str | Path, *, policy_id: PolicyId = DEFAULT_POLICY, names: Mapping[str, str] | None = None
-    ) -> None:
-        """As `set_weights`, from a safetensors file or a torch `state_dict`, of which no code is run.
-
-        `names` translates names of the file into those of `get_weights()`. Raises CheckpointError for a file that
-        cannot be used, ConfigError for weights that do not fit; the algorithm is then as it was.
-        """
-        self.get_policy(policy_id).import_weights(read_weights(path), names)
-        self.publish_weights()
-
-    def _take_over_weights(self) -> None:
-        """Have the learners go on from weights that were set in a policy of this process, if any were."""
-        policies = self.workers.local_worker().policy_map.values()
-        if any(policy.set_by_hand for policy in policies):
-            self.learners.set_weights(self.workers.local_worker().get_weights())
-            self.has_unpublished_weights = True
-            for policy in policies:
-                policy.set_by_hand = False
-
     def save(self, directory: str | Path | None = None) -> str:
         """Write a checkpoint (default: a new folder under the current one) and return its path."""
         path = Path(directory) if directory else Path.cwd() / f"checkpoint_{self.iteration:06d}"
@@ -308,13 +237,7 @@ class Algorithm(ABC):
     def set_state(self, state: State) -> None:
         """The reverse of `state`; CheckpointError where the network or its inputs differ, before any change."""
         local = self.workers.local_worker()
-        own = {
-            "learners": self.learners.state(),
-            "worker": local.state(),
-            "networks": {name: policy.architecture() for name, policy in local.policy_map.items()},
-        }
-        # Here and not in the learners, who may be processes.
-        check_fit(state, own, self.config.observation_filter)
+        check_fit(state, self.learners, local)  # here and not in the learners, who may be processes
         for policy in local.policy_map.values():
             policy.set_by_hand = False  # the state has others
         with restoring("its counters and metrics"):
