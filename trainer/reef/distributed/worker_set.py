@@ -30,7 +30,7 @@ from reef.distributed.start import start
 from reef.errors import WorkerError
 from reef.rollout.filters import Filter
 from reef.rollout.worker import RolloutWorker
-from reef.run.signals import time_left
+from reef.run.signals import Deadline
 from reef.types import PolicyId, State, Weights
 
 T = TypeVar("T")
@@ -46,7 +46,13 @@ class RayWorkers:
     """
 
     def __init__(
-        self, config: AlgorithmConfig, count: int, local: RolloutWorker | None = None, *, evaluation: bool = False
+        self,
+        config: AlgorithmConfig,
+        count: int,
+        local: RolloutWorker | None = None,
+        *,
+        evaluation: bool = False,
+        deadline: Deadline | None = None,
     ) -> None:
         """`local`: the worker of this process, where it is there already.
 
@@ -54,7 +60,7 @@ class RayWorkers:
         """
         start()
         check_resources(config)
-        self._config = config
+        self._config, self._deadline = config, deadline or Deadline()
         self._node: str = ray.get_runtime_context().get_node_id()
         self._local = local or RolloutWorker(config, 0, with_env=config.create_env_on_local_worker)
         self._published: tuple[Any, int, int] | None = None  # weights in Ray's store, version, timestep
@@ -64,7 +70,7 @@ class RayWorkers:
         may_wait = may_wait_for_room(config) and is_elastic() and not in_a_trial()
         elastic = ElasticPlacement(config) if may_wait else None
         first = 1 if evaluation else 1 + config.evaluation_num_workers  # as in `trial_bundles`
-        self._placement = elastic or reserve(config, [worker_bundle(config)] * count, first)
+        self._placement = elastic or reserve(config, [worker_bundle(config)] * count, first, self._deadline)
         recipe = Recipe(
             name="evaluation worker" if evaluation else "rollout worker",
             target=RolloutWorker,
@@ -82,6 +88,7 @@ class RayWorkers:
                 wait=config.validate_workers_after_construction,
                 patience_s=ELASTIC_PATIENCE_S if elastic else None,
                 room=elastic.room if elastic and not evaluation else None,
+                deadline=self._deadline,
             )
         except BaseException:
             self._placement.remove()
@@ -235,8 +242,8 @@ class RayWorkers:
 
     def state(self) -> State:
         """The states of all workers; null for one that has failed, and, when the process is to end, for a late one."""
-        if time_left() < math.inf:
-            states = self._group.ask_briefly("state", time_left() / 2)  # the rest of the time is for writing
+        if (left := self._deadline.time_left()) < math.inf:
+            states = self._group.ask_briefly("state", left / 2)  # the rest of the time is for writing
         else:
             everyone: dict[int, tuple[Any, ...]] = dict.fromkeys(self._group.healthy, ())
             states = self._group.call_some("state", everyone, timeout_s=self._limits.worker_restore_timeout_s)

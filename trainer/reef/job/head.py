@@ -42,7 +42,7 @@ from reef.output import named_stdout, output_shown
 from reef.run.prometheus import MetricsServer
 from reef.run.remote.mirror import checked_folder
 from reef.run.remote.object_store import is_uri
-from reef.run.signals import StopSignals, Terminated, note_sigterm, raise_on_sigterm
+from reef.run.signals import StopSignals, Terminated, raise_on_sigterm
 
 if TYPE_CHECKING:
     from reef.api.pods import RuntimeEnv
@@ -97,14 +97,14 @@ def main() -> int:
     """Run the head and return its exit code."""
     log_to_stderr(WITH_TIME, logging.INFO)
     board = JobBoard()
-    words = LastWords(termination_log(os.environ), board)
+    words, signals = LastWords(termination_log(os.environ), board), StopSignals()
     with contextlib.ExitStack() as stack:
         # What user code prints in this process; Reef itself writes to stderr
         stack.enter_context(contextlib.redirect_stdout(stack.enter_context(named_stdout("head"))))
         try:
             raise_on_sigterm()
             words.keep_ready()
-            code, message = head(os.environ, board, stack, words)
+            code, message = head(os.environ, board, stack, words, signals)
         except Terminated:
             code, message = EXIT_TERMINATED, "ended by SIGTERM before the first iteration"
         except ReefError as error:
@@ -115,17 +115,22 @@ def main() -> int:
             code, message = EXIT_FAILED, "".join(traceback.format_exception(error)).strip()
         if code != EXIT_OK:
             log.error("ends with exit code %d: %s", code, message)
-        signal.signal(signal.SIGTERM, note_sigterm)  # Ray may have left it to the default, which ends without a word
+        # Ray may have left it to the default, which ends without a word
+        signal.signal(signal.SIGTERM, signals.note_sigterm)
         words.say(code, message)
         with contextlib.suppress(Terminated):
             raise_on_sigterm()
             board.tell("done", message, exit_code=code)
-            linger(code, board)
+            linger(code, board, signals)
     return code
 
 
 def head(
-    environment: Mapping[str, str], board: JobBoard, stack: contextlib.ExitStack, words: LastWords
+    environment: Mapping[str, str],
+    board: JobBoard,
+    stack: contextlib.ExitStack,
+    words: LastWords,
+    signals: StopSignals,
 ) -> tuple[int, str]:
     """Train as the job document says; returns the exit code and why it ended."""
     port = int(number(environment, "REEF_METRICS_PORT", 8080))
@@ -134,6 +139,7 @@ def head(
     pod = Pod.of(environment)
     job = load_job(pod.job_file)
     board.final_codes = (EXIT_OK, *job.spec.fault_tolerance.no_retry_exit_codes)
+    signals.patience_s = job.spec.fault_tolerance.termination_grace_period_seconds / 2
     take_runtime_env(job.spec.runtime_env)
     local = checked_process(job, pod.node, words.say)
     plan = checked_sweep(job, local.config, pod.node)
@@ -143,8 +149,11 @@ def head(
     stack.enter_context(output_shown())
     ray = stack.enter_context(ray_head(pod, words))
     with joined_cluster(job, pod, ray):
-        summary = train(job, local, pod, board, words.say) if plan is None else sweep(job, plan, pod, board)
-        signal.signal(signal.SIGTERM, note_sigterm)  # how it ended is decided
+        if plan is None:
+            summary: Summary | SweepSummary = train(job, local, pod, board, signals, words.say)
+        else:
+            summary = sweep(job, plan, pod, board, signals)
+        signal.signal(signal.SIGTERM, signals.note_sigterm)  # how it ended is decided
     return summary.exit_code, summary.reason
 
 
@@ -242,6 +251,7 @@ def train(
     local: RolloutWorker,
     pod: Pod,
     board: JobBoard,
+    signals: StopSignals,
     say: Callable[[int, str], None] | None = None,
 ) -> Summary:
     """Wait for the pods and train, from the newest checkpoint where there is one."""
@@ -266,15 +276,15 @@ def train(
             resume=True,
             restore_from=job.spec.restore_from,
             board=board,
-            patience_s=job.spec.fault_tolerance.termination_grace_period_seconds / 2,
+            signals=signals,
             say=say,
-            reporters=[Console(sys.stderr, lines=True), PoolGate(read_spec, board)],
+            reporters=[Console(sys.stderr, lines=True), PoolGate(read_spec, board, signals.deadline)],
         )
     except Overdue as overdue:
         raise Terminated from overdue
 
 
-def sweep(job: RLTrainingJob, plan: Plan, pod: Pod, board: JobBoard) -> SweepSummary:
+def sweep(job: RLTrainingJob, plan: Plan, pod: Pod, board: JobBoard, signals: StopSignals) -> SweepSummary:
     """Wait for the pods and run the trials; those that an earlier head ended are not run again."""
     from reef.job.sweep import run_job_sweep
     from reef.job.waiting import LatestSpec, wait_for_pools
@@ -291,17 +301,17 @@ def sweep(job: RLTrainingJob, plan: Plan, pod: Pod, board: JobBoard) -> SweepSum
         local_folder=pod.storage,
         resume=True,
         board=board,
-        patience_s=job.spec.fault_tolerance.termination_grace_period_seconds / 2,
+        signals=signals,
         stream=sys.stderr,
     )
 
 
-def linger(code: int, board: JobBoard) -> None:
+def linger(code: int, board: JobBoard, signals: StopSignals) -> None:
     """Go on answering for a while after an end that is final, for those who look every now and then.
 
     Not where SIGTERM came on the way to it: the pod is about to be killed.
     """
-    if code in board.final_codes and board.has_begun and not StopSignals.terminated:
+    if code in board.final_codes and board.has_begun and not signals.terminated:
         time.sleep(number(os.environ, "REEF_LINGER_SECONDS", 0))
 
 

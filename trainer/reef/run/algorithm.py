@@ -22,7 +22,7 @@ from reef.run.checkpoint.fit import check_fit
 from reef.run.evaluation import Evaluation
 from reef.run.inference import Inference
 from reef.run.metrics import IterationMetrics
-from reef.run.signals import end_if_overdue
+from reef.run.signals import Deadline
 from reef.types import DEFAULT_POLICY, PolicyId, State, Stats
 
 
@@ -33,6 +33,7 @@ class Parts:
     workers: Workers
     learners: Learners
     evaluation: Evaluation
+    deadline: Deadline
 
 
 class Algorithm(Inference):
@@ -77,6 +78,7 @@ class Algorithm(Inference):
         self.timers: dict[str, float] = {}
         self.metrics = IterationMetrics(config)
         self.workers, self.learners, self.evaluation = parts.workers, parts.learners, parts.evaluation
+        self.deadline = parts.deadline
         self.policy_version = 0
         self.publish_weights()
         self.setup()
@@ -156,7 +158,7 @@ class Algorithm(Inference):
 
     def sample(self) -> list[Sample]:
         """One fragment from every worker, counted and reported; Overdue where a run is to end at once."""
-        end_if_overdue()
+        self.deadline.end_if_over()
         samples = self.workers.sample()
         for sample in samples:
             self.metrics.add_sample(sample)

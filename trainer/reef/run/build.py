@@ -39,7 +39,7 @@ from reef.run.reporters.console import Console
 from reef.run.reporters.files import ResultFiles
 from reef.run.reporters.reporter import Reporter, Summary
 from reef.run.reporters.tensorboard import TensorBoardEvents
-from reef.run.signals import StopSignals
+from reef.run.signals import Deadline, StopSignals
 from reef.run.stopping import StopConditions
 from reef.types import State
 
@@ -61,7 +61,7 @@ def run_experiment(
     restore_from: str | None = None,
     metrics_port: int | None = None,
     board: Board | None = None,
-    patience_s: float | None = None,
+    signals: StopSignals | None = None,
     say: LastWords | None = None,
     local: RolloutWorker | None = None,
     verbosity: int = 0,
@@ -71,9 +71,9 @@ def run_experiment(
 
     An object store as storage path gets a copy of what is written below `local_folder`. `resume` goes on in the newest
     such folder from its newest valid checkpoint, if there is one; `restore_from` starts a new one from a checkpoint of
-    another run. SIGTERM and Ctrl-C end the run after the iteration under way, with a checkpoint; `patience_s` later
-    that iteration is given up. `say` takes the last words of a process that hangs. The caller serves its own `board`.
-    `local` is the worker of this process, where these settings were tried out with it.
+    another run. SIGTERM and Ctrl-C end the run after the iteration under way, with a checkpoint; where `signals` have a
+    patience, that iteration is given up after it. `say` takes the last words of a process that hangs. The caller serves
+    its own `board`. `local` is the worker of this process, where these settings were tried out with it.
 
     Raises:
         ConfigError: settings, stop keys or names are wrong; with all problems.
@@ -86,6 +86,7 @@ def run_experiment(
     parent, remote = places_of(storage_path, local_folder, name)
     folder, start = choose_folder(config, parent, resume, restore_from, remote)
     store, claim = CheckpointStore(folder, checkpoint.keep, checkpoint.score_attribute), Claim()
+    signals = signals or StopSignals()
     with ExitStack() as stack:
         board = board or serve_metrics(stack, metrics_port)
         experiment = make_experiment(
@@ -97,17 +98,16 @@ def run_experiment(
             settings=checkpoint,
             store=store,
             restore=partial(restore_start, store=store, start=start, claim=claim),
-            signals=stack.enter_context(StopSignals(patience_s)),
+            signals=stack.enter_context(signals),
             reporters=reporters_of(board, [Console(lines=verbosity > 0)] if reporters is None else reporters),
             board=board,
             writing=lambda: claim.held(folder),
-            patience_s=patience_s,
             say=say,
             local=local,
         )
         del start  # what it holds may be large
         if remote is not None:
-            experiment.mirror = stack.enter_context(Mirror(remote / folder.name, store, board))
+            experiment.mirror = stack.enter_context(Mirror(remote / folder.name, store, board, signals.deadline))
         return experiment.run()
 
 
@@ -125,7 +125,6 @@ def make_experiment(
     reporters: list[Reporter],
     board: Board | None = None,
     writing: Callable[[], AbstractContextManager[None]] = nullcontext,
-    patience_s: float | None = None,
     say: LastWords | None = None,
     local: RolloutWorker | None = None,
 ) -> Experiment:
@@ -133,8 +132,8 @@ def make_experiment(
 
     `restore` has the new algorithm go on from where it is to start; returns the newest checkpoint and result.
     """
-    watchdog = stack.enter_context(Watchdog(config, patience_s, say))
-    algorithm = stack.enter_context(build_algorithm(config, local))
+    watchdog = stack.enter_context(Watchdog(config, signals.patience_s, say))
+    algorithm = stack.enter_context(build_algorithm(config, local, signals.deadline))
     checkpoint, result = restore(algorithm)
     experiment = Experiment(
         algorithm=algorithm,
@@ -172,10 +171,12 @@ def serve_metrics(stack: ExitStack, port: int | None) -> Board | None:
     return board
 
 
-def build_algorithm(config: AlgorithmConfig, local: RolloutWorker | None = None) -> Algorithm:
+def build_algorithm(
+    config: AlgorithmConfig, local: RolloutWorker | None = None, deadline: Deadline | None = None
+) -> Algorithm:
     """The algorithm of settings that were checked; `AlgorithmConfig.build` does so first.
 
-    `local`: the worker of this process with these settings, where it is there already.
+    `local`: the worker of this process with these settings, where it is there already. `deadline`: of the run.
 
     Raises:
         ConfigError, EnvironmentError: environment, network or algorithm cannot be made.
@@ -185,10 +186,11 @@ def build_algorithm(config: AlgorithmConfig, local: RolloutWorker | None = None)
         raise ConfigError(f"{config.label} names no algorithm. Use the configuration of one, such as PPOConfig.")
     algorithm_class: type[Algorithm] = load(config.algorithm_class, "algorithm")
     keep_freed_memory()
-    evaluation = Evaluation(config, partial(make_workers, evaluation=True))
+    deadline = deadline or Deadline()
+    evaluation = Evaluation(config, partial(make_workers, deadline=deadline, evaluation=True))
     with ExitStack() as on_failure:  # or their processes would stay behind
         local = local or make_local_worker(config, with_env=samples_here(config))
-        workers = make_workers(config, config.num_rollout_workers, local)
+        workers = make_workers(config, config.num_rollout_workers, deadline, local)
         on_failure.callback(workers.stop)
         evaluation.check_spaces(local.observation_space, local.action_space)
         for text in (*local.policy.ignored_settings(), *unprepared(config, local.observation_space)):
@@ -199,9 +201,11 @@ def build_algorithm(config: AlgorithmConfig, local: RolloutWorker | None = None)
             local.observation_space,
             local.action_space,
             neighbours=lambda: workers.num_here,
+            deadline=deadline,
         )
         on_failure.callback(learners.stop)
-        algorithm = algorithm_class(config, Parts(workers=workers, learners=learners, evaluation=evaluation))
+        parts = Parts(workers=workers, learners=learners, evaluation=evaluation, deadline=deadline)
+        algorithm = algorithm_class(config, parts)
         on_failure.pop_all()
     return algorithm
 
@@ -237,13 +241,19 @@ def make_local_worker(config: AlgorithmConfig, *, with_env: bool) -> RolloutWork
 
 
 def make_workers(
-    config: AlgorithmConfig, count: int, local: RolloutWorker | None = None, *, evaluation: bool = False
+    config: AlgorithmConfig,
+    count: int,
+    deadline: Deadline,
+    local: RolloutWorker | None = None,
+    *,
+    evaluation: bool = False,
 ) -> Workers:
     """The worker of this process, and `count` workers as Ray actors that sample in its place."""
     if count == 0:
         return LocalWorkers(config, local)
     ray_workers = load("reef.distributed.worker_set:RayWorkers")
-    return ray_workers(config, count, local, evaluation=evaluation)  # type: ignore[no-any-return]
+    workers: Workers = ray_workers(config, count, local, evaluation=evaluation, deadline=deadline)
+    return workers
 
 
 def make_learners(
@@ -252,9 +262,11 @@ def make_learners(
     observation_space: spaces.Space[Any],
     action_space: spaces.Space[Any],
     neighbours: Callable[[], int],
+    deadline: Deadline,
 ) -> Learners:
     """The learner in this process, or several as Ray actors; `neighbours()` counts rollout workers on this machine."""
     if config.num_learner_workers == 0:
         return LocalLearners(learner_class, config, observation_space, action_space, neighbours)
     ray_learners = load("reef.distributed.learner_group:RayLearners")
-    return ray_learners(learner_class, config, observation_space, action_space)  # type: ignore[no-any-return]
+    learners: Learners = ray_learners(learner_class, config, observation_space, action_space, deadline)
+    return learners

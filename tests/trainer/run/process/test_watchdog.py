@@ -22,6 +22,7 @@ import reef.run.process.watchdog
 from reef import PPOConfig
 from reef.run.build import run_experiment
 from reef.run.experiment import CheckpointSettings
+from reef.run.signals import StopSignals
 
 how, where, marker = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 reef.run.process.watchdog.TICK_S = 60.0 if (how, where) == ("holding", "make") else 0.2  # 60: no look before the hang
@@ -73,7 +74,7 @@ if where == "evaluate":
                       evaluation_config={"env_config": {"evaluated": True}})
 run_experiment(
     config, stop={"training_iteration": 99}, storage_path=sys.argv[4], name="hangs",
-    checkpoint=CheckpointSettings(frequency=2), patience_s=float(sys.argv[6]) or None,
+    checkpoint=CheckpointSettings(frequency=2), signals=StopSignals(float(sys.argv[6]) or None),
     say=lambda code, text: print("LAST WORDS", code, text),
 )
 """
