@@ -20,6 +20,7 @@ from reef.errors import EXIT_FAILED, CheckpointError, ConfigError, EnvironmentEr
 from reef.run.algorithm import Algorithm
 from reef.run.build import build_algorithm, run_experiment
 from reef.run.checkpoint import CheckpointStore, read_checkpoint
+from reef.run.events import Events
 from reef.run.experiment import CheckpointSettings, Experiment
 from reef.run.metrics import IterationMetrics
 from reef.run.reporters.files import read_results
@@ -34,6 +35,7 @@ class FakeAlgorithm:
     def __init__(self, config: FakeConfig) -> None:
         self.config = config
         self.metrics = IterationMetrics(config)
+        self.events = Events()
         self.iteration = 0
         self.counters = {"num_env_steps_sampled": 0}
         self.stopped = False
@@ -394,7 +396,6 @@ def test_what_is_being_saved_is_not_saved_by_another_thread_too(
         settings=CheckpointSettings(frequency=1),
         store=Slow(tmp_path),
         signals=StopSignals(),
-        reporters=[],
     )
     main = threading.Thread(target=experiment.iterate)
     main.start()

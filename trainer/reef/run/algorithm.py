@@ -14,12 +14,13 @@ from typing import Any, ClassVar, Self
 from reef.batch import Sample
 from reef.config import AlgorithmConfig
 from reef.errors import ConfigError, WorkerError
-from reef.learn.learner import Learner
-from reef.learn.learner_group import Learners
+from reef.learn.learner import Learner, Update
+from reef.learn.learner_group import Batches, Learners
 from reef.rollout.seams import Workers
 from reef.run.checkpoint import find_checkpoint, read_state, restoring, write_checkpoint
 from reef.run.checkpoint.fit import check_fit
 from reef.run.evaluation import Evaluation
+from reef.run.events import BatchLearned, Evaluated, Events, SampleTaken
 from reef.run.inference import Inference
 from reef.run.metrics import IterationMetrics
 from reef.run.signals import Deadline
@@ -34,6 +35,7 @@ class Parts:
     learners: Learners
     evaluation: Evaluation
     deadline: Deadline
+    events: Events
 
 
 class Algorithm(Inference):
@@ -78,7 +80,7 @@ class Algorithm(Inference):
         self.timers: dict[str, float] = {}
         self.metrics = IterationMetrics(config)
         self.workers, self.learners, self.evaluation = parts.workers, parts.learners, parts.evaluation
-        self.deadline = parts.deadline
+        self.deadline, self.events = parts.deadline, parts.events
         self.policy_version = 0
         self.publish_weights()
         self.setup()
@@ -150,7 +152,9 @@ class Algorithm(Inference):
         self._refuse_when_stopped()
         self._take_over_weights()
         weights, worker = self.learners.weights(), self.workers.local_worker()
-        return {"evaluation": self.evaluation.run(weights, worker, self.iteration, self.timestep)}
+        metrics = self.evaluation.run(weights, worker, self.iteration, self.timestep)
+        self.events.emit(Evaluated, self.iteration, metrics)
+        return {"evaluation": metrics}
 
     def _refuse_when_stopped(self) -> None:
         if self.is_stopped:
@@ -161,10 +165,16 @@ class Algorithm(Inference):
         self.deadline.end_if_over()
         samples = self.workers.sample()
         for sample in samples:
-            self.metrics.add_sample(sample)
+            self.events.emit(SampleTaken, sample)
             self.counters["num_env_steps_sampled"] += sample.env_steps
             self.counters["num_agent_steps_sampled"] += sum(len(rollout) for rollout in sample.rollouts.values())
         return samples
+
+    def learn(self, batches: Batches) -> dict[PolicyId, Update]:
+        """Have the learners improve each policy on its batch."""
+        updates = self.learners.update(batches, self.timestep)
+        self.events.emit(BatchLearned, updates)
+        return updates
 
     def count_trained(self, steps: int) -> None:
         """Count `steps` as learned from."""

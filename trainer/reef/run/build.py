@@ -27,8 +27,9 @@ from reef.rollout.seams import Workers
 from reef.rollout.worker import RolloutWorker
 from reef.rollout.worker_set import LocalWorkers
 from reef.run.algorithm import Algorithm, Parts
-from reef.run.checkpoint import CheckpointStore, find_checkpoint, read_algorithm, restoring
+from reef.run.checkpoint import CheckpointStore, find_checkpoint, read_algorithm, read_metadata, restoring
 from reef.run.evaluation import Evaluation
+from reef.run.events import CheckpointSaved, Events, ResultReported, RunEnded, RunStarted, SampleTaken
 from reef.run.experiment import AT_END, Checkpoints, CheckpointSettings, Experiment, check_settings, restore_start
 from reef.run.folders import DEFAULT_FOLDER, choose_folder, places_of
 from reef.run.metrics import Result
@@ -86,8 +87,8 @@ def run_experiment(
     parent, remote = places_of(storage_path, local_folder, name)
     folder, start = choose_folder(config, parent, resume, restore_from, remote)
     store, claim = CheckpointStore(folder, checkpoint.keep, checkpoint.score_attribute), Claim()
-    signals = signals or StopSignals()
     with ExitStack() as stack:
+        signals = stack.enter_context(signals or StopSignals())
         board = board or serve_metrics(stack, metrics_port)
         experiment = make_experiment(
             stack,
@@ -98,16 +99,15 @@ def run_experiment(
             settings=checkpoint,
             store=store,
             restore=partial(restore_start, store=store, start=start, claim=claim),
-            signals=stack.enter_context(signals),
+            signals=signals,
             reporters=reporters_of(board, [Console(lines=verbosity > 0)] if reporters is None else reporters),
-            board=board,
             writing=lambda: claim.held(folder),
             say=say,
             local=local,
         )
         del start  # what it holds may be large
-        if remote is not None:
-            experiment.mirror = stack.enter_context(Mirror(remote / folder.name, store, board, signals.deadline))
+        mirror = Mirror(remote / folder.name, store, board, signals.deadline) if remote else None
+        publish_checkpoints(stack, experiment, mirror, board)
         return experiment.run()
 
 
@@ -122,8 +122,7 @@ def make_experiment(
     store: Checkpoints,
     restore: Callable[[Algorithm], tuple[Path | None, Result | None]],
     signals: StopSignals,
-    reporters: list[Reporter],
-    board: Board | None = None,
+    reporters: Sequence[Reporter],
     writing: Callable[[], AbstractContextManager[None]] = nullcontext,
     say: LastWords | None = None,
     local: RolloutWorker | None = None,
@@ -143,12 +142,12 @@ def make_experiment(
         settings=settings,
         store=store,
         signals=signals,
-        reporters=reporters,
-        board=board,
         writing=writing,
         checkpoint=checkpoint,
         result=result,
     )
+    for reporter in reporters:
+        subscribe(reporter, experiment.events)
     watchdog.begin(experiment)
     return experiment
 
@@ -156,6 +155,26 @@ def make_experiment(
 def reporters_of(board: Board | None, shown: Sequence[Reporter]) -> list[Reporter]:
     """Who is told of a run: its files, the board if there is one, and those who show it."""
     return [ResultFiles(), TensorBoardEvents(), *([board] if board else []), *shown]
+
+
+def subscribe(reporter: Reporter, events: Events) -> None:
+    """Have a reporter called with what it shows."""
+    events.subscribe(RunStarted, lambda event: reporter.start(event.run))
+    events.subscribe(ResultReported, lambda event: reporter.report(event.result))
+    events.subscribe(RunEnded, lambda event: reporter.finish(event.summary))
+
+
+def publish_checkpoints(stack: ExitStack, experiment: Experiment, mirror: Mirror | None, board: Board | None) -> None:
+    """Have the board show new checkpoints; those that are copied to an object store once the mirror has them there."""
+    if mirror is not None:
+        experiment.mirror = stack.enter_context(mirror)
+        experiment.events.subscribe(CheckpointSaved, lambda _: mirror.changed())
+    elif board is not None:
+
+        def show(saved: CheckpointSaved) -> None:
+            board.saved(saved.path, saved.iteration, read_metadata(saved.path)["time"], saved.seconds)
+
+        experiment.events.subscribe(CheckpointSaved, show)
 
 
 def serve_metrics(stack: ExitStack, port: int | None) -> Board | None:
@@ -186,7 +205,7 @@ def build_algorithm(
         raise ConfigError(f"{config.label} names no algorithm. Use the configuration of one, such as PPOConfig.")
     algorithm_class: type[Algorithm] = load(config.algorithm_class, "algorithm")
     keep_freed_memory()
-    deadline = deadline or Deadline()
+    deadline, events = deadline or Deadline(), Events()
     evaluation = Evaluation(config, partial(make_workers, deadline=deadline, evaluation=True))
     with ExitStack() as on_failure:  # or their processes would stay behind
         local = local or make_local_worker(config, with_env=samples_here(config))
@@ -204,8 +223,9 @@ def build_algorithm(
             deadline=deadline,
         )
         on_failure.callback(learners.stop)
-        parts = Parts(workers=workers, learners=learners, evaluation=evaluation, deadline=deadline)
+        parts = Parts(workers=workers, learners=learners, evaluation=evaluation, deadline=deadline, events=events)
         algorithm = algorithm_class(config, parts)
+        events.subscribe(SampleTaken, lambda event: algorithm.metrics.add_sample(event.sample))
         on_failure.pop_all()
     return algorithm
 

@@ -20,20 +20,20 @@ from reef.api.keys import stop_key_problem
 from reef.config import AlgorithmConfig
 from reef.errors import EXIT_OK, ConfigError, DamagedCheckpointError, WorkerError
 from reef.rollout.worker_set import without_episodes
-from reef.run.checkpoint import CheckpointStore, iteration_of, read_metadata, restoring
+from reef.run.checkpoint import CheckpointStore, iteration_of, restoring
+from reef.run.events import CheckpointSaved, Events, ResultReported, RunEnded, RunStarted
 from reef.run.folders import Start, environment_name, last_result, newer_start, newest_start
 from reef.run.metrics import Result
 from reef.run.process.identity import Claim
 from reef.run.remote.mirror import Mirror
 from reef.run.reporters.picture import draw_learning_curve
-from reef.run.reporters.reporter import Reporter, Run, Summary
+from reef.run.reporters.reporter import Run, Summary
 from reef.run.signals import Overdue, StopSignals
 from reef.run.stopping import StopConditions, absence, lookup, stop_problems
 from reef.types import State
 
 if TYPE_CHECKING:
     from reef.run.algorithm import Algorithm
-    from reef.run.prometheus import Board
 
 log = logging.getLogger(__name__)
 SAVING_S = 60.0  # how long a rescue waits for a checkpoint that the main thread is writing
@@ -111,8 +111,6 @@ class Experiment:
     settings: CheckpointSettings
     store: Checkpoints
     signals: StopSignals
-    reporters: list[Reporter]
-    board: Board | None = None
     mirror: Mirror | None = None
     checkpoint: Path | None = None  # the newest in this folder
     result: Result | None = None  # the newest; at first that of the iteration which is restored
@@ -121,18 +119,22 @@ class Experiment:
     warned: set[str] = field(default_factory=set, init=False)  # stop keys that are in no result so far
     saving: threading.RLock = field(default_factory=threading.RLock, init=False)  # by the main thread or a rescue
 
+    @property
+    def events(self) -> Events:
+        """What happens in this run."""
+        return self.algorithm.events
+
     def run(self) -> Summary:
-        """Train to the end and say how it was; reporters are finished also when it fails."""
+        """Train to the end and say how it was; that it has ended is emitted also when it fails."""
         run, summary = self.start(), None
         try:
             summary = self._summarize(self._train(), run)
         finally:
-            for reporter in self.reporters:
-                reporter.finish(summary)
+            self.events.emit(RunEnded, summary)
         return summary
 
     def start(self) -> Run:
-        """Tell the reporters what is trained."""
+        """Say what is trained."""
         algorithm = self.algorithm
         run = Run(
             folder=self.folder,
@@ -145,10 +147,9 @@ class Experiment:
             resize=algorithm.workers.resize,
             worker_problem=lambda: algorithm.workers.problem,
         )
-        for reporter in self.reporters:
-            reporter.start(run)
-        if self.board is not None and self.checkpoint is not None and self.mirror is None:
-            self.board.saved(self.checkpoint, algorithm.iteration, read_metadata(self.checkpoint)["time"])
+        self.events.emit(RunStarted, run)
+        if self.checkpoint is not None:
+            self.events.emit(CheckpointSaved, self.checkpoint, algorithm.iteration, None)
         return run
 
     def _train(self) -> str:
@@ -170,8 +171,7 @@ class Experiment:
         identity = {"trial_id": self.folder.name.rpartition("_")[2], "experiment_tag": self.name}
         self.result.update(done=reason is not None, **identity)
         with self.writing():
-            for reporter in self.reporters:
-                reporter.report(self.result)
+            self.events.emit(ResultReported, self.result)
         if self._checkpoint_is_due(ending=reason is not None):
             self.save()
         return reason
@@ -253,11 +253,7 @@ class Experiment:
         metadata, score = self.algorithm.metadata(), lookup(self.result, self.settings.score_key)
         with self.saving, self.writing():
             self.checkpoint = self.store.save(state or self.algorithm.state(), metadata, score)
-        if self.mirror is not None:
-            self.mirror.changed()  # which tells the board when it is in the store
-        elif self.board is not None:
-            when = read_metadata(self.checkpoint)["time"]
-            self.board.saved(self.checkpoint, self.algorithm.iteration, when, time.monotonic() - began)
+        self.events.emit(CheckpointSaved, self.checkpoint, self.algorithm.iteration, time.monotonic() - began)
 
     def _summarize(self, reason: str, run: Run) -> Summary:
         return Summary(
