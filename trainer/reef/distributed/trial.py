@@ -15,7 +15,7 @@ from ray.tune import PlacementGroupFactory, Trainable
 from reef.errors import EXIT_WRONG_USE, ReefError, StoreUnavailableError
 from reef.output import send_output
 from reef.run.algorithm import Algorithm
-from reef.run.build import make_experiment
+from reef.run.build import begin
 from reef.run.checkpoint import restoring
 from reef.run.experiment import Experiment
 from reef.run.metrics import Result
@@ -95,30 +95,32 @@ class TrialProcess(Trainable):
 
     def _begin(self) -> Experiment:
         beginning: Beginning = self._files.ask("begin")
+        signals = StopSignals()  # the driver's count: it lets the trials end
 
-        def restore(algorithm: Algorithm) -> tuple[Path | None, Result | None]:
+        def make(algorithm: Algorithm) -> Experiment:
             if beginning.state is not None:
                 own = copy.deepcopy(beginning.state)  # arrays that Ray brought cannot be written to
                 with restoring(beginning.checkpoint or "the checkpoint to start from"):
                     algorithm.set_state(own)
                 self._files.saved_iteration = algorithm.iteration
-            return beginning.checkpoint, beginning.result
+            return Experiment(
+                algorithm=algorithm,
+                name=self._name,
+                folder=beginning.folder,
+                stop=beginning.stop,
+                settings=beginning.settings,
+                store=self._files,
+                signals=signals,
+                checkpoint=beginning.checkpoint,
+                result=beginning.result,
+            )
 
-        experiment = make_experiment(
-            self._ending,
-            beginning.config.checked(),
-            name=self._name,
-            folder=beginning.folder,
-            stop=beginning.stop,
-            settings=beginning.settings,
-            store=self._files,
-            signals=StopSignals(),  # the driver's count: it lets the trials end
-            reporters=[self._files],
-            restore=restore,
-            say=lambda _, text: self._files.ask("fail", text),
-        )
+        experiment = begin(self._ending, beginning.config.checked(), make, signals, [self._files], self._say)
         experiment.start()
         return experiment
+
+    def _say(self, exit_code: int, message: str) -> None:
+        self._files.ask("fail", message)
 
     def _told(self, experiment: Experiment, end: Order | None) -> dict[str, Any]:
         """What Tune and the driver learn of this step."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,9 +30,8 @@ from reef.run.algorithm import Algorithm, Parts
 from reef.run.checkpoint import CheckpointStore, find_checkpoint, read_algorithm, read_metadata, restoring
 from reef.run.evaluation import Evaluation
 from reef.run.events import CheckpointSaved, Events, ResultReported, RunEnded, RunStarted, SampleTaken
-from reef.run.experiment import AT_END, Checkpoints, CheckpointSettings, Experiment, check_settings, restore_start
+from reef.run.experiment import AT_END, CheckpointSettings, Experiment, check_settings, restore_start
 from reef.run.folders import DEFAULT_FOLDER, choose_folder, places_of
-from reef.run.metrics import Result
 from reef.run.process.identity import Claim
 from reef.run.process.watchdog import LastWords, Watchdog
 from reef.run.remote.mirror import Mirror
@@ -72,9 +71,8 @@ def run_experiment(
 
     An object store as storage path gets a copy of what is written below `local_folder`. `resume` goes on in the newest
     such folder from its newest valid checkpoint, if there is one; `restore_from` starts a new one from a checkpoint of
-    another run. SIGTERM and Ctrl-C end the run after the iteration under way, with a checkpoint; where `signals` have a
-    patience, that iteration is given up after it. `say` takes the last words of a process that hangs. The caller serves
-    its own `board`. `local` is the worker of this process, where these settings were tried out with it.
+    another run. A signal ends the run after the iteration under way, with a checkpoint, or when its patience is over.
+    `say` takes the last words of a process that hangs. `local`: the worker with which these settings were tried out.
 
     Raises:
         ConfigError: settings, stop keys or names are wrong; with all problems.
@@ -90,70 +88,53 @@ def run_experiment(
     with ExitStack() as stack:
         signals = stack.enter_context(signals or StopSignals())
         board = board or serve_metrics(stack, metrics_port)
-        experiment = make_experiment(
-            stack,
-            config,
-            name=name,
-            folder=folder,
-            stop=StopConditions(stop),
-            settings=checkpoint,
-            store=store,
-            restore=partial(restore_start, store=store, start=start, claim=claim),
-            signals=signals,
-            reporters=reporters_of(board, [Console(lines=verbosity > 0)] if reporters is None else reporters),
-            writing=lambda: claim.held(folder),
-            say=say,
-            local=local,
-        )
-        del start  # what it holds may be large
+
+        def make(algorithm: Algorithm) -> Experiment:
+            own, result = restore_start(algorithm, store, start, claim)
+            return Experiment(
+                algorithm=algorithm,
+                name=name,
+                folder=folder,
+                stop=StopConditions(stop),
+                settings=checkpoint,
+                store=store,
+                signals=signals,
+                writing=lambda: claim.held(folder),
+                checkpoint=own,
+                result=result,
+            )
+
+        experiment = begin(stack, config, make, signals, reporters_of(board, reporters, verbosity), say, local)
+        start = None  # what it held may be large
         mirror = Mirror(remote / folder.name, store, board, signals.deadline) if remote else None
         publish_checkpoints(stack, experiment, mirror, board)
         return experiment.run()
 
 
-def make_experiment(
+def begin(
     stack: ExitStack,
     config: AlgorithmConfig,
-    *,
-    name: str,
-    folder: Path,
-    stop: StopConditions,
-    settings: CheckpointSettings,
-    store: Checkpoints,
-    restore: Callable[[Algorithm], tuple[Path | None, Result | None]],
+    make: Callable[[Algorithm], Experiment],
     signals: StopSignals,
     reporters: Sequence[Reporter],
-    writing: Callable[[], AbstractContextManager[None]] = nullcontext,
     say: LastWords | None = None,
     local: RolloutWorker | None = None,
 ) -> Experiment:
-    """A run of checked settings whose processes end with `stack`, watched for hangs.
+    """A run of checked settings, watched for hangs, whose processes end with `stack`.
 
-    `restore` has the new algorithm go on from where it is to start; returns the newest checkpoint and result.
+    `make` has the new algorithm go on from where it is to start, and makes the run of it.
     """
     watchdog = stack.enter_context(Watchdog(config, signals.patience_s, say))
-    algorithm = stack.enter_context(build_algorithm(config, local, signals.deadline))
-    checkpoint, result = restore(algorithm)
-    experiment = Experiment(
-        algorithm=algorithm,
-        name=name,
-        folder=folder,
-        stop=stop,
-        settings=settings,
-        store=store,
-        signals=signals,
-        writing=writing,
-        checkpoint=checkpoint,
-        result=result,
-    )
+    experiment = make(stack.enter_context(build_algorithm(config, local, signals.deadline)))
     for reporter in reporters:
         subscribe(reporter, experiment.events)
     watchdog.begin(experiment)
     return experiment
 
 
-def reporters_of(board: Board | None, shown: Sequence[Reporter]) -> list[Reporter]:
-    """Who is told of a run: its files, the board if there is one, and those who show it."""
+def reporters_of(board: Board | None, shown: Sequence[Reporter] | None, verbosity: int) -> list[Reporter]:
+    """The reporters of a run: its files, the board if there is one, and those that show it (default: the console)."""
+    shown = [Console(lines=verbosity > 0)] if shown is None else shown
     return [ResultFiles(), TensorBoardEvents(), *([board] if board else []), *shown]
 
 
