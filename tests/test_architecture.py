@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -38,6 +39,11 @@ OPERATOR_LAYERS = [  # likewise
     {"connection"},
     {"options", "runtime", "lifecycle", "health", "main"},
 ]
+COMPOSITION_ROOT = "reef.run.build"  # alone may name lower layers in strings: it puts a run together
+# `PPOConfig().environment(...).build()` is how a person makes an algorithm, so that settings know who makes it of them
+# and what it is.
+BUILT_BY_SETTINGS = {"reef.config.algorithm_config": (COMPOSITION_ROOT, "reef.run.algorithm")}
+LOADED = re.compile(r"reef(\.\w+)+:[\w.]+")
 MAY_IMPORT_RAY = ("distributed", "job")
 LIGHT = ("api", "config", "envs", "cli", "__main__")  # no torch, no ray when imported
 VAGUE_NAMES = {"utils", "util", "common", "helpers", "helper", "base", "misc"}
@@ -107,17 +113,27 @@ def layer_of(folder: str, layers: list[set[str]]) -> int:
     return next((row for row, folders in enumerate(layers) if folder in folders), len(layers))
 
 
+def named_in_strings(tree: ast.AST) -> Iterator[str]:
+    """Dotted names of Reef's modules in strings that `load` takes, "reef.module:Name"."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and LOADED.fullmatch(node.value):
+            yield node.value.partition(":")[0]
+
+
 def wrong_layer(module: Module) -> Iterator[str]:
+    """An arrow is any import, also one for type checkers alone, and any name that is loaded from a string."""
     if not module.folder:
         return
     package, layers = ("reef_operator", OPERATOR_LAYERS) if module.is_operator else ("reef", LAYERS)
     own = layer_of(module.folder, layers)
     if own == len(layers):
         yield f"{module.name}: {module.folder!r} is in no layer"
-    for name in imports_at_run_time(module.tree):
+    in_strings = [] if module.name == COMPOSITION_ROOT else named_in_strings(module.tree)
+    for name in (*imports(module.tree), *in_strings):
         target = name.split(".")
-        if target[0] == package and len(target) > 1 and layer_of(target[1], layers) > own:
-            yield f"{module.name} imports {name}, which is a layer below it"
+        below = target[0] == package and len(target) > 1 and layer_of(target[1], layers) > own
+        if below and not name.startswith(BUILT_BY_SETTINGS.get(module.name, ())):
+            yield f"{module.name} names {name}, which is a layer below it"
 
 
 def ray_outside_its_folder(module: Module) -> Iterator[str]:
@@ -231,6 +247,10 @@ def test_the_tree_keeps(rule: Callable[[Path], Iterator[str]]):
         (wrong_layer, "reef.batch", "def f():\n    import reef.run.algorithm"),
         (wrong_layer, "reef.config.loading", "from reef import algorithms"),
         (wrong_layer, "reef.config.loading", "if not TYPE_CHECKING:\n    import reef.run.algorithm"),
+        (wrong_layer, "reef.config.groups", "if TYPE_CHECKING:\n    from reef.run.algorithm import Algorithm"),
+        (wrong_layer, "reef.config.algorithm_config", "from reef.run.experiment import Experiment"),
+        (wrong_layer, "reef.run.algorithm", "load('reef.distributed.worker_set:RayWorkers')"),
+        (wrong_layer, "reef.run.build", "if TYPE_CHECKING:\n    from reef.job.head import Pod"),
         (wrong_layer, "reef.newcomer", ""),
         (wrong_layer, "reef_operator.newcomer", ""),
         (wrong_layer, "reef_operator.reading.readiness", "from reef_operator.builders.parts import Blueprint"),
@@ -270,7 +290,9 @@ def test_rule_finds(rule: Callable[[Module], Iterator[str]], name: str, source: 
         ("reef.distributed.actors", "import ray"),
         ("reef.cli.main", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),
         ("reef.cli.main", "def f():\n    import torch\n    torch.set_num_threads(1)"),
-        ("reef.config.groups", "if TYPE_CHECKING:\n    from reef.run.algorithm import Algorithm"),
+        ("reef.config.algorithm_config", "if TYPE_CHECKING:\n    from reef.run.algorithm import Algorithm"),
+        ("reef.run.build", "load('reef.distributed.worker_set:RayWorkers')"),
+        ("reef.sweep.plan", "load('reef.run.remote.fetch:copied_checkpoint')"),
         ("reef.api.job", "import pydantic\nfrom reef.errors import ConfigError\nmodel.eval()"),
         ("reef_operator.main", "import kopf\nfrom reef.api.job import RLTrainingJob"),
         ("reef_operator.builders.parts", "from reef_operator.reading.situation import Situation"),

@@ -12,7 +12,7 @@ from reef.job.settings import config_of
 
 def train(args: dict[str, Any]) -> dict[str, Any]:
     """Train the document's job until the mean reward or the most steps are reached."""
-    config = config_of(load_job(args["document"]))
+    config = config_of(load_job(args["document"])).copy()
     with config.debugging(seed=args["seed"]).build() as algorithm:
         start, reward, steps = time.perf_counter(), None, 0
         while steps < args["max_steps"] and (reward is None or reward < args["reward"]):

@@ -46,7 +46,7 @@ def test_short_of_it_is_not(tmp_path: Path, fields: dict[str, object]):
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
 def test_random_policy_falls_short(document: Path):
-    promise, config = Promise.of(document), config_of(load_job(document)).debugging(seed=0)
+    promise, config = Promise.of(document), config_of(load_job(document)).copy().debugging(seed=0)
     env = make_vector_env(config, 0, 4)
     env.reset()
     env.action_space.seed(0)

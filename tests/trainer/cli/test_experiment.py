@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from reef.api import RLTrainingJob, job_from_document, load_job
-from reef.cli.experiment import Options, kubernetes_notice, local_rooms, run_job, storage_path_of, take_workers_that_fit
+from reef.cli.experiment import Options, kubernetes_notice, local_rooms, run_job, storage_path_of, with_workers_that_fit
 from reef.cli.main import main
 from reef.errors import ConfigError, ResourceError
 from reef.job.settings import config_of
@@ -47,10 +48,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         checkpoint, picture = folder / "ck 1", folder / "curve.png"
         return SimpleNamespace(folder=folder, checkpoint=checkpoint, picture=picture, exit_code=143, uri=uri, result={})
 
-    module = ModuleType("reef.run.experiment")
-    vars(module).update(run_experiment=run_experiment, check_settings=lambda *_: None)
-    vars(module).update(CheckpointSettings=SimpleNamespace)
-    monkeypatch.setitem(sys.modules, "reef.run.experiment", module)
+    monkeypatch.setattr("reef.run.build.run_experiment", run_experiment)
     return found
 
 
@@ -71,7 +69,7 @@ def test_rollout_workers_without_room_are_left_out_as_in_a_cluster() -> None:
     asked = job(workers=[{"name": "a", "replicas": 2, "rolloutWorkers": 3}])
     config = config_of(asked)
     with pytest.warns(UserWarning, match="num_rollout_workers=6: the job's pods have room for 3, which are used"):
-        take_workers_that_fit(config, local_rooms(asked))
+        config = with_workers_that_fit(config, local_rooms(asked))
     assert config.num_rollout_workers == 3
 
 
@@ -106,7 +104,7 @@ def test_the_engine_gets_the_whole_job(
     assert run_job(asked, Options(tmp_path, resume=True, metrics_port=9100, verbosity=1)) == 143
     (call,) = calls
     assert call.pop("config").log_level == "INFO"
-    assert vars(call.pop("checkpoint")) == {
+    assert asdict(call.pop("checkpoint")) == {
         "frequency": 7,
         "at_end": False,
         "keep": 0,
@@ -120,6 +118,7 @@ def test_the_engine_gets_the_whole_job(
         "restore_from": None,
         "metrics_port": 9100,
         "verbosity": 1,
+        "local": None,
     }
     out = capsys.readouterr().out
     assert f"reef evaluate '{tmp_path}/cart/ck 1' --episodes 10" in out
@@ -166,7 +165,7 @@ def test_a_run_that_ended_before_an_iteration_did_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nothing = SimpleNamespace(result=None, exit_code=130)
-    monkeypatch.setattr(sys.modules["reef.run.experiment"], "run_experiment", lambda config, **_: nothing)
+    monkeypatch.setattr("reef.run.build.run_experiment", lambda config, **_: nothing)
     assert run_job(job(), Options(tmp_path)) == 130
     out = capsys.readouterr().out
     assert "No iteration ended, nothing was written." in out

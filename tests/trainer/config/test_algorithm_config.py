@@ -17,7 +17,6 @@ class ExampleAlgorithm:
 
 class ExampleConfig(AlgorithmConfig):
     algorithm: ClassVar[str] = "Example"
-    algorithm_class: ClassVar[str] = f"{__name__}:ExampleAlgorithm"
 
     lr: Scheduled = default(5e-5)
     train_batch_size = default(4000)
@@ -156,7 +155,21 @@ def test_what_the_policy_was_trained_with_cannot_differ_in_evaluation(changed):
     ExampleConfig().evaluation(evaluation_config={key: getattr(ExampleConfig(), key)}).validate()
 
 
-def test_build_checks_and_freezes_a_copy():
+def test_what_was_checked_is_not_checked_again_unless_it_is_changed():
+    config = ExampleConfig()
+    checked = config.checked()
+    assert checked == config
+    assert checked is not config
+    assert checked.checked() is checked
+    with pytest.raises(ConfigError, match="frozen"):
+        checked.lr = 1.0
+    assert config.freeze().checked() is not config, "frozen, and checked by nobody"
+    with pytest.raises(ConfigError, match=r"gamma=-1.0"):
+        checked.copy().training(gamma=-1).checked()
+
+
+def test_build_checks_and_freezes_a_copy(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("reef.run.build.build_algorithm", ExampleAlgorithm)
     config = ExampleConfig()
     built = config.build(env="CartPole-v1").config
     assert (built.env, config.env) == ("CartPole-v1", None)
@@ -165,5 +178,6 @@ def test_build_checks_and_freezes_a_copy():
     config.lr = 1.0
     with pytest.raises(ConfigError, match=r"gamma=-1.0"):
         config.training(gamma=-1).build()
+    monkeypatch.undo()
     with pytest.raises(ConfigError, match="names no algorithm"):
         AlgorithmConfig().build()

@@ -106,9 +106,9 @@ def test_a_wait_for_room_says_how_many_have_some_and_ends_when_the_process_is_to
     ):
         Placement([{"CPU": 3.0}] * 2, "PACK", wait_s=1.5)
     assert "waiting up to 1.5 s for room for 2 processes" in caplog.text
-    with StopSignals(patience_s=0.5), pytest.raises(Overdue):
+    with StopSignals(patience_s=0.5) as signals, pytest.raises(Overdue):
         os.kill(os.getpid(), signal.SIGTERM)
-        Placement([{"CPU": 3.0}] * 2, "PACK", wait_s=60.0)
+        Placement([{"CPU": 3.0}] * 2, "PACK", wait_s=60.0, deadline=signals.deadline)
 
 
 @pytest.mark.ray

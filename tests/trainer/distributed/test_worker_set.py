@@ -210,11 +210,12 @@ def test_a_lost_node_is_survived_and_its_worker_moves(ray_cluster):
 
 def test_a_hanging_worker_does_not_cost_the_last_checkpoint():
     """By default the first failure of a worker is an error; not when the process is asked to end."""
-    made = RayWorkers(config(), 2)
+    signals = StopSignals(patience_s=1.0)
+    made = RayWorkers(config(), 2, deadline=signals.deadline)
     try:
         made.sample()
         os.kill(made._group.pid(2), signal.SIGSTOP)
-        with StopSignals(patience_s=1.0):
+        with signals:
             os.kill(os.getpid(), signal.SIGTERM)
             started = time.monotonic()
             first, second = made.state()["remote"]

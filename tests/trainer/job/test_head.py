@@ -54,14 +54,15 @@ def test_a_head_lingers_after_an_end_that_is_final_when_there_is_something_to_se
     monkeypatch: pytest.MonkeyPatch, code: int, begun: bool, terminated: bool, lingers: bool
 ) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(StopSignals, "terminated", terminated)
+    signals = StopSignals()
+    signals.terminated = terminated
     monkeypatch.setattr("time.sleep", slept.append)
     monkeypatch.setenv("REEF_LINGER_SECONDS", "30")
     board = JobBoard()
     board.final_codes = (0, 2, 7)
     if begun:
         board.swept(None, TrialsStatus(total=1))
-    linger(code, board)
+    linger(code, board, signals)
     assert slept == ([30.0] if lingers else [])
 
 
@@ -91,4 +92,4 @@ def test_a_head_waits_for_the_pods_that_its_document_names_by_now(
     monkeypatch.setattr("reef.job.waiting.wait_for_pools", wait)
     job = load_job(job_file)
     with pytest.raises(Terminated):
-        begin(job, None, Pod.of(environment), JobBoard())
+        begin(job, None, Pod.of(environment), JobBoard(), StopSignals())

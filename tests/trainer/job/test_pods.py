@@ -14,7 +14,7 @@ import pytest
 from reef.api import job_from_document
 from reef.errors import ReefError
 from reef.job.cluster import Node
-from reef.job.head import checked_config
+from reef.job.head import checked_process
 from reef.run.checkpoint import find_checkpoint, read_metadata
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(480)]
@@ -362,5 +362,5 @@ def test_an_object_store_that_refuses_ends_the_job_before_ray_starts(job, docume
 def test_everything_wrong_is_found_before_ray_starts(document, changes, expected):
     node = Node(ip="127.0.0.1", cpus=1, gpus=0, object_store=None)
     with pytest.raises(ReefError, match=expected) as caught:
-        checked_config(job_from_document(document(**changes)), node)
+        checked_process(job_from_document(document(**changes)), node)
     assert caught.value.exit_code == 2

@@ -12,7 +12,7 @@ import pytest
 from reef.api import job_from_document
 from reef.errors import ReefError
 from reef.job.cluster import Node
-from reef.job.head import checked_config, checked_sweep
+from reef.job.head import checked_process, checked_sweep
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(480)]
 GRID = {"parameters": {"lr": {"grid": [0.01, 0.001, 0.0001]}}}
@@ -119,7 +119,7 @@ def test_everything_wrong_is_found_before_ray_starts(document, changes, expected
     node = Node(ip="127.0.0.1", cpus=1, gpus=0, object_store=None)
     job = job_from_document(document(**changes))
     with pytest.raises(ReefError) as caught:
-        checked_sweep(job, checked_config(job, node), node)
+        checked_sweep(job, checked_process(job, node).config, node)
     assert expected in str(caught.value)
     assert caught.value.exit_code == 2
 
@@ -128,5 +128,5 @@ def test_without_a_number_in_the_settings_a_trial_has_no_rollout_workers(documen
     pools = [{"name": "cpu", "replicas": 3}]
     node = Node(ip="127.0.0.1", cpus=1, gpus=0, object_store=None)
     alone, swept = (job_from_document(document(workers=pools, **more)) for more in ({}, {"tune": GRID}))
-    assert checked_config(alone, node).num_rollout_workers == 3
-    assert checked_config(swept, node).num_rollout_workers == 0
+    assert checked_process(alone, node).config.num_rollout_workers == 3
+    assert checked_process(swept, node).config.num_rollout_workers == 0

@@ -16,10 +16,10 @@ from reef.job import waiting
 from reef.job.progress import JobBoard
 from reef.job.settings import cluster_config_of
 from reef.job.waiting import LatestSpec, PoolGate, lacking, wait_for_pools
+from reef.run.build import run_experiment
 from reef.run.checkpoint import read_metadata
-from reef.run.experiment import run_experiment
 from reef.run.reporters.reporter import Run
-from reef.run.signals import Overdue, StopSignals, end_if_overdue
+from reef.run.signals import Overdue, StopSignals
 from reef.run.stopping import StopConditions
 
 POOLS = [{"name": "a", "replicas": 3, "minReplicas": 2}, {"name": "b", "replicas": 1}]
@@ -140,11 +140,11 @@ def test_fewer_pods_suffice_once_the_document_says_so(spec: JobSpec, cluster: An
 @pytest.mark.parametrize("patience_s", [0.0, 600.0])
 def test_a_pause_in_training_ends_when_a_signal_comes(spec: JobSpec, cluster: Any, patience_s: float) -> None:
     cluster({"a": 1, "b": 1}, {"a": 2, "b": 1})
-    with StopSignals(patience_s):
+    with StopSignals(patience_s) as signals:
         os.kill(os.getpid(), signal.SIGTERM)
         with pytest.raises(Overdue):
-            PoolGate(lambda: spec, Record()).report({"done": False})
-        end_if_overdue()  # the checkpoint is written undisturbed
+            PoolGate(lambda: spec, Record(), signals.deadline).report({"done": False})
+        signals.deadline.end_if_over()  # the checkpoint is written undisturbed
 
 
 def test_a_pause_that_a_signal_ends_leaves_a_checkpoint_of_the_newest_iteration(
@@ -156,14 +156,14 @@ def test_a_pause_that_a_signal_ends_leaves_a_checkpoint_of_the_newest_iteration(
             if state == "waiting":
                 os.kill(os.getpid(), signal.SIGTERM)
 
-    board = Signalled()
+    board, signals = Signalled(), StopSignals(patience_s=600)
     cluster(*[{"a": 1, "b": 1}] * 3, {"a": 3, "b": 1})
     summary = run_experiment(
         cluster_config_of(job_from_document(document(config={"num_rollout_workers": 0}))),
         stop={"training_iteration": 3},
         storage_path=tmp_path,
-        patience_s=600,
-        reporters=[PoolGate(lambda: spec, board)],
+        signals=signals,
+        reporters=[PoolGate(lambda: spec, board, signals.deadline)],
     )
     assert (summary.exit_code, summary.reason) == (EXIT_TERMINATED, "SIGTERM")
     assert summary.checkpoint is not None and read_metadata(summary.checkpoint)["iteration"] == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,8 +17,10 @@ from reef.config import AlgorithmConfig
 from reef.errors import ConfigError, EnvironmentError
 from reef.rollout.worker_set import LocalWorkers
 from reef.run.algorithm import Algorithm
+from reef.run.build import make_workers
 from reef.run.evaluation import Evaluation
 from reef.run.prometheus import Board
+from reef.run.signals import Deadline
 
 
 def config(**evaluation: Any) -> PPOConfig:
@@ -90,7 +93,7 @@ class NotThereYet(LocalWorkers):
 
 def test_steps_are_shared_by_workers_that_are_still_to_come() -> None:
     settings = config(evaluation_duration=40, evaluation_duration_unit="timesteps", evaluation_num_workers=1)
-    evaluation = Evaluation(settings.freeze())
+    evaluation = Evaluation(settings.freeze(), partial(make_workers, deadline=Deadline()))
     samples = evaluation._steps(NotThereYet(evaluation.settings))
     assert sum(sample.env_steps for sample in samples) == 40
 

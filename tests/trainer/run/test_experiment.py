@@ -18,8 +18,10 @@ from reef.batch import Episode, Sample
 from reef.config import AlgorithmConfig
 from reef.errors import EXIT_FAILED, CheckpointError, ConfigError, EnvironmentError, ResourceError, StorageError
 from reef.run.algorithm import Algorithm
+from reef.run.build import build_algorithm, run_experiment
 from reef.run.checkpoint import CheckpointStore, read_checkpoint
-from reef.run.experiment import CheckpointSettings, Experiment, run_experiment
+from reef.run.events import Events
+from reef.run.experiment import CheckpointSettings, Experiment
 from reef.run.metrics import IterationMetrics
 from reef.run.reporters.files import read_results
 from reef.run.reporters.reporter import Summary
@@ -33,6 +35,7 @@ class FakeAlgorithm:
     def __init__(self, config: FakeConfig) -> None:
         self.config = config
         self.metrics = IterationMetrics(config)
+        self.events = Events()
         self.iteration = 0
         self.counters = {"num_env_steps_sampled": 0}
         self.stopped = False
@@ -84,6 +87,14 @@ def run(storage: Path, config: AlgorithmConfig | None = None, **options: Any) ->
     options = {"stop": {"training_iteration": 3}, "name": "test", "reporters": [], **options}
     config = config or FakeConfig().environment("CartPole-v1", env_config={})
     return run_experiment(config, storage_path=storage, **options)
+
+
+@pytest.fixture(autouse=True)
+def fake_algorithms(monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(config: AlgorithmConfig, *rest: Any) -> Any:
+        return config.build() if isinstance(config, FakeConfig) else build_algorithm(config, *rest)
+
+    monkeypatch.setattr("reef.run.build.build_algorithm", build)
 
 
 @pytest.fixture(autouse=True)
@@ -385,7 +396,6 @@ def test_what_is_being_saved_is_not_saved_by_another_thread_too(
         settings=CheckpointSettings(frequency=1),
         store=Slow(tmp_path),
         signals=StopSignals(),
-        reporters=[],
     )
     main = threading.Thread(target=experiment.iterate)
     main.start()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import signal
 import threading
 import time
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reef.run.signals import Overdue, StopSignals, Terminated, end_if_overdue, note_sigterm, sigterm_raises
+from reef.run.signals import Overdue, StopSignals, Terminated, sigterm_raises
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -28,21 +29,20 @@ def test_the_second_interrupt_aborts() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_sigterm_is_remembered_after_the_run(monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
-    monkeypatch.setattr(StopSignals, "terminated", False)
-    with StopSignals():
+def test_sigterm_is_remembered_after_the_run(number: signal.Signals) -> None:
+    with StopSignals() as signals:
         signal.raise_signal(number)
-    assert StopSignals.terminated == (number == signal.SIGTERM)
+    assert signals.terminated == (number == signal.SIGTERM)
 
 
-def test_sigterm_is_remembered_where_it_changes_nothing_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(StopSignals, "terminated", False)
-    before = signal.signal(signal.SIGTERM, note_sigterm)
+def test_sigterm_is_remembered_where_it_changes_nothing_any_more() -> None:
+    signals = StopSignals()
+    before = signal.signal(signal.SIGTERM, signals.note_sigterm)
     try:
         signal.raise_signal(signal.SIGTERM)
     finally:
         signal.signal(signal.SIGTERM, before)
-    assert StopSignals.terminated
+    assert signals.terminated
 
 
 def test_the_first_signal_decides_the_exit_code() -> None:
@@ -77,23 +77,32 @@ def test_outside_the_main_thread_nothing_is_installed() -> None:
 
 def test_a_run_is_overdue_once_and_only_after_its_patience() -> None:
     with StopSignals(patience_s=0.1) as signals:
-        end_if_overdue()
+        signals.deadline.end_if_over()
         signal.raise_signal(signal.SIGTERM)
-        end_if_overdue()
+        signals.deadline.end_if_over()
         time.sleep(0.15)
         with pytest.raises(Overdue):
-            end_if_overdue()
-        end_if_overdue()  # the checkpoint is written undisturbed
+            signals.deadline.end_if_over()
+        signals.deadline.end_if_over()  # the checkpoint is written undisturbed
         assert signals.exit_code == 143
 
 
 def test_without_patience_and_after_the_run_nothing_is_overdue() -> None:
-    with StopSignals():
+    with StopSignals() as signals:
         signal.raise_signal(signal.SIGTERM)
-        end_if_overdue()
-    with StopSignals(patience_s=0.0):
+        signals.deadline.end_if_over()
+    with StopSignals(patience_s=0.0) as signals:
         signal.raise_signal(signal.SIGTERM)
-    end_if_overdue()
+    signals.deadline.end_if_over()
+
+
+def test_a_signal_of_one_run_ends_no_other() -> None:
+    other = StopSignals(patience_s=0.0)
+    with StopSignals(patience_s=0.0) as signals:
+        signal.raise_signal(signal.SIGTERM)
+        other.deadline.end_if_over()
+        assert signals.deadline.time_left() < other.deadline.time_left() == math.inf
+        assert (signals.terminated, other.terminated) == (True, False)
 
 
 def test_sigterm_waits_for_the_end_of_an_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import pytest
 from reef.algorithms.ppo import PPOConfig
 from reef.api.tune import Tune
 from reef.errors import CheckpointError
-from reef.run.identity import Claim
+from reef.run.process.identity import Claim
 from reef.sweep.begin import begin
 from reef.sweep.plan import Plan
 

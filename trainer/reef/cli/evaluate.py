@@ -158,6 +158,7 @@ def _algorithm(args: argparse.Namespace) -> Algorithm:
     """Build the algorithm in this process alone, whatever workers and GPUs it was trained with."""
     from reef.algorithms.registry import config_class, stored_config
     from reef.rollout.worker_set import without_episodes
+    from reef.run.build import build_restored
     from reef.run.checkpoint import find_checkpoint, read_algorithm, restoring
 
     state = None
@@ -173,15 +174,11 @@ def _algorithm(args: argparse.Namespace) -> Algorithm:
     config.train_batch_size = config.total_train_batch_size
     _change(config, args)
     config.update_from_dict(ALONE)
-    algorithm = config.build()
-    if state is not None:
-        with ExitStack() as on_failure:
-            on_failure.callback(algorithm.stop)
-            with restoring(args.checkpoint):
-                # Episodes that training was in need not be played again.
-                algorithm.set_state(state | {"workers": without_episodes(state["workers"])})
-            on_failure.pop_all()
-    return algorithm
+    if state is None:
+        return config.build()
+    with restoring(args.checkpoint):  # episodes that training was in need not be played again
+        state |= {"workers": without_episodes(state["workers"])}
+    return build_restored(config, args.checkpoint, state)
 
 
 def _change(config: AlgorithmConfig, args: argparse.Namespace) -> None:

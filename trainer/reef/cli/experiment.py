@@ -9,7 +9,7 @@ import shutil
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from reef.config import AlgorithmConfig
     from reef.distributed.start import RaySession
     from reef.job.capacity import Room
+    from reef.rollout.worker import RolloutWorker
 
 DEFAULT_STORAGE_PATH = "~/reef_results"
 _LOG_LEVELS = ("", "INFO", "DEBUG")
@@ -56,34 +57,30 @@ class Options:
 
 def run_job(job: RLTrainingJob, options: Options, *, stop: Mapping[str, float] | None = None) -> int:
     """Train a job in this process and return the exit code; `stop` takes the place of the job's own conditions."""
-    config = config_of(job)
-    if options.verbosity:
-        config.log_level = _LOG_LEVELS[min(options.verbosity, 2)]
+    also = {"log_level": _LOG_LEVELS[min(options.verbosity, 2)]} if options.verbosity else {}
+    config = config_of(job, **also)
     notice = kubernetes_notice(job)
     if notice:
         print(notice)
     conditions = dict(job.spec.stop if stop is None else stop)
     if job.spec.tune:
         return _sweep(job, config, options, conditions)
-    with _ray(job, config, options, conditions):
-        return _train(job, config, options, conditions)
-
-
-@contextmanager
-def _ray(job: RLTrainingJob, config: AlgorithmConfig, options: Options, stop: Mapping[str, float]) -> Iterator[None]:
-    """Have Ray for the length of the training: a local one as large as the job's pools, or none when not needed."""
     if not (config.num_rollout_workers or config.num_learner_workers or config.evaluation_num_workers):
-        yield
-        return
-    _check_process(job, config, stop)
-    from reef.distributed.resources import check_resources
+        return _train(job, config, options, conditions)
+    return _train_with_ray(job, config, options, conditions)
 
+
+def _train_with_ray(job: RLTrainingJob, config: AlgorithmConfig, options: Options, stop: dict[str, float]) -> int:
+    """Have Ray for the length of the training: a local one as large as the job's pools."""
     rooms = local_rooms(job) if options.ray_address is None else []
     if rooms and options.ray_num_cpus is None and options.ray_num_gpus is None:
-        take_workers_that_fit(config, rooms)
+        config = with_workers_that_fit(config, rooms)
+    local = _checked_process(job, config, stop)
+    from reef.distributed.resources import check_resources
+
     with _session(options, rooms):
         check_resources(config)  # now, also for workers that only a later evaluation starts
-        yield
+        return _train(job, config, options, stop, local)
 
 
 def _session(options: Options, rooms: list[Room]) -> RaySession:
@@ -99,13 +96,16 @@ def _session(options: Options, rooms: list[Room]) -> RaySession:
     )
 
 
-def _check_process(job: RLTrainingJob, config: AlgorithmConfig, stop: Mapping[str, float]) -> None:
-    """Find in seconds what would else be found over Ray, in a minute and with a worker's traceback."""
+def _checked_process(
+    job: RLTrainingJob, config: AlgorithmConfig, stop: Mapping[str, float], *, here: bool = True
+) -> RolloutWorker:
+    """As `check_training`: finds in seconds what would else be found over Ray, in a minute and in a worker."""
     from reef.learn.device import learner_device
 
-    check_training(job, config, stop)
+    local = check_training(job, config, stop, here=here)
     if not config.num_learner_workers:
         learner_device(config)
+    return local
 
 
 def local_rooms(job: RLTrainingJob) -> list[Room]:
@@ -116,25 +116,30 @@ def local_rooms(job: RLTrainingJob) -> list[Room]:
     return pods_of(job.spec, float(math.ceil(head.cpus)), float(head.gpus)) if job.spec.workers else []
 
 
-def take_workers_that_fit(config: AlgorithmConfig, rooms: list[Room]) -> None:
-    """Leave out the rollout workers that have no room in the job's pods, as a cluster would."""
+def with_workers_that_fit(config: AlgorithmConfig, rooms: list[Room]) -> AlgorithmConfig:
+    """The settings without the rollout workers that have no room in the job's pods, as a cluster would."""
     from reef.job.capacity import rollout_workers_that_fit
 
     asked = config.num_rollout_workers
     fitting = rollout_workers_that_fit(config, [dict(room) for room in rooms])
-    if fitting < asked:
-        warnings.warn(
-            f"num_rollout_workers={asked}: the job's pods have room for {fitting}, which are used.", stacklevel=1
-        )
-        config.num_rollout_workers = fitting
+    if fitting == asked:
+        return config
+    warnings.warn(f"num_rollout_workers={asked}: the job's pods have room for {fitting}, which are used.", stacklevel=1)
+    return config.copy().rollouts(num_rollout_workers=fitting).checked()
 
 
 def _total(rooms: list[Room], resource: str) -> float | None:
     return sum(room[resource] for room in rooms) or None
 
 
-def _train(job: RLTrainingJob, config: AlgorithmConfig, options: Options, stop: dict[str, float]) -> int:
-    from reef.run.experiment import run_experiment
+def _train(
+    job: RLTrainingJob,
+    config: AlgorithmConfig,
+    options: Options,
+    stop: dict[str, float],
+    local: RolloutWorker | None = None,
+) -> int:
+    from reef.run.build import run_experiment
 
     result = run_experiment(
         config,
@@ -146,6 +151,7 @@ def _train(job: RLTrainingJob, config: AlgorithmConfig, options: Options, stop: 
         restore_from=job.spec.restore_from,
         metrics_port=options.metrics_port,
         verbosity=options.verbosity,
+        local=local,
     )
     exit_code: int = result.exit_code
     print()
@@ -163,11 +169,11 @@ def _train(job: RLTrainingJob, config: AlgorithmConfig, options: Options, stop: 
 
 def _sweep(job: RLTrainingJob, config: AlgorithmConfig, options: Options, stop: dict[str, float]) -> int:
     from reef.job.sweep import checked_plan, run_job_sweep
-    from reef.run.experiment import serve_metrics
+    from reef.run.build import serve_metrics
     from reef.sweep.plan import described
 
     plan = checked_plan(job, config, stop)
-    _check_process(job, config, stop)
+    _checked_process(job, config, stop, here=False)
     with ExitStack() as stack:
         board = serve_metrics(stack, options.metrics_port)
         stack.enter_context(_session(options, local_rooms(job) if options.ray_address is None else []))

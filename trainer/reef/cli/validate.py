@@ -51,12 +51,13 @@ def _checked(file: str, overrides: Sequence[str]) -> Iterator[str]:
     job = job_from_document(apply_overrides(read_yaml(file), overrides), file)
     config = config_of(job)
     plan = checked_plan(job, config, job.spec.stop) if job.spec.tune else None
-    unread = check_training(job, config, job.spec.stop)
+    policies = check_training(job, config, job.spec.stop, here=False).policy_map.values()
+    ignored = [text for policy in policies for text in policy.ignored_settings()]
     here, cluster = _with_reef_run(job, config, plan), _on_kubernetes(job, config, plan)
     stop = ", ".join(f"{key} {value:.12g}" for key, value in job.spec.stop.items())
     what = f", a sweep of {len(plan.trials)} trials" if plan else ""
     yield f"{file}: valid. {config.algorithm} on {job.spec.environment.name}{what}, until {stop}."
-    yield from (f"  But {text}" for text in unread)
+    yield from (f"  But {text}" for text in ignored)
     yield f"  With `reef run`: {here}."
     if notice := kubernetes_notice(job):
         yield f"    {notice}"

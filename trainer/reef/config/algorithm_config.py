@@ -50,6 +50,7 @@ class AlgorithmConfig(
 ):
     """The settings that all algorithms share. An algorithm subclasses it and adds its own."""
 
+    _checked = False  # whether these are frozen since they were found to fit together
     group: ClassVar[str] = "training"  # the group of the settings that a subclass adds
     label: ClassVar[str] = "AlgorithmConfig"
     algorithm: ClassVar[str] = ""  # its name, for example "PPO"; by default algorithm_class
@@ -166,11 +167,24 @@ class AlgorithmConfig(
             raise ConfigError(f"{count} in the settings of {self.label}:\n{lines}")
         return self
 
+    def checked(self) -> Self:
+        """A frozen copy of these settings, which fit together; themselves where they are one already.
+
+        Raises:
+            ConfigError: as `validate`.
+        """
+        if self._checked:
+            return self
+        config = self.copy().validate().freeze()
+        vars(config)["_checked"] = True
+        return config
+
+    def _freeze(self, frozen: bool) -> None:
+        super()._freeze(frozen)
+        vars(self)["_checked"] = False
+
     def build(self, env: Any = None) -> Algorithm:
         """Check a copy of these settings, freeze it and make the algorithm with it."""
-        config = self.copy() if env is None else self.copy().environment(env)
-        config.validate().freeze()
-        if not self.algorithm_class:
-            raise ConfigError(f"{self.label} names no algorithm. Use the configuration of one, such as PPOConfig.")
-        algorithm: Algorithm = load(self.algorithm_class, "algorithm")(config)
+        config = self if env is None else self.copy().environment(env)
+        algorithm: Algorithm = load("reef.run.build:build_algorithm")(config.checked())
         return algorithm

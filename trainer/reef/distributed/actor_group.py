@@ -15,7 +15,7 @@ from ray.exceptions import RayError
 from reef.distributed.failures import PROBE, START, Failure, FaultTolerance, died, error_of, late
 from reef.distributed.member import NEVER, Member, Recipe, first_done, problem_of, startable
 from reef.errors import EXIT_FAILED, EXIT_WRONG_USE, WorkerError
-from reef.run.signals import end_if_overdue
+from reef.run.signals import Deadline
 
 log = logging.getLogger(__name__)
 REMEDY = "recreate_failed_workers=True replaces failed workers, ignore_worker_failures=True goes on without them."
@@ -44,6 +44,7 @@ class ActorGroup:
         wait: bool = True,
         patience_s: float | None = None,
         room: Callable[[int], int] | None = None,
+        deadline: Deadline | None = None,
     ) -> None:
         """Start `count` actors; with `wait`, return when each is up or has failed.
 
@@ -54,6 +55,7 @@ class ActorGroup:
         (one all-reduce) a failure takes all down, a failed round is repeated, and ignoring failures means replacing.
         """
         self._recipe, self._settings = recipe, settings
+        self._deadline = deadline or Deadline()
         self._on_entered, self._together = on_entered, together
         self._ignore = settings.ignore_worker_failures and not together
         self._replace = settings.recreate_failed_workers or (settings.ignore_worker_failures and together)
@@ -147,7 +149,7 @@ class ActorGroup:
         results: dict[int, Any] = {}
         while pending:
             left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-            done = first_done(pending, left)
+            done = first_done(pending, left, self._deadline)
             if not done:
                 for member in pending.values():
                     self._fail(member, late(member.index, method, timeout_s))
@@ -193,7 +195,7 @@ class ActorGroup:
         waiting = {ref: member for member in self._members.values() for ref in member.in_flight}
         if not waiting:
             return []
-        done = first_done(waiting, self._patience(timeout_s, waiting.values()))
+        done = first_done(waiting, self._patience(timeout_s, waiting.values()), self._deadline)
         if done:
             done, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=0)
         values: list[tuple[int, Any]] = []
@@ -334,7 +336,7 @@ class ActorGroup:
 
     def _rest(self) -> None:
         """Wait until something comes up, or a moment."""
-        end_if_overdue()
+        self._deadline.end_if_over()
         starting = [member.starting for member in self._members.values() if member.starting is not None]
         if starting:
             ray.wait(starting, timeout=LOOK_AGAIN_S)

@@ -25,6 +25,7 @@ from reef.distributed.resources import check_resources, learner_bundle, reserve
 from reef.distributed.start import start
 from reef.learn.learner import Learner, Update
 from reef.learn.learner_group import Batches, LocalLearners
+from reef.run.signals import Deadline
 from reef.types import DEFAULT_POLICY, PolicyId, State, Weights
 
 ASK_ADDRESS = 0x8915  # SIOCGIFADDR
@@ -114,6 +115,7 @@ class RayLearners:
         config: AlgorithmConfig,
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
+        deadline: Deadline | None = None,
     ) -> None:
         """Raises ResourceError when the cluster is too small, WorkerError when learners cannot be made."""
         start()
@@ -123,7 +125,7 @@ class RayLearners:
         self._may_lose = config.recreate_failed_workers or config.ignore_worker_failures
         self._last: State | None = None
         first = 1 + config.evaluation_num_workers + config.num_rollout_workers  # as in `trial_bundles`
-        self._placement = reserve(config, [learner_bundle(config)] * count, first)
+        self._placement = reserve(config, [learner_bundle(config)] * count, first, deadline)
         recipe = Recipe(
             name="learner",
             target=LearnerProcess,
@@ -139,7 +141,8 @@ class RayLearners:
             threads=config.torch_threads_per_learner or max(int(config.num_cpus_per_learner_worker), 1),
         )
         try:
-            self._group = ActorGroup(recipe, count, FaultTolerance.of(config), on_entered=self._unite, together=True)
+            limits = FaultTolerance.of(config)
+            self._group = ActorGroup(recipe, count, limits, on_entered=self._unite, together=True, deadline=deadline)
         except BaseException:
             self._placement.remove()
             raise

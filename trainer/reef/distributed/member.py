@@ -14,7 +14,7 @@ import ray
 from reef.distributed.failures import PROBE, START, WORK, Failure
 from reef.distributed.host import Host
 from reef.output import full_name
-from reef.run.signals import Overdue, end_if_overdue
+from reef.run.signals import Deadline, Overdue
 
 SLICE_S = 1.0  # longest wait without a look at whether the run is to end
 NEVER = -math.inf
@@ -137,7 +137,7 @@ def problem_of(name: str, members: Sequence[Member], room: float) -> str:
     return ""
 
 
-def first_done(busy: Mapping[Any, Member], timeout_s: float | None) -> list[Any]:
+def first_done(busy: Mapping[Any, Member], timeout_s: float | None, end: Deadline) -> list[Any]:
     """Wait until an answer of somebody `busy` is there; nothing when time runs out.
 
     Those that keep an ending run waiting are taken down: they would not tell their state in time either.
@@ -145,7 +145,7 @@ def first_done(busy: Mapping[Any, Member], timeout_s: float | None) -> list[Any]
     deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
     while True:
         try:
-            end_if_overdue()
+            end.end_if_over()
         except Overdue:
             for member in busy.values():
                 member.take_down(0.0)

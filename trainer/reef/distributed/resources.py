@@ -17,7 +17,7 @@ from reef.config import AlgorithmConfig
 from reef.distributed.member import SLICE_S
 from reef.distributed.node_settings import ELASTIC, POOL_LABEL
 from reef.errors import ResourceError
-from reef.run.signals import end_if_overdue
+from reef.run.signals import Deadline
 
 log = logging.getLogger(__name__)
 Bundle = dict[str, float]  # resource name to amount, of one process
@@ -206,8 +206,11 @@ class Placement:
     When a node is lost, Ray reserves its bundles again as soon as there is room.
     """
 
-    def __init__(self, bundles: Sequence[Bundle], strategy: str, wait_s: float) -> None:
+    def __init__(
+        self, bundles: Sequence[Bundle], strategy: str, wait_s: float, deadline: Deadline | None = None
+    ) -> None:
         """`strategy`: PACK, SPREAD, STRICT_PACK or STRICT_SPREAD. Raises ResourceError after `wait_s` seconds."""
+        self._deadline = deadline or Deadline()
         self._bundles = bundles
         self._group = placement_group([bundle or EMPTY_BUNDLE for bundle in bundles], strategy=strategy)
         try:
@@ -220,7 +223,7 @@ class Placement:
         what = f"{len(self._bundles)} processes of {self._bundles[0] or 'no resources'} each, placed {strategy}"
         started, said = time.monotonic(), False
         while not self._group.wait(min(wait_s, SLICE_S)):
-            end_if_overdue()
+            self._deadline.end_if_over()
             waited = time.monotonic() - started
             if waited >= wait_s:
                 raise ResourceError(
@@ -272,11 +275,13 @@ def in_a_trial() -> bool:
     return get_current_placement_group() is not None
 
 
-def reserve(config: AlgorithmConfig, bundles: Sequence[Bundle], first: int) -> Placement | TrialPlacement:
+def reserve(
+    config: AlgorithmConfig, bundles: Sequence[Bundle], first: int, deadline: Deadline | None = None
+) -> Placement | TrialPlacement:
     """Reserve room for these processes; in a trial it is there already, from the place `first` on."""
     if in_a_trial():
         return TrialPlacement(bundles, first)
-    return Placement(bundles, config.placement_strategy, config.worker_restore_timeout_s)
+    return Placement(bundles, config.placement_strategy, config.worker_restore_timeout_s, deadline)
 
 
 def actor_options(bundle: Bundle, strategy: Any) -> dict[str, Any]:

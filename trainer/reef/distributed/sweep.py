@@ -32,11 +32,11 @@ from reef.errors import EXIT_OK, EXIT_WRONG_USE, StorageError, TrainingError, Wo
 from reef.run.checkpoint import CheckpointStore
 from reef.run.experiment import CheckpointSettings, check_settings
 from reef.run.folders import DEFAULT_FOLDER, environment_name, places_of
-from reef.run.identity import Claim
+from reef.run.process.identity import Claim
 from reef.run.prometheus import Board
 from reef.run.remote.mirror import SPARE_S, Mirror, Missing, end_limit, say_missing
 from reef.run.reporters.files import read_results
-from reef.run.signals import StopSignals, time_left
+from reef.run.signals import Deadline, StopSignals
 from reef.run.stopping import StopConditions, lookup
 from reef.sweep.begin import begin
 from reef.sweep.folders import Order, TrialFolders
@@ -69,7 +69,7 @@ def run_sweep(
     resume: bool = False,
     restore_from: str | None = None,
     board: Board | None = None,
-    patience_s: float | None = None,
+    signals: StopSignals | None = None,
     max_failures: int = 3,
     stream: TextIO | None = None,
 ) -> SweepSummary:
@@ -77,9 +77,9 @@ def run_sweep(
 
     The folder is `<storage_path>/<name>/sweep_<algorithm>_<environment>_<id>`, with a folder for each trial. `resume`
     goes on in the newest such folder: trials that have ended stay as they are, the others go on from their newest
-    checkpoint. SIGTERM and Ctrl-C let every trial end after its iteration, with a checkpoint; `patience_s` later those
-    that have not are given up. A trial whose process or node is lost is started again `max_failures` times. A storage
-    path in an object store gets a copy of what is written below `local_folder`.
+    checkpoint. SIGTERM and Ctrl-C let every trial end after its iteration, with a checkpoint; where `signals` have a
+    patience, those that have not are given up after it. A trial whose process or node is lost is started again
+    `max_failures` times. A storage path in an object store gets a copy of what is written below `local_folder`.
 
     Raises:
         CheckpointError, ConfigError, StorageError: as `run_experiment`.
@@ -92,16 +92,16 @@ def run_sweep(
     record, restore_from = begin(plan, parent, claim, resume=resume, remote=remote, restore_from=restore_from)
     configs = {trial.name: plan.config(trial.drawn) for trial in record.trials.values()}
     with ExitStack() as stack:
-        signals = stack.enter_context(StopSignals(patience_s))
+        signals = stack.enter_context(signals or StopSignals())
         mirror = None
         if remote is not None:
             there = remote / record.folder.name
             record.uri = there.uri
-            mirror = stack.enter_context(Mirror(there, CheckpointStore(record.folder), board))
+            mirror = stack.enter_context(Mirror(there, CheckpointStore(record.folder), board, signals.deadline))
         progress = SweepProgress(record, claim, stream or sys.stdout, board, mirror)
         keeper_name = f"reef-sweep-{secrets.token_hex(8)}"
         arguments = record.folder, configs, stop, checkpoint, claim, restore_from, record.uri
-        stack.enter_context(keeper_of(keeper_name, arguments, uploads=remote is not None))
+        stack.enter_context(keeper_of(keeper_name, arguments, signals.deadline if remote else None))
         progress.start(plan.base.algorithm, environment_name(plan.base), StopConditions(stop))
         if record.in_state("waiting"):
             run_trials(plan, configs, progress, signals, keeper_name, max_failures)
@@ -142,17 +142,18 @@ def run_trials(
 
 
 @contextmanager
-def keeper_of(name: str, arguments: Sequence[Any], *, uploads: bool) -> Iterator[None]:
+def keeper_of(name: str, arguments: Sequence[Any], uploads: Deadline | None) -> Iterator[None]:
     """Have the actor that writes the trials' files, `TrialFolders(*arguments)`: on this node, which has the folder.
 
-    With `uploads`, leaving the context waits until the object store has them, as `Mirror` does for one run.
+    With `uploads`, leaving the context waits until the object store has them, as `Mirror` does for one run, or until
+    that deadline.
     """
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     options: dict[str, Any] = {"name": name, "num_cpus": 0, "scheduling_strategy": here}
     keeper: Any = ray.remote(TrialFolders).options(**options).remote(*arguments)
     kind: type[BaseException] | None = None
     try:
-        if uploads:
+        if uploads is not None:
             check_store(keeper)
         yield
     except BaseException as error:
@@ -160,8 +161,8 @@ def keeper_of(name: str, arguments: Sequence[Any], *, uploads: bool) -> Iterator
         raise
     finally:
         try:
-            if uploads:
-                await_uploads(keeper, kind)
+            if uploads is not None:
+                await_uploads(keeper, kind, uploads)
         finally:
             ray.kill(keeper)
 
@@ -181,7 +182,7 @@ def check_store(keeper: Any) -> None:
         ) from error
 
 
-def await_uploads(keeper: Any, kind: type[BaseException] | None) -> None:
+def await_uploads(keeper: Any, kind: type[BaseException] | None, end: Deadline) -> None:
     """Wait for the trials' uploads, in a sweep that ends well or with an exception of this `kind`."""
     deadline = time.monotonic() + end_limit(kind)
     while True:
@@ -189,7 +190,8 @@ def await_uploads(keeper: Any, kind: type[BaseException] | None) -> None:
             missing: list[Missing] = ray.get(keeper.missing_at_end.remote(), timeout=ANSWER_S)
         except RayError as error:
             missing = [Missing(f"what the trials wrote last may not be in the store: {error}", hopeless=True)]
-        out_of_time = time.monotonic() >= deadline or time_left() <= 2 * SPARE_S  # the record is uploaded after them
+        # Some time is left for the record, which is uploaded after them.
+        out_of_time = time.monotonic() >= deadline or end.time_left() <= 2 * SPARE_S
         if out_of_time or all(one.hopeless for one in missing):
             break
         time.sleep(LOOK_AGAIN_S)
@@ -317,7 +319,7 @@ class Ending(Stopper):
         elif self._nobody_since is None:
             self._nobody_since = now
         settled = self._nobody_since is not None and now - self._nobody_since >= SETTLE_S
-        return settled or now >= StopSignals.deadline
+        return settled or now >= self._signals.deadline.waiting_ends
 
 
 class Watch(Callback):

@@ -14,6 +14,8 @@ from ray.tune import PlacementGroupFactory, Trainable
 
 from reef.errors import EXIT_WRONG_USE, ReefError, StoreUnavailableError
 from reef.output import send_output
+from reef.run.algorithm import Algorithm
+from reef.run.build import begin
 from reef.run.checkpoint import restoring
 from reef.run.experiment import Experiment
 from reef.run.metrics import Result
@@ -21,7 +23,6 @@ from reef.run.remote.mirror import END_S
 from reef.run.reporters.reporter import Run, Summary
 from reef.run.signals import StopSignals
 from reef.run.stopping import lookup
-from reef.run.watchdog import Watchdog
 from reef.sweep.folders import Beginning, Order
 from reef.sweep.record import finite
 from reef.types import State
@@ -94,29 +95,32 @@ class TrialProcess(Trainable):
 
     def _begin(self) -> Experiment:
         beginning: Beginning = self._files.ask("begin")
-        watchdog = Watchdog(beginning.config, say=lambda _, text: self._files.ask("fail", text))
-        self._ending.enter_context(watchdog)
-        algorithm = beginning.config.build()
-        if beginning.state is not None:
-            own = copy.deepcopy(beginning.state)  # arrays that Ray brought cannot be written to
-            with restoring(beginning.checkpoint or "the checkpoint to start from"):
-                algorithm.set_state(own)
-            self._files.saved_iteration = algorithm.iteration
-        experiment = Experiment(
-            algorithm=algorithm,
-            name=self._name,
-            folder=beginning.folder,
-            stop=beginning.stop,
-            settings=beginning.settings,
-            store=self._files,
-            signals=StopSignals(),  # the driver's count: it lets the trials end
-            reporters=[self._files],
-            checkpoint=beginning.checkpoint,
-            result=beginning.result,
-        )
-        watchdog.begin(experiment)
+        signals = StopSignals()  # the driver's count: it lets the trials end
+
+        def make(algorithm: Algorithm) -> Experiment:
+            if beginning.state is not None:
+                own = copy.deepcopy(beginning.state)  # arrays that Ray brought cannot be written to
+                with restoring(beginning.checkpoint or "the checkpoint to start from"):
+                    algorithm.set_state(own)
+                self._files.saved_iteration = algorithm.iteration
+            return Experiment(
+                algorithm=algorithm,
+                name=self._name,
+                folder=beginning.folder,
+                stop=beginning.stop,
+                settings=beginning.settings,
+                store=self._files,
+                signals=signals,
+                checkpoint=beginning.checkpoint,
+                result=beginning.result,
+            )
+
+        experiment = begin(self._ending, beginning.config.checked(), make, signals, [self._files], self._say)
         experiment.start()
         return experiment
+
+    def _say(self, exit_code: int, message: str) -> None:
+        self._files.ask("fail", message)
 
     def _told(self, experiment: Experiment, end: Order | None) -> dict[str, Any]:
         """What Tune and the driver learn of this step."""
@@ -131,8 +135,6 @@ class TrialProcess(Trainable):
     def cleanup(self) -> None:
         """End the workers and environments."""
         self._ending.close()
-        if self._experiment is not None:
-            self._experiment.algorithm.stop()
 
 
 class TrialFiles:

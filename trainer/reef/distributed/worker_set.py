@@ -30,7 +30,7 @@ from reef.distributed.start import start
 from reef.errors import WorkerError
 from reef.rollout.filters import Filter
 from reef.rollout.worker import RolloutWorker
-from reef.run.signals import time_left
+from reef.run.signals import Deadline
 from reef.types import PolicyId, State, Weights
 
 T = TypeVar("T")
@@ -45,13 +45,24 @@ class RayWorkers:
     settings `fault_tolerance` say; a replacement gets the newest weights and filters before it samples.
     """
 
-    def __init__(self, config: AlgorithmConfig, count: int, *, evaluation: bool = False) -> None:
-        """Raises ResourceError when the cluster is too small, WorkerError when workers cannot be made."""
+    def __init__(
+        self,
+        config: AlgorithmConfig,
+        count: int,
+        local: RolloutWorker | None = None,
+        *,
+        evaluation: bool = False,
+        deadline: Deadline | None = None,
+    ) -> None:
+        """`local`: the worker of this process, where it is there already.
+
+        Raises ResourceError when the cluster is too small, WorkerError when workers cannot be made.
+        """
         start()
         check_resources(config)
-        self._config = config
+        self._config, self._deadline = config, deadline or Deadline()
         self._node: str = ray.get_runtime_context().get_node_id()
-        self._local = RolloutWorker(config, 0, with_env=config.create_env_on_local_worker)
+        self._local = local or RolloutWorker(config, 0, with_env=config.create_env_on_local_worker)
         self._published: tuple[Any, int, int] | None = None  # weights in Ray's store, version, timestep
         self._arrived: defaultdict[int, deque[Sample]] = defaultdict(deque)  # sampled ahead
         self._filters_move = config.synchronize_filters and config.observation_filter != "NoFilter"
@@ -59,7 +70,7 @@ class RayWorkers:
         may_wait = may_wait_for_room(config) and is_elastic() and not in_a_trial()
         elastic = ElasticPlacement(config) if may_wait else None
         first = 1 if evaluation else 1 + config.evaluation_num_workers  # as in `trial_bundles`
-        self._placement = elastic or reserve(config, [worker_bundle(config)] * count, first)
+        self._placement = elastic or reserve(config, [worker_bundle(config)] * count, first, self._deadline)
         recipe = Recipe(
             name="evaluation worker" if evaluation else "rollout worker",
             target=RolloutWorker,
@@ -77,6 +88,7 @@ class RayWorkers:
                 wait=config.validate_workers_after_construction,
                 patience_s=ELASTIC_PATIENCE_S if elastic else None,
                 room=elastic.room if elastic and not evaluation else None,
+                deadline=self._deadline,
             )
         except BaseException:
             self._placement.remove()
@@ -230,8 +242,8 @@ class RayWorkers:
 
     def state(self) -> State:
         """The states of all workers; null for one that has failed, and, when the process is to end, for a late one."""
-        if time_left() < math.inf:
-            states = self._group.ask_briefly("state", time_left() / 2)  # the rest of the time is for writing
+        if (left := self._deadline.time_left()) < math.inf:
+            states = self._group.ask_briefly("state", left / 2)  # the rest of the time is for writing
         else:
             everyone: dict[int, tuple[Any, ...]] = dict.fromkeys(self._group.healthy, ())
             states = self._group.call_some("state", everyone, timeout_s=self._limits.worker_restore_timeout_s)

@@ -42,11 +42,12 @@ from reef.output import named_stdout, output_shown
 from reef.run.prometheus import MetricsServer
 from reef.run.remote.mirror import checked_folder
 from reef.run.remote.object_store import is_uri
-from reef.run.signals import StopSignals, Terminated, note_sigterm, raise_on_sigterm
+from reef.run.signals import StopSignals, Terminated, raise_on_sigterm
 
 if TYPE_CHECKING:
     from reef.api.pods import RuntimeEnv
     from reef.config import AlgorithmConfig
+    from reef.rollout.worker import RolloutWorker
     from reef.run.reporters.reporter import Summary
     from reef.sweep.plan import Plan
     from reef.sweep.progress import SweepSummary
@@ -96,14 +97,14 @@ def main() -> int:
     """Run the head and return its exit code."""
     log_to_stderr(WITH_TIME, logging.INFO)
     board = JobBoard()
-    words = LastWords(termination_log(os.environ), board)
+    words, signals = LastWords(termination_log(os.environ), board), StopSignals()
     with contextlib.ExitStack() as stack:
         # What user code prints in this process; Reef itself writes to stderr
         stack.enter_context(contextlib.redirect_stdout(stack.enter_context(named_stdout("head"))))
         try:
             raise_on_sigterm()
             words.keep_ready()
-            code, message = head(os.environ, board, stack, words)
+            code, message = head(os.environ, board, stack, words, signals)
         except Terminated:
             code, message = EXIT_TERMINATED, "ended by SIGTERM before the first iteration"
         except ReefError as error:
@@ -114,17 +115,22 @@ def main() -> int:
             code, message = EXIT_FAILED, "".join(traceback.format_exception(error)).strip()
         if code != EXIT_OK:
             log.error("ends with exit code %d: %s", code, message)
-        signal.signal(signal.SIGTERM, note_sigterm)  # Ray may have left it to the default, which ends without a word
+        # Ray may have left it to the default, which ends without a word
+        signal.signal(signal.SIGTERM, signals.note_sigterm)
         words.say(code, message)
         with contextlib.suppress(Terminated):
             raise_on_sigterm()
             board.tell("done", message, exit_code=code)
-            linger(code, board)
+            linger(code, board, signals)
     return code
 
 
 def head(
-    environment: Mapping[str, str], board: JobBoard, stack: contextlib.ExitStack, words: LastWords
+    environment: Mapping[str, str],
+    board: JobBoard,
+    stack: contextlib.ExitStack,
+    words: LastWords,
+    signals: StopSignals,
 ) -> tuple[int, str]:
     """Train as the job document says; returns the exit code and why it ended."""
     port = int(number(environment, "REEF_METRICS_PORT", 8080))
@@ -133,17 +139,21 @@ def head(
     pod = Pod.of(environment)
     job = load_job(pod.job_file)
     board.final_codes = (EXIT_OK, *job.spec.fault_tolerance.no_retry_exit_codes)
+    signals.patience_s = job.spec.fault_tolerance.termination_grace_period_seconds / 2
     take_runtime_env(job.spec.runtime_env)
-    config = checked_config(job, pod.node, words.say)
-    plan = checked_sweep(job, config, pod.node)
+    local = checked_process(job, pod.node, words.say)
+    plan = checked_sweep(job, local.config, pod.node)
     storage_path, name = pod.results_of(job)
     if is_uri(storage_path):
         checked_folder(storage_path, name)  # before anything waits for workers
     stack.enter_context(output_shown())
     ray = stack.enter_context(ray_head(pod, words))
     with joined_cluster(job, pod, ray):
-        summary = train(job, config, pod, board, words.say) if plan is None else sweep(job, plan, pod, board)
-        signal.signal(signal.SIGTERM, note_sigterm)  # how it ended is decided
+        if plan is None:
+            summary: Summary | SweepSummary = train(job, local, pod, board, signals, words.say)
+        else:
+            summary = sweep(job, plan, pod, board, signals)
+        signal.signal(signal.SIGTERM, signals.note_sigterm)  # how it ended is decided
     return summary.exit_code, summary.reason
 
 
@@ -159,13 +169,15 @@ def take_runtime_env(runtime_env: RuntimeEnv) -> None:
     sys.path[:0] = runtime_env.import_path
 
 
-def checked_config(job: RLTrainingJob, node: Node, say: Callable[[int, str], None] | None = None) -> AlgorithmConfig:
-    """The job's settings, checked against its pods; everything that is wrong is said here, a hang to `say`."""
+def checked_process(job: RLTrainingJob, node: Node, say: Callable[[int, str], None] | None = None) -> RolloutWorker:
+    """The worker of this process, with the job's settings, which are checked against its pods.
+
+    Everything that is wrong is said here, a hang to `say`.
+    """
     config = cluster_config_of(job)
     if not job.spec.tune:
-        take_rollout_workers_that_fit(config, job, node)
-    check_training(job, config, job.spec.stop, say)
-    return config
+        config = with_rollout_workers_that_fit(config, job, node)
+    return check_training(job, config, job.spec.stop, say, here=not job.spec.tune)
 
 
 def checked_sweep(job: RLTrainingJob, config: AlgorithmConfig, node: Node) -> Plan | None:
@@ -179,20 +191,20 @@ def checked_sweep(job: RLTrainingJob, config: AlgorithmConfig, node: Node) -> Pl
     return plan
 
 
-def take_rollout_workers_that_fit(config: AlgorithmConfig, job: RLTrainingJob, node: Node) -> None:
+def with_rollout_workers_that_fit(config: AlgorithmConfig, job: RLTrainingJob, node: Node) -> AlgorithmConfig:
     """Say how many of the job's rollout workers have room in its pods; those that cannot wait for it are left out."""
     from reef.distributed.resources import may_wait_for_room
 
     asked = config.num_rollout_workers
     fitting = rollout_workers_that_fit(config, pods_of(job.spec, node.cpus, node.gpus))
     if fitting == asked:
-        return
+        return config
     room = f"num_rollout_workers={asked}: the job's pods have room for {fitting}"
     if may_wait_for_room(config):
         log.info("%s, the others start when there are more pods", room)
-    else:
-        log.warning("%s, which are used", room)
-        config.num_rollout_workers = fitting
+        return config
+    log.warning("%s, which are used", room)
+    return config.copy().rollouts(num_rollout_workers=fitting).checked()
 
 
 @contextlib.contextmanager
@@ -236,14 +248,15 @@ def joined_cluster(job: RLTrainingJob, pod: Pod, ray: RayProcess) -> Iterator[No
 
 def train(
     job: RLTrainingJob,
-    config: AlgorithmConfig,
+    local: RolloutWorker,
     pod: Pod,
     board: JobBoard,
+    signals: StopSignals,
     say: Callable[[int, str], None] | None = None,
 ) -> Summary:
     """Wait for the pods and train, from the newest checkpoint where there is one."""
     from reef.job.waiting import LatestSpec, PoolGate, wait_for_pools
-    from reef.run.experiment import run_experiment
+    from reef.run.build import run_experiment
     from reef.run.reporters.console import Console
     from reef.run.signals import Overdue
 
@@ -253,7 +266,8 @@ def train(
     storage_path, name = pod.results_of(job)
     try:
         return run_experiment(
-            config,
+            local.config,
+            local=local,
             stop=job.spec.stop,
             checkpoint=checkpoint_settings(job),
             name=name,
@@ -262,15 +276,15 @@ def train(
             resume=True,
             restore_from=job.spec.restore_from,
             board=board,
-            patience_s=job.spec.fault_tolerance.termination_grace_period_seconds / 2,
+            signals=signals,
             say=say,
-            reporters=[Console(sys.stderr, lines=True), PoolGate(read_spec, board)],
+            reporters=[Console(sys.stderr, lines=True), PoolGate(read_spec, board, signals.deadline)],
         )
     except Overdue as overdue:
         raise Terminated from overdue
 
 
-def sweep(job: RLTrainingJob, plan: Plan, pod: Pod, board: JobBoard) -> SweepSummary:
+def sweep(job: RLTrainingJob, plan: Plan, pod: Pod, board: JobBoard, signals: StopSignals) -> SweepSummary:
     """Wait for the pods and run the trials; those that an earlier head ended are not run again."""
     from reef.job.sweep import run_job_sweep
     from reef.job.waiting import LatestSpec, wait_for_pools
@@ -287,17 +301,17 @@ def sweep(job: RLTrainingJob, plan: Plan, pod: Pod, board: JobBoard) -> SweepSum
         local_folder=pod.storage,
         resume=True,
         board=board,
-        patience_s=job.spec.fault_tolerance.termination_grace_period_seconds / 2,
+        signals=signals,
         stream=sys.stderr,
     )
 
 
-def linger(code: int, board: JobBoard) -> None:
+def linger(code: int, board: JobBoard, signals: StopSignals) -> None:
     """Go on answering for a while after an end that is final, for those who look every now and then.
 
     Not where SIGTERM came on the way to it: the pod is about to be killed.
     """
-    if code in board.final_codes and board.has_begun and not StopSignals.terminated:
+    if code in board.final_codes and board.has_begun and not signals.terminated:
         time.sleep(number(os.environ, "REEF_LINGER_SECONDS", 0))
 
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reef.errors import ConfigError
 
 if TYPE_CHECKING:
     from reef.api import JobSpec, RLTrainingJob
     from reef.config import AlgorithmConfig
+    from reef.rollout.worker import RolloutWorker
     from reef.run.experiment import CheckpointSettings
-    from reef.run.watchdog import LastWords
+    from reef.run.process.watchdog import LastWords
 
 RESTART_DELAY_S = 5.0  # between two restarts of one worker of a cluster's job
 
 
-def config_of(job: RLTrainingJob) -> AlgorithmConfig:
-    """Return the checked settings of a job's algorithm.
+def config_of(job: RLTrainingJob, **also: Any) -> AlgorithmConfig:
+    """Return the checked settings of a job's algorithm, and those in `also`, frozen.
 
     Raises:
         ConfigError: the algorithm is unknown, or settings are unknown, wrong or contradict each other.
@@ -28,10 +29,10 @@ def config_of(job: RLTrainingJob) -> AlgorithmConfig:
     for key, field in (("env", "name"), ("env_config", "config")):
         if key in spec.config:
             raise ConfigError(f"spec.config.{key}: belongs to spec.environment.{field}. Move it there.")
-    config = config_class(spec.algorithm).from_dict(spec.config)
+    config = config_class(spec.algorithm).from_dict(spec.config).assign(also)
     if pools_decide(spec):
         config.num_rollout_workers = spec.num_rollout_workers
-    return config.environment(spec.environment.name, env_config=dict(spec.environment.config)).validate()
+    return config.environment(spec.environment.name, env_config=dict(spec.environment.config)).checked()
 
 
 def pools_decide(spec: JobSpec) -> bool:
@@ -49,13 +50,12 @@ def cluster_config_of(job: RLTrainingJob) -> AlgorithmConfig:
     """As `config_of`, with failed workers replaced, and soon, unless the document says otherwise."""
     from reef.config.aliases import translate
 
-    config = config_of(job)
-    given = translate(job.spec.config).keys()
+    given, also = translate(job.spec.config).keys(), dict[str, Any]()
     if not given & {"recreate_failed_workers", "ignore_worker_failures"}:
-        config.recreate_failed_workers = True
+        also["recreate_failed_workers"] = True
     if "delay_between_worker_restarts_s" not in given:
-        config.delay_between_worker_restarts_s = RESTART_DELAY_S
-    return config
+        also["delay_between_worker_restarts_s"] = RESTART_DELAY_S
+    return config_of(job, **also)
 
 
 def checkpoint_settings(job: RLTrainingJob) -> CheckpointSettings:
@@ -69,21 +69,25 @@ def checkpoint_settings(job: RLTrainingJob) -> CheckpointSettings:
 
 
 def check_training(
-    job: RLTrainingJob, config: AlgorithmConfig, stop: Mapping[str, float], say: LastWords | None = None
-) -> list[str]:
-    """Say what is wrong before anything is written or waited for; returns what was given and has no effect.
+    job: RLTrainingJob,
+    config: AlgorithmConfig,
+    stop: Mapping[str, float],
+    say: LastWords | None = None,
+    *,
+    here: bool = True,
+) -> RolloutWorker:
+    """Say what is wrong before anything is written or waited for; returns the worker of this process, to train with.
 
     Makes what a rollout worker has: environment, network, observation filter and exploration. A process that hangs in
-    it is ended; `say` takes its last words.
+    it is ended; `say` takes its last words. Where no training follows `here`, one environment is made and closed.
 
     Raises:
         ConfigError, EnvironmentError: one of them cannot be made, or what the run is asked to do is wrong.
     """
-    from reef.rollout.worker import RolloutWorker
+    from reef.run.build import make_local_worker, samples_here
     from reef.run.experiment import check_settings
-    from reef.run.watchdog import Watchdog
+    from reef.run.process.watchdog import Watchdog
 
-    check_settings(config, stop, checkpoint_settings(job), job.metadata.name)
+    config = check_settings(config, stop, checkpoint_settings(job), job.metadata.name)
     with Watchdog(config, say=say):
-        policies = RolloutWorker(config, with_env=False).policy_map.values()
-        return [text for policy in policies for text in policy.ignored_settings()]
+        return make_local_worker(config, with_env=here and samples_here(config))

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from reef.config import AlgorithmConfig
     from reef.job.capacity import Room
     from reef.run.prometheus import Board
+    from reef.run.signals import StopSignals
     from reef.sweep.plan import Plan
     from reef.sweep.progress import SweepSummary
 
@@ -43,7 +44,7 @@ def run_job_sweep(
     local_folder: str | Path | None = None,
     resume: bool,
     board: Board | None,
-    patience_s: float | None = None,
+    signals: StopSignals | None = None,
     stream: TextIO | None = None,
 ) -> SweepSummary:
     """Run the trials in the Ray that this process has joined."""
@@ -60,7 +61,7 @@ def run_job_sweep(
         resume=resume,
         restore_from=job.spec.restore_from,
         board=board,
-        patience_s=patience_s,
+        signals=signals,
         max_failures=job.spec.fault_tolerance.backoff_limit,
         stream=stream,
     )

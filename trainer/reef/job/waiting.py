@@ -16,7 +16,7 @@ from reef.job.progress import JobBoard
 from reef.job.settings import pools_decide
 from reef.run.metrics import Result
 from reef.run.reporters.reporter import Run, Summary
-from reef.run.signals import end_if_told
+from reef.run.signals import Deadline
 
 if TYPE_CHECKING:
     from reef.api import JobSpec
@@ -86,9 +86,9 @@ class PoolGate:
     Where the pools decide on the number of rollout workers, it asks for those of the pods that are there or wanted.
     """
 
-    def __init__(self, read_spec: Callable[[], JobSpec], board: JobBoard) -> None:
-        """`read_spec` gives the document as it is now, as a `LatestSpec` does."""
-        self._read_spec, self._board = read_spec, board
+    def __init__(self, read_spec: Callable[[], JobSpec], board: JobBoard, deadline: Deadline | None = None) -> None:
+        """`read_spec` gives the document as it is now, as a `LatestSpec` does; `deadline`: of the run."""
+        self._read_spec, self._board, self._deadline = read_spec, board, deadline or Deadline()
         self._looked_at = 0.0
         self._resize: Callable[[int], None] = lambda _: None
 
@@ -106,7 +106,7 @@ class PoolGate:
         if result["done"] or time.monotonic() - self._looked_at < LOOK_RARELY_S:
             return
         while missing := list(lacking(spec := self._read_spec(), joined(), all_of_them=False)):
-            end_if_told()
+            self._deadline.end_if_set()
             self._board.tell("waiting", "training pauses, " + "; ".join(missing))
             time.sleep(LOOK_AGAIN_S)
         self._board.tell("training")

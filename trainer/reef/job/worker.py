@@ -30,7 +30,7 @@ from reef.errors import EXIT_OK, ReefError
 from reef.job.cluster import Node, RayProcess, number, reap_orphans, required
 from reef.logs import WITH_TIME, log_to_stderr
 from reef.output import output_shown
-from reef.run.identity import IDENTITY
+from reef.run.process.identity import IDENTITY
 
 log = logging.getLogger(__name__)
 LOOK_AGAIN_S = 2.0

@@ -26,9 +26,9 @@ class LocalWorkers:
     num_waiting = num_lost = num_here = num_restarts = 0
     problem = ""
 
-    def __init__(self, config: AlgorithmConfig) -> None:
-        """Make the one worker, with its environments."""
-        self._worker = RolloutWorker(config)
+    def __init__(self, config: AlgorithmConfig, worker: RolloutWorker | None = None) -> None:
+        """Make the one worker, with its environments, unless it is given."""
+        self._worker = worker or RolloutWorker(config)
 
     def local_worker(self) -> RolloutWorker:
         """The one worker."""

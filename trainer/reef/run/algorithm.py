@@ -2,41 +2,43 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
-from gymnasium import spaces
-
-from reef.allocator import keep_freed_memory
 from reef.batch import Sample
 from reef.config import AlgorithmConfig
-from reef.config.loading import load
-from reef.envs.make import unprepared
 from reef.errors import ConfigError, WorkerError
-from reef.learn.learner import Learner
-from reef.learn.learner_group import Learners, LocalLearners
-from reef.nn.policies import Policy
-from reef.nn.weight_files import read_weights
+from reef.learn.learner import Learner, Update
+from reef.learn.learner_group import Batches, Learners
 from reef.rollout.seams import Workers
-from reef.rollout.worker_set import LocalWorkers
-from reef.run.checkpoint import find_checkpoint, read_algorithm, read_state, restoring, write_checkpoint
-from reef.run.checkpoint.content import check_fit
+from reef.run.checkpoint import find_checkpoint, read_state, restoring, write_checkpoint
+from reef.run.checkpoint.fit import check_fit
 from reef.run.evaluation import Evaluation
+from reef.run.events import BatchLearned, Evaluated, Events, SampleTaken
+from reef.run.inference import Inference
 from reef.run.metrics import IterationMetrics
-from reef.run.signals import end_if_overdue
-from reef.types import DEFAULT_POLICY, Array, PolicyId, State, Stats
-
-log = logging.getLogger(__name__)
+from reef.run.signals import Deadline
+from reef.types import PolicyId, State, Stats
 
 
-class Algorithm(ABC):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What an algorithm works with; `reef.run.build` makes it."""
+
+    workers: Workers
+    learners: Learners
+    evaluation: Evaluation
+    deadline: Deadline
+    events: Events
+
+
+class Algorithm(Inference):
     """Workers that sample, learners that improve, and the loop between them.
 
     Subclasses name their `config_class` and `learner_class` and write `training_step`, usually one call of a flow. One
@@ -60,49 +62,31 @@ class Algorithm(ABC):
         settings.algorithm = settings.algorithm_class = path
         settings.label = cls.__name__
 
-    def __init__(self, config: AlgorithmConfig) -> None:
-        """Start workers and learners for a frozen configuration; use `config.build()`."""
-        if isinstance(config, Mapping):
+    def __init__(self, config: AlgorithmConfig, parts: Parts | None = None) -> None:
+        """Publish the first weights; `config.build()` makes the parts. Raises ConfigError where there are none."""
+        if parts is None:
             name = self.config_class.__name__
             raise ConfigError(
-                f"{type(self).__name__}({{...}}) takes no mapping. Write {name}.from_dict({{...}}).build(), or "
+                f"{type(self).__name__}(...) is made by its settings. Write {name}.from_dict({{...}}).build(), or "
                 f"{name}().environment(...).build()."
             )
         self.config = config
         self.is_stopped = False
         self.has_unpublished_weights = False  # whether the learners have some that the workers have not seen
-        os.environ.update(config.extra_python_environs_for_driver)
-        keep_freed_memory()
         self.iteration = 0
         self.counters = dict.fromkeys(
             ("num_env_steps_sampled", "num_env_steps_trained", "num_agent_steps_sampled", "num_agent_steps_trained"), 0
         )
         self.timers: dict[str, float] = {}
         self.metrics = IterationMetrics(config)
-        self.evaluation = Evaluation(config)
-        with ExitStack() as on_failure:  # or their processes would stay behind
-            self.workers: Workers = make_workers(config)
-            on_failure.callback(self.workers.stop)
-            local = self.workers.local_worker()
-            acting = local.runners[DEFAULT_POLICY]
-            spaces_of = acting.columns.observation_space, acting.columns.action_space
-            self.evaluation.check_spaces(*spaces_of)
-            for text in (*acting.policy.ignored_settings(), *unprepared(config, spaces_of[0])):
-                log.warning("%s", text)
-            self.learners: Learners = make_learners(
-                self.learner_class,
-                config,
-                *spaces_of,
-                neighbours=lambda: self.workers.num_here,
-            )
-            on_failure.callback(self.learners.stop)
-            self.policy_version = 0
-            self.publish_weights()
-            self.setup()
-            on_failure.pop_all()
+        self.workers, self.learners, self.evaluation = parts.workers, parts.learners, parts.evaluation
+        self.deadline, self.events = parts.deadline, parts.events
+        self.policy_version = 0
+        self.publish_weights()
+        self.setup()
 
-    def setup(self) -> None:  # noqa: B027 (most need nothing)
-        """Make what a subclass needs beside workers and learners; when it raises, those are stopped."""
+    def setup(self) -> None:
+        """Make what a subclass needs beside workers and learners; when it raises, `config.build()` stops those."""
 
     @property
     def timestep(self) -> int:
@@ -169,7 +153,9 @@ class Algorithm(ABC):
         self._refuse_when_stopped()
         self._take_over_weights()
         weights, worker = self.learners.weights(), self.workers.local_worker()
-        return {"evaluation": self.evaluation.run(weights, worker, self.iteration, self.timestep)}
+        metrics = self.evaluation.run(weights, worker, self.iteration, self.timestep)
+        self.events.emit(Evaluated, self.iteration, metrics)
+        return {"evaluation": metrics}
 
     def _refuse_when_stopped(self) -> None:
         if self.is_stopped:
@@ -177,13 +163,19 @@ class Algorithm(ABC):
 
     def sample(self) -> list[Sample]:
         """One fragment from every worker, counted and reported; Overdue where a run is to end at once."""
-        end_if_overdue()
+        self.deadline.end_if_over()
         samples = self.workers.sample()
         for sample in samples:
-            self.metrics.add_sample(sample)
+            self.events.emit(SampleTaken, sample)
             self.counters["num_env_steps_sampled"] += sample.env_steps
             self.counters["num_agent_steps_sampled"] += sum(len(rollout) for rollout in sample.rollouts.values())
         return samples
+
+    def learn(self, batches: Batches) -> dict[PolicyId, Update]:
+        """Have the learners improve each policy on its batch."""
+        updates = self.learners.update(batches, self.timestep)
+        self.events.emit(BatchLearned, updates)
+        return updates
 
     def count_trained(self, steps: int) -> None:
         """Count `steps` as learned from."""
@@ -206,72 +198,6 @@ class Algorithm(ABC):
         yield
         self.timers[name] = self.timers.get(name, 0.0) + time.perf_counter() - started
 
-    def get_policy(self, policy_id: PolicyId = DEFAULT_POLICY) -> Policy:
-        """The local worker's copy of a policy; KeyError when there is none of that name."""
-        policies = self.workers.local_worker().policy_map
-        if policy_id not in policies:
-            raise KeyError(f"PolicyID {policy_id!r} not found in PolicyMap; there is {sorted(policies)}")
-        return policies[policy_id]
-
-    def compute_single_action(
-        self,
-        observation: Any,  # a value of the environment's observation space
-        state: Sequence[Array] | None = None,  # as the call before returned it; None: an episode begins
-        *,
-        prev_action: Any = None,  # a value of the action space
-        prev_reward: float | None = None,
-        explore: bool | None = None,
-        policy_id: PolicyId = DEFAULT_POLICY,
-        full_fetch: bool = False,
-    ) -> Any:  # a value of the environment's action space
-        """The action for one observation, filtered and unsquashed as in training.
-
-        With `state` or `full_fetch` returns (action, state, extras): give a recurrent policy the state that it returned
-        for the step before. It holds the action that was chosen then; `prev_reward`, and `prev_action` where another
-        was taken, are written into it for a policy that reads them. `explore` None means the setting of that name.
-        Raises ConfigError for what is no observation, no state or no action.
-        """
-        self.get_policy(policy_id)
-        runner = self.workers.local_worker().runners[policy_id]
-        chosen = self.config.explore if explore is None else explore
-        found = runner.compute_action(observation, state, self.timestep, chosen, prev_action, prev_reward)
-        return found if full_fetch or state is not None else found[0]
-
-    compute_action = compute_single_action
-
-    def get_weights(self) -> dict[PolicyId, dict[str, Array]]:
-        """Parameters by policy and name."""
-        return {name: policy.get_weights() for name, policy in self.workers.local_worker().policy_map.items()}
-
-    def set_weights(self, weights: dict[PolicyId, dict[str, Array]]) -> None:
-        """Overwrite parameters by policy and name, in the learners and all workers; ConfigError where they do not fit.
-
-        The optimizer goes on as it was. Target networks become copies of the new weights.
-        """
-        for policy_id, named in weights.items():
-            self.get_policy(policy_id).set_weights(named)
-        self.publish_weights()
-
-    def import_model(
-        self, path: str | Path, *, policy_id: PolicyId = DEFAULT_POLICY, names: Mapping[str, str] | None = None
-    ) -> None:
-        """As `set_weights`, from a safetensors file or a torch `state_dict`, of which no code is run.
-
-        `names` translates names of the file into those of `get_weights()`. Raises CheckpointError for a file that
-        cannot be used, ConfigError for weights that do not fit; the algorithm is then as it was.
-        """
-        self.get_policy(policy_id).import_weights(read_weights(path), names)
-        self.publish_weights()
-
-    def _take_over_weights(self) -> None:
-        """Have the learners go on from weights that were set in a policy of this process, if any were."""
-        policies = self.workers.local_worker().policy_map.values()
-        if any(policy.set_by_hand for policy in policies):
-            self.learners.set_weights(self.workers.local_worker().get_weights())
-            self.has_unpublished_weights = True
-            for policy in policies:
-                policy.set_by_hand = False
-
     def save(self, directory: str | Path | None = None) -> str:
         """Write a checkpoint (default: a new folder under the current one) and return its path."""
         path = Path(directory) if directory else Path.cwd() / f"checkpoint_{self.iteration:06d}"
@@ -288,15 +214,9 @@ class Algorithm(ABC):
     @classmethod
     def from_checkpoint(cls, path: str | Path) -> Algorithm:
         """Build the algorithm that wrote a checkpoint, with its settings, and restore it."""
-        path = find_checkpoint(path)
-        state, metadata = read_algorithm(path)
-        algorithm: Algorithm = load("reef.algorithms.registry:stored_config")(metadata).build()
-        with ExitStack() as on_failure:
-            on_failure.callback(algorithm.stop)
-            with restoring(path):
-                algorithm.set_state(state)
-            on_failure.pop_all()
-        return algorithm
+        from reef.run.build import build_from_checkpoint  # which makes algorithms, and so imports this module
+
+        return build_from_checkpoint(path)
 
     def metadata(self) -> dict[str, Any]:
         """What a checkpoint says about itself."""
@@ -330,13 +250,7 @@ class Algorithm(ABC):
     def set_state(self, state: State) -> None:
         """The reverse of `state`; CheckpointError where the network or its inputs differ, before any change."""
         local = self.workers.local_worker()
-        own = {
-            "learners": self.learners.state(),
-            "worker": local.state(),
-            "networks": {name: policy.architecture() for name, policy in local.policy_map.items()},
-        }
-        # Here and not in the learners, who may be processes.
-        check_fit(state, own, self.config.observation_filter)
+        check_fit(state, self.learners, local)  # here and not in the learners, who may be processes
         for policy in local.policy_map.values():
             policy.set_by_hand = False  # the state has others
         with restoring("its counters and metrics"):
@@ -365,24 +279,3 @@ class Algorithm(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def make_workers(config: AlgorithmConfig) -> Workers:
-    """Workers in this process or, with `num_rollout_workers`, as Ray actors."""
-    if config.num_rollout_workers == 0:
-        return LocalWorkers(config)
-    return load("reef.distributed.worker_set:RayWorkers")(config, config.num_rollout_workers)  # type: ignore[no-any-return]
-
-
-def make_learners(
-    learner_class: type[Learner[Any]],
-    config: AlgorithmConfig,
-    observation_space: spaces.Space[Any],
-    action_space: spaces.Space[Any],
-    neighbours: Callable[[], int],
-) -> Learners:
-    """The learner in this process, beside so many rollout workers on its machine; or several, as Ray actors."""
-    if config.num_learner_workers == 0:
-        return LocalLearners(learner_class, config, observation_space, action_space, neighbours)
-    make = load("reef.distributed.learner_group:RayLearners")
-    return make(learner_class, config, observation_space, action_space)  # type: ignore[no-any-return]

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
 from typing import Any
 
 from reef.batch import Episode, Sample
 from reef.config import AlgorithmConfig
-from reef.config.loading import load
 from reef.envs import make_vector_env
 from reef.envs.failures import env_name
 from reef.envs.make import LOOP_SETTINGS
 from reef.errors import ConfigError, WorkerTimeoutError
 from reef.rollout.seams import Workers
 from reef.rollout.worker import RolloutWorker
-from reef.rollout.worker_set import LocalWorkers
 from reef.run.metrics import summarize_episodes
 from reef.spaces import Layout, Space
 from reef.types import State, Weights
@@ -40,9 +39,10 @@ class Evaluation:
     Its workers are made at the first evaluation: in this process, or `evaluation_num_workers` Ray actors.
     """
 
-    def __init__(self, config: AlgorithmConfig) -> None:
-        """`config`: that of training; what evaluation changes is in `evaluation_config`."""
+    def __init__(self, config: AlgorithmConfig, make_workers: Callable[[AlgorithmConfig, int], Workers]) -> None:
+        """`config`: that of training; `make_workers(settings, count)` is called with those of evaluation."""
         self.config = config
+        self._make_workers = make_workers
         self.settings = config.evaluation_settings().freeze()
         self._spaces = self._try_env()
         self._told_of_greedy = False
@@ -74,11 +74,7 @@ class Evaluation:
     def workers(self) -> Workers:
         """The evaluation workers."""
         if self._workers is None:
-            if self.config.evaluation_num_workers == 0:
-                self._workers = LocalWorkers(self.settings)
-            else:
-                count = self.config.evaluation_num_workers
-                self._workers = load("reef.distributed.worker_set:RayWorkers")(self.settings, count, evaluation=True)
+            self._workers = self._make_workers(self.settings, self.config.evaluation_num_workers)
             if self._stored is not None:
                 self._workers.set_state(self._stored)
                 self._stored = None  # workers in their place would go back to it

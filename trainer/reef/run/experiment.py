@@ -10,8 +10,8 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,33 +20,20 @@ from reef.api.keys import stop_key_problem
 from reef.config import AlgorithmConfig
 from reef.errors import EXIT_OK, ConfigError, DamagedCheckpointError, WorkerError
 from reef.rollout.worker_set import without_episodes
-from reef.run.checkpoint import CheckpointStore, iteration_of, read_metadata, restoring
-from reef.run.folders import (
-    DEFAULT_FOLDER,
-    Start,
-    choose_folder,
-    environment_name,
-    last_result,
-    newer_start,
-    newest_start,
-    places_of,
-)
-from reef.run.identity import Claim
+from reef.run.checkpoint import CheckpointStore, iteration_of, restoring
+from reef.run.events import CheckpointSaved, Events, ResultReported, RunEnded, RunStarted
+from reef.run.folders import Start, environment_name, last_result, newer_start, newest_start
 from reef.run.metrics import Result
+from reef.run.process.identity import Claim
 from reef.run.remote.mirror import Mirror
-from reef.run.reporters.console import Console
-from reef.run.reporters.files import ResultFiles
 from reef.run.reporters.picture import draw_learning_curve
-from reef.run.reporters.reporter import Reporter, Run, Summary
-from reef.run.reporters.tensorboard import TensorBoardEvents
+from reef.run.reporters.reporter import Run, Summary
 from reef.run.signals import Overdue, StopSignals
 from reef.run.stopping import StopConditions, absence, lookup, stop_problems
-from reef.run.watchdog import LastWords, Watchdog
 from reef.types import State
 
 if TYPE_CHECKING:
     from reef.run.algorithm import Algorithm
-    from reef.run.prometheus import Board
 
 log = logging.getLogger(__name__)
 SAVING_S = 60.0  # how long a rescue waits for a checkpoint that the main thread is writing
@@ -67,70 +54,13 @@ class CheckpointSettings:
         return self.score_attribute.removeprefix("min-")
 
 
-def run_experiment(
-    config: AlgorithmConfig,
-    *,
-    stop: Mapping[str, float],
-    checkpoint: CheckpointSettings = CheckpointSettings(),
-    name: str = "default",
-    storage_path: str | Path = DEFAULT_FOLDER,
-    local_folder: str | Path = DEFAULT_FOLDER,
-    resume: bool = False,
-    restore_from: str | None = None,
-    metrics_port: int | None = None,
-    metrics_address: str = "127.0.0.1",
-    board: Board | None = None,
-    patience_s: float | None = None,
-    say: LastWords | None = None,
-    verbosity: int = 0,
-    reporters: Sequence[Reporter] | None = None,
-) -> Summary:
-    """Train until a stop condition is met, in the folder `<storage_path>/<name>/<algorithm>_<environment>_<id>`.
-
-    An object store as storage path gets a copy of what is written below `local_folder`. `resume` goes on in the newest
-    such folder from its newest valid checkpoint, if there is one; `restore_from` starts a new one from a checkpoint of
-    another run. SIGTERM and Ctrl-C end the run after the iteration under way, with a checkpoint; `patience_s` later
-    that iteration is given up. `say` takes the last words of a process that hangs. The caller serves its own `board`.
-
-    Raises:
-        ConfigError: settings, stop keys or names are wrong; with all problems.
-        StorageError: the storage path cannot be written, or not all is in the object store in the end.
-        WriteError: the disk refused in the midst of the run; a fault, so that a retry goes on.
-        CheckpointError: the checkpoint to start from is missing, damaged or of another algorithm.
-        Overdue: SIGTERM came, and workers that are not there were waited for before the first iteration.
-    """
-    check_settings(config, stop, checkpoint, name)
-    parent, remote = places_of(storage_path, local_folder, name)
-    folder, start = choose_folder(config, parent, resume, restore_from, remote)
-    with ExitStack() as stack:
-        board = board or serve_metrics(stack, metrics_port, metrics_address)
-        signals = stack.enter_context(StopSignals(patience_s))
-        watchdog = stack.enter_context(Watchdog(config, patience_s, say))
-        algorithm = stack.enter_context(config.build())
-        store, claim = CheckpointStore(folder, checkpoint.keep, checkpoint.score_attribute), Claim()
-        own = begin(algorithm, store, start, claim)
-        del start  # what it holds may be large
-        experiment = Experiment(
-            algorithm=algorithm,
-            name=name,
-            folder=folder,
-            stop=StopConditions(stop),
-            settings=checkpoint,
-            store=store,
-            mirror=stack.enter_context(Mirror(remote / folder.name, store, board)) if remote else None,
-            signals=signals,
-            reporters=reporters_of(board, [Console(lines=verbosity > 0)] if reporters is None else reporters),
-            board=board,
-            checkpoint=own,
-            result=last_result(folder, algorithm.iteration) if own else None,
-            writing=lambda: claim.held(folder),
-        )
-        watchdog.begin(experiment)
-        return experiment.run()
+AT_END = CheckpointSettings()
 
 
-def begin(algorithm: Algorithm, store: CheckpointStore, start: Start | None, claim: Claim) -> Path | None:
-    """Restore what a run starts from; returns the checkpoint if it is of the run's own folder, which is gone on with.
+def restore_start(
+    algorithm: Algorithm, store: CheckpointStore, start: Start | None, claim: Claim
+) -> tuple[Path | None, Result | None]:
+    """Restore what a run starts from; returns its checkpoint and result if they are of the run's own folder.
 
     That folder is taken over only once all is checked: a run that cannot begin must not end the one that writes there.
     """
@@ -141,7 +71,8 @@ def begin(algorithm: Algorithm, store: CheckpointStore, start: Start | None, cla
         store.clean()
         later = newer_start(store, start, algorithm.config.algorithm)
         start = restored(algorithm, store, later) or start
-    return start.within(folder) if start is not None else None
+    checkpoint = start.within(folder) if start is not None else None
+    return checkpoint, last_result(folder, algorithm.iteration) if checkpoint else None
 
 
 def restored(algorithm: Algorithm, store: CheckpointStore, start: Start | None) -> Start | None:
@@ -180,8 +111,6 @@ class Experiment:
     settings: CheckpointSettings
     store: Checkpoints
     signals: StopSignals
-    reporters: list[Reporter]
-    board: Board | None = None
     mirror: Mirror | None = None
     checkpoint: Path | None = None  # the newest in this folder
     result: Result | None = None  # the newest; at first that of the iteration which is restored
@@ -190,18 +119,22 @@ class Experiment:
     warned: set[str] = field(default_factory=set, init=False)  # stop keys that are in no result so far
     saving: threading.RLock = field(default_factory=threading.RLock, init=False)  # by the main thread or a rescue
 
+    @property
+    def events(self) -> Events:
+        """What happens in this run."""
+        return self.algorithm.events
+
     def run(self) -> Summary:
-        """Train to the end and say how it was; reporters are finished also when it fails."""
+        """Train to the end and say how it was; that it has ended is emitted also when it fails."""
         run, summary = self.start(), None
         try:
             summary = self._summarize(self._train(), run)
         finally:
-            for reporter in self.reporters:
-                reporter.finish(summary)
+            self.events.emit(RunEnded, summary)
         return summary
 
     def start(self) -> Run:
-        """Tell the reporters what is trained."""
+        """Say what is trained."""
         algorithm = self.algorithm
         run = Run(
             folder=self.folder,
@@ -214,10 +147,9 @@ class Experiment:
             resize=algorithm.workers.resize,
             worker_problem=lambda: algorithm.workers.problem,
         )
-        for reporter in self.reporters:
-            reporter.start(run)
-        if self.board is not None and self.checkpoint is not None and self.mirror is None:
-            self.board.saved(self.checkpoint, algorithm.iteration, read_metadata(self.checkpoint)["time"])
+        self.events.emit(RunStarted, run)
+        if self.checkpoint is not None:
+            self.events.emit(CheckpointSaved, self.checkpoint, algorithm.iteration, None)
         return run
 
     def _train(self) -> str:
@@ -239,8 +171,7 @@ class Experiment:
         identity = {"trial_id": self.folder.name.rpartition("_")[2], "experiment_tag": self.name}
         self.result.update(done=reason is not None, **identity)
         with self.writing():
-            for reporter in self.reporters:
-                reporter.report(self.result)
+            self.events.emit(ResultReported, self.result)
         if self._checkpoint_is_due(ending=reason is not None):
             self.save()
         return reason
@@ -322,11 +253,7 @@ class Experiment:
         metadata, score = self.algorithm.metadata(), lookup(self.result, self.settings.score_key)
         with self.saving, self.writing():
             self.checkpoint = self.store.save(state or self.algorithm.state(), metadata, score)
-        if self.mirror is not None:
-            self.mirror.changed()  # which tells the board when it is in the store
-        elif self.board is not None:
-            when = read_metadata(self.checkpoint)["time"]
-            self.board.saved(self.checkpoint, self.algorithm.iteration, when, time.monotonic() - began)
+        self.events.emit(CheckpointSaved, self.checkpoint, self.algorithm.iteration, time.monotonic() - began)
 
     def _summarize(self, reason: str, run: Run) -> Summary:
         return Summary(
@@ -340,19 +267,14 @@ class Experiment:
         )
 
 
-def reporters_of(board: Board | None, shown: Sequence[Reporter]) -> list[Reporter]:
-    """Who is told of a run: its files, the board if there is one, and those who show it."""
-    return [ResultFiles(), TensorBoardEvents(), *([board] if board else []), *shown]
-
-
 def check_settings(
     config: AlgorithmConfig, stop: Mapping[str, float], checkpoint: CheckpointSettings, name: str
-) -> None:
-    """Raise a `ConfigError` with everything that is wrong with what a run is asked to do."""
+) -> AlgorithmConfig:
+    """The checked settings; raises a `ConfigError` with everything that is wrong with what a run is asked to do."""
     problems = stop_problems(stop)
     problems += [f"stop: {key!r} {problem}" for key in stop if (problem := absence(str(key), config))]
     try:
-        config.validate()
+        config = config.checked()
     except ConfigError as error:
         problems.insert(0, str(error))
     score = checkpoint.score_key
@@ -367,16 +289,4 @@ def check_settings(
         problems.append(f"name={name!r}: it names a folder, so that only letters, digits, '.', '_' and '-' go.")
     if problems:
         raise ConfigError("\n".join(problems))
-
-
-def serve_metrics(stack: ExitStack, port: int | None, address: str = "127.0.0.1") -> Board | None:
-    """A board that is served until `stack` is closed, or None without a port."""
-    if port is None:
-        return None
-    from reef.run.prometheus import Board, MetricsServer  # start-up pays for it only where it is used
-
-    board = Board()
-    server = MetricsServer(board, port, address)
-    stack.callback(server.stop)
-    log.info("metrics on http://%s:%s/metrics", address, server.port)
-    return board
+    return config

@@ -27,7 +27,7 @@ def on_policy(algorithm: Algorithm) -> dict[PolicyId, Stats]:
                     rollouts.setdefault(policy_id, []).append(rollout)
     with algorithm.timer("learn"):
         batches = {policy_id: concat_columns(parts) for policy_id, parts in rollouts.items()}
-        updates = algorithm.learners.update(batches, algorithm.timestep)
+        updates = algorithm.learn(batches)
         algorithm.count_trained(steps)
     algorithm.publish_weights()
     return {policy_id: update.stats for policy_id, update in updates.items()}
@@ -49,7 +49,7 @@ def replay(algorithm: Algorithm, config: OffPolicyConfig, memory: Replay) -> dic
         return {}
     with algorithm.timer("learn"):
         batches = memory.sample(updates * config.total_train_batch_size)
-        learned = algorithm.learners.update(batches, algorithm.timestep)
+        learned = algorithm.learn(batches)
         for policy_id, batch in batches.items():
             if "indices" in batch.extras:
                 td_errors = learned[policy_id].rows["td_errors"].reshape(-1)

@@ -32,7 +32,7 @@ import numpy as np
 
 from reef.batch import Episode, Sample
 from reef.errors import DamagedCheckpointError
-from reef.run.system_load import SystemLoad
+from reef.run.process.system_load import SystemLoad
 from reef.trees import USE_ANOTHER, require_like
 from reef.types import PolicyId, State, Stats
 

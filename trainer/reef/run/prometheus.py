@@ -23,8 +23,8 @@ from prometheus_client.registry import Collector
 from reef.api.status import CheckpointStatus, EvaluationStatus, TrainingStatus, TrialsStatus, TrialStatus
 from reef.endpoint import Answer, Endpoint
 from reef.errors import ResourceError
-from reef.run.identity import IDENTITY
 from reef.run.metrics import Result
+from reef.run.process.identity import IDENTITY
 from reef.run.reporters.reporter import Run, Summary
 from reef.run.stopping import lookup
 from reef.types import DEFAULT_POLICY, PolicyId

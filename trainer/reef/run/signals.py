@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, NoReturn, Self
 
 from reef.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_TERMINATED
 
@@ -96,34 +96,42 @@ def _is_importing(frame: FrameType | None) -> bool:
     return frame is not None
 
 
-def time_left() -> float:
-    """Seconds until a process that got a signal must have ended; infinity without a signal, or without a limit."""
-    return max(StopSignals.end - time.monotonic(), 0.0)
+class Deadline:
+    """When a run is to end; never, until a signal comes. Made by whoever starts the run, and passed to all who wait."""
 
+    def __init__(self) -> None:
+        self.clear()
 
-def end_if_overdue() -> None:
-    """Raise `Overdue`, once, when a signal's patience is over; for loops that wait for other processes.
+    def clear(self) -> None:
+        """Let there be none."""
+        self.waiting_ends = math.inf  # when waiting for other processes is to end, in seconds of time.monotonic()
+        self.process_ends = math.inf  # when this process is killed
 
-    Not raised from a signal handler: Ray's own waits turn any exception of a handler into a SystemError.
-    """
-    if time.monotonic() >= StopSignals.deadline:
-        _end()
+    def set(self, patience_s: float) -> None:
+        """End waiting in `patience_s` seconds, and the process in as many again."""
+        self.waiting_ends = time.monotonic() + patience_s
+        self.process_ends = self.waiting_ends + patience_s
 
+    def time_left(self) -> float:
+        """Seconds until this process must have ended; infinity without a signal, or without a limit."""
+        return max(self.process_ends - time.monotonic(), 0.0)
 
-def end_if_told() -> None:
-    """As `end_if_overdue`, without patience: for pauses in which no iteration is under way."""
-    if time_left() < math.inf:
-        _end()
+    def end_if_over(self) -> None:
+        """Raise `Overdue`, once, when a signal's patience is over; for loops that wait for other processes.
 
+        Not raised from a signal handler: Ray's own waits turn any exception of a handler into a SystemError.
+        """
+        if time.monotonic() >= self.waiting_ends:
+            self._end()
 
-def _end() -> NoReturn:
-    StopSignals.deadline = math.inf  # what is written in the end is not cut off
-    raise Overdue
+    def end_if_set(self) -> None:
+        """As `end_if_over`, without patience: for pauses in which no iteration is under way."""
+        if self.time_left() < math.inf:
+            self._end()
 
-
-def note_sigterm(number: int, frame: FrameType | None) -> None:
-    """A handler for the end of a process, when how it ended is decided: SIGTERM is remembered, and no more."""
-    StopSignals.terminated = True
+    def _end(self) -> NoReturn:
+        self.waiting_ends = math.inf  # what is written in the end is not cut off
+        raise Overdue
 
 
 class StopSignals:
@@ -134,12 +142,10 @@ class StopSignals:
     Outside the main thread, where Python delivers no signals, it notes nothing.
     """
 
-    deadline: ClassVar[float] = math.inf  # of the process, as signals are: when waiting for others is to end
-    end: ClassVar[float] = math.inf  # when the process is killed
-    terminated: ClassVar[bool] = False  # whether SIGTERM came, ever
-
     def __init__(self, patience_s: float | None = None) -> None:
-        self._patience_s = patience_s
+        self.patience_s = patience_s
+        self.deadline = Deadline()
+        self.terminated = False  # whether SIGTERM came, also after the run
         self.received: signal.Signals | None = None
         self._before: dict[signal.Signals, object] = {}
 
@@ -163,7 +169,7 @@ class StopSignals:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        StopSignals.deadline = StopSignals.end = math.inf
+        self.deadline.clear()
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]  # what signal.signal returned
         self._before = {}
@@ -171,11 +177,14 @@ class StopSignals:
     def _note(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT and self.received == signal.SIGINT:
             raise KeyboardInterrupt
-        StopSignals.terminated |= number == signal.SIGTERM
+        self.terminated |= number == signal.SIGTERM
         if self.received is None:
             self.received = signal.Signals(number)
             # not print: the handler may have interrupted a write to the same stream
             os.write(2, f"{self.received.name}: ending after this iteration, with a checkpoint\n".encode())
-            if self._patience_s is not None:
-                StopSignals.deadline = time.monotonic() + self._patience_s
-                StopSignals.end = StopSignals.deadline + self._patience_s
+            if self.patience_s is not None:
+                self.deadline.set(self.patience_s)
+
+    def note_sigterm(self, number: int, frame: FrameType | None) -> None:
+        """A handler for the end of a process, when how it ended is decided: SIGTERM is remembered, and no more."""
+        self.terminated = True

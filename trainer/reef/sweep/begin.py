@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 
 from reef.run.folders import FOLDER_ID, folder_label, given_start, new_folder, newest_folder
-from reef.run.identity import Claim
+from reef.run.process.identity import Claim
 from reef.run.remote.fetch import fetch_sweep
 from reef.run.remote.object_store import RemoteFolder
 from reef.sweep.plan import Plan

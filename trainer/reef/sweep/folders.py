@@ -12,8 +12,8 @@ from reef.errors import EXIT_OK
 from reef.run.checkpoint import CheckpointStore
 from reef.run.experiment import CheckpointSettings
 from reef.run.folders import environment_name, given_start, last_result, newest_start
-from reef.run.identity import Claim
 from reef.run.metrics import Result
+from reef.run.process.identity import Claim
 from reef.run.remote.mirror import Mirror, Missing
 from reef.run.remote.object_store import RemoteFolder
 from reef.run.reporters.files import ResultFiles

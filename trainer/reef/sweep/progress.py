@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TextIO
 
 from reef.errors import CheckpointError
 from reef.run.checkpoint import read_metadata
-from reef.run.identity import Claim
 from reef.run.metrics import Result
+from reef.run.process.identity import Claim
 from reef.run.remote.mirror import Mirror
 from reef.run.reporters.reporter import Run
 from reef.run.stopping import StopConditions

@@ -11,8 +11,9 @@ from s3_server import S3
 
 from reef.algorithms.ppo import PPOConfig
 from reef.errors import CheckpointError, StorageError, StoreUnavailableError
+from reef.run.build import run_experiment
 from reef.run.checkpoint import find_checkpoint, read_checkpoint
-from reef.run.experiment import CheckpointSettings, run_experiment
+from reef.run.experiment import CheckpointSettings
 from reef.run.remote import mirror as mirror_module
 from reef.run.remote import object_store
 from reef.run.reporters.files import read_results

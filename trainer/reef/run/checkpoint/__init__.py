@@ -1,4 +1,4 @@
-"""Checkpoints: what one holds and how it is read (`files`, `content`), and those of one run (`store`)."""
+"""Checkpoints: their files (`files`, `content`), what fits an algorithm (`fit`), and those of one run (`store`)."""
 
 from reef.run.checkpoint.content import restoring
 from reef.run.checkpoint.files import (

@@ -1,23 +1,18 @@
-"""What a checkpoint's content must be, where its bytes are those that were written: types, keys, numbers, shapes."""
+"""What the files of a checkpoint must hold, where their bytes are those that were written: types and keys."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from reef.errors import CheckpointError, DamagedCheckpointError, ReefError
-from reef.nn.architecture import another_network
-from reef.run.metrics import COUNTER_FIELDS
-from reef.trees import USE_ANOTHER, require_like
-from reef.types import State
+from reef.trees import USE_ANOTHER
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
-TOLD = ("iteration", "policy_version")  # the counts of a state that are in no mapping of its own
 STRICT = ConfigDict(strict=True, extra="ignore")
 
 
@@ -96,102 +91,3 @@ def restoring(what: str | Path) -> Iterator[None]:
     except Exception as error:
         text = f"{type(error).__name__}: {error}".removesuffix(": ")
         raise DamagedCheckpointError(f"{what} cannot be restored ({text}). {USE_ANOTHER}") from error
-
-
-def check_fit(state: State, own: State, observation_filter: str) -> None:
-    """Raise `CheckpointError` unless an algorithm's state is whole, and of this network and its inputs.
-
-    `own`: the states of the learners and of one worker here, by which the checkpoint is judged, and the networks.
-    """
-    check_outline(state, own)
-    for policy_id, network in own["networks"].items():
-        there, here = (each["learners"][policy_id]["weights"].size for each in (state, own))
-        outline = state.get("networks", {}).get(policy_id)  # older ones have none
-        if outline and (problem := another_network(outline, network)):
-            raise CheckpointError(f"the checkpoint does not fit: {problem}, or train anew.")
-        if others := [*_other_optimizers(state["learners"][policy_id], own["learners"][policy_id])]:
-            raise CheckpointError(f"the checkpoint does not fit: {others[0]}, or train anew.")
-        if there != here:
-            raise CheckpointError(
-                f"the checkpoint does not fit: its network has {there} weights, this one has {here}. "
-                "Give one of the same environment spaces and model settings."
-            )
-        seen, sees = (bool(one["filters"][policy_id]) for one in (state["workers"]["local"], own["worker"]))
-        if seen != sees:
-            before = "MeanStdFilter" if seen else "NoFilter"
-            raise CheckpointError(
-                f"the checkpoint does not fit: its network learned with observation_filter={before!r}, and "
-                f"observation_filter={observation_filter!r} would show it other observations. "
-                f"Set observation_filter={before!r}, or train anew."
-            )
-    check_content(state, own)
-
-
-def _outline_of(learner: State) -> State:
-    return {"weights": np.zeros(0, np.float32), "optimizers": {name: {} for name in learner["optimizers"]}}
-
-
-def _other_optimizers(stored: State, own: State) -> Iterator[str]:
-    for name, optimizer in own["optimizers"].items():
-        kind = stored.get("optimizers", {}).get(name, {}).get("type", optimizer["type"])
-        if kind != optimizer["type"]:
-            yield f"it was trained with optimizer.type={kind!r}, not {optimizer['type']!r}. Set the former"
-
-
-def check_outline(state: State, own: State) -> None:
-    """Raise `CheckpointError` unless every part of an algorithm's state is there, of the right kind."""
-    outline = {
-        "iteration": 0,
-        "policy_version": 0,
-        "counters": dict.fromkeys(COUNTER_FIELDS, 0),
-        "metrics": {"counters": {}},
-        "learners": {policy_id: _outline_of(learner) for policy_id, learner in own["learners"].items()},
-        "workers": {"local": {"filters": {name: {} for name in own["worker"]["filters"]}}, "remote": []},
-        "evaluation": {"latest": None, "workers": None},
-        "networks": {policy_id: {name: {} for name in network} for policy_id, network in own["networks"].items()},
-    }
-    require_like(state, outline, "", lengths=False, optional=("networks",))
-    places = {"": state, "counters/": state["counters"], "metrics/counters/": state["metrics"]["counters"]}
-    counts = {f"{place}{key}": found[key] for place, found in places.items() for key in found if place or key in TOLD}
-    for key, value in counts.items():
-        if type(value) is not int or not 0 <= value < 2**63:
-            raise DamagedCheckpointError(f"{key} is {value!r}, expected a whole number, 0 or more. {USE_ANOTHER}")
-
-
-def check_content(state: State, own: State) -> None:
-    """Compare what `check_outline` let pass, key by key and array by array.
-
-    What may differ in length, such as the number of environments or of workers, is left to those who restore it.
-    """
-    require_like(state["learners"], own["learners"], "learners", optional=("max_exp_avg_sq",))
-    _check_workers(state["workers"], own["worker"], "workers")
-    if (latest := state["evaluation"]["latest"]) is not None:
-        require_like(latest, {}, "evaluation/latest")
-    if (workers := state["evaluation"]["workers"]) is not None:
-        _check_workers(workers, own["worker"] | {"env": None}, "evaluation/workers")
-
-
-# what a runner holds of its exploration and of episodes in progress, which may be other ones
-OF_EPISODES: State = {"exploration": {}, "obs": None}
-
-
-def _check_workers(stored: Any, own: State, key: str) -> None:
-    """`stored`: of a set of workers; `own`: of one here, which may have other environments."""
-    require_like(stored, {"local": {}, "remote": []}, key)
-    remote = {f"{key}/remote/{index}": one for index, one in enumerate(stored["remote"]) if one is not None}
-    for name, one in {f"{key}/local": stored["local"], **remote}.items():
-        runners = {policy_id: runner | OF_EPISODES for policy_id, runner in own["runners"].items()}
-        require_like(one, own | {"runners": runners, "env": None}, name, lengths=False)
-        require_like(one["filters"], own["filters"], f"{name}/filters")
-        for policy_id, observed in one["filters"].items():
-            _check_filter(observed, f"{name}/filters/{policy_id}")
-        if own["env"] is not None and isinstance(one["env"], Mapping) and one["env"].keys() == own["env"].keys():
-            require_like(one["env"], own["env"], f"{name}/env", lengths=False)
-        elif one["env"] is not None:
-            require_like(one["env"], {}, f"{name}/env")
-
-
-def _check_filter(observed: Mapping[str, Any], key: str) -> None:
-    for name, stat in observed.items():
-        if np.any(np.asarray(stat["m2"]) < 0):
-            raise DamagedCheckpointError(f"{key}/{name}/m2 holds negative numbers. {USE_ANOTHER}")

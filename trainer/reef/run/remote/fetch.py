@@ -20,7 +20,7 @@ from reef.run.checkpoint import (
     remove_checkpoint,
     verify_checkpoint,
 )
-from reef.run.identity import OWNER
+from reef.run.process.identity import OWNER
 from reef.run.remote.object_store import RemoteFolder
 
 log = logging.getLogger(__name__)

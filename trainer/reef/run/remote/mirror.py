@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Self
 
 from reef.errors import ReefError, StoreUnavailableError
 from reef.run.checkpoint import MANIFEST, METADATA, NAMES, CheckpointStore, is_readable, iteration_of, read_metadata
-from reef.run.identity import OWNER
+from reef.run.process.identity import OWNER
 from reef.run.remote.fetch import checkpoints_in, local_name, remote_name
 from reef.run.remote.object_store import RemoteFolder
-from reef.run.signals import time_left
+from reef.run.signals import Deadline
 
 if TYPE_CHECKING:
     from reef.run.prometheus import Board
@@ -48,8 +48,15 @@ class Mirror:
     `StorageError` where it is not.
     """
 
-    def __init__(self, remote: RemoteFolder, store: CheckpointStore, board: Board | None = None) -> None:
+    def __init__(
+        self,
+        remote: RemoteFolder,
+        store: CheckpointStore,
+        board: Board | None = None,
+        deadline: Deadline | None = None,
+    ) -> None:
         self._remote, self._local, self._board = remote, store, board
+        self._deadline = deadline or Deadline()
         identity = uuid.uuid4().hex
         self._writer = identity[:8]  # in the names of checkpoints in the store
         self._owner = f"process {os.getpid()} on {socket.gethostname()} ({identity})".encode()
@@ -120,7 +127,7 @@ class Mirror:
             self._problem = None if isinstance(self._problem, StoreUnavailableError) else self._problem
             self._asked += 1
             self._state.notify_all()
-            while self._done < self._asked and time.monotonic() < deadline and time_left() > SPARE_S:
+            while self._done < self._asked and time.monotonic() < deadline and self._deadline.time_left() > SPARE_S:
                 if is_hopeless(self._problem):
                     break
                 self._state.wait(0.2)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from reef.errors import EXIT_FAILED, ReefError, StorageError
-from reef.run.identity import OWNER, Claim
+from reef.run.process.identity import OWNER, Claim
 
 JOB = """
 apiVersion: reef.dev/v1

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from reef.run.system_load import SystemLoad
+from reef.run.process.system_load import SystemLoad
 
 
 def test_a_gpu_that_this_process_does_not_use_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:

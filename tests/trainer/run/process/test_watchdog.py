@@ -18,13 +18,15 @@ PROGRAM = """
 import ctypes, sys, threading, time
 from pathlib import Path
 import gymnasium as gym
-import reef.run.watchdog
+import reef.run.process.watchdog
 from reef import PPOConfig
-from reef.run.experiment import CheckpointSettings, run_experiment
+from reef.run.build import run_experiment
+from reef.run.experiment import CheckpointSettings
+from reef.run.signals import StopSignals
 
 how, where, marker = sys.argv[1], sys.argv[2], Path(sys.argv[3])
-reef.run.watchdog.TICK_S = 60.0 if (how, where) == ("holding", "make") else 0.2  # 60: no look before the hang
-reef.run.watchdog.PATIENCE_S, reef.run.watchdog.MARGIN_S = 1.0, 1.0
+reef.run.process.watchdog.TICK_S = 60.0 if (how, where) == ("holding", "make") else 0.2  # 60: no look before the hang
+reef.run.process.watchdog.PATIENCE_S, reef.run.process.watchdog.MARGIN_S = 1.0, 1.0
 
 def hang_here():
     marker.write_text("now")
@@ -46,7 +48,7 @@ class Maze(gym.Env):
         if where == "make":
             hang_here()
         if where == "start":  # it looks once more while this is made, and then not before the hang
-            reef.run.watchdog.TICK_S = 60.0
+            reef.run.process.watchdog.TICK_S = 60.0
             time.sleep(0.5)
     def reset(self, seed=None, options=None):
         return self.observation_space.sample(), {}
@@ -72,7 +74,7 @@ if where == "evaluate":
                       evaluation_config={"env_config": {"evaluated": True}})
 run_experiment(
     config, stop={"training_iteration": 99}, storage_path=sys.argv[4], name="hangs",
-    checkpoint=CheckpointSettings(frequency=2), patience_s=float(sys.argv[6]) or None,
+    checkpoint=CheckpointSettings(frequency=2), signals=StopSignals(float(sys.argv[6]) or None),
     say=lambda code, text: print("LAST WORDS", code, text),
 )
 """

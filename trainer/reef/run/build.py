@@ -1,0 +1,275 @@
+"""Puts a run together: the one place that makes workers and learners and hands them to an algorithm.
+
+The command line, Python, the trials of a sweep and the head of a cluster's job all come here. It is the only module
+that names lower layers, by string, so that Ray and the algorithms load when they are used.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gymnasium import spaces
+
+from reef.allocator import keep_freed_memory
+from reef.config import AlgorithmConfig
+from reef.config.loading import load
+from reef.envs.make import unprepared
+from reef.errors import ConfigError
+from reef.learn.learner import Learner
+from reef.learn.learner_group import Learners, LocalLearners
+from reef.rollout.seams import Workers
+from reef.rollout.worker import RolloutWorker
+from reef.rollout.worker_set import LocalWorkers
+from reef.run.algorithm import Algorithm, Parts
+from reef.run.checkpoint import CheckpointStore, find_checkpoint, read_algorithm, read_metadata, restoring
+from reef.run.evaluation import Evaluation
+from reef.run.events import CheckpointSaved, Events, ResultReported, RunEnded, RunStarted, SampleTaken
+from reef.run.experiment import AT_END, CheckpointSettings, Experiment, check_settings, restore_start
+from reef.run.folders import DEFAULT_FOLDER, choose_folder, places_of
+from reef.run.process.identity import Claim
+from reef.run.process.watchdog import LastWords, Watchdog
+from reef.run.remote.mirror import Mirror
+from reef.run.reporters.console import Console
+from reef.run.reporters.files import ResultFiles
+from reef.run.reporters.reporter import Reporter, Summary
+from reef.run.reporters.tensorboard import TensorBoardEvents
+from reef.run.signals import Deadline, StopSignals
+from reef.run.stopping import StopConditions
+from reef.types import DEFAULT_POLICY, State
+
+if TYPE_CHECKING:
+    from reef.run.prometheus import Board
+
+log = logging.getLogger(__name__)
+
+
+def run_experiment(
+    config: AlgorithmConfig,
+    *,
+    stop: Mapping[str, float],
+    checkpoint: CheckpointSettings = AT_END,
+    name: str = "default",
+    storage_path: str | Path = DEFAULT_FOLDER,
+    local_folder: str | Path = DEFAULT_FOLDER,
+    resume: bool = False,
+    restore_from: str | None = None,
+    metrics_port: int | None = None,
+    board: Board | None = None,
+    signals: StopSignals | None = None,
+    say: LastWords | None = None,
+    local: RolloutWorker | None = None,
+    verbosity: int = 0,
+    reporters: Sequence[Reporter] | None = None,
+) -> Summary:
+    """Train until a stop condition is met, in the folder `<storage_path>/<name>/<algorithm>_<environment>_<id>`.
+
+    An object store as storage path gets a copy of what is written below `local_folder`. `resume` goes on in the newest
+    such folder from its newest valid checkpoint, if there is one; `restore_from` starts a new one from a checkpoint of
+    another run. A signal ends the run after the iteration under way, with a checkpoint, or when its patience is over.
+    `say` takes the last words of a process that hangs. `local`: the worker with which these settings were tried out.
+
+    Raises:
+        ConfigError: settings, stop keys or names are wrong; with all problems.
+        StorageError: the storage path cannot be written, or not all is in the object store in the end.
+        WriteError: the disk refused in the midst of the run; a fault, so that a retry goes on.
+        CheckpointError: the checkpoint to start from is missing, damaged or of another algorithm.
+        Overdue: SIGTERM came, and workers that are not there were waited for before the first iteration.
+    """
+    config = check_settings(config, stop, checkpoint, name)
+    parent, remote = places_of(storage_path, local_folder, name)
+    folder, start = choose_folder(config, parent, resume, restore_from, remote)
+    store, claim = CheckpointStore(folder, checkpoint.keep, checkpoint.score_attribute), Claim()
+    with ExitStack() as stack:
+        signals = stack.enter_context(signals or StopSignals())
+        board = board or serve_metrics(stack, metrics_port)
+
+        def make(algorithm: Algorithm) -> Experiment:
+            own, result = restore_start(algorithm, store, start, claim)
+            return Experiment(
+                algorithm=algorithm,
+                name=name,
+                folder=folder,
+                stop=StopConditions(stop),
+                settings=checkpoint,
+                store=store,
+                signals=signals,
+                writing=lambda: claim.held(folder),
+                checkpoint=own,
+                result=result,
+            )
+
+        experiment = begin(stack, config, make, signals, reporters_of(board, reporters, verbosity), say, local)
+        start = None  # what it held may be large
+        mirror = Mirror(remote / folder.name, store, board, signals.deadline) if remote else None
+        publish_checkpoints(stack, experiment, mirror, board)
+        return experiment.run()
+
+
+def begin(
+    stack: ExitStack,
+    config: AlgorithmConfig,
+    make: Callable[[Algorithm], Experiment],
+    signals: StopSignals,
+    reporters: Sequence[Reporter],
+    say: LastWords | None = None,
+    local: RolloutWorker | None = None,
+) -> Experiment:
+    """A run of checked settings, watched for hangs, whose processes end with `stack`.
+
+    `make` has the new algorithm go on from where it is to start, and makes the run of it.
+    """
+    watchdog = stack.enter_context(Watchdog(config, signals.patience_s, say))
+    experiment = make(stack.enter_context(build_algorithm(config, local, signals.deadline)))
+    for reporter in reporters:
+        subscribe(reporter, experiment.events)
+    watchdog.begin(experiment)
+    return experiment
+
+
+def reporters_of(board: Board | None, shown: Sequence[Reporter] | None, verbosity: int) -> list[Reporter]:
+    """The reporters of a run: its files, the board if there is one, and those that show it (default: the console)."""
+    shown = [Console(lines=verbosity > 0)] if shown is None else shown
+    return [ResultFiles(), TensorBoardEvents(), *([board] if board else []), *shown]
+
+
+def subscribe(reporter: Reporter, events: Events) -> None:
+    """Have a reporter called with what it shows."""
+    events.subscribe(RunStarted, lambda event: reporter.start(event.run))
+    events.subscribe(ResultReported, lambda event: reporter.report(event.result))
+    events.subscribe(RunEnded, lambda event: reporter.finish(event.summary))
+
+
+def publish_checkpoints(stack: ExitStack, experiment: Experiment, mirror: Mirror | None, board: Board | None) -> None:
+    """Have the board show new checkpoints; those that are copied to an object store once the mirror has them there."""
+    if mirror is not None:
+        experiment.mirror = stack.enter_context(mirror)
+        experiment.events.subscribe(CheckpointSaved, lambda _: mirror.changed())
+    elif board is not None:
+
+        def show(saved: CheckpointSaved) -> None:
+            board.saved(saved.path, saved.iteration, read_metadata(saved.path)["time"], saved.seconds)
+
+        experiment.events.subscribe(CheckpointSaved, show)
+
+
+def serve_metrics(stack: ExitStack, port: int | None) -> Board | None:
+    """A board that is served on this machine until `stack` is closed, or None without a port."""
+    if port is None:
+        return None
+    from reef.run.prometheus import Board, MetricsServer  # start-up pays for it only where it is used
+
+    board = Board()
+    server = MetricsServer(board, port)
+    stack.callback(server.stop)
+    log.info("metrics on http://127.0.0.1:%s/metrics", server.port)
+    return board
+
+
+def build_algorithm(
+    config: AlgorithmConfig, local: RolloutWorker | None = None, deadline: Deadline | None = None
+) -> Algorithm:
+    """The algorithm of settings that were checked; `AlgorithmConfig.build` does so first.
+
+    `local`: the worker of this process with these settings, where it is there already. `deadline`: of the run.
+
+    Raises:
+        ConfigError, EnvironmentError: environment, network or algorithm cannot be made.
+        ResourceError, WorkerError: the cluster is too small, or none of the workers can be made.
+    """
+    if not config.algorithm_class:
+        raise ConfigError(f"{config.label} names no algorithm. Use the configuration of one, such as PPOConfig.")
+    algorithm_class: type[Algorithm] = load(config.algorithm_class, "algorithm")
+    keep_freed_memory()
+    deadline, events = deadline or Deadline(), Events()
+    evaluation = Evaluation(config, partial(make_workers, deadline=deadline, evaluation=True))
+    with ExitStack() as on_failure:  # or their processes would stay behind
+        local = local or make_local_worker(config, with_env=samples_here(config))
+        workers = make_workers(config, config.num_rollout_workers, deadline, local)
+        on_failure.callback(workers.stop)
+        acting = local.runners[DEFAULT_POLICY]
+        observation_space, action_space = acting.columns.observation_space, acting.columns.action_space
+        evaluation.check_spaces(observation_space, action_space)
+        for text in (*acting.policy.ignored_settings(), *unprepared(config, observation_space)):
+            log.warning("%s", text)
+        learners = make_learners(
+            algorithm_class.learner_class,
+            config,
+            observation_space,
+            action_space,
+            neighbours=lambda: workers.num_here,
+            deadline=deadline,
+        )
+        on_failure.callback(learners.stop)
+        parts = Parts(workers=workers, learners=learners, evaluation=evaluation, deadline=deadline, events=events)
+        algorithm = algorithm_class(config, parts)
+        events.subscribe(SampleTaken, lambda event: algorithm.metrics.add_sample(event.sample))
+        on_failure.pop_all()
+    return algorithm
+
+
+def build_from_checkpoint(path: str | Path) -> Algorithm:
+    """The algorithm that wrote a checkpoint, with its settings, and restored."""
+    path = find_checkpoint(path)
+    state, metadata = read_algorithm(path)
+    config: AlgorithmConfig = load("reef.algorithms.registry:stored_config")(metadata)
+    return build_restored(config, path, state)
+
+
+def build_restored(config: AlgorithmConfig, path: str | Path, state: State) -> Algorithm:
+    """The algorithm of these settings with the `state` of the checkpoint at `path`; nothing is left of a failure."""
+    with ExitStack() as on_failure:
+        algorithm = config.build()
+        on_failure.callback(algorithm.stop)
+        with restoring(path):
+            algorithm.set_state(state)
+        on_failure.pop_all()
+    return algorithm
+
+
+def samples_here(config: AlgorithmConfig) -> bool:
+    """Whether the worker of this process has environments, and does not only hold the policy."""
+    return config.num_rollout_workers == 0 or config.create_env_on_local_worker
+
+
+def make_local_worker(config: AlgorithmConfig, *, with_env: bool) -> RolloutWorker:
+    """The worker of this process; its environment may read the variables that are set for the driver."""
+    os.environ.update(config.extra_python_environs_for_driver)
+    return RolloutWorker(config, with_env=with_env)
+
+
+def make_workers(
+    config: AlgorithmConfig,
+    count: int,
+    deadline: Deadline,
+    local: RolloutWorker | None = None,
+    *,
+    evaluation: bool = False,
+) -> Workers:
+    """The worker of this process, and `count` workers as Ray actors that sample in its place."""
+    if count == 0:
+        return LocalWorkers(config, local)
+    ray_workers = load("reef.distributed.worker_set:RayWorkers")
+    workers: Workers = ray_workers(config, count, local, evaluation=evaluation, deadline=deadline)
+    return workers
+
+
+def make_learners(
+    learner_class: type[Learner[Any]],
+    config: AlgorithmConfig,
+    observation_space: spaces.Space[Any],
+    action_space: spaces.Space[Any],
+    neighbours: Callable[[], int],
+    deadline: Deadline,
+) -> Learners:
+    """The learner in this process, or several as Ray actors; `neighbours()` counts rollout workers on this machine."""
+    if config.num_learner_workers == 0:
+        return LocalLearners(learner_class, config, observation_space, action_space, neighbours)
+    ray_learners = load("reef.distributed.learner_group:RayLearners")
+    learners: Learners = ray_learners(learner_class, config, observation_space, action_space, deadline)
+    return learners
