@@ -84,11 +84,15 @@ def limits_of(info: SettingInfo) -> str:
 
 def explorations() -> Iterator[tuple[str, dict[str, Any], str]]:
     """Yield the name, the arguments with their defaults, and the meaning of everything that explores."""
-    from reef.rollout.exploration import EXPLORATIONS
+    from reef.rollout.exploration import EXPLORATIONS, PER_WORKER
 
-    for name, kind in EXPLORATIONS.items():
+    for name, kind in (EXPLORATIONS | PER_WORKER).items():
         arguments = {each.name: each.default for each in fields(kind) if each.init and each.name != "actions"}
-        yield name, arguments, " ".join((kind.__doc__ or "").split())
+        if name in PER_WORKER:
+            del arguments["per_worker"]
+            yield name, arguments, f"{kind.__name__} with per_worker = true."
+        else:
+            yield name, arguments, " ".join((kind.__doc__ or "").split())
 
 
 def _text(settings: Iterable[SettingInfo]) -> Iterator[str]:
