@@ -3,10 +3,11 @@
 import pytest
 
 from reef.algorithms.ppo import PPOConfig
+from reef.algorithms.replaying import OffPolicyConfig
 from reef.config import AlgorithmConfig, setting
 from reef.config.aliases import GROUPS, MOVED, RENAMED
 from reef.errors import ConfigError
-from reef.replay.settings import OffPolicyConfig, ReplayBufferConfig
+from reef.replay.settings import ReplayBufferConfig
 
 
 class ExampleConfig(OffPolicyConfig):

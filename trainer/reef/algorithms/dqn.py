@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from reef.algorithms.replaying import ReplayingAlgorithm, ReplayingLearner
+from reef.algorithms.replaying import OffPolicyConfig, ReplayingAlgorithm, ReplayingLearner
 from reef.batch import Transitions
 from reef.config import Scheduled, default, setting
 from reef.learn.learner import Update
@@ -22,7 +22,6 @@ from reef.math.td import huber, td_targets
 from reef.nn.dueling import QPolicy
 from reef.nn.gradients import Columns, Loss
 from reef.nn.targets import Target
-from reef.replay.settings import OffPolicyConfig
 
 
 class DQNConfig(OffPolicyConfig):

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from reef.algorithms.replaying import ReplayingAlgorithm, ReplayingLearner
+from reef.algorithms.replaying import OffPolicyConfig, ReplayingAlgorithm, ReplayingLearner
 from reef.batch import Transitions
 from reef.config import ModelConfig, Scheduled, default, setting
 from reef.learn.minibatches import transition_columns
@@ -20,7 +20,7 @@ from reef.nn.distributions import SquashedGaussian
 from reef.nn.gradients import Columns, Loss
 from reef.nn.soft_actor_critic import SoftActorCritic
 from reef.nn.targets import Target
-from reef.replay.settings import OffPolicyConfig, ReplayBufferConfig
+from reef.replay.settings import ReplayBufferConfig
 
 
 class SACConfig(OffPolicyConfig):
