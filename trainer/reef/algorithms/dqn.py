@@ -22,6 +22,7 @@ from reef.math.td import huber, td_targets
 from reef.nn.dueling import QPolicy
 from reef.nn.gradients import Columns, Loss
 from reef.nn.targets import Target
+from reef.spaces import Space
 
 
 class DQNConfig(OffPolicyConfig):
@@ -29,7 +30,7 @@ class DQNConfig(OffPolicyConfig):
 
     algorithm: ClassVar[str] = "DQN"
     algorithm_class: ClassVar[str] = "reef.algorithms.dqn:DQN"
-    policy_class: ClassVar[str] = "reef.nn.dueling:QPolicy"
+    policy_class: ClassVar[str] = "reef.algorithms.dqn:q_policy"
 
     lr: Scheduled = default(5e-4)
     grad_clip: float | None = default(40.0)
@@ -61,6 +62,22 @@ class DQNConfig(OffPolicyConfig):
         yield from super().problems()
         if self.num_atoms > 1 and self.v_min >= self.v_max:
             yield f"v_min={self.v_min}, v_max={self.v_max}: the atoms need v_min below v_max."
+
+
+def q_policy(config: DQNConfig, observation_space: Space, action_space: Space) -> QPolicy:
+    """The network that these settings ask for."""
+    return QPolicy(
+        config,
+        observation_space,
+        action_space,
+        dueling=config.dueling,
+        hiddens=config.hiddens,
+        num_atoms=config.num_atoms,
+        v_min=config.v_min,
+        v_max=config.v_max,
+        noisy=config.noisy,
+        sigma0=config.sigma0,
+    )
 
 
 class DQNLearner(ReplayingLearner):

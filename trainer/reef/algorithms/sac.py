@@ -21,6 +21,7 @@ from reef.nn.gradients import Columns, Loss
 from reef.nn.soft_actor_critic import SoftActorCritic
 from reef.nn.targets import Target
 from reef.replay.settings import ReplayBufferConfig
+from reef.spaces import Space
 
 
 class SACConfig(OffPolicyConfig):
@@ -28,7 +29,7 @@ class SACConfig(OffPolicyConfig):
 
     algorithm: ClassVar[str] = "SAC"
     algorithm_class: ClassVar[str] = "reef.algorithms.sac:SAC"
-    policy_class: ClassVar[str] = "reef.nn.soft_actor_critic:SoftActorCritic"
+    policy_class: ClassVar[str] = "reef.algorithms.sac:soft_actor_critic"
 
     lr: Scheduled = default(3e-4)
     train_batch_size: int = default(256)
@@ -62,6 +63,13 @@ class SACConfig(OffPolicyConfig):
             yield "normalize_actions=False: the actor's actions lie between -1 and 1. Leave it at True."
         if self.torch_compile_learner:
             yield "torch_compile_learner=True: not available yet with SAC. Leave it at False."
+
+
+def soft_actor_critic(config: SACConfig, observation_space: Space, action_space: Space) -> SoftActorCritic:
+    """The networks that these settings ask for."""
+    return SoftActorCritic(
+        config, observation_space, action_space, twin_q=config.twin_q, initial_alpha=config.initial_alpha
+    )
 
 
 class SACLearner(ReplayingLearner):

@@ -54,9 +54,8 @@ class AlgorithmConfig(
     label: ClassVar[str] = "AlgorithmConfig"
     algorithm: ClassVar[str] = ""  # its name, for example "PPO"; by default algorithm_class
     algorithm_class: ClassVar[str] = ""  # "package.module:Class"
-    policy_class: ClassVar[str] = (
-        ""  # "package.module:Class" of its network, called with (config, observation_space, action_space)
-    )
+    # "package.module:Name" of the class or function that makes its policy of (config, observation_space, action_space)
+    policy_class: ClassVar[str] = ""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
