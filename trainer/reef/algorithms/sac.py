@@ -14,6 +14,7 @@ from torch import Tensor
 from reef.algorithms.replaying import OffPolicyConfig, ReplayingAlgorithm, ReplayingLearner
 from reef.batch import Transitions
 from reef.config import ModelConfig, Scheduled, default, setting
+from reef.config.ignored import FOR_ACTOR_CRITICS, Network, ignored, ignored_with
 from reef.learn.minibatches import transition_columns
 from reef.math.td import td_targets
 from reef.nn.distributions import SquashedGaussian
@@ -63,6 +64,12 @@ class SACConfig(OffPolicyConfig):
             yield "normalize_actions=False: the actor's actions lie between -1 and 1. Leave it at True."
         if self.torch_compile_learner:
             yield "torch_compile_learner=True: not available yet with SAC. Leave it at False."
+
+    def ignored_settings(self, network: Network) -> Iterator[str]:
+        """Of networks whose actor and critics are of another kind than PPO's."""
+        if network.has_image is not None:
+            yield from ignored_with(self, network.has_image, "model.fcnet_hiddens")
+            yield from ignored(self, "on an actor and critics of its own kind", *FOR_ACTOR_CRITICS)
 
 
 def soft_actor_critic(config: SACConfig, observation_space: Space, action_space: Space) -> SoftActorCritic:

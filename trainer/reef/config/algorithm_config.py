@@ -23,6 +23,7 @@ from reef.config.groups.operations import (
 from reef.config.groups.resources import PythonEnvironmentSettings, ResourceSettings
 from reef.config.groups.rollouts import ExplorationSettings, RolloutSettings
 from reef.config.groups.training import TrainingSettings
+from reef.config.ignored import FOR_VECTORS, Network, ignored_beside_custom_model, ignored_with
 from reef.config.loading import load
 from reef.errors import ConfigError
 
@@ -151,6 +152,16 @@ class AlgorithmConfig(
         if "env_config" in changed:
             changed["env_config"] = {**self.env_config, **changed["env_config"]}
         return self.copy().assign(changed)
+
+    def ignored_settings(self, network: Network) -> Iterator[str]:
+        """Settings that were given and that `network`, which was made by them, does not read: a text for each.
+
+        Overrides say this of another network than an actor and a critic.
+        """
+        if self.model.custom_model:
+            yield from ignored_beside_custom_model(self)
+        elif network.has_image is not None:
+            yield from ignored_with(self, network.has_image, *FOR_VECTORS)
 
     def validate(self) -> Self:
         """Check everything.

@@ -85,4 +85,4 @@ def check_training(
 
     check_settings(config, stop, checkpoint_settings(job), job.metadata.name)
     with Watchdog(config, say=say):
-        return list(RolloutWorker(config, with_env=False).policy.ignored_settings())
+        return list(config.ignored_settings(RolloutWorker(config, with_env=False).policy))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -20,13 +20,7 @@ from reef.nn.custom import custom_module
 from reef.nn.distributions import ActionDistribution
 from reef.nn.layers.activations import ACTIVATIONS
 from reef.nn.layers.encoders import Encoder
-from reef.nn.policies import (
-    FOR_ACTOR_CRITICS,
-    Policy,
-    given,
-    given_beside_custom_model,
-    given_for_other_observations,
-)
+from reef.nn.policies import Policy
 from reef.types import Array
 
 
@@ -137,16 +131,6 @@ class QPolicy(Policy):
         if self.module is None:
             architecture["settings"] |= self.streams | self.bounds
         return architecture
-
-    def ignored_settings(self) -> Iterator[str]:
-        """As every policy. The streams read model.fcnet_activation, whatever the encoder is."""
-        if self.module is not None:
-            noise = () if any(isinstance(part, NoisyLinear) for part in self.module.modules()) else ("noisy",)
-            yield from given_beside_custom_model(self.config, "dueling", "hiddens", "sigma0", *noise)
-            return
-        yield from given_for_other_observations(self.config, self.encoder, "model.fcnet_hiddens")
-        reason = "on Q-values, which have neither an actor nor a critic"
-        yield from given(self.config, reason, *FOR_ACTOR_CRITICS)
 
     def forward(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> logits [N, A, atoms] of the return distributions; with one atom the Q-values [N, A]."""

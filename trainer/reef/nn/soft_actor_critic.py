@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from reef.nn.architecture import Architecture
 from reef.nn.distributions import DistributionMaker, SquashedGaussian
 from reef.nn.layers.encoders import Encoder, Features
 from reef.nn.layers.stacked import StackedLinear, StackedMLP
-from reef.nn.policies import FOR_ACTOR_CRITICS, Policy, given, given_for_other_observations
+from reef.nn.policies import Policy
 from reef.spaces import Layout, Space
 
 
@@ -98,11 +97,6 @@ class SoftActorCritic(Policy):
         """[N, *obs] -> [N, 2 n]."""
         outputs: Tensor = self.actor(obs)
         return outputs
-
-    def ignored_settings(self) -> Iterator[str]:
-        """Settings that were given and that these networks do not read."""
-        yield from given_for_other_observations(self.config, self.actor.encoder, "model.fcnet_hiddens")
-        yield from given(self.config, "on an actor and critics of its own kind", *FOR_ACTOR_CRITICS)
 
     def architecture(self) -> Architecture:
         """Adds the number of critics."""

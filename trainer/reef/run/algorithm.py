@@ -87,7 +87,7 @@ class Algorithm(ABC):
             on_failure.callback(self.workers.stop)
             local = self.workers.local_worker()
             self.evaluation.check_spaces(local.observation_space, local.action_space)
-            for text in (*local.policy.ignored_settings(), *unprepared(config, local.observation_space)):
+            for text in (*config.ignored_settings(local.policy), *unprepared(config, local.observation_space)):
                 log.warning("%s", text)
             self.learners: Learners = make_learners(
                 self.learner_class,
