@@ -18,8 +18,8 @@ class ExampleConfig(OffPolicyConfig):
 
 
 def test_every_older_spelling_leads_to_a_setting():
-    assert set(RENAMED.values()) <= ExampleConfig.by_key.keys()
-    assert not (RENAMED | MOVED).keys() & ExampleConfig.by_key.keys()
+    assert set(RENAMED.values()) <= ExampleConfig.groups.keys()
+    assert not (RENAMED | MOVED).keys() & ExampleConfig.groups.keys()
     assert set(MOVED.values()) <= {f"replay_buffer_config.{key}" for key in ReplayBufferConfig.by_key}
 
 

@@ -45,6 +45,7 @@ def _command(args: argparse.Namespace) -> int:
         print(json.dumps([asdict(info) for info in settings], indent=2, default=str))
         return 0
     print("\n".join(_text(settings)))
+    print("\n".join(_refusals_text()))
     if args.algorithm:  # explorations need PyTorch, as algorithms do
         print("\n".join(_explorations_text()))
     return 0
@@ -77,8 +78,6 @@ def limits_of(info: SettingInfo) -> str:
         parts.append(f"at most {info.maximum:g}")
     if info.above is not None:
         parts.append(f"more than {info.above:g}")
-    if info.available is not True:
-        parts.append(info.available or "not available yet")
     return "; ".join(parts)
 
 
@@ -103,6 +102,15 @@ def _text(settings: Iterable[SettingInfo]) -> Iterator[str]:
             limits = limits_of(info)
             meaning = f"{info.doc} ({limits})" if limits else info.doc
             yield _indented(meaning)
+
+
+def _refusals_text() -> Iterator[str]:
+    from reef.config.refusals import REFUSALS
+
+    yield "\nREFUSED WITH ANOTHER VALUE"
+    for key, refusal in REFUSALS.items():
+        yield f"  {key} = {json.dumps(refusal.default)}"
+        yield _indented(refusal.advice)
 
 
 def _explorations_text() -> Iterator[str]:

@@ -25,6 +25,7 @@ from reef.config.groups.rollouts import ExplorationSettings, RolloutSettings
 from reef.config.groups.training import TrainingSettings
 from reef.config.ignored import FOR_VECTORS, Network, ignored_beside_custom_model, ignored_with
 from reef.config.loading import load
+from reef.config.refusals import refusals_in
 from reef.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class AlgorithmConfig(
 
     group: ClassVar[str] = "training"  # the group of the settings that a subclass adds
     label: ClassVar[str] = "AlgorithmConfig"
+    refusals = refusals_in()
     algorithm: ClassVar[str] = ""  # its name, for example "PPO"; by default algorithm_class
     algorithm_class: ClassVar[str] = ""  # "package.module:Class"
     # "package.module:Name" of the class or function that makes its policy of (config, observation_space, action_space)
@@ -68,7 +70,7 @@ class AlgorithmConfig(
 
         def __getattr__(self, name: str) -> Any:
             if name not in GROUPS:
-                return super().__getattribute__(name)  # which raises what it did, perhaps inside a property
+                return super().__getattr__(name)
             raise AttributeError(f"{type(self).__name__} has no {name!r}: write config.{GROUPS[name]}")
 
     @classmethod

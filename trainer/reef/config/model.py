@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from reef.config.declaration import setting
+from reef.config.refusals import refusals_in
 from reef.config.settings import Settings
 
 ACTIVATIONS = ("tanh", "relu", "silu", "elu", "gelu", "linear")
@@ -16,6 +17,7 @@ class ModelConfig(Settings):
 
     label: ClassVar[str] = "model"
     prefix: ClassVar[str] = "model."
+    refusals = refusals_in("model.")
 
     fcnet_hiddens: list[int] = setting(
         [256, 256],
@@ -32,62 +34,14 @@ class ModelConfig(Settings):
         "Sizes of fully connected layers after convolutions ([256] when empty), else after fcnet_hiddens.",
         minimum=1,
     )
-    post_fcnet_activation: str = setting(
-        "relu",
-        "Activation of the layers after convolutions.",
-        choices=ACTIVATIONS,
-        available="these layers use conv_activation after convolutions, else fcnet_activation",
-    )
     free_log_std: bool = setting(
         False,
         "Learn the standard deviation of continuous actions as parameters of its own, apart from the observation.",
     )
-    no_final_linear: bool = setting(False, "Leave out the last linear layer.", available=False)
     vf_share_layers: bool = setting(True, "Let policy and value function share the encoder.")
-
-    use_lstm: bool = setting(False, "Put an LSTM behind the encoder.", available=False)
-    max_seq_len: int = setting(
-        20, "Longest sequence that a recurrent network is trained on.", minimum=1, unit="steps", available=False
-    )
-    lstm_cell_size: int = setting(256, "Size of the LSTM's state.", minimum=1, available=False)
-    lstm_use_prev_action: bool = setting(False, "Feed the previous action to the LSTM.", available=False)
-    lstm_use_prev_reward: bool = setting(False, "Feed the previous reward to the LSTM.", available=False)
-
-    use_attention: bool = setting(False, "Put a gated transformer (GTrXL) behind the encoder.", available=False)
-    attention_num_transformer_units: int = setting(1, "Number of transformer blocks.", minimum=1, available=False)
-    attention_dim: int = setting(64, "Input and output size of each block.", minimum=1, available=False)
-    attention_num_heads: int = setting(1, "Attention heads that work in parallel.", minimum=1, available=False)
-    attention_head_dim: int = setting(32, "Size of one attention head.", minimum=1, available=False)
-    attention_memory_inference: int = setting(
-        50, "Steps of the past that are attended to when acting.", minimum=1, unit="steps", available=False
-    )
-    attention_memory_training: int = setting(
-        50, "Steps of the past that are attended to when training.", minimum=1, unit="steps", available=False
-    )
-    attention_position_wise_mlp_dim: int = setting(32, "Size of the layer inside a block.", minimum=1, available=False)
-    attention_init_gru_gate_bias: float = setting(
-        2.0, "First bias of the gates; above 0 lets inputs pass.", available=False
-    )
-    attention_use_n_prev_actions: int = setting(
-        0, "Previous actions that are fed in.", minimum=0, unit="actions", available=False
-    )
-    attention_use_n_prev_rewards: int = setting(
-        0, "Previous rewards that are fed in.", minimum=0, unit="rewards", available=False
-    )
-
-    framestack: bool = setting(True, "Stack the last 4 Atari frames.", available=False)
-    dim: int = setting(84, "Edge length to which Atari frames are scaled.", minimum=1, unit="pixels", available=False)
-    grayscale: bool = setting(False, "Turn Atari frames gray.", available=False)
-    zero_mean: bool = setting(True, "Scale Atari frames to -1..1 instead of 0..1.", available=False)
 
     custom_model: str | type | Callable[..., Any] | None = setting(
         None,
         "The whole network as 'package.module:Class' or as a class; others of its settings have no effect then.",
     )
     custom_model_config: dict[str, Any] = setting({}, "Keyword arguments of the custom model.")
-    custom_action_dist: str | type | None = setting(None, "The action distribution as a class.", available=False)
-    custom_preprocessor: str | type | None = setting(
-        None,
-        "Older form of an observation wrapper.",
-        available="wrap the environment with a gymnasium.ObservationWrapper",
-    )
