@@ -65,7 +65,7 @@ class DQNConfig(OffPolicyConfig):
             yield f"v_min={self.v_min}, v_max={self.v_max}: the atoms need v_min below v_max."
 
     def ignored_settings(self, network: Network) -> Iterator[str]:
-        """Of Q-networks: the streams read model.fcnet_activation, whatever the encoder is."""
+        """Texts for Q-networks, whose streams read model.fcnet_activation even with an image in the observations."""
         if self.model.custom_model:
             noise = () if any(isinstance(part, NoisyLinear) for part in network.modules()) else ("noisy",)
             yield from ignored_beside_custom_model(self, "dueling", "hiddens", "sigma0", *noise)

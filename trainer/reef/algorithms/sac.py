@@ -66,7 +66,7 @@ class SACConfig(OffPolicyConfig):
             yield "torch_compile_learner=True: not available yet with SAC. Leave it at False."
 
     def ignored_settings(self, network: Network) -> Iterator[str]:
-        """Of networks whose actor and critics are of another kind than PPO's."""
+        """Texts for networks whose actor and critics are of another kind than PPO's."""
         if network.has_image is not None:
             yield from ignored_with(self, network.has_image, "model.fcnet_hiddens")
             yield from ignored(self, "on an actor and critics of its own kind", *FOR_ACTOR_CRITICS)

@@ -167,7 +167,7 @@ class QPolicy(Policy):
         return self.q_values(obs)
 
     def act(self, obs: Array, generator: np.random.Generator | None = None) -> ActionDistribution:
-        """As every policy's; without a `generator` by the mean weights, with it by the same weights for all rows."""
+        """Act by the mean weights, or with a `generator` by noisy weights, the same for all rows."""
         if generator is None or not self.noisy:
             return super().act(obs)
         self.draw_noise(torch.Generator().manual_seed(int(generator.integers(2**63))))
