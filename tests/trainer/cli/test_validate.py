@@ -10,10 +10,12 @@ import yaml
 
 from reef.algorithms.ppo import PPOConfig
 from reef.algorithms.registry import ALGORITHMS, config_class
+from reef.api import known_settings
 from reef.cli import schema
 from reef.cli.main import main
 from reef.config import AlgorithmConfig
 from reef.config.describe import settings_of
+from reef.config.refusals import REFUSALS
 
 ROOT = Path(__file__).parents[3]
 PPO = str(ROOT / "examples" / "cartpole-ppo.yaml")
@@ -129,6 +131,8 @@ def test_describe_prints_every_setting(name: str | None, capsys: pytest.CaptureF
     assert [info["name"] for info in listed] == [info.name for info in settings]
     for info in settings:
         assert f"\n  {info.name}: {info.type} = " in text
+    for key in REFUSALS:
+        assert f"\n  {key} = " in text
 
 
 def test_the_job_reference_has_every_field_and_setting(capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,6 +141,7 @@ def test_the_job_reference_has_every_field_and_setting(capsys: pytest.CaptureFix
     for field in ("spec.algorithm", "spec.workers[].gpu.resourceName", "status.training.rewardMean", "lambda_", "lr"):
         assert f"| `{field}` | " in text
     assert "| `spec.algorithm` | string, required | " in text
+    assert '| `policies` | `["default_policy"]` | not available yet |' in text
 
 
 def test_describe_refuses_a_name_that_it_would_not_heed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -172,6 +177,10 @@ def test_the_schema_types_the_settings_of_all_algorithms() -> None:
         keys = {info.name.partition(".")[0] for info in settings_of(config_class(name))}
         assert keys <= settings.keys()
     assert settings["gamma"]["type"] == "number"
+    refused = {key for key in REFUSALS if "." not in key}
+    assert refused <= settings.keys()
+    assert settings["policies"] == {"description": 'Leave it at ["default_policy"]: not available yet.'}
+    assert "model.use_lstm" in known_settings.SHARED
     assert all("default" not in setting for setting in settings.values())
 
 

@@ -51,13 +51,25 @@ def test_sentences_can_be_chained():
 
 def test_every_group_has_its_own_sentence():
     config = ExampleConfig()
-    for item in ExampleConfig.by_key.values():
-        assert callable(getattr(config, item.group)), item.key
+    for key, group in ExampleConfig.groups.items():
+        assert callable(getattr(config, group)), key
 
 
 def test_a_key_of_another_group_is_sent_there():
     with pytest.raises(ConfigError, match=r"'num_gpus': belongs to resources. Write config.resources\(num_gpus=...\)"):
         ExampleConfig().training(num_gpus=1)
+    with pytest.raises(ConfigError, match=r"'policies': belongs to multi_agent."):
+        ExampleConfig().training(policies=["a"])
+
+
+def test_a_refused_key_is_taken_by_its_sentence_and_refused_with_all_other_problems():
+    config = ExampleConfig().callbacks(ExampleAlgorithm).multi_agent(policies={"a", "b"}).training(gamma=2)
+    with pytest.raises(ConfigError) as refusal:
+        config.validate()
+    assert f"callbacks={ExampleAlgorithm!r}: not available yet. Leave it at None." in str(refusal.value)
+    assert "Leave it at ['default_policy']" in str(refusal.value)
+    assert "gamma=2.0" in str(refusal.value)
+    assert ExampleConfig().callbacks(None).multi_agent(policies={"default_policy"}).validate() == ExampleConfig()
 
 
 def test_a_misspelt_key_is_answered_with_the_nearest_one_and_its_group():

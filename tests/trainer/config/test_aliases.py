@@ -3,10 +3,11 @@
 import pytest
 
 from reef.algorithms.ppo import PPOConfig
+from reef.algorithms.replaying import OffPolicyConfig
 from reef.config import AlgorithmConfig, setting
 from reef.config.aliases import GROUPS, MOVED, RENAMED
 from reef.errors import ConfigError
-from reef.replay.settings import OffPolicyConfig, ReplayBufferConfig
+from reef.replay.settings import ReplayBufferConfig
 
 
 class ExampleConfig(OffPolicyConfig):
@@ -17,8 +18,8 @@ class ExampleConfig(OffPolicyConfig):
 
 
 def test_every_older_spelling_leads_to_a_setting():
-    assert set(RENAMED.values()) <= ExampleConfig.by_key.keys()
-    assert not (RENAMED | MOVED).keys() & ExampleConfig.by_key.keys()
+    assert set(RENAMED.values()) <= ExampleConfig.groups.keys()
+    assert not (RENAMED | MOVED).keys() & ExampleConfig.groups.keys()
     assert set(MOVED.values()) <= {f"replay_buffer_config.{key}" for key in ReplayBufferConfig.by_key}
 
 

@@ -1,14 +1,17 @@
 """Which settings work and which are refused: none is silently without effect."""
 
 import ast
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import reef.config
-from reef.config import AlgorithmConfig
-from reef.config.describe import SettingInfo, settings_of
+from reef.config import AlgorithmConfig, ModelConfig
+from reef.config.describe import settings_of
+from reef.config.refusals import NOT_YET as NOT_AVAILABLE_YET
+from reef.config.refusals import REFUSALS
 from reef.errors import ConfigError
 
 SOURCES = Path(reef.config.__file__).parents[1]
@@ -84,27 +87,55 @@ UNREAD = {
     "framework",  # torch is the only one: nothing asks which
     "optimizer.centered",  # handed on by its name
 }
-INFOS = {info.name: info for info in settings_of(AlgorithmConfig)}
+READ_THOUGH_REFUSED = {"action_mask_key", "in_evaluation", "keep_per_episode_custom_metrics"}
 
 
 def test_every_setting_is_listed_as_working_or_refused():
-    assert {name for name, info in INFOS.items() if info.available is True} == set(WORKING)
-    assert {name for name, info in INFOS.items() if info.available is False} == set(NOT_YET)
-    assert {name for name, info in INFOS.items() if isinstance(info.available, str)} == set(NEVER)
+    assert {info.name for info in settings_of(AlgorithmConfig)} == set(WORKING)
+    assert {name for name, refusal in REFUSALS.items() if refusal.advice == NOT_AVAILABLE_YET} == set(NOT_YET)
+    assert {name for name, refusal in REFUSALS.items() if refusal.advice != NOT_AVAILABLE_YET} == set(NEVER)
+
+
+def test_the_refused_are_no_settings():
+    declared = {*AlgorithmConfig.by_key, *(f"model.{key}" for key in ModelConfig.by_key)}
+    assert declared & REFUSALS.keys() == READ_THOUGH_REFUSED
 
 
 @pytest.mark.parametrize("name", [*NOT_YET, *NEVER])
 def test_the_refused_are_refused_by_name_with_the_reason(name):
-    info = INFOS[name]
-    config = AlgorithmConfig().set_path(name, other_than(info))
+    config = AlgorithmConfig().set_path(name, other_than(REFUSALS[name].default))
     with pytest.raises(ConfigError) as refusal:
         config.validate()
     assert f"{name}=" in str(refusal.value)
-    assert (info.available or "not available yet") in str(refusal.value)
+    assert REFUSALS[name].advice in str(refusal.value)
+    assert f"Leave it at {REFUSALS[name].default!r}." in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", [*NOT_YET, *NEVER])
+def test_the_refused_belong_to_a_group_and_can_be_read(name):
+    config, key = AlgorithmConfig(), name.partition(".")[0]
+    assert callable(getattr(config, REFUSALS[name].group))
+    assert AlgorithmConfig.groups[key] == REFUSALS[name].group
+    if name != "callbacks":  # which is a method
+        holder = config.model if key == "model" else config
+        assert getattr(holder, name.rpartition(".")[2]) == REFUSALS[name].default
 
 
 def test_at_their_defaults_all_are_fine():
     AlgorithmConfig().validate()
+    config = AlgorithmConfig()
+    for name, refusal in REFUSALS.items():
+        config.set_path(name, json.loads(json.dumps(refusal.default)))
+    assert config.validate() == AlgorithmConfig()
+
+
+def test_the_refused_are_refused_in_evaluation_too():
+    config = AlgorithmConfig().evaluation(evaluation_config={"record_env": True, "model": {"no_final_linear": True}})
+    with pytest.raises(ConfigError) as refusal:
+        config.validate()
+    assert "evaluation_config.record_env=True: not available yet. Leave it at False." in str(refusal.value)
+    assert "evaluation_config.model.no_final_linear=True: not available yet. Leave it at False." in str(refusal.value)
+    AlgorithmConfig().evaluation(evaluation_config={"record_env": False}).validate()
 
 
 def test_every_working_setting_is_read_somewhere():
@@ -116,12 +147,12 @@ def test_every_working_setting_is_read_somewhere():
     assert unread == UNREAD
 
 
-def other_than(info: SettingInfo) -> Any:
-    """A value that fits the type of a setting and is not its default."""
-    if isinstance(info.default, bool):
-        return not info.default
-    if isinstance(info.default, int | float):
-        return info.default + 1
-    if "text" in info.type and "list" not in info.type:
-        return "other"
-    return {"other": 1.0} if "mapping" in info.type else ["other"]
+def other_than(default: Any) -> Any:
+    """A value that is not the default, of its type where there is one."""
+    if isinstance(default, bool):
+        return not default
+    if isinstance(default, int | float):
+        return default + 1
+    if isinstance(default, dict):
+        return {"other": 1.0}
+    return ["other"] if isinstance(default, list) else "other"

@@ -5,6 +5,7 @@ import pytest
 
 from reef.config import AlgorithmConfig, ModelConfig, default
 from reef.config.describe import json_schema, settings_of
+from reef.config.refusals import REFUSALS
 
 SCHEMA = json_schema(AlgorithmConfig)
 
@@ -13,7 +14,7 @@ def test_every_setting_is_described_once_with_type_and_meaning():
     infos = settings_of(AlgorithmConfig)
     names = [info.name for info in infos]
     assert len(names) == len(set(names))
-    assert {"lr", "framework", "callbacks", "model.fcnet_hiddens"} <= set(names)
+    assert {"lr", "framework", "model.fcnet_hiddens"} <= set(names)
     for info in infos:
         assert info.doc.endswith("."), info.name
         assert info.type
@@ -34,15 +35,15 @@ def test_the_default_of_a_models_setting_is_the_algorithms():
 def test_groups_come_one_after_the_other():
     groups = [info.group for info in settings_of(AlgorithmConfig)]
     changes = [group for index, group in enumerate(groups) if index == 0 or groups[index - 1] != group]
-    assert len(changes) == len(set(changes)) == 16
+    assert len(changes) == len(set(changes)) == 11
 
 
 def test_limits_and_availability_are_told():
     infos = {info.name: info for info in settings_of(AlgorithmConfig)}
     assert (infos["gamma"].minimum, infos["gamma"].maximum, infos["lr"].above) == (0.0, 1.0, 0.0)
     assert infos["grad_clip_by"].choices == ("value", "norm", "global_norm")
-    assert (infos["policies"].available, infos["gamma"].available) == (False, True)
-    assert "torch_threads_per_worker" in infos["tf_session_args"].available
+    assert (REFUSALS["policies"].advice, "gamma" in REFUSALS) == ("not available yet", False)
+    assert "torch_threads_per_worker" in REFUSALS["tf_session_args"].advice
 
 
 def test_the_schema_is_one_and_takes_the_defaults():
@@ -62,6 +63,7 @@ def test_the_schema_is_one_and_takes_the_defaults():
         ({"batch_mode": "whole"}, False),
         ({"model": {"fcnet_hidden": [4]}}, False),
         ({"unknown": 1}, False),
+        ({"callbacks": None, "policies": ["default_policy"], "model": {"use_lstm": False}}, True),
     ],
     ids=repr,
 )

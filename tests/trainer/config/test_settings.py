@@ -6,6 +6,7 @@ from typing import ClassVar
 import pytest
 
 from reef.config import AlgorithmConfig, ModelConfig, default, setting
+from reef.config.refusals import Refusal
 from reef.config.settings import Settings
 from reef.errors import ConfigError
 
@@ -21,11 +22,14 @@ class Inner(Settings):
 class Outer(Settings):
     label: ClassVar[str] = "outer"
     group: ClassVar[str] = "things"
+    refusals: ClassVar = {
+        "later": Refusal("things", False),
+        "never": Refusal("things", 3, "use speed"),
+        "table": Refusal("things", {"a": 1}),
+    }
 
     speed: float = setting(1.0, "Speed.", above=0.0, maximum=9.0, unit="m/s")
     mode: str = setting("slow", "Mode.", choices=("slow", "fast"))
-    later: bool = setting(False, "Later.", available=False)
-    never: int = setting(3, "Never.", available="use speed")
     inner: Inner = setting({"size": 2}, "Inner.")
     other: dict[str, object] = setting({}, "Other.")
 
@@ -64,10 +68,43 @@ def test_all_problems_come_together():
     assert list(config.wrong_values()) == [
         "speed=10.0: must be at most 9 m/s.",
         "mode='fats': expected one of 'slow', 'fast'. Did you mean 'fast'?",
+        "inner.size=0: must be at least 1.",
         "later=True: not available yet. Leave it at False.",
         "never=4: use speed. Leave it at 3.",
-        "inner.size=0: must be at least 1.",
     ]
+
+
+def test_a_refused_key_is_no_setting_and_has_no_effect_at_its_default():
+    config = Outer(never=3.0, later=False)
+    assert list(config.wrong_values()) == []
+    assert config == Outer()
+    assert {"never", "later"}.isdisjoint(config.to_dict())
+    assert (config.never, config.later) == (3.0, False)
+
+
+def test_a_refused_value_is_kept_until_it_is_refused():
+    config = Outer(never=4)
+    assert config != Outer()
+    assert config.copy().to_dict()["never"] == 4
+    assert pickle.loads(pickle.dumps(config)).never == 4
+    config.never = 3
+    assert config == Outer()
+
+
+def test_paths_reach_inside_refused_keys():
+    assert list(Outer().set_path("table.a", 2).wrong_values()) == [
+        "table={'a': 2}: not available yet. Leave it at {'a': 1}."
+    ]
+    assert list(Outer().set_path("table.a", 1).wrong_values()) == []
+    assert Outer.refusals["table"].default == {"a": 1}
+    with pytest.raises(ConfigError, match="later.x=1: later has nothing inside"):
+        Outer().set_path("later.x", 1)
+
+
+def test_a_setting_of_ones_own_takes_the_place_of_a_refused_key():
+    own = type("Own", (Outer,), {"never": setting(1, "Now."), "__annotations__": {"never": int}})
+    assert list(own(never=4).wrong_values()) == []
+    assert own(never=4).to_dict()["never"] == 4
 
 
 def test_a_mapping_changes_only_what_it_names():
@@ -90,6 +127,7 @@ def test_a_mapping_changes_only_what_it_names():
         ),
         (lambda config: config.set_path("inner.siz", 1), "inner.siz: inner has no such setting. Did you mean 'size'"),
         (lambda config: config.set_path("speed.up", 1), "speed.up=1: speed has nothing inside"),
+        (lambda config: Outer(nver=1), "nver: outer has no such setting. Did you mean 'never'.*'things'"),
         (lambda config: setattr(config, "xyzzy", 1), r"xyzzy: outer has no such setting.$"),
     ],
 )

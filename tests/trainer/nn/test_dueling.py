@@ -8,7 +8,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from reef.algorithms.dqn import DQNConfig
+from reef.algorithms.dqn import DQNConfig, q_policy
 from reef.errors import ConfigError
 from reef.nn.dueling import NoisyLinear, QPolicy
 
@@ -18,7 +18,7 @@ ROWS = torch.linspace(-1, 1, 20).reshape(5, 4)
 
 def policy(**training: Any) -> QPolicy:
     torch.manual_seed(0)
-    made = QPolicy(DQNConfig().training(**{"hiddens": [8], "model": {"fcnet_hiddens": [8]}} | training), OBS, ACTIONS)
+    made = q_policy(DQNConfig().training(**{"hiddens": [8], "model": {"fcnet_hiddens": [8]}} | training), OBS, ACTIONS)
     made.bind_parameters()
     return made
 
@@ -99,4 +99,4 @@ def test_a_custom_model_gives_the_values_itself() -> None:
 
 def test_other_action_spaces_are_refused() -> None:
     with pytest.raises(ConfigError, match="Discrete action space"):
-        QPolicy(DQNConfig(), OBS, spaces.Box(-1, 1, (2,)))
+        q_policy(DQNConfig(), OBS, spaces.Box(-1, 1, (2,)))

@@ -244,7 +244,8 @@ IMAGE = spaces.Box(0, 255, (42, 42, 3), np.uint8)
 def test_settings_that_a_network_does_not_read_are_told(
     kind: type[AlgorithmConfig], settings: dict[str, Any], obs: spaces.Space[Any], expected: list[str]
 ) -> None:
-    told = list(make_policy(kind.from_dict(settings), obs, ACTIONS).ignored_settings())
+    config = kind.from_dict(settings)
+    told = list(config.ignored_settings(make_policy(config, obs, ACTIONS)))
     assert len(told) == len(expected)
     assert all(part in text for part, text in zip(expected, told, strict=True)), told
 

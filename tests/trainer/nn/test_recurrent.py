@@ -138,6 +138,6 @@ def test_settings_of_separate_encoders_are_ignored_and_named() -> None:
     spaces = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Box(-1, 1, (1,))
     policy = make_policy(config.freeze(), *spaces)
     assert isinstance(policy, RecurrentActorCritic)
-    told = " ".join(policy.ignored_settings())
+    told = " ".join(config.ignored_settings(policy))
     assert "model.vf_share_layers=True has no effect" in told
     assert "model.free_log_std=True has no effect" in told

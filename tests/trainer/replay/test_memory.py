@@ -1,18 +1,16 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from reef.batch import Rollout, Sample
-from reef.errors import ConfigError
 from reef.replay.memory import ReplayMemory
 from reef.replay.prioritized import PrioritizedReplay
-from reef.replay.settings import OffPolicyConfig
+from reef.replay.settings import ReplayBufferConfig
 
 
-def memory(prioritized: bool = True, **training: object) -> ReplayMemory:
-    buffer = {"capacity": 64, "prioritized_replay": prioritized, "prioritized_replay_alpha": 1.0}
-    return ReplayMemory(OffPolicyConfig().training(replay_buffer_config=buffer, **training).debugging(seed=0))
+def memory(prioritized: bool = True, n_step: int = 1) -> ReplayMemory:
+    settings = ReplayBufferConfig(capacity=64, prioritized_replay=prioritized, prioritized_replay_alpha=1.0)
+    return ReplayMemory(settings, n_step=n_step, gamma=0.99, seed=0)
 
 
 def sample(first: int, steps: int = 2, worker: int = 0) -> Sample:
@@ -75,37 +73,3 @@ def test_the_kind_of_buffer_follows_the_settings() -> None:
         kinds.append(isinstance(remembered.buffers["default_policy"], PrioritizedReplay))
         assert ("weights" in remembered.sample(2)["default_policy"].extras) is prioritized
     assert kinds == [True, False]
-
-
-@pytest.mark.parametrize(
-    ("intensity", "rounds", "updates"),
-    [(None, [(0, 90), (90, 100), (100, 108), (108, 116)], [0, 1, 1, 1]), (16.0, [(100, 110), (110, 114)], [2, 1])],
-)
-def test_updates_follow_the_training_intensity(
-    intensity: float | None, rounds: list[tuple[int, int]], updates: list[int]
-) -> None:
-    config = OffPolicyConfig().training(
-        train_batch_size=64, training_intensity=intensity, num_steps_sampled_before_learning_starts=100
-    )
-    assert [config.updates_due(*steps) for steps in rounds] == updates
-
-
-def test_no_update_is_lost_to_rounding() -> None:
-    config = OffPolicyConfig().training(train_batch_size=32, training_intensity=7.0)
-    steps = range(1000, 9000, 8)
-    assert sum(config.updates_due(t, t + 8) for t in steps) == pytest.approx(8000 * 7 / 32, abs=1)
-
-
-def test_learners_that_cannot_share_a_batch_are_refused() -> None:
-    config = OffPolicyConfig().training(train_batch_size=33).resources(num_learner_workers=2)
-    with pytest.raises(ConfigError, match="train_batch_size=33"):
-        config.validate()
-
-
-def test_buffer_settings_are_checked_and_merged() -> None:
-    config = OffPolicyConfig().training(replay_buffer_config={"capacity": 9})
-    assert config.replay_buffer_config.prioritized_replay_alpha == 0.6
-    with pytest.raises(ConfigError, match=r"Did you mean 'capacity'\?"):
-        OffPolicyConfig().training(replay_buffer_config={"capacty": 9})
-    with pytest.raises(ConfigError, match=r"replay_buffer_config\.capacity=0"):
-        OffPolicyConfig().training(replay_buffer_config={"capacity": 0}).validate()

@@ -10,7 +10,7 @@ from reef.algorithms.dqn import DQNConfig
 from reef.config import AlgorithmConfig
 from reef.errors import ConfigError
 from reef.nn.distributions import ActionDistribution, DistributionMaker
-from reef.rollout.exploration import EXPLORATIONS, EpsilonGreedy, Exploration, SoftQ, make_exploration
+from reef.rollout.exploration import EXPLORATIONS, PER_WORKER, EpsilonGreedy, Exploration, SoftQ, make_exploration
 from reef.spaces import Layout
 
 THREE = spaces.Discrete(3, start=5)
@@ -49,7 +49,7 @@ def shares(actions: np.ndarray) -> list[float]:
     return (np.bincount(actions, minlength=3) / len(actions)).tolist()
 
 
-@pytest.mark.parametrize("kind", EXPLORATIONS)
+@pytest.mark.parametrize("kind", [*EXPLORATIONS, *PER_WORKER])
 def test_without_exploring_every_kind_takes_the_best_action(kind: str) -> None:
     noisy = "Noise" in kind
     actions = act(
@@ -149,17 +149,31 @@ def test_ornstein_uhlenbeck_noise_remembers_and_is_restored() -> None:
     np.testing.assert_allclose(act(restored, zero, rows=1), [[0.4 * 0.85**2, -0.4 * 0.85**2]], rtol=1e-5)
 
 
+@pytest.mark.parametrize("options", [{"type": "PerWorkerEpsilonGreedy"}, {"type": "EpsilonGreedy", "per_worker": True}])
 @pytest.mark.parametrize(
     ("worker", "workers", "epsilon"), [(0, 8, 0.0), (1, 8, 0.4), (8, 8, 0.4**8), (1, 1, 0.4), (0, 0, 1.0)]
 )
-def test_every_worker_has_its_own_epsilon(worker: int, workers: int, epsilon: float) -> None:
-    greedy = make(THREE, worker, workers, type="PerWorkerEpsilonGreedy")
+def test_every_worker_has_its_own_epsilon(worker: int, workers: int, epsilon: float, options: dict[str, Any]) -> None:
+    greedy = make(THREE, worker, workers, **options)
+    assert isinstance(greedy, EpsilonGreedy)
     assert greedy.epsilon(0) == pytest.approx(epsilon)
     if worker or not workers:
         assert greedy.info(0)["cur_epsilon"] == pytest.approx(epsilon)
 
 
+def test_without_workers_an_older_name_follows_the_schedule_of_its_type_and_not_the_algorithms() -> None:
+    def epsilon(**options: Any) -> float:
+        config = DQNConfig().exploration(exploration_config=options)
+        return make_exploration(config, Layout.of(spaces.Discrete(2))).info(10**6)["cur_epsilon"]
+
+    assert epsilon(type="PerWorkerEpsilonGreedy") == 0.05
+    assert epsilon(type="PerWorkerEpsilonGreedy", final_epsilon=0.3) == 0.3
+    assert epsilon(per_worker=True) == 0.02
+
+
 def test_every_worker_has_its_own_noise() -> None:
+    for kind in ("GaussianNoise", "OrnsteinUhlenbeckNoise"):
+        assert make(BOX, 2, 2, type=kind, per_worker=True).info(9)["cur_scale"] == pytest.approx(0.4**8)
     assert make(BOX, 2, 2, type="PerWorkerGaussianNoise").info(9)["cur_scale"] == pytest.approx(0.4**8)
     assert make(BOX, 1, 2, type="PerWorkerOrnsteinUhlenbeckNoise").info(9)["cur_scale"] == pytest.approx(0.4)
 
@@ -200,6 +214,8 @@ def test_the_type_is_a_name_a_path_or_a_class(kind: Any) -> None:
         ),
         (THREE, {"type": "EpsilonGreedy", "initial_epsilon": 2}, ["initial_epsilon=2", "from 0.0 to 1.0"]),
         (THREE, {"type": "EpsilonGreedy", "epsilon_timesteps": "many"}, ["epsilon_timesteps='many'"]),
+        (THREE, {"type": "EpsilonGreedy", "per_worker": 1}, ["per_worker=1", "true or false"]),
+        (THREE, {"type": "PerWorkerEpsilonGredy"}, ["Did you mean 'PerWorkerEpsilonGreedy'?"]),
         (THREE, {"type": "SoftQ", "temperature": 0.0}, ["temperature", "above 0"]),
         (THREE, {"type": "Random", "seed": 1}, ["seed=1", "none"]),
         (THREE, {"type": dict}, ["subclass of Exploration"]),

@@ -12,17 +12,18 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from reef.algorithms.replaying import ReplayingAlgorithm, ReplayingLearner
+from reef.algorithms.replaying import OffPolicyConfig, ReplayingAlgorithm, ReplayingLearner
 from reef.batch import Transitions
 from reef.config import Scheduled, default, setting
+from reef.config.ignored import FOR_ACTOR_CRITICS, Network, ignored, ignored_beside_custom_model, ignored_with
 from reef.learn.learner import Update
 from reef.learn.minibatches import transition_columns
 from reef.math.categorical import project
 from reef.math.td import huber, td_targets
-from reef.nn.dueling import QPolicy
+from reef.nn.dueling import NoisyLinear, QPolicy
 from reef.nn.gradients import Columns, Loss
 from reef.nn.targets import Target
-from reef.replay.settings import OffPolicyConfig
+from reef.spaces import Space
 
 
 class DQNConfig(OffPolicyConfig):
@@ -30,7 +31,7 @@ class DQNConfig(OffPolicyConfig):
 
     algorithm: ClassVar[str] = "DQN"
     algorithm_class: ClassVar[str] = "reef.algorithms.dqn:DQN"
-    policy_class: ClassVar[str] = "reef.nn.dueling:QPolicy"
+    policy_class: ClassVar[str] = "reef.algorithms.dqn:q_policy"
 
     lr: Scheduled = default(5e-4)
     grad_clip: float | None = default(40.0)
@@ -62,6 +63,31 @@ class DQNConfig(OffPolicyConfig):
         yield from super().problems()
         if self.num_atoms > 1 and self.v_min >= self.v_max:
             yield f"v_min={self.v_min}, v_max={self.v_max}: the atoms need v_min below v_max."
+
+    def ignored_settings(self, network: Network) -> Iterator[str]:
+        """Texts for Q-networks, whose streams read model.fcnet_activation even with an image in the observations."""
+        if self.model.custom_model:
+            noise = () if any(isinstance(part, NoisyLinear) for part in network.modules()) else ("noisy",)
+            yield from ignored_beside_custom_model(self, "dueling", "hiddens", "sigma0", *noise)
+        elif network.has_image is not None:
+            yield from ignored_with(self, network.has_image, "model.fcnet_hiddens")
+            yield from ignored(self, "on Q-values, which have neither an actor nor a critic", *FOR_ACTOR_CRITICS)
+
+
+def q_policy(config: DQNConfig, observation_space: Space, action_space: Space) -> QPolicy:
+    """The network that these settings ask for."""
+    return QPolicy(
+        config,
+        observation_space,
+        action_space,
+        dueling=config.dueling,
+        hiddens=config.hiddens,
+        num_atoms=config.num_atoms,
+        v_min=config.v_min,
+        v_max=config.v_max,
+        noisy=config.noisy,
+        sigma0=config.sigma0,
+    )
 
 
 class DQNLearner(ReplayingLearner):

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from reef.batch import Rollout
 from reef.config import AlgorithmConfig, ModelConfig, default, setting
+from reef.config.ignored import FOR_ACTOR_CRITICS, Network, ignored
 from reef.learn.learner import Learner, Update
 from reef.learn.sequences import layout_of
 from reef.math.gae import gae
@@ -80,6 +81,13 @@ class PPOConfig(AlgorithmConfig):
                 "use_critic=False cannot bootstrap the episodes that batch_mode='truncate_episodes' cuts; "
                 "set batch_mode='complete_episodes' or use_critic=True"
             )
+
+    def ignored_settings(self, network: Network) -> Iterator[str]:
+        """Texts for an actor and a critic, which have no choice of what a memory lets them share."""
+        yield from super().ignored_settings(network)
+        if self.model.memories:
+            reason = "with a recurrent model, whose actor and critic share all but their last layers"
+            yield from ignored(self, reason, *FOR_ACTOR_CRITICS)
 
 
 class PPOLearner(Learner[Rollout]):

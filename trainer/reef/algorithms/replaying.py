@@ -1,4 +1,4 @@
-"""Algorithms that learn from replayed transitions, and their learners, which have a target network."""
+"""What algorithms that learn from replayed transitions share: settings, a learner with a target network, the loop."""
 
 from __future__ import annotations
 
@@ -6,16 +6,51 @@ from collections.abc import Iterator
 from typing import Any
 
 from reef.batch import Transitions
+from reef.config import AlgorithmConfig, setting
 from reef.learn.learner import Learner
 from reef.learn.minibatches import in_order
 from reef.nn.gradients import Columns
 from reef.nn.targets import Target
 from reef.replay.memory import ReplayMemory, check_memory
-from reef.replay.settings import OffPolicyConfig
+from reef.replay.settings import ReplayBufferConfig
 from reef.run.algorithm import Algorithm
 from reef.run.checkpoint import restoring
 from reef.run.flows import replay
 from reef.types import Array, PolicyId, State, Stats
+
+
+class OffPolicyConfig(AlgorithmConfig):
+    """Settings of algorithms that learn from replayed transitions."""
+
+    replay_buffer_config: ReplayBufferConfig = setting({}, "The replay buffer; see its settings.")
+    num_steps_sampled_before_learning_starts: int = setting(
+        1000, "Environment steps that only fill the buffer.", minimum=0, unit="steps"
+    )
+    training_intensity: float | None = setting(
+        None,
+        "Replayed steps per sampled step, for example train_batch_size / 4 for a gradient step every 4 environment "
+        "steps; null makes one gradient step per round of samples.",
+        above=0.0,
+    )
+    n_step: int = setting(1, "Rewards summed before the value of a later state is used.", minimum=1, unit="steps")
+
+    def updates_due(self, before: int, after: int) -> int:
+        """Gradient steps to make when the sampled environment steps have grown from `before` to `after`."""
+        if after < self.num_steps_sampled_before_learning_starts:
+            return 0
+        if self.training_intensity is None:
+            return 1
+        per_step = self.training_intensity / self.total_train_batch_size
+        return int(after * per_step) - int(before * per_step)
+
+    def problems(self) -> Iterator[str]:
+        """Say what is wrong."""
+        yield from super().problems()
+        if self.num_learner_workers > 1 and self.total_train_batch_size % self.num_learner_workers:
+            yield (
+                f"train_batch_size={self.train_batch_size}: num_learner_workers={self.num_learner_workers} cannot "
+                "share it evenly. Set train_batch_size_per_learner instead."
+            )
 
 
 class ReplayingLearner(Learner[Transitions]):
@@ -50,11 +85,14 @@ class ReplayingAlgorithm(Algorithm):
 
     def setup(self) -> None:
         """Make room for what is remembered."""
-        self.memory = ReplayMemory(self.config)
+        config = self.config
+        self.memory = ReplayMemory(
+            config.replay_buffer_config, n_step=config.n_step, gamma=config.gamma, seed=config.seed
+        )
 
     def training_step(self) -> dict[PolicyId, Stats]:
         """One round of the replay flow."""
-        return replay(self, self.config, self.memory)
+        return replay(self, self.memory, self.config.updates_due)
 
     def state(self) -> State:
         """Adds what is remembered."""

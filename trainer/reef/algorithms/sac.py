@@ -11,16 +11,18 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from reef.algorithms.replaying import ReplayingAlgorithm, ReplayingLearner
+from reef.algorithms.replaying import OffPolicyConfig, ReplayingAlgorithm, ReplayingLearner
 from reef.batch import Transitions
 from reef.config import ModelConfig, Scheduled, default, setting
+from reef.config.ignored import FOR_ACTOR_CRITICS, Network, ignored, ignored_with
 from reef.learn.minibatches import transition_columns
 from reef.math.td import td_targets
 from reef.nn.distributions import SquashedGaussian
 from reef.nn.gradients import Columns, Loss
 from reef.nn.soft_actor_critic import SoftActorCritic
 from reef.nn.targets import Target
-from reef.replay.settings import OffPolicyConfig, ReplayBufferConfig
+from reef.replay.settings import ReplayBufferConfig
+from reef.spaces import Space
 
 
 class SACConfig(OffPolicyConfig):
@@ -28,7 +30,7 @@ class SACConfig(OffPolicyConfig):
 
     algorithm: ClassVar[str] = "SAC"
     algorithm_class: ClassVar[str] = "reef.algorithms.sac:SAC"
-    policy_class: ClassVar[str] = "reef.nn.soft_actor_critic:SoftActorCritic"
+    policy_class: ClassVar[str] = "reef.algorithms.sac:soft_actor_critic"
 
     lr: Scheduled = default(3e-4)
     train_batch_size: int = default(256)
@@ -62,6 +64,19 @@ class SACConfig(OffPolicyConfig):
             yield "normalize_actions=False: the actor's actions lie between -1 and 1. Leave it at True."
         if self.torch_compile_learner:
             yield "torch_compile_learner=True: not available yet with SAC. Leave it at False."
+
+    def ignored_settings(self, network: Network) -> Iterator[str]:
+        """Texts for networks whose actor and critics are of another kind than PPO's."""
+        if network.has_image is not None:
+            yield from ignored_with(self, network.has_image, "model.fcnet_hiddens")
+            yield from ignored(self, "on an actor and critics of its own kind", *FOR_ACTOR_CRITICS)
+
+
+def soft_actor_critic(config: SACConfig, observation_space: Space, action_space: Space) -> SoftActorCritic:
+    """The networks that these settings ask for."""
+    return SoftActorCritic(
+        config, observation_space, action_space, twin_q=config.twin_q, initial_alpha=config.initial_alpha
+    )
 
 
 class SACLearner(ReplayingLearner):

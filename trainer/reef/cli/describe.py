@@ -45,6 +45,7 @@ def _command(args: argparse.Namespace) -> int:
         print(json.dumps([asdict(info) for info in settings], indent=2, default=str))
         return 0
     print("\n".join(_text(settings)))
+    print("\n".join(_refusals_text()))
     if args.algorithm:  # explorations need PyTorch, as algorithms do
         print("\n".join(_explorations_text()))
     return 0
@@ -77,18 +78,20 @@ def limits_of(info: SettingInfo) -> str:
         parts.append(f"at most {info.maximum:g}")
     if info.above is not None:
         parts.append(f"more than {info.above:g}")
-    if info.available is not True:
-        parts.append(info.available or "not available yet")
     return "; ".join(parts)
 
 
 def explorations() -> Iterator[tuple[str, dict[str, Any], str]]:
     """Yield the name, the arguments with their defaults, and the meaning of everything that explores."""
-    from reef.rollout.exploration import EXPLORATIONS
+    from reef.rollout.exploration import EXPLORATIONS, PER_WORKER
 
-    for name, kind in EXPLORATIONS.items():
+    for name, kind in (EXPLORATIONS | PER_WORKER).items():
         arguments = {each.name: each.default for each in fields(kind) if each.init and each.name != "actions"}
-        yield name, arguments, " ".join((kind.__doc__ or "").split())
+        if name in PER_WORKER:
+            del arguments["per_worker"]
+            yield name, arguments, f"{kind.__name__} with per_worker = true."
+        else:
+            yield name, arguments, " ".join((kind.__doc__ or "").split())
 
 
 def _text(settings: Iterable[SettingInfo]) -> Iterator[str]:
@@ -99,6 +102,15 @@ def _text(settings: Iterable[SettingInfo]) -> Iterator[str]:
             limits = limits_of(info)
             meaning = f"{info.doc} ({limits})" if limits else info.doc
             yield _indented(meaning)
+
+
+def _refusals_text() -> Iterator[str]:
+    from reef.config.refusals import REFUSALS
+
+    yield "\nREFUSED WITH ANOTHER VALUE"
+    for key, refusal in REFUSALS.items():
+        yield f"  {key} = {json.dumps(refusal.default)}"
+        yield _indented(refusal.advice)
 
 
 def _explorations_text() -> Iterator[str]:

@@ -22,6 +22,7 @@ def _lines() -> Iterator[str]:
     from reef.api.schema import custom_resource_definition
     from reef.config import AlgorithmConfig
     from reef.config.describe import settings_of
+    from reef.config.refusals import REFUSALS
 
     yield "# Job reference\n\nGenerated from the declarations by `make docs`; do not edit.\n"
     yield "## The document\n\n`apiVersion: reef.dev/v1`, `kind: RLTrainingJob`.\n"
@@ -33,6 +34,10 @@ def _lines() -> Iterator[str]:
     shared = settings_of(AlgorithmConfig)
     yield "\n## Settings of every algorithm\n\nKeys of `spec.config`. An algorithm may have another default."
     yield from _settings(shared)
+    yield "\n### refused settings\n\nSettings of RLlib that must stay at this value, which has no effect.\n"
+    yield "| Setting | Value | Why |\n|---|---|---|"
+    for key, refusal in REFUSALS.items():
+        yield f"| `{key}` | `{_cell(json.dumps(refusal.default))}` | {_cell(refusal.advice)} |"
     yield "\n### types of exploration_config\n\n| Type | Arguments | Meaning |\n|---|---|---|"
     for name, arguments, meaning in explorations():
         given = ", ".join(f"`{key}: {json.dumps(value)}`" for key, value in arguments.items()) or "none"

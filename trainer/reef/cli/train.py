@@ -44,10 +44,10 @@ class _Refused(argparse.Action):
         values: str | Sequence[Any] | None,
         option_string: str | None = None,
     ) -> None:
-        from reef.config import AlgorithmConfig
+        from reef.config.refusals import REFUSALS
 
-        setting = AlgorithmConfig.by_key.get(SETTING_OF.get(option_string or "", ""))
-        parser.error(f"{option_string} {setting.available if setting else 'is not available yet'}")
+        refusal = REFUSALS.get(SETTING_OF.get(option_string or "", ""))
+        parser.error(f"{option_string} {refusal.advice if refusal else 'is not available yet'}")
 
 
 def add_parser(

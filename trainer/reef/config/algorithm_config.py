@@ -23,7 +23,9 @@ from reef.config.groups.operations import (
 from reef.config.groups.resources import PythonEnvironmentSettings, ResourceSettings
 from reef.config.groups.rollouts import ExplorationSettings, RolloutSettings
 from reef.config.groups.training import TrainingSettings
+from reef.config.ignored import FOR_VECTORS, Network, ignored_beside_custom_model, ignored_with
 from reef.config.loading import load
+from reef.config.refusals import refusals_in
 from reef.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -53,11 +55,11 @@ class AlgorithmConfig(
     _checked = False  # whether these are frozen since they were found to fit together
     group: ClassVar[str] = "training"  # the group of the settings that a subclass adds
     label: ClassVar[str] = "AlgorithmConfig"
+    refusals = refusals_in()
     algorithm: ClassVar[str] = ""  # its name, for example "PPO"; by default algorithm_class
     algorithm_class: ClassVar[str] = ""  # "package.module:Class"
-    policy_class: ClassVar[str] = (
-        ""  # "package.module:Class" of its network, called with (config, observation_space, action_space)
-    )
+    # "package.module:Name" of the class or function that makes its policy of (config, observation_space, action_space)
+    policy_class: ClassVar[str] = ""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -69,7 +71,7 @@ class AlgorithmConfig(
 
         def __getattr__(self, name: str) -> Any:
             if name not in GROUPS:
-                return super().__getattribute__(name)  # which raises what it did, perhaps inside a property
+                return super().__getattr__(name)
             raise AttributeError(f"{type(self).__name__} has no {name!r}: write config.{GROUPS[name]}")
 
     @classmethod
@@ -153,6 +155,16 @@ class AlgorithmConfig(
         if "env_config" in changed:
             changed["env_config"] = {**self.env_config, **changed["env_config"]}
         return self.copy().assign(changed)
+
+    def ignored_settings(self, network: Network) -> Iterator[str]:
+        """Settings that were given and that `network`, which was made by them, does not read: a text for each.
+
+        Overrides say this of another network than an actor and a critic.
+        """
+        if self.model.custom_model:
+            yield from ignored_beside_custom_model(self)
+        elif network.has_image is not None:
+            yield from ignored_with(self, network.has_image, *FOR_VECTORS)
 
     def validate(self) -> Self:
         """Check everything.

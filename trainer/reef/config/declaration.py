@@ -23,7 +23,6 @@ class Setting:
     minimum: float | None = None
     maximum: float | None = None
     above: float | None = None
-    available: bool | str = True  # False: not yet; text: never, and what to use instead
     unit: str | None = None
     key: str = ""  # its name in dictionaries; the attribute differs where a group's method has that name
     convert: Callable[[Any], Any] | None = None
@@ -57,9 +56,7 @@ class Setting:
         except MisfitError as error:
             yield f"{shown}: expected {type_text(self.type)}{f', and {error}' if str(error) else ''}."
             return
-        if self.available is not True and value != self.fresh():
-            yield f"{shown}: {self.available or 'not available yet'}. Leave it at {self.default!r}."
-        elif self.choices is not None and value not in self.choices:
+        if self.choices is not None and value not in self.choices:
             one_of = "one of " if len(self.choices) > 1 else ""
             options = ", ".join(repr(choice) for choice in self.choices)
             yield f"{shown}: expected {one_of}{options}.{nearest(value, map(str, self.choices))}"
@@ -104,7 +101,6 @@ def setting(
     minimum: float | None = None,
     maximum: float | None = None,
     above: float | None = None,
-    available: bool | str = True,
     unit: str | None = None,
     key: str = "",
     convert: Callable[[Any], Any] | None = None,
@@ -112,13 +108,11 @@ def setting(
     """Declare a setting: its default, its meaning and what it may be.
 
     Limits hold for the number itself, for every value of a schedule, which may fall to what a number must be above, and
-    for each number of a setting that is always a list or mapping.
-    `available=False` declares a setting that does not work yet: any other value than the default is refused. A text
-    says that it never will, and what to use instead. `key` is its name in dictionaries where a method of the class has
-    that name; `convert` builds the value from its plain form.
+    for each number of a setting that is always a list or mapping. `key` is its name in dictionaries where a method of
+    the class has that name; `convert` builds the value from its plain form.
     """
     options = None if choices is None else tuple(choices)
-    return Setting(default, doc, options, minimum, maximum, above, available, unit, key, convert)
+    return Setting(default, doc, options, minimum, maximum, above, unit, key, convert)
 
 
 @dataclass(frozen=True)

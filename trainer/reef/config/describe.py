@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import NoneType, UnionType
@@ -9,6 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from reef.config.aliases import MOVED, RENAMED
 from reef.config.declaration import Setting
+from reef.config.refusals import Refusal
 from reef.config.settings import Settings
 from reef.config.values import plain, type_text
 
@@ -27,16 +29,17 @@ class SettingInfo:
     maximum: float | None
     above: float | None
     unit: str | None
-    available: bool | str  # False: not yet; text: never, and what to use instead
 
 
 def settings_of(config_class: type[Settings]) -> list[SettingInfo]:
-    """All settings of a class, group after group; those inside the model follow with dotted names."""
+    """All settings of a class that can be changed, group after group, those inside the model with dotted names."""
     return list(_infos(config_class()))
 
 
 def _infos(defaults: Settings, prefix: str = "", group: str = "") -> Iterator[SettingInfo]:
     for item in defaults.declared.values():
+        if item.key in defaults.refusals:
+            continue
         default = getattr(defaults, item.name)
         if isinstance(default, Settings):
             yield from _infos(default, f"{item.key}.", item.group)
@@ -52,13 +55,13 @@ def _infos(defaults: Settings, prefix: str = "", group: str = "") -> Iterator[Se
             maximum=item.maximum,
             above=item.above,
             unit=item.unit,
-            available=item.available,
         )
 
 
 def json_schema(config_class: type[Settings]) -> dict[str, Any]:
     """The JSON schema of a class's settings; older spellings are in it, marked as deprecated."""
     known = {item.key: _property(item) for item in config_class.declared.values()}
+    known |= {key: _refused(refusal) for key, refusal in config_class.refusals.items()}
     inside = {f"{key}.{name}": it for key in known for name, it in known[key].get("properties", {}).items()}
     shapes = known | inside
     old = {
@@ -73,10 +76,9 @@ def _property(item: Setting) -> dict[str, Any]:
     inner = _inner(item)
     shape = json_schema(inner) if inner else _shape(item.type)
     unit = f" Unit: {item.unit}." if item.unit else ""
-    note = "" if item.available is True else f" ({item.available or 'not available yet'})"
     found = {
         **shape,
-        "description": f"{item.doc}{unit}{note}",
+        "description": f"{item.doc}{unit}",
         "default": plain(item.fresh()),
         **({"enum": list(item.choices)} if item.choices else {}),
     }
@@ -84,6 +86,12 @@ def _property(item: Setting) -> dict[str, Any]:
     place = _innermost(shape) if item.holds_many else found
     place.update({name: limit for name, limit in limits.items() if limit is not None})
     return found
+
+
+def _refused(refusal: Refusal) -> dict[str, Any]:
+    """Of any type: the trainer refuses another value with the advice, which a schema cannot say."""
+    text = f"Leave it at {json.dumps(refusal.default)}: {refusal.advice}."
+    return {"description": text, "default": refusal.default}
 
 
 def _innermost(shape: dict[str, Any]) -> dict[str, Any]:

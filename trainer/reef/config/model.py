@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 from reef.config.declaration import setting
+from reef.config.refusals import refusals_in
 from reef.config.settings import Settings
 
 ACTIVATIONS = ("tanh", "relu", "silu", "elu", "gelu", "linear")
@@ -16,6 +17,7 @@ class ModelConfig(Settings):
 
     label: ClassVar[str] = "model"
     prefix: ClassVar[str] = "model."
+    refusals = refusals_in("model.")
 
     fcnet_hiddens: list[int] = setting(
         [256, 256],
@@ -32,17 +34,10 @@ class ModelConfig(Settings):
         "Sizes of fully connected layers after convolutions ([256] when empty), else after fcnet_hiddens.",
         minimum=1,
     )
-    post_fcnet_activation: str = setting(
-        "relu",
-        "Activation of the layers after convolutions.",
-        choices=ACTIVATIONS,
-        available="these layers use conv_activation after convolutions, else fcnet_activation",
-    )
     free_log_std: bool = setting(
         False,
         "Learn the standard deviation of continuous actions as parameters of its own, apart from the observation.",
     )
-    no_final_linear: bool = setting(False, "Leave out the last linear layer.", available=False)
     vf_share_layers: bool = setting(True, "Let policy and value function share the encoder.")
 
     use_lstm: bool = setting(False, "Put an LSTM behind the encoder; PPO.")
@@ -68,28 +63,18 @@ class ModelConfig(Settings):
     attention_use_n_prev_actions: int = setting(0, "Previous actions that are fed in.", minimum=0, unit="actions")
     attention_use_n_prev_rewards: int = setting(0, "Previous rewards that are fed in.", minimum=0, unit="rewards")
 
-    framestack: bool = setting(True, "Stack the last 4 Atari frames.", available=False)
-    dim: int = setting(84, "Edge length to which Atari frames are scaled.", minimum=1, unit="pixels", available=False)
-    grayscale: bool = setting(False, "Turn Atari frames gray.", available=False)
-    zero_mean: bool = setting(True, "Scale Atari frames to -1..1 instead of 0..1.", available=False)
-
     custom_model: str | type | Callable[..., Any] | None = setting(
         None,
         "The whole network as 'package.module:Class' or as a class; of its other settings only max_seq_len has an "
         "effect then.",
     )
     custom_model_config: dict[str, Any] = setting({}, "Keyword arguments of the custom model.")
-    custom_action_dist: str | type | None = setting(None, "The action distribution as a class.", available=False)
-    custom_preprocessor: str | type | None = setting(
-        None,
-        "Older form of an observation wrapper.",
-        available="wrap the environment with a gymnasium.ObservationWrapper",
-    )
 
     @property
     def memories(self) -> list[str]:
         """The settings that put a memory behind the encoder and are on."""
-        return [key for key in ("use_lstm", "use_attention") if getattr(self, key)]
+        asked = {"use_lstm": self.use_lstm, "use_attention": self.use_attention}
+        return [key for key, on in asked.items() if on]
 
     def problems(self) -> Iterator[str]:
         """Contradictions about the memory."""

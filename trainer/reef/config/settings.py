@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Self, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Self, get_type_hints
 
 from reef.config.aliases import MOVED, RENAMED
 from reef.config.declaration import NewDefault, Setting
+from reef.config.refusals import Refusal
 from reef.config.values import plain
 from reef.errors import ConfigError, nearest
 
@@ -21,7 +22,13 @@ class Settings:
     prefix: ClassVar[str] = ""  # what stands before its keys in messages
     declared: ClassVar[dict[str, Setting]] = {}  # by attribute, in the order of the groups
     by_key: ClassVar[dict[str, Setting]] = {}  # by the name that dictionaries and documents use
+    # by key: what must stay at its default; few of them are declared
+    refusals: ClassVar[Mapping[str, Refusal]] = {}
+    # the group of every key, declared or refused
+    groups: ClassVar[dict[str, str]] = {}
     _frozen: bool
+    # what was given for refused keys that are not declared
+    _refused: dict[str, Any]
 
     def __init_subclass__(cls) -> None:
         for name, item in list(vars(cls).items()):
@@ -33,9 +40,14 @@ class Settings:
                 setattr(cls, name, replace(inherited, default=item.value))
         cls.declared = _collect(cls)
         cls.by_key = {item.key: item for item in cls.declared.values()}
+        if "refusals" not in vars(cls):
+            own = {item.key or name for name, item in vars(cls).items() if isinstance(item, Setting)}
+            cls.refusals = {key: refusal for key, refusal in cls.refusals.items() if key not in own}
+        refused = {key: refusal.group for key, refusal in cls.refusals.items()}
+        cls.groups = refused | {key: item.group for key, item in cls.by_key.items()}
 
     def __init__(self, **settings: Any) -> None:
-        vars(self)["_frozen"] = False
+        vars(self).update(_frozen=False, _refused={})
         for item in self.declared.values():
             vars(self)[item.name] = item.fresh()
         self.assign(settings)
@@ -51,12 +63,28 @@ class Settings:
                 f"{self.prefix}{name}={value!r}: the configuration is frozen. Change a copy: config.copy()."
             )
         item = self.declared.get(name)
+        if item is None and name in self.refusals:
+            self._refused[name] = value
+            return
         if item is None:
             raise ConfigError(self._unknown(name))
         current = getattr(self, name)
         if isinstance(current, Settings) and isinstance(value, Mapping):
             value = current.copy().assign(value)
         vars(self)[name] = item.accept(value)
+
+    if not TYPE_CHECKING:  # mypy would take every name as known
+
+        def __getattr__(self, name: str) -> Any:
+            if name in type(self).refusals:
+                return self._value(name)
+            return super().__getattribute__(name)  # which raises what it did, perhaps inside a property
+
+    def _value(self, key: str) -> Any:
+        """The value of a key, declared or refused."""
+        if key in self.by_key:
+            return getattr(self, self.by_key[key].name)
+        return self._refused[key] if key in self._refused else copy.deepcopy(self.refusals[key].default)
 
     def assign(self, settings: Mapping[str, Any]) -> Self:
         """Set many settings at once, by key.
@@ -66,7 +94,7 @@ class Settings:
         """
         self.check_keys(settings)
         for key, value in settings.items():
-            setattr(self, self.by_key[key].name, value)
+            setattr(self, self.by_key[key].name if key in self.by_key else key, value)
         return self
 
     def set_path(self, path: str, value: Any) -> Self:
@@ -79,7 +107,7 @@ class Settings:
         if not rest:
             return self.assign({key: value})
         self.check_keys([key])
-        current = getattr(self, self.by_key[key].name)
+        current = self._value(key)
         if isinstance(current, Settings):
             current.set_path(rest, value)
             return self
@@ -94,13 +122,13 @@ class Settings:
         Raises:
             ConfigError: naming each with the nearest setting and its group.
         """
-        unknown = [cls._unknown(key) for key in keys if key not in cls.by_key]
+        unknown = [cls._unknown(key) for key in keys if key not in cls.groups]
         if unknown:
             raise ConfigError("\n".join(unknown))
 
     @classmethod
     def _unknown(cls, key: str) -> str:
-        known = cls.by_key
+        known = cls.groups
         now = RENAMED.get(key) or MOVED.get(key, "")
         if now.partition(".")[0] in known:
             return f"{cls.prefix}{key}: this setting is called {now!r} now."
@@ -109,16 +137,24 @@ class Settings:
         found = next((name for name in [*known, *old] if hint.endswith(f"{name!r}?")), None)
         if found is None:
             return f"{cls.prefix}{key}: {cls.label} has no such setting."
-        item = known[old.get(found, found)]
-        group = f" It belongs to {item.group!r}." if item.group else ""
-        return f"{cls.prefix}{key}: {cls.label} has no such setting. Did you mean {item.key!r}?{group}"
+        meant = old.get(found, found)
+        group = f" It belongs to {known[meant]!r}." if known[meant] else ""
+        return f"{cls.prefix}{key}: {cls.label} has no such setting. Did you mean {meant!r}?{group}"
 
     def wrong_values(self) -> Iterator[str]:
         """Say which values are wrong by themselves, one text per problem: key, value, fix."""
-        for item in self.declared.values():
-            value = getattr(self, item.name)
-            wrong = value.wrong_values() if isinstance(value, Settings) else item.problems(value)
-            yield from (f"{self.prefix}{problem}" for problem in wrong)
+        for key in (*self.by_key, *self._refused):
+            yield from self.wrong_value(key)
+
+    def wrong_value(self, key: str) -> Iterator[str]:
+        """Say what is wrong with the value of one key by itself."""
+        value, refusal = self._value(key), self.refusals.get(key)
+        if refusal is not None:
+            if refusal.refuses(value):
+                yield f"{self.prefix}{key}={value!r}: {refusal.advice}. Leave it at {refusal.default!r}."
+            return
+        wrong = value.wrong_values() if isinstance(value, Settings) else self.by_key[key].problems(value)
+        yield from (f"{self.prefix}{problem}" for problem in wrong)
 
     def problems(self) -> Iterator[str]:
         """Say what is wrong between the values; asked only when each is fine by itself.
@@ -146,12 +182,17 @@ class Settings:
 
     def to_dict(self) -> dict[str, Any]:
         """All settings by key, as JSON data; classes and functions as "module:Name"."""
-        return {item.key: plain(getattr(self, item.name)) for item in self.declared.values()}
+        return {key: plain(value) for key, value in self._values()}
 
     def changed(self) -> dict[str, Any]:
         """The settings that differ from the defaults, by key, as they are."""
-        values = [(item, getattr(self, item.name)) for item in self.declared.values()]
-        return {item.key: value for item, value in values if value != item.fresh()}
+        usual = {key: item.fresh() for key, item in self.by_key.items()}
+        return {key: value for key, value in self._values() if key not in usual or value != usual[key]}
+
+    def _values(self) -> Iterator[tuple[str, Any]]:
+        """All settings, and the values of refused keys that are not their defaults."""
+        yield from ((key, getattr(self, item.name)) for key, item in self.by_key.items())
+        yield from ((key, value) for key, value in self._refused.items() if self.refusals[key].refuses(value))
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and isinstance(other, Settings) and self.to_dict() == other.to_dict()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -20,13 +20,7 @@ from reef.nn.custom import custom_module
 from reef.nn.distributions import ActionDistribution
 from reef.nn.layers.activations import ACTIVATIONS
 from reef.nn.layers.encoders import Encoder
-from reef.nn.policies import (
-    FOR_ACTOR_CRITICS,
-    Policy,
-    given,
-    given_beside_custom_model,
-    given_for_other_observations,
-)
+from reef.nn.policies import Policy
 from reef.types import Array, RecurrentState
 
 
@@ -91,54 +85,52 @@ class QPolicy(Policy):
 
     def __init__(
         self,
-        config: AlgorithmConfig,  # model, dueling, hiddens, num_atoms, v_min, v_max, noisy, sigma0 are read
+        config: AlgorithmConfig,
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
+        *,
+        dueling: bool,
+        hiddens: Sequence[int],  # sizes of the hidden layers of each stream
+        num_atoms: int,
+        v_min: float,  # the smallest and the largest return that the atoms can hold
+        v_max: float,
+        noisy: bool,
+        sigma0: float,  # first scale of the noise
     ) -> None:
+        """Raises ConfigError unless the action space is Discrete."""
         super().__init__(config, observation_space, action_space)
         if not isinstance(action_space, spaces.Discrete):
             raise ConfigError(
                 f"algorithm={config.algorithm!r} needs a Discrete action space, but the environment's is "
                 f"{action_space}. Use PPO."
             )
-        settings: Any = config
-        self.actions, self.noisy = int(action_space.n), bool(settings.noisy)
-        self.num_atoms: int = settings.num_atoms
+        self.actions, self.noisy, self.num_atoms = int(action_space.n), noisy, num_atoms
+        self.bounds = {"v_min": v_min, "v_max": v_max}
+        self.streams = {"dueling": dueling, "hiddens": hiddens, "noisy": noisy, "num_atoms": num_atoms}
         self.atoms: Tensor
-        self.register_buffer("atoms", torch.linspace(settings.v_min, settings.v_max, self.num_atoms), persistent=False)
+        self.register_buffer("atoms", torch.linspace(v_min, v_max, num_atoms), persistent=False)
         self.module: nn.Module | None = None
         self.value: Stream | None = None
         if config.model.custom_model:
-            outputs = self.actions * self.num_atoms
+            outputs = self.actions * num_atoms
             self.module = custom_module(config, observation_space, action_space, outputs, critic=False)
             return
         self.encoder = Encoder(self.observation_layout, config.model)
-        hidden = [self.encoder.out_features, *settings.hiddens]
-        linear = (lambda i, o: NoisyLinear(i, o, settings.sigma0)) if self.noisy else nn.Linear
+        hidden = [self.encoder.out_features, *hiddens]
+        linear = (lambda i, o: NoisyLinear(i, o, sigma0)) if noisy else nn.Linear
         activation = config.model.fcnet_activation
-        self.advantage = Stream([*hidden, self.actions * self.num_atoms], activation, linear)
-        if settings.dueling:
-            self.value = Stream([*hidden, self.num_atoms], activation, linear)
+        self.advantage = Stream([*hidden, self.actions * num_atoms], activation, linear)
+        if dueling:
+            self.value = Stream([*hidden, num_atoms], activation, linear)
 
     def architecture(self) -> Architecture:
-        """As every policy."""
-        architecture, config = super().architecture(), self.config
-        keys = ("dueling", "hiddens", "noisy", "num_atoms", "v_min", "v_max")
+        """Adds the atoms and how the streams were made."""
+        architecture = super().architecture()
         if self.num_atoms > 1:
-            architecture["parts"] |= {key: getattr(config, key) for key in ("v_min", "v_max")}
+            architecture["parts"] |= self.bounds
         if self.module is None:
-            architecture["settings"] |= {key: getattr(config, key) for key in keys}
+            architecture["settings"] |= self.streams | self.bounds
         return architecture
-
-    def ignored_settings(self) -> Iterator[str]:
-        """As every policy. The streams read model.fcnet_activation, whatever the encoder is."""
-        if self.module is not None:
-            noise = () if any(isinstance(part, NoisyLinear) for part in self.module.modules()) else ("noisy",)
-            yield from given_beside_custom_model(self.config, "dueling", "hiddens", "sigma0", *noise)
-            return
-        yield from given_for_other_observations(self.config, self.encoder, "model.fcnet_hiddens")
-        reason = "on Q-values, which have neither an actor nor a critic"
-        yield from given(self.config, reason, *FOR_ACTOR_CRITICS)
 
     def forward(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> logits [N, A, atoms] of the return distributions; with one atom the Q-values [N, A]."""

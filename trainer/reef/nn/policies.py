@@ -22,10 +22,6 @@ from reef.types import Array, RecurrentState
 
 # names in a recurrent state: [N, n, *action] and [N, n], the newest first
 PREV_ACTIONS, PREV_REWARDS = "prev_actions", "prev_rewards"
-FOR_VECTORS = ("model.fcnet_hiddens", "model.fcnet_activation")
-FOR_IMAGES = ("model.conv_filters", "model.conv_activation")
-FOR_OUR_ENCODER = (*FOR_VECTORS, *FOR_IMAGES, "model.post_fcnet_hiddens")
-FOR_ACTOR_CRITICS = ("model.free_log_std", "model.vf_share_layers")
 
 
 class FastActor(Protocol):
@@ -87,9 +83,10 @@ class Policy(nn.Module):
         if "device" in state:
             self.bind_parameters(self.device)
 
-    def ignored_settings(self) -> Iterator[str]:
-        """Settings that were given and that this network does not read, a text for each with the reason."""
-        yield from ()
+    @property
+    def has_image(self) -> bool | None:
+        """Whether its `Encoder` reads an image; None for a network without one."""
+        return next((module.has_image for module in self.modules() if isinstance(module, Encoder)), None)
 
     def compile_acting(self, **options: Any) -> None:
         """Compile `dist_inputs`; `options` go to `torch.compile`."""
@@ -219,10 +216,6 @@ class ActorCritic(Policy):
         self.pi = linear(self.encoder.out_features, outputs, gain=0.01)
         self.vf = linear(self.encoder.out_features, 1, gain=1.0)
 
-    def ignored_settings(self) -> Iterator[str]:
-        """As every policy."""
-        yield from given_for_other_observations(self.config, self.encoder, *FOR_VECTORS)
-
     def dist_inputs(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N, D], by the actor alone: acting needs no critic."""
         features = self.encoder.forward_branch(0, obs)
@@ -259,10 +252,6 @@ class CustomActorCritic(Policy):
         super().__init__(config, observation_space, action_space)
         self.module = module
 
-    def ignored_settings(self) -> Iterator[str]:
-        """As every policy."""
-        yield from given_beside_custom_model(self.config)
-
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """[N, *obs] -> distribution inputs [N, D] and state values [N]."""
         outputs, values = self.module(obs)
@@ -275,33 +264,6 @@ class CustomActorCritic(Policy):
     def values(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N]."""
         return self.forward(obs)[1]
-
-
-def given(config: AlgorithmConfig, reason: str, *keys: str) -> Iterator[str]:
-    """A text for each of the settings (dotted keys) whose value is not the algorithm's default, with the `reason`."""
-    for key in keys:
-        name, _, part = key.partition(".")
-        value, usual = getattr(config, name), config.declared[name].fresh()
-        if part:
-            value, usual = getattr(value, part), getattr(usual, part)
-        if value != usual:
-            yield f"{key}={value!r} has no effect {reason}."
-
-
-def given_for_other_observations(config: AlgorithmConfig, encoder: Encoder, *for_vectors: str) -> Iterator[str]:
-    """What was `given` for another encoder than the observations have; `for_vectors`: settings of an MLP."""
-    if encoder.has_image:
-        advice = "Use model.post_fcnet_hiddens and model.conv_activation"
-        yield from given(config, f"with an image in the observations. {advice}", *for_vectors)
-    else:
-        advice = "Use model.fcnet_hiddens and model.fcnet_activation"
-        yield from given(config, f"without an image in the observations. {advice}", *FOR_IMAGES)
-
-
-def given_beside_custom_model(config: AlgorithmConfig, *keys: str) -> Iterator[str]:
-    """What was `given` of the network that a custom model takes the place of; `keys`: those of the algorithm."""
-    reason = "beside model.custom_model, which is the whole network. Its own settings are model.custom_model_config"
-    yield from given(config, reason, *FOR_OUR_ENCODER, *FOR_ACTOR_CRITICS, *keys)
 
 
 def linear(in_features: int, out_features: int, gain: float) -> nn.Linear:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,14 +17,10 @@ from reef.nn.layers.attention import GatedTransformer
 from reef.nn.layers.encoders import Encoder, Features
 from reef.nn.layers.recurrent import RecurrentCell
 from reef.nn.policies import (
-    FOR_VECTORS,
     PREV_ACTIONS,
     PREV_REWARDS,
     ActorCritic,
     Policy,
-    given,
-    given_beside_custom_model,
-    given_for_other_observations,
     linear,
 )
 from reef.spaces import Space
@@ -143,12 +139,6 @@ class RecurrentActorCritic(RecurrentPolicy):
         self.pi = linear(self.memory.out_features, self.dist_class.num_inputs, gain=0.01)
         self.vf = linear(self.memory.out_features, 1, gain=1.0)
 
-    def ignored_settings(self) -> Iterator[str]:
-        """Those of another encoder, and what a shared memory leaves no choice of."""
-        yield from given_for_other_observations(self.config, self.encoder, *FOR_VECTORS)
-        reason = "with a recurrent model, whose actor and critic share all but their last layers"
-        yield from given(self.config, reason, "model.vf_share_layers", "model.free_log_std")
-
     def unroll(self, columns: Mapping[str, Tensor], *, acting: bool = False) -> Unrolled:
         """Encoder, memory, and the two last layers."""
         obs = columns["obs"]
@@ -174,10 +164,6 @@ class CustomRecurrentActorCritic(RecurrentPolicy):
         """`module`: see `custom_module`; its `state_shapes` say what it remembers of one column."""
         super().__init__(config, observation_space, action_space)
         self.module, self.memory_shapes = module, state_shapes(module)
-
-    def ignored_settings(self) -> Iterator[str]:
-        """What describes another network."""
-        yield from given_beside_custom_model(self.config)
 
     def unroll(self, columns: Mapping[str, Tensor], *, acting: bool = False) -> Unrolled:
         """The module, with the state as it was given."""

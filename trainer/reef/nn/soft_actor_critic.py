@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from reef.config import AlgorithmConfig
+from reef.config import AlgorithmConfig, ModelConfig
 from reef.errors import ConfigError
 from reef.nn.architecture import Architecture
 from reef.nn.distributions import DistributionMaker, SquashedGaussian
 from reef.nn.layers.encoders import Encoder, Features
 from reef.nn.layers.stacked import StackedLinear, StackedMLP
-from reef.nn.policies import FOR_ACTOR_CRITICS, Policy, given, given_for_other_observations
+from reef.nn.policies import Policy
 from reef.spaces import Layout, Space
 
 
 class Actor(nn.Module):
     """Observations [N, *obs] -> means and log standard deviations [N, 2 n]."""
 
-    def __init__(self, layout: Layout, config: AlgorithmConfig, outputs: int) -> None:
+    def __init__(self, layout: Layout, model: ModelConfig, outputs: int) -> None:
         super().__init__()
-        self.encoder = Encoder(layout, config.model)
+        self.encoder = Encoder(layout, model)
         self.out = nn.Linear(self.encoder.out_features, outputs)
 
     def forward(self, obs: Tensor) -> Tensor:
@@ -38,10 +36,10 @@ class Actor(nn.Module):
 class Critics(nn.Module):
     """Observations [N, *obs] and actions [N, n] -> Q-values [count, N], side by side in one batched pass."""
 
-    def __init__(self, layout: Layout, config: AlgorithmConfig, actions: int, count: int) -> None:
+    def __init__(self, layout: Layout, model: ModelConfig, actions: int, count: int) -> None:
         super().__init__()
-        self.features = Features(layout, config.model)
-        layers = self.features.layers_behind(config.model)
+        self.features = Features(layout, model)
+        layers = self.features.layers_behind(model)
         self.mlp = StackedMLP(self.features.out_features + actions, *layers, count)
         self.out = StackedLinear(self.mlp.out_features, 1, count)
 
@@ -71,10 +69,14 @@ class SoftActorCritic(Policy):
 
     def __init__(
         self,
-        config: AlgorithmConfig,  # model, twin_q, initial_alpha are read
+        config: AlgorithmConfig,
         observation_space: Space,
         action_space: Space,
+        *,
+        twin_q: bool,
+        initial_alpha: float,
     ) -> None:
+        """Raises ConfigError unless the action space is a Box with finite bounds."""
         super().__init__(config, observation_space, action_space)
         bounded = isinstance(action_space, spaces.Box) and np.isfinite([action_space.low, action_space.high]).all()
         if not bounded:
@@ -84,25 +86,20 @@ class SoftActorCritic(Policy):
             )
         if config.model.custom_model:
             raise ConfigError("model.custom_model is not available yet with SAC: leave it out.")
-        settings: Any = config
+        self.twin_q = twin_q
         self.dist_class = DistributionMaker(self.action_layout, box=SquashedGaussian)
         size = self.action_layout.size
-        self.actor = Actor(self.observation_layout, config, 2 * size)
-        self.critics = Critics(self.observation_layout, config, size, 2 if settings.twin_q else 1)
-        self.temperature = Temperature(settings.initial_alpha)
+        self.actor = Actor(self.observation_layout, config.model, 2 * size)
+        self.critics = Critics(self.observation_layout, config.model, size, 2 if twin_q else 1)
+        self.temperature = Temperature(initial_alpha)
 
     def dist_inputs(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N, 2 n]."""
         outputs: Tensor = self.actor(obs)
         return outputs
 
-    def ignored_settings(self) -> Iterator[str]:
-        """Settings that were given and that these networks do not read."""
-        yield from given_for_other_observations(self.config, self.actor.encoder, "model.fcnet_hiddens")
-        yield from given(self.config, "on an actor and critics of its own kind", *FOR_ACTOR_CRITICS)
-
     def architecture(self) -> Architecture:
-        """What its weights are for."""
+        """Adds the number of critics."""
         architecture = super().architecture()
-        architecture["settings"]["twin_q"] = self.config.twin_q  # type: ignore[attr-defined]
+        architecture["settings"]["twin_q"] = self.twin_q
         return architecture

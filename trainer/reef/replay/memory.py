@@ -12,7 +12,7 @@ from reef.errors import DamagedCheckpointError
 from reef.replay.buffer import ReplayBuffer
 from reef.replay.n_step import NStep
 from reef.replay.prioritized import PrioritizedReplay
-from reef.replay.settings import OffPolicyConfig, ReplayBufferConfig
+from reef.replay.settings import ReplayBufferConfig
 from reef.spaces import Layout
 from reef.trees import USE_ANOTHER, require_like
 from reef.types import Array, PolicyId, State
@@ -30,7 +30,7 @@ class Replay(Protocol):
         ...
 
     def update_priorities(self, policy_id: PolicyId, indices: Array, td_errors: Array) -> None:
-        """Tell how wrong the drawn transitions were; only a prioritized buffer asks."""
+        """Set the priorities of drawn transitions [N] from their TD errors [N]; only a prioritized buffer has them."""
         ...
 
     def state(self) -> State:
@@ -45,9 +45,17 @@ class Replay(Protocol):
 class ReplayMemory:
     """The `Replay` of this process."""
 
-    def __init__(self, config: OffPolicyConfig) -> None:
-        self.config = config
-        self.rng = np.random.default_rng(None if config.seed is None else [config.seed, 0, 2])  # 2: apart from workers
+    def __init__(
+        self,
+        settings: ReplayBufferConfig,
+        *,
+        n_step: int = 1,  # steps
+        gamma: float,
+        seed: int | None = None,
+    ) -> None:
+        self.settings, self.n_step, self.gamma = settings, n_step, gamma
+        # 2: workers draw other numbers
+        self.rng = np.random.default_rng(None if seed is None else [seed, 0, 2])
         self.buffers: dict[PolicyId, ReplayBuffer] = {}
         self._n_steps: dict[str, NStep] = {}  # by "policy/worker"
 
@@ -55,11 +63,11 @@ class ReplayMemory:
         return sum(len(buffer) for buffer in self.buffers.values())
 
     def add(self, sample: Sample) -> None:
-        """Turn the fragments of one worker into n-step transitions and store them."""
+        """Store the fragments of one worker as n-step transitions."""
         for policy_id, rollout in sample.rollouts.items():
             key = f"{policy_id}/{sample.worker_index}"
             if key not in self._n_steps:
-                self._n_steps[key] = NStep(self.config.n_step, self.config.gamma)
+                self._n_steps[key] = NStep(self.n_step, self.gamma)
             transitions = self._n_steps[key].add(rollout, sample.fragment_index.get(policy_id))
             if len(transitions):
                 self._buffer(policy_id).add(transitions)
@@ -69,7 +77,7 @@ class ReplayMemory:
         return {policy_id: buffer.sample(count, self.rng) for policy_id, buffer in self.buffers.items()}
 
     def update_priorities(self, policy_id: PolicyId, indices: Array, td_errors: Array) -> None:
-        """Tell how wrong the drawn transitions were; only a prioritized buffer asks."""
+        """Set the priorities of drawn transitions [N] from their TD errors [N]; only a prioritized buffer has them."""
         buffer = self.buffers[policy_id]
         assert isinstance(buffer, PrioritizedReplay)
         buffer.update_priorities(indices, td_errors)
@@ -89,24 +97,24 @@ class ReplayMemory:
         for policy_id, stored in state["buffers"].items():
             self._buffer(policy_id).set_state(stored)
         for key, stored in state["n_steps"].items():
-            self._n_steps[key] = NStep(self.config.n_step, self.config.gamma)
+            self._n_steps[key] = NStep(self.n_step, self.gamma)
             self._n_steps[key].set_state(stored)
 
     def _buffer(self, policy_id: PolicyId) -> ReplayBuffer:
         if policy_id not in self.buffers:
-            self.buffers[policy_id] = make_buffer(self.config.replay_buffer_config)
+            self.buffers[policy_id] = make_buffer(self.settings)
         return self.buffers[policy_id]
 
 
-def make_buffer(config: ReplayBufferConfig) -> ReplayBuffer:
+def make_buffer(settings: ReplayBufferConfig) -> ReplayBuffer:
     """An empty buffer as the settings ask for."""
-    if not config.prioritized_replay:
-        return ReplayBuffer(config.capacity)
+    if not settings.prioritized_replay:
+        return ReplayBuffer(settings.capacity)
     return PrioritizedReplay(
-        config.capacity,
-        alpha=config.prioritized_replay_alpha,
-        beta=config.prioritized_replay_beta,
-        eps=config.prioritized_replay_eps,
+        settings.capacity,
+        alpha=settings.prioritized_replay_alpha,
+        beta=settings.prioritized_replay_beta,
+        eps=settings.prioritized_replay_eps,
     )
 
 

@@ -37,7 +37,7 @@ class SumTree:
         return self._flat[0][leaves]
 
     def __setitem__(self, leaves: Array, values: Array | float) -> None:
-        """Set leaves [N]; sums are made anew from the children, so that rounding errors do not add up."""
+        """Set leaves [N]; sums are computed again from the children, so that rounding errors do not add up."""
         for flat, level, bounds in zip(self._flat, self.levels, self._bounds, strict=True):
             flat[leaves] = values
             leaves = leaves // FANOUT

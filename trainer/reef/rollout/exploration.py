@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,7 +23,8 @@ from reef.schedules import Schedule
 from reef.spaces import Layout
 from reef.types import Array, State
 
-INVALID_LOGIT = -1e30  # an action mask sets the logits of forbidden actions below this
+# an action mask sets the logits of forbidden actions below this
+INVALID_LOGIT = -1e30
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,9 @@ class EpsilonGreedy(Exploration):
     """With probability epsilon a uniformly random valid action, else the best one.
 
     Epsilon stays at `initial_epsilon` for `warmup_timesteps`, then falls linearly over `epsilon_timesteps`;
-    an `epsilon_schedule` [[timestep, value], ...] takes the place of all four.
+    an `epsilon_schedule` [[timestep, value], ...] takes the place of all four. With `per_worker`, worker i of N has the
+    constant epsilon 0.4 ** (1 + 7 (i - 1) / (N - 1)) instead (Horgan et al. 2018, section 4.1); the local worker is
+    greedy, and without other workers follows the schedule.
     """
 
     _: KW_ONLY
@@ -151,6 +154,7 @@ class EpsilonGreedy(Exploration):
     warmup_timesteps: int = 0
     epsilon_timesteps: int = 100_000
     epsilon_schedule: list[list[float]] | None = None
+    per_worker: bool = False
 
     def __post_init__(self) -> None:
         self.actions.require(spaces.Discrete, self)
@@ -159,7 +163,8 @@ class EpsilonGreedy(Exploration):
         for name in ("warmup_timesteps", "epsilon_timesteps"):
             _check(name, getattr(self, name), 0)
         ramp = _ramp(self.initial_epsilon, self.final_epsilon, self.warmup_timesteps, self.epsilon_timesteps)
-        self.epsilon = Schedule(self.epsilon_schedule or ramp)
+        schedule = Schedule(self.epsilon_schedule or ramp)
+        self.epsilon, self.reported = _levels(schedule, self.actions, self.per_worker)
 
     def explore(self, distribution: ActionDistribution, timestep: int, generator: np.random.Generator) -> Array:
         """Return the best actions, some of them replaced."""
@@ -170,26 +175,8 @@ class EpsilonGreedy(Exploration):
         return np.where(chosen, _uniform_valid(distribution.inputs, generator), best)
 
     def info(self, timestep: int) -> dict[str, float]:
-        """Return the current epsilon."""
-        return {"cur_epsilon": self.epsilon(timestep)}
-
-
-@dataclass
-class PerWorkerEpsilonGreedy(EpsilonGreedy):
-    """Epsilon-greedy with a constant of its own for each worker (Horgan et al. 2018, section 4.1).
-
-    Worker i of N acts with 0.4 ** (1 + 7 (i - 1) / (N - 1)), the local worker greedily; without workers the local one
-    follows the schedule of `EpsilonGreedy`.
-    """
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.actions.num_workers > 0:
-            self.epsilon = Schedule(_worker_share(self.actions))
-
-    def info(self, timestep: int) -> dict[str, float]:
-        """Return the current epsilon; the local worker, which does not sample, tells the mean of those that do."""
-        return {"cur_epsilon": _mean_share(self.actions)} if _is_onlooker(self.actions) else super().info(timestep)
+        """Return the current epsilon; of a local worker that does not sample, the mean of those that do."""
+        return {"cur_epsilon": self.reported(timestep)}
 
 
 @dataclass
@@ -215,7 +202,8 @@ class SoftQ(Exploration):
 class GaussianNoise(Exploration):
     """Deterministic actions plus normal noise, clipped to the bounds, after uniformly random ones.
 
-    The noise has `stddev` times a scale that falls from `initial_scale` to `final_scale` over `scale_timesteps`.
+    The noise has `stddev` times a scale that falls from `initial_scale` to `final_scale` over `scale_timesteps`. With
+    `per_worker` each worker has a constant scale, computed as epsilon is in `EpsilonGreedy`.
     """
 
     _: KW_ONLY
@@ -224,12 +212,14 @@ class GaussianNoise(Exploration):
     initial_scale: float = 1.0
     final_scale: float = 0.02
     scale_timesteps: int = 10_000
+    per_worker: bool = False
 
     def __post_init__(self) -> None:
         self.actions.require(spaces.Box, self)
         for name in ("random_timesteps", "stddev", "initial_scale", "final_scale", "scale_timesteps"):
             _check(name, getattr(self, name), 0)
-        self.scale = Schedule(_ramp(self.initial_scale, self.final_scale, self.random_timesteps, self.scale_timesteps))
+        ramp = _ramp(self.initial_scale, self.final_scale, self.random_timesteps, self.scale_timesteps)
+        self.scale, self.reported = _levels(Schedule(ramp), self.actions, self.per_worker)
 
     def explore(self, distribution: ActionDistribution, timestep: int, generator: np.random.Generator) -> Array:
         """Return noisy actions."""
@@ -244,8 +234,8 @@ class GaussianNoise(Exploration):
         return self.stddev * generator.standard_normal(actions.shape, np.float32)
 
     def info(self, timestep: int) -> dict[str, float]:
-        """Return the current scale."""
-        return {"cur_scale": self.scale(timestep)}
+        """Return the current scale; of a local worker that does not sample, the mean of those that do."""
+        return {"cur_scale": self.reported(timestep)}
 
 
 @dataclass
@@ -276,47 +266,20 @@ class OrnsteinUhlenbeckNoise(GaussianNoise):
         self.walk = np.array(state["walk"]) if "walk" in state else None
 
 
-@dataclass
-class PerWorkerGaussianNoise(GaussianNoise):
-    """Gaussian noise whose scale is a constant of its own for each worker, as in `PerWorkerEpsilonGreedy`."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.actions.num_workers > 0:
-            self.scale = Schedule(_worker_share(self.actions))
-
-    def info(self, timestep: int) -> dict[str, float]:
-        """Return the current scale; the local worker, which does not sample, tells the mean of those that do."""
-        return {"cur_scale": _mean_share(self.actions)} if _is_onlooker(self.actions) else super().info(timestep)
-
-
-@dataclass
-class PerWorkerOrnsteinUhlenbeckNoise(OrnsteinUhlenbeckNoise):
-    """Ornstein-Uhlenbeck noise whose scale is a constant of its own for each worker."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.actions.num_workers > 0:
-            self.scale = Schedule(_worker_share(self.actions))
-
-    def info(self, timestep: int) -> dict[str, float]:
-        """Return the current scale; the local worker, which does not sample, tells the mean of those that do."""
-        return {"cur_scale": _mean_share(self.actions)} if _is_onlooker(self.actions) else super().info(timestep)
-
-
 EXPLORATIONS: dict[str, type[Exploration]] = {
     kind.__name__: kind
     for kind in (
         StochasticSampling,
         Random,
         EpsilonGreedy,
-        PerWorkerEpsilonGreedy,
         SoftQ,
         GaussianNoise,
-        PerWorkerGaussianNoise,
         OrnsteinUhlenbeckNoise,
-        PerWorkerOrnsteinUhlenbeckNoise,
     )
+}
+# RLlib's names of these types with per_worker=True; they take no argument from the algorithm's default
+PER_WORKER: dict[str, type[Exploration]] = {
+    f"PerWorker{kind.__name__}": kind for kind in (EpsilonGreedy, GaussianNoise, OrnsteinUhlenbeckNoise)
 }
 
 
@@ -327,8 +290,12 @@ def make_exploration(
 ) -> Exploration:
     """Make the exploration of one policy on one worker; ConfigError names a wrong type or argument."""
     given, usual = config.exploration_config, config.declared["exploration_config"].fresh()
-    make = _constructor(given.get("type", usual["type"]))
-    arguments = {**(usual if make is _constructor(usual["type"]) else {}), **given}
+    kind = given.get("type", usual["type"])
+    make = _constructor(kind)
+    if kind in PER_WORKER:
+        arguments = {**given, "per_worker": True}
+    else:
+        arguments = {**(usual if make is _constructor(usual["type"]) else {}), **given}
     arguments.pop("type", None)
     known = list(inspect.signature(make).parameters)[1:]
     for name in arguments:
@@ -351,12 +318,13 @@ def _constructor(kind: Any) -> Callable[..., Exploration]:
         path = kind if ":" in kind else ":".join(kind.rsplit(".", 1))
         kind = load(path, what="exploration_config.type")
     if isinstance(kind, str):
-        if kind not in EXPLORATIONS:
+        named = EXPLORATIONS | PER_WORKER
+        if kind not in named:
             raise ConfigError(
-                f"exploration_config.type={kind!r} is unknown. Use one of {', '.join(EXPLORATIONS)}, or a path "
-                f"'package.module:Name'.{nearest(kind, EXPLORATIONS)}"
+                f"exploration_config.type={kind!r} is unknown. Use one of {', '.join(named)}, or a path "
+                f"'package.module:Name'.{nearest(kind, named)}"
             )
-        return EXPLORATIONS[kind]
+        return named[kind]
     if not (isinstance(kind, type) and issubclass(kind, Exploration)):
         raise ConfigError(f"exploration_config.type={kind!r} must be a name or a subclass of Exploration.")
     return kind
@@ -374,19 +342,20 @@ def _ramp(initial: float, final: float, warmup: int, length: int) -> list[list[f
     return [[step, initial] for step in sorted({0, last}) if 0 <= step <= last] + [[warmup + length, final]]
 
 
-def _worker_share(actions: ActionBox) -> float:
-    if actions.worker_index == 0:
-        return 0.0
-    return float(0.4 ** (1.0 + 7.0 * (actions.worker_index - 1) / max(actions.num_workers - 1, 1)))
+def _levels(schedule: Schedule, actions: ActionBox, per_worker: bool) -> tuple[Schedule, Schedule]:
+    """How strongly to explore, and what to report of it."""
+    if not isinstance(per_worker, bool):
+        raise ConfigError(f"exploration_config.per_worker={per_worker!r} must be true or false.")
+    if not (per_worker and actions.num_workers):
+        return schedule, schedule
 
+    def constant(worker_index: int) -> float:
+        return float(0.4 ** (1.0 + 7.0 * (worker_index - 1) / max(actions.num_workers - 1, 1)))
 
-def _is_onlooker(actions: ActionBox) -> bool:
-    return actions.num_workers > 0 and actions.worker_index == 0
-
-
-def _mean_share(actions: ActionBox) -> float:
-    shares = [_worker_share(replace(actions, worker_index=index + 1)) for index in range(actions.num_workers)]
-    return sum(shares) / len(shares)
+    if actions.worker_index > 0:
+        own = Schedule(constant(actions.worker_index))
+        return own, own
+    return Schedule(0.0), Schedule(sum(map(constant, range(1, actions.num_workers + 1))) / actions.num_workers)
 
 
 def _uniform_valid(logits: Array, generator: np.random.Generator) -> Array:

@@ -195,7 +195,7 @@ def build_algorithm(
         acting = local.runners[DEFAULT_POLICY]
         observation_space, action_space = acting.columns.observation_space, acting.columns.action_space
         evaluation.check_spaces(observation_space, action_space)
-        for text in (*acting.policy.ignored_settings(), *unprepared(config, observation_space)):
+        for text in (*config.ignored_settings(acting.policy), *unprepared(config, observation_space)):
             log.warning("%s", text)
         learners = make_learners(
             algorithm_class.learner_class,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from reef.batch import Rollout, concat_columns
 from reef.replay.memory import Replay
-from reef.replay.settings import OffPolicyConfig
 from reef.types import PolicyId, Stats
 
 if TYPE_CHECKING:
@@ -33,7 +33,11 @@ def on_policy(algorithm: Algorithm) -> dict[PolicyId, Stats]:
     return {policy_id: update.stats for policy_id, update in updates.items()}
 
 
-def replay(algorithm: Algorithm, config: OffPolicyConfig, memory: Replay) -> dict[PolicyId, Stats]:
+def replay(
+    algorithm: Algorithm,
+    memory: Replay,
+    updates_due: Callable[[int, int], int],  # gradient steps to make between two counts of environment steps
+) -> dict[PolicyId, Stats]:
     """Store one fragment of every worker, then learn from as many replayed batches as those steps call for.
 
     The batches of a round are drawn and learned from in one call: n times `train_batch_size` transitions, of which the
@@ -43,12 +47,12 @@ def replay(algorithm: Algorithm, config: OffPolicyConfig, memory: Replay) -> dic
     with algorithm.timer("sample"):
         for sample in algorithm.sample():
             memory.add(sample)
-    updates = config.updates_due(before, algorithm.timestep)
+    updates = updates_due(before, algorithm.timestep)
     if updates == 0:
         algorithm.publish_weights()  # exploration schedules follow the steps that go with them
         return {}
     with algorithm.timer("learn"):
-        batches = memory.sample(updates * config.total_train_batch_size)
+        batches = memory.sample(updates * algorithm.config.total_train_batch_size)
         learned = algorithm.learn(batches)
         for policy_id, batch in batches.items():
             if "indices" in batch.extras:

@@ -30,11 +30,6 @@ class EnvironmentSettings(Group):
     action_space: Any = setting(
         None, "The action space, where the environment's own is not to be used.", convert=as_space
     )
-    env_task_fn: str | Callable[..., Any] | None = setting(
-        None, "Function (result, env, env_context) -> task for a curriculum.", available=False
-    )
-    render_env: bool = setting(False, "Render the first environment while training.", available=False)
-    record_env: bool | str = setting(False, "Record videos: true, or the folder for them.", available=False)
     clip_rewards: bool | float | list[float] | None = setting(
         None,
         "Rewards seen by the learner: true keeps the sign only, a number v clips to -v..v, two numbers clip to these "
@@ -52,9 +47,7 @@ class EnvironmentSettings(Group):
         True,
         "Wrap environments of the old Gym API (reset gives obs, step gives 4); false refuses them and says what to do.",
     )
-    action_mask_key: str = setting(
-        "action_mask", "Key of a dict observation that holds the valid actions.", available=False
-    )
+    action_mask_key: str = setting("action_mask", "Key of a dict observation that holds the valid actions.")
     horizon: int | None = setting(None, "Cut episodes off after this many steps.", minimum=1, unit="steps")
     soft_horizon: bool = setting(False, "At the horizon, go on in the environment without a reset.")
     no_done_at_end: bool = setting(False, "Do not mark the end of an episode as terminal.")

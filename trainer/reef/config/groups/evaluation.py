@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, Self
 
 from reef.config.declaration import setting
 from reef.config.groups.group import Group
-from reef.config.settings import Settings
 from reef.errors import ConfigError
 
 AS_TRAINED = ("model", "observation_filter")  # without which the trained weights mean nothing
@@ -34,7 +33,6 @@ class EvaluationSettings(Group):
     evaluation_sample_timeout_s: float = setting(
         180.0, "How long an evaluation may wait for samples before it ends with a warning.", above=0.0, unit="seconds"
     )
-    evaluation_parallel_to_training: bool = setting(False, "Evaluate while the next iteration trains.", available=False)
     evaluation_config: dict[str, Any] = setting(
         {},
         "Settings that differ in evaluation; explore is false there unless this says otherwise. env_config is merged.",
@@ -42,22 +40,8 @@ class EvaluationSettings(Group):
     evaluation_num_workers: int = setting(
         0, "Workers for evaluation only; 0 evaluates in the algorithm's process.", minimum=0
     )
-    custom_evaluation_function: str | Callable[..., Any] | None = setting(
-        None,
-        "Function (algorithm, evaluation_workers) -> results in place of the built-in evaluation.",
-        available=False,
-    )
     always_attach_evaluation_results: bool = setting(False, "Repeat the newest evaluation in every result.")
-    enable_async_evaluation: bool = setting(False, "Let evaluation outlast slow or failing workers.", available=False)
-    off_policy_estimation_methods: dict[str, Any] = setting(
-        {}, "Estimators that judge the policy on recorded data: {name: {type: ..., arguments}}.", available=False
-    )
-    ope_split_batch_by_episode: bool = setting(True, "Estimate episode by episode.", available=False)
-    in_evaluation: bool = setting(
-        False,
-        "True in the settings of evaluation workers.",
-        available="is set by Reef itself in the settings for evaluation",
-    )
+    in_evaluation: bool = setting(False, "True in the settings of evaluation workers.")
 
     def evaluation(self, **settings: Any) -> Self:
         """Set when and how the policy is evaluated."""
@@ -66,7 +50,7 @@ class EvaluationSettings(Group):
     def problems(self) -> Iterator[str]:
         """An automatic duration needs training beside it, and every changed setting must itself be fine."""
         yield from super().problems()
-        if self.evaluation_duration == "auto" and not self.evaluation_parallel_to_training:
+        if self.evaluation_duration == "auto":
             yield (
                 "evaluation_duration='auto': needs evaluation_parallel_to_training=True. Give a number of "
                 f"{self.evaluation_duration_unit} instead."
@@ -77,10 +61,7 @@ class EvaluationSettings(Group):
             yield from (f"evaluation_config.{problem}" for problem in str(error).splitlines())
             return
         for key in self.evaluation_config:
-            item = self.by_key[key]
-            value = getattr(changed, item.name)
-            found = value.wrong_values() if isinstance(value, Settings) else item.problems(value)
-            yield from (f"evaluation_config.{problem}" for problem in found)
+            yield from (f"evaluation_config.{problem}" for problem in changed.wrong_value(key))
         for key in AS_TRAINED:
             trained, evaluated = getattr(self, key), getattr(changed, key)
             if evaluated != trained:

@@ -8,16 +8,6 @@ from reef.config.declaration import setting
 from reef.config.groups.group import NOT_GIVEN, Group
 
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-TENSORFLOW = "is for TensorFlow, and Reef trains with PyTorch; "
-THREADS = {"intra_op_parallelism_threads": 2, "inter_op_parallelism_threads": 2}
-SESSION = {
-    **THREADS,
-    "gpu_options": {"allow_growth": True},
-    "log_device_placement": False,
-    "device_count": {"CPU": 1},
-    "allow_soft_placement": True,
-}
-LOCAL_SESSION = {"intra_op_parallelism_threads": 8, "inter_op_parallelism_threads": 8}
 
 
 class FrameworkSettings(Group):
@@ -54,20 +44,6 @@ class FrameworkSettings(Group):
     )
     torch_compile_worker_dynamo_mode: str | None = setting(
         None, "Mode of torch.compile in workers; null is torch's default.", choices=(None, *COMPILE_MODES)
-    )
-    eager_tracing: bool = setting(
-        False, "TensorFlow's tracing.", available=f"{TENSORFLOW}use torch_compile_learner and torch_compile_worker"
-    )
-    eager_max_retraces: int | None = setting(
-        20, "TensorFlow's limit of tracing.", available=f"{TENSORFLOW}torch.compile keeps its own recompilation limit"
-    )
-    tf_session_args: dict[str, Any] = setting(
-        SESSION, "TensorFlow's session arguments.", available=f"{TENSORFLOW}use torch_threads_per_worker"
-    )
-    local_tf_session_args: dict[str, Any] = setting(
-        LOCAL_SESSION,
-        "TensorFlow's session arguments of the driver.",
-        available=f"{TENSORFLOW}use torch_threads_per_learner",
     )
 
     def framework(self, framework: Any = NOT_GIVEN, **settings: Any) -> Self:

@@ -20,11 +20,10 @@ class Group(Settings):
             ConfigError: a key is unknown or belongs to another group.
         """
         given = {key: value for key, value in settings.items() if value is not NOT_GIVEN}
-        known = self.by_key
         wrong = [
-            f"{key!r}: belongs to {known[key].group}. Write config.{known[key].group}({key}=...)."
+            f"{key!r}: belongs to {self.groups[key]}. Write config.{self.groups[key]}({key}=...)."
             for key in given
-            if key in known and known[key].group != group
+            if self.groups.get(key, group) != group
         ]
         if wrong:
             raise ConfigError("\n".join(wrong))

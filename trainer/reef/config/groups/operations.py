@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 from reef.config.declaration import setting
@@ -15,10 +14,7 @@ class ReportingSettings(Group):
     group: ClassVar[str] = "reporting"
 
     keep_per_episode_custom_metrics: bool = setting(
-        False, "Report custom metrics as lists of all episodes instead of mean, minimum and maximum.", available=False
-    )
-    metrics_episode_collection_timeout_s: float = setting(
-        60.0, "How long to wait for the episodes of workers.", minimum=0.0, unit="seconds", available=False
+        False, "Report custom metrics as lists of all episodes instead of mean, minimum and maximum."
     )
     metrics_num_episodes_for_smoothing: int = setting(
         100,
@@ -46,11 +42,6 @@ class CheckpointingSettings(Group):
 
     group: ClassVar[str] = "checkpointing"
 
-    export_native_model_files: bool = setting(
-        False, "Also write the network in a form that loads without Reef.", available=False
-    )
-    checkpoint_trainable_policies_only: bool = setting(False, "Leave out policies that do not learn.", available=False)
-
     def checkpointing(self, **settings: Any) -> Self:
         """Set what a checkpoint holds."""
         return self.set_group("checkpointing", settings)
@@ -61,8 +52,6 @@ class DebuggingSettings(Group):
 
     group: ClassVar[str] = "debugging"
 
-    logger_creator: str | Callable[..., Any] | None = setting(None, "A logger of your own.", available=False)
-    logger_config: dict[str, Any] | None = setting(None, "Arguments of the logger.", available=False)
     log_level: str | None = setting(
         None,
         "How much Reef writes to the log, in the algorithm's process and in its workers; null leaves it to -v and to "
@@ -71,9 +60,6 @@ class DebuggingSettings(Group):
     )
     log_sys_usage: bool = setting(
         True, "Report use of CPU, memory and the GPU of the algorithm's process in every result."
-    )
-    fake_sampler: bool = setting(
-        False, "Hand out the same sample again and again, to measure the learner.", available=False
     )
     seed: int | None = setting(
         None,
@@ -92,10 +78,6 @@ class CallbackSettings(Group):
 
     group: ClassVar[str] = "callbacks"
 
-    callbacks_class: str | type | list[Any] | dict[str, Any] | Callable[..., Any] | None = setting(
-        None, "A class of callbacks, or 'package.module:Class'.", key="callbacks", available=False
-    )
-
     def callbacks(self, callbacks: Any = NOT_GIVEN) -> Self:
         """Set the class of callbacks."""
         return self.set_group("callbacks", {"callbacks": callbacks})
@@ -105,21 +87,6 @@ class ExperimentalSettings(Group):
     """Switches that older configurations carry."""
 
     group: ClassVar[str] = "experimental"
-
-    _enable_new_api_stack: bool = setting(
-        False, "Another engine's second stack.", available="Reef has one engine; remove it"
-    )
-    _tf_policy_handles_more_than_one_loss: bool = setting(
-        False, "TensorFlow's several losses.", available="is for TensorFlow; a Reef learner may return any loss"
-    )
-    _disable_preprocessor_api: bool = setting(False, "Hand observations to the model as they are.", available=False)
-    _disable_action_flattening: bool = setting(False, "Keep nested actions nested.", available=False)
-    _disable_initialize_loss_from_dummy_batch: bool = setting(
-        False, "Skip the trial run of the loss.", available="Reef makes no such trial run; remove it"
-    )
-    _disable_execution_plan_api: bool = setting(
-        False, "Another engine's execution plans.", available="Reef has no execution plans; remove it"
-    )
 
     def experimental(self, **settings: Any) -> Self:
         """Set experimental switches."""

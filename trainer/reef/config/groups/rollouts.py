@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, Self
 
 from reef.config.declaration import setting
-from reef.config.groups.framework import TENSORFLOW
 from reef.config.groups.group import Group
 
 
@@ -15,8 +14,6 @@ class RolloutSettings(Group):
 
     group: ClassVar[str] = "rollouts"
 
-    env_runner_cls: str | type | None = setting(None, "A worker class of your own.", available=False)
-    sample_collector: str | type | None = setting(None, "A sample collector of your own.", available=False)
     num_rollout_workers: int = setting(
         0, "Rollout workers in processes of their own; 0 samples inside the algorithm's process.", minimum=0
     )
@@ -39,20 +36,7 @@ class RolloutSettings(Group):
         "'truncate_episodes' samples exactly the fragment, 'complete_episodes' at least that and only whole episodes.",
         choices=("truncate_episodes", "complete_episodes"),
     )
-    remote_worker_envs: bool = setting(
-        False, "Step every environment of a worker in a process of its own.", available=False
-    )
-    remote_env_batch_wait_ms: int = setting(
-        0,
-        "How long to wait for more remote environments before acting.",
-        minimum=0,
-        unit="milliseconds",
-        available=False,
-    )
     validate_workers_after_construction: bool = setting(True, "Check that every worker answers before training starts.")
-    preprocessor_pref: str | None = setting(
-        "deepmind", "Preprocessing of Atari frames.", choices=("deepmind", "rllib", None), available=False
-    )
     observation_filter: str = setting(
         "NoFilter",
         "'MeanStdFilter' scales every element of an observation by its running mean and standard deviation.",
@@ -61,30 +45,14 @@ class RolloutSettings(Group):
     synchronize_filters: bool = setting(True, "Merge the filter statistics of all workers after each iteration.")
     use_worker_filter_stats: bool = setting(True, "Merge what the workers saw into the central filter.")
     update_worker_filter_stats: bool = setting(True, "Send the central filter back to the workers.")
-    compress_observations: bool = setting(False, "Compress observations on their way (LZ4).", available=False)
     sample_async: bool = setting(
         False,
         "Rollout workers sample the next fragments while the learner works on these, with weights that are up to "
         "max_requests_in_flight_per_sampler_worker versions older; needs num_rollout_workers above 0. Fragments under "
         "way are no part of a checkpoint.",
     )
-    enable_connectors: bool = setting(False, "Use connector pipelines between environment and policy.", available=False)
-    env_to_module_connector: str | Callable[..., Any] | None = setting(
-        None, "Pipeline from environment to policy.", available=False
-    )
-    module_to_env_connector: str | Callable[..., Any] | None = setting(
-        None, "Pipeline from policy to environment.", available=False
-    )
-    episode_lookback_horizon: int = setting(
-        1, "Steps of the fragment before that pipelines can see.", minimum=0, unit="steps", available=False
-    )
     sampler_perf_stats_ema_coef: float | None = setting(
         None, "Weight of the newest value in timings; null averages all.", minimum=0.0, maximum=1.0
-    )
-    enable_tf1_exec_eagerly: bool = setting(
-        False,
-        "TensorFlow's eager mode.",
-        available=f"{TENSORFLOW}torch runs eagerly unless torch_compile_worker is set",
     )
 
     def rollouts(self, **settings: Any) -> Self:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
 from reef.config.declaration import setting
@@ -48,10 +48,6 @@ class TrainingSettings(Group):
         "Fragments that one worker may be ahead of the learner with sample_async: its weights are at most so many "
         "versions older.",
         minimum=1,
-    )
-    learner_class: str | type | None = setting(None, "A learner class of your own.", available=False)
-    learner_connector: str | Callable[..., Any] | None = setting(
-        None, "A pipeline of your own before the update.", available=False
     )
 
     def training(self, **settings: Any) -> Self:

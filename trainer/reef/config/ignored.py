@@ -1,0 +1,52 @@
+"""Settings that were given although the network does not read them: a text for each, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from reef.config.algorithm_config import AlgorithmConfig
+
+FOR_VECTORS = ("model.fcnet_hiddens", "model.fcnet_activation")
+FOR_IMAGES = ("model.conv_filters", "model.conv_activation")
+FOR_ACTOR_CRITICS = ("model.free_log_std", "model.vf_share_layers")
+
+
+class Network(Protocol):
+    """What a policy says of its network."""
+
+    @property
+    def has_image(self) -> bool | None:
+        """Whether Reef's encoder reads an image; None for a network without that encoder."""
+
+    def modules(self) -> Iterator[Any]:
+        """All its parts."""
+
+
+def ignored(config: AlgorithmConfig, reason: str, *keys: str) -> Iterator[str]:
+    """A text with the `reason` for each of the settings (dotted keys) whose value is not the algorithm's default."""
+    for key in keys:
+        name, _, part = key.partition(".")
+        value, usual = getattr(config, name), config.declared[name].fresh()
+        if part:
+            value, usual = getattr(value, part), getattr(usual, part)
+        if value != usual:
+            yield f"{key}={value!r} has no effect {reason}."
+
+
+def ignored_with(config: AlgorithmConfig, has_image: bool, *for_vectors: str) -> Iterator[str]:
+    """Settings of the encoder that the observations do not need; `for_vectors`: those of observations without image."""
+    if has_image:
+        advice = "Use model.post_fcnet_hiddens and model.conv_activation"
+        yield from ignored(config, f"with an image in the observations. {advice}", *for_vectors)
+    else:
+        advice = "Use model.fcnet_hiddens and model.fcnet_activation"
+        yield from ignored(config, f"without an image in the observations. {advice}", *FOR_IMAGES)
+
+
+def ignored_beside_custom_model(config: AlgorithmConfig, *keys: str) -> Iterator[str]:
+    """Settings of the network that a custom model replaces; `keys`: those that the algorithm adds."""
+    reason = "beside model.custom_model, which is the whole network. Its own settings are model.custom_model_config"
+    of_encoder = (*FOR_VECTORS, *FOR_IMAGES, "model.post_fcnet_hiddens")
+    yield from ignored(config, reason, *of_encoder, *FOR_ACTOR_CRITICS, *keys)

@@ -1,0 +1,130 @@
+"""Settings of RLlib that are refused: those that do not work yet, and those that mean nothing here.
+
+A document may give one at its default, which has no effect. A feature that brings a setting declares it where it is
+read and takes its line out of this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from reef.config.values import MisfitError, plain
+from reef.types import DEFAULT_POLICY
+
+NOT_YET = "not available yet"
+TENSORFLOW = "is for TensorFlow, and Reef trains with PyTorch; "
+THREADS = {"intra_op_parallelism_threads": 2, "inter_op_parallelism_threads": 2}
+SESSION = {
+    **THREADS,
+    "gpu_options": {"allow_growth": True},
+    "log_device_placement": False,
+    "device_count": {"CPU": 1},
+    "allow_soft_placement": True,
+}
+LOCAL_SESSION = {"intra_op_parallelism_threads": 8, "inter_op_parallelism_threads": 8}
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The only value that a key may have, and why."""
+
+    group: str
+    default: Any
+    advice: str = NOT_YET
+
+    def refuses(self, value: Any) -> bool:
+        """Whether `value` is another one than the default."""
+        try:
+            return bool(plain(value) != plain(self.default))
+        except MisfitError:
+            return True
+
+
+REFUSALS: dict[str, Refusal] = {
+    "env_task_fn": Refusal("environment", None),
+    "render_env": Refusal("environment", False),
+    "record_env": Refusal("environment", False),
+    "action_mask_key": Refusal("environment", "action_mask"),
+    "eager_tracing": Refusal("framework", False, f"{TENSORFLOW}use torch_compile_learner and torch_compile_worker"),
+    "eager_max_retraces": Refusal("framework", 20, f"{TENSORFLOW}torch.compile keeps its own recompilation limit"),
+    "tf_session_args": Refusal("framework", SESSION, f"{TENSORFLOW}use torch_threads_per_worker"),
+    "local_tf_session_args": Refusal("framework", LOCAL_SESSION, f"{TENSORFLOW}use torch_threads_per_learner"),
+    "env_runner_cls": Refusal("rollouts", None),
+    "sample_collector": Refusal("rollouts", None),
+    "remote_worker_envs": Refusal("rollouts", False),
+    "remote_env_batch_wait_ms": Refusal("rollouts", 0),
+    "preprocessor_pref": Refusal("rollouts", "deepmind"),
+    "compress_observations": Refusal("rollouts", False),
+    "enable_connectors": Refusal("rollouts", False),
+    "env_to_module_connector": Refusal("rollouts", None),
+    "module_to_env_connector": Refusal("rollouts", None),
+    "episode_lookback_horizon": Refusal("rollouts", 1),
+    "enable_tf1_exec_eagerly": Refusal(
+        "rollouts", False, f"{TENSORFLOW}torch runs eagerly unless torch_compile_worker is set"
+    ),
+    "learner_class": Refusal("training", None),
+    "learner_connector": Refusal("training", None),
+    "model.post_fcnet_activation": Refusal(
+        "training", "relu", "these layers use conv_activation after convolutions, else fcnet_activation"
+    ),
+    "model.no_final_linear": Refusal("training", False),
+    "model.framestack": Refusal("training", True),
+    "model.dim": Refusal("training", 84),
+    "model.grayscale": Refusal("training", False),
+    "model.zero_mean": Refusal("training", True),
+    "model.custom_action_dist": Refusal("training", None),
+    "model.custom_preprocessor": Refusal("training", None, "wrap the environment with a gymnasium.ObservationWrapper"),
+    "evaluation_parallel_to_training": Refusal("evaluation", False),
+    "custom_evaluation_function": Refusal("evaluation", None),
+    "enable_async_evaluation": Refusal("evaluation", False),
+    "off_policy_estimation_methods": Refusal("evaluation", {}),
+    "ope_split_batch_by_episode": Refusal("evaluation", True),
+    "in_evaluation": Refusal("evaluation", False, "is set by Reef itself in the settings for evaluation"),
+    "keep_per_episode_custom_metrics": Refusal("reporting", False),
+    "metrics_episode_collection_timeout_s": Refusal("reporting", 60.0),
+    "export_native_model_files": Refusal("checkpointing", False),
+    "checkpoint_trainable_policies_only": Refusal("checkpointing", False),
+    "logger_creator": Refusal("debugging", None),
+    "logger_config": Refusal("debugging", None),
+    "fake_sampler": Refusal("debugging", False),
+    "callbacks": Refusal("callbacks", None),
+    "policies": Refusal("multi_agent", [DEFAULT_POLICY]),
+    "policy_mapping_fn": Refusal("multi_agent", None),
+    "policies_to_train": Refusal("multi_agent", None),
+    "policy_map_capacity": Refusal("multi_agent", 100),
+    "policy_states_are_swappable": Refusal("multi_agent", False),
+    "observation_fn": Refusal("multi_agent", None),
+    "count_steps_by": Refusal("multi_agent", "env_steps"),
+    "replay_mode": Refusal("multi_agent", "independent"),
+    "policy_map_cache": Refusal("multi_agent", None, "Reef keeps such policies in the result folder"),
+    "algorithm_config_overrides_per_module": Refusal("multi_agent", {}),
+    "input_": Refusal("offline_data", "sampler"),
+    "input_config": Refusal("offline_data", {}),
+    "actions_in_input_normalized": Refusal("offline_data", False),
+    "input_evaluation": Refusal("offline_data", ["is", "wis"], "use off_policy_estimation_methods"),
+    "postprocess_inputs": Refusal("offline_data", False),
+    "shuffle_buffer_size": Refusal("offline_data", 0),
+    "output": Refusal("offline_data", None),
+    "output_config": Refusal("offline_data", {}),
+    "output_compress_columns": Refusal("offline_data", ["obs", "new_obs"]),
+    "output_max_file_size": Refusal("offline_data", 64 * 1024 * 1024),
+    "offline_sampling": Refusal("offline_data", False),
+    "_enable_new_api_stack": Refusal("experimental", False, "Reef has one engine; remove it"),
+    "_tf_policy_handles_more_than_one_loss": Refusal(
+        "experimental", False, "is for TensorFlow; a Reef learner may return any loss"
+    ),
+    "_disable_preprocessor_api": Refusal("experimental", False),
+    "_disable_action_flattening": Refusal("experimental", False),
+    "_disable_initialize_loss_from_dummy_batch": Refusal(
+        "experimental", False, "Reef makes no such trial run; remove it"
+    ),
+    "_disable_execution_plan_api": Refusal("experimental", False, "Reef has no execution plans; remove it"),
+}
+
+
+def refusals_in(prefix: str = "") -> Mapping[str, Refusal]:
+    """The refusals of a set of settings by key: of those whose keys begin with `prefix`, such as "model."."""
+    inside = {key.removeprefix(prefix): refusal for key, refusal in REFUSALS.items() if key.startswith(prefix)}
+    return {key: refusal for key, refusal in inside.items() if "." not in key}
