@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 PolicyId = str
-AgentId = str
+AgentId = str | int
 RecurrentState = dict[str, Array]  # what a recurrent policy remembers of B columns, by name [B, ...]; else empty
 Stats = dict[str, float]  # what a learner or an exploration reports, by name
 State = dict[str, Any]  # nested dicts and lists of JSON values and numpy arrays: what a checkpoint can hold

@@ -21,6 +21,8 @@ class Columns(NamedTuple):
     action_transform: ActionTransform
     # [B] the environment that each column belongs to
     envs: Array
+    # [B] bool, kept up to date: whether the agent is there, and its observation is one; None: always
+    present: Array | None = None
 
 
 class EnvStep(NamedTuple):

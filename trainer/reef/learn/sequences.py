@@ -60,11 +60,11 @@ class Sequences:
     def _steps(self, batch: Rollout) -> dict[str, Array]:
         """What the policy reads of each step, [T, B, ...]."""
         begins = np.zeros_like(batch.terminated)
-        begins[1:] = batch.done[:-1]
+        begins[1:] = batch.done[:-1] | ~batch.mask[:-1]
         steps = {"obs": batch.obs, BEGINS: begins}
         for name, taken in zip(PREVIOUS, (batch.actions, batch.rewards), strict=True):
             if name in batch.state_in:
-                steps[name] = previous(taken, batch.state_in[name], batch.done)
+                steps[name] = previous(taken, batch.state_in[name], batch.done | ~batch.mask)
         return steps
 
     def _next_values(

@@ -29,11 +29,11 @@ class EpisodeTracker:
         self.rewards[policy_id] += rewards * live
 
     def finish(self, env: int) -> Episode:
-        """The episode that just ended in an environment."""
-        by_policy = {
-            policy_id: float(self.rewards[policy_id][envs == env].sum()) for policy_id, envs in self.columns.items()
-        }
-        episode = Episode(sum(by_policy.values()), int(self.lengths[env]), policy_rewards=by_policy)
+        """The episode that just ended in an environment: what its agents got together, and per agent of each policy."""
+        rewards = {policy_id: self.rewards[policy_id][envs == env] for policy_id, envs in self.columns.items()}
+        by_policy = {policy_id: float(own.mean()) for policy_id, own in rewards.items()}
+        total = sum(float(own.sum()) for own in rewards.values())
+        episode = Episode(total, int(self.lengths[env]), policy_rewards=by_policy)
         self.forget(env)
         return episode
 

@@ -60,7 +60,7 @@ class PolicyRunner:
     def begin(self, steps: int, first: Array | None = None) -> None:
         """Make room for `steps` steps; with the `first` observations [B, *obs] new episodes begin in all columns."""
         if first is not None:
-            self.obs = self.filter(first, update=self.update_filter)
+            self.obs = self._filtered(first)
             self.recurrent = self.policy.initial_state(len(first))
         assert self.obs is not None, "episodes have begun"
         self.fragment = Fragment(self.policy, self.obs, steps, self.recurrent)
@@ -85,12 +85,23 @@ class PolicyRunner:
         """Write what came of the actions of step `t`; it counts where environments are `active` [E]."""
         fragment = self.fragment
         fragment.mask[t] = active[self.columns.envs]
-        fragment.write(t, result, self.filter(result.obs, update=self.update_filter))
+        fragment.write(t, result, self._filtered(result.obs))
         for column, obs in result.final_obs.items():
             fragment.finals.append((t, column, self.filter(obs[None], update=False)[0]))
         if self.recurrent:
             done = result.terminated | result.truncated
+            if result.live is not None:
+                done |= ~result.live  # an agent that comes later begins with nothing
             self.recurrent = self.policy.after_step(self.recurrent, fragment.actions[t], result.rewards, done)
+
+    def _filtered(self, obs: Array) -> Array:
+        """Observations [B, *obs] as the policy sees them; those of agents that are there are counted."""
+        there = self.columns.present
+        if there is None or not self.update_filter or there.all():
+            return self.filter(obs, update=self.update_filter)
+        if there.any():
+            self.filter(obs[there], update=True)
+        return self.filter(obs, update=False)
 
     def rollout(self, steps: int, version: int) -> Rollout:
         """The first `steps` steps, by weights of this `version`."""
