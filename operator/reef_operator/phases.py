@@ -200,7 +200,7 @@ def silent_head_due(situation: Situation) -> datetime | None:
 
 def _alive(situation: Situation) -> Outcome:
     if is_training(situation):
-        return Outcome("Running", Reason.RUNNING, _crew(situation))
+        return Outcome("Running", Reason.RUNNING, _running_message(situation))
     if _is_again(situation) or _has_failed_before(situation):
         where = "from the newest checkpoint"
         if situation.spec.checkpoint.storage is None:
@@ -229,8 +229,8 @@ def _said(situation: Situation) -> str:
     return f": {situation.report.message}" if situation.report and situation.report.message else ""
 
 
-def _crew(situation: Situation) -> str:
-    """Return who trains; while the head pauses, what it waits for, in its own words."""
+def _running_message(situation: Situation) -> str:
+    """Return how many pods train; while the head waits, its own message."""
     if situation.is_lingering:
         return f"the training has ended, and the head answers for its last metrics{_said(situation)}"
     if situation.state == "waiting" and situation.report and situation.report.message:

@@ -72,12 +72,12 @@ def _suspend(situation: Situation) -> Iterator[Action]:
         yield Delete("Job", job["metadata"]["name"], job["metadata"]["uid"])
         return
     yield from delete_orphaned(situation, situation.heads)
-    due = _farewell_due(situation)
+    due = _removed_head_due(situation)
     if not situation.unended_heads if due is None else situation.observed.now >= due:
         yield from delete_pools(situation)
 
 
-def _farewell_due(situation: Situation) -> datetime | None:
+def _removed_head_due(situation: Situation) -> datetime | None:
     """When a head that is being removed has had its time; None for any other.
 
     One whose node is lost stays for longer, as nobody can tell that it ended.
@@ -170,7 +170,7 @@ def _requeue_after_s(situation: Situation, status: JobStatus) -> float | None:
         dues = clean_up_dues(situation, status)
     else:
         deadlines = (active_deadline(situation, status), waiting_deadline(situation, status))
-        waits = (silent_head_due(situation), missing_head_due(situation), _farewell_due(situation))
+        waits = (silent_head_due(situation), missing_head_due(situation), _removed_head_due(situation))
         moments = (*deadlines, *waits, *map(slow_start_due, situation.observed.pods))
         dues = [due for due in moments if due and due > now]
     return max(_SOON_S, (min(dues) - now).total_seconds()) if dues else None

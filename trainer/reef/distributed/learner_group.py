@@ -20,8 +20,8 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from reef.config import AlgorithmConfig
 from reef.distributed.actor_group import ActorGroup
 from reef.distributed.failures import FaultTolerance
-from reef.distributed.member import Recipe
 from reef.distributed.resources import check_resources, learner_bundle, reserve
+from reef.distributed.slot import ActorSpec
 from reef.distributed.start import start
 from reef.learn.learner import Learner, Update
 from reef.learn.learner_group import Batches, LocalLearners
@@ -124,7 +124,7 @@ class RayLearners:
         self._last: State | None = None
         first = 1 + config.evaluation_num_workers + config.num_rollout_workers  # as in `trial_bundles`
         self._placement = reserve(config, [learner_bundle(config)] * count, first)
-        recipe = Recipe(
+        spec = ActorSpec(
             name="learner",
             target=LearnerProcess,
             arguments=lambda index, _: {
@@ -139,7 +139,7 @@ class RayLearners:
             threads=config.torch_threads_per_learner or max(int(config.num_cpus_per_learner_worker), 1),
         )
         try:
-            self._group = ActorGroup(recipe, count, FaultTolerance.of(config), on_entered=self._unite, together=True)
+            self._group = ActorGroup(spec, count, FaultTolerance.of(config), on_entered=self._unite, together=True)
         except BaseException:
             self._placement.remove()
             raise

@@ -16,7 +16,6 @@ from reef.batch import Sample
 from reef.config import AlgorithmConfig
 from reef.distributed.actor_group import ActorGroup
 from reef.distributed.failures import FaultTolerance
-from reef.distributed.member import Recipe
 from reef.distributed.resources import (
     ElasticPlacement,
     check_resources,
@@ -26,6 +25,7 @@ from reef.distributed.resources import (
     reserve,
     worker_bundle,
 )
+from reef.distributed.slot import ActorSpec
 from reef.distributed.start import start
 from reef.errors import WorkerError
 from reef.rollout.filters import Filter
@@ -60,7 +60,7 @@ class RayWorkers:
         elastic = ElasticPlacement(config) if may_wait else None
         first = 1 if evaluation else 1 + config.evaluation_num_workers  # as in `trial_bundles`
         self._placement = elastic or reserve(config, [worker_bundle(config)] * count, first)
-        recipe = Recipe(
+        spec = ActorSpec(
             name="evaluation worker" if evaluation else "rollout worker",
             target=RolloutWorker,
             arguments=lambda index, recreated: {"config": config, "worker_index": index, "recreated": recreated},
@@ -70,7 +70,7 @@ class RayWorkers:
         )
         try:
             self._group = ActorGroup(
-                recipe,
+                spec,
                 count,
                 self._limits,
                 on_entered=self._bring_up_to_date,
@@ -115,7 +115,7 @@ class RayWorkers:
 
     @property
     def problem(self) -> str:
-        """What befell an actor that has not sampled since; empty while all is well."""
+        """Why the first failed actor stopped, until it samples again; empty while all is well."""
         return self._group.problem
 
     @property

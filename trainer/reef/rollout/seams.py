@@ -20,7 +20,7 @@ class Workers(Protocol):
     num_lost: int  # workers that have room and cannot sample now
     num_here: int  # workers in processes of their own on this machine
     num_restarts: int  # so far
-    problem: str  # what befell one that has not sampled since; empty while all is well
+    problem: str  # why the first failed one stopped, until it samples again; empty while all is well
 
     def local_worker(self) -> RolloutWorker:
         """The worker in this process: it always has the policy, and environments when it samples itself."""

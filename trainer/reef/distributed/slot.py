@@ -11,8 +11,8 @@ from typing import Any
 
 import ray
 
+from reef.distributed.actor_process import ActorProcess
 from reef.distributed.failures import PROBE, START, WORK, Failure
-from reef.distributed.host import Host
 from reef.output import full_name
 from reef.run.signals import Overdue, end_if_overdue
 
@@ -23,7 +23,7 @@ FIRST_PAUSE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class ActorSpec:
     """How the actors of a group are made."""
 
     name: str  # in messages: "rollout worker"
@@ -35,7 +35,7 @@ class Recipe:
 
 
 @dataclass(slots=True)
-class Member:
+class Slot:
     """One index of a group; its actor changes when it is replaced."""
 
     index: int
@@ -62,13 +62,13 @@ class Member:
         """Whether there was a process before the present one."""
         return self.restarts > 0 or self.pid > 0
 
-    def start(self, recipe: Recipe) -> None:
+    def start(self, spec: ActorSpec) -> None:
         """Start an actor; the answer to `starting` says that it is up."""
-        name = full_name(f"{recipe.name.removeprefix('rollout ')} {self.index}")
-        options = {"max_restarts": 0, "max_task_retries": 0} | recipe.options(self.index)
-        self.actor = ray.remote(Host).options(**options).remote(self.index, name, logging.getLogger().level)
-        arguments = recipe.arguments(self.index, self.recreated)
-        self.starting = self.actor.start.remote(recipe.target, arguments, recipe.threads, recipe.environment)
+        name = full_name(f"{spec.name.removeprefix('rollout ')} {self.index}")
+        options = {"max_restarts": 0, "max_task_retries": 0} | spec.options(self.index)
+        self.actor = ray.remote(ActorProcess).options(**options).remote(self.index, name, logging.getLogger().level)
+        arguments = spec.arguments(self.index, self.recreated)
+        self.starting = self.actor.start.remote(spec.target, arguments, spec.threads, spec.environment)
         self.started_at = time.monotonic()
 
     def came_through(self, method: str) -> None:
@@ -113,31 +113,31 @@ class Member:
             self.started_at = NEVER
 
 
-def startable(members: Collection[Member], *, together: bool) -> list[Member]:
+def startable(slots: Collection[Slot], *, together: bool) -> list[Slot]:
     """Those without an actor that may start one now.
 
     Pauses are for a group that goes on meanwhile. Where no actor is left the next to be due starts at once, or all in a
     group that works `together`; unless it could not even come up, as another try would most likely fail like the last.
     """
-    missing = [member for member in members if member.actor is None and not member.lost]
-    due = [member for member in missing if member.due <= time.monotonic()]
-    if due or any(member.actor is not None for member in members):
+    missing = [slot for slot in slots if slot.actor is None and not slot.lost]
+    due = [slot for slot in missing if slot.due <= time.monotonic()]
+    if due or any(slot.actor is not None for slot in slots):
         return due
-    came_up = [member for member in missing if member.failure is None or member.failure.method != START]
-    return came_up if together else sorted(came_up, key=lambda member: member.due)[:1]
+    came_up = [slot for slot in missing if slot.failure is None or slot.failure.method != START]
+    return came_up if together else sorted(came_up, key=lambda slot: slot.due)[:1]
 
 
-def problem_of(name: str, members: Sequence[Member], room: float) -> str:
-    """What befell the first of `members`, called `name`, who has not worked since and may yet, as so many have room."""
-    incomplete = sum(member.actor is not None for member in members) < room
-    for member in members:
-        failure = member.failure
-        if failure is not None and member.useless and (incomplete or member.actor is not None):
+def problem_of(name: str, slots: Sequence[Slot], room: float) -> str:
+    """Why the first failed actor of `slots` stopped, if it may still be restarted; `room` actors fit."""
+    incomplete = sum(slot.actor is not None for slot in slots) < room
+    for slot in slots:
+        failure = slot.failure
+        if failure is not None and slot.useless and (incomplete or slot.actor is not None):
             return f"{name} {failure.index} failed in {failure.method}(): {failure.error}"
     return ""
 
 
-def first_done(busy: Mapping[Any, Member], timeout_s: float | None) -> list[Any]:
+def first_done(busy: Mapping[Any, Slot], timeout_s: float | None) -> list[Any]:
     """Wait until an answer of somebody `busy` is there; nothing when time runs out.
 
     Those that keep an ending run waiting are taken down: they would not tell their state in time either.
@@ -147,8 +147,8 @@ def first_done(busy: Mapping[Any, Member], timeout_s: float | None) -> list[Any]
         try:
             end_if_overdue()
         except Overdue:
-            for member in busy.values():
-                member.take_down(0.0)
+            for slot in busy.values():
+                slot.take_down(0.0)
             raise
         left = max(deadline - time.monotonic(), 0.0)
         done, _ = ray.wait(list(busy), timeout=min(left, SLICE_S))
