@@ -13,7 +13,8 @@ import ray
 from ray.exceptions import RayActorError
 
 from reef.distributed.actor_group import ActorGroup
-from reef.distributed.failures import START, Failure, FaultTolerance
+from reef.distributed.failure_policy import FaultTolerance, History
+from reef.distributed.failures import START, Failure
 from reef.distributed.slot import NEVER, ActorSpec, Slot, startable
 from reef.errors import EXIT_FAILED, EXIT_WRONG_USE, WorkerError
 
@@ -32,8 +33,9 @@ def make():
             target="ray_fakes:Fake",
             arguments=lambda index, recreated: {"index": index, "recreated": recreated, **(arguments or {})},
             options=options if callable(options) else lambda _: {"num_cpus": 0, **(options or {})},
+            work={"sample": "sample_timeout_s"},
         )
-        settings = {"delay_between_worker_restarts_s": 0.0, "sample_timeout_s": 30.0} | settings
+        settings = {"delay_between_worker_restarts_s": 0.0, "request_timeout_s": 30.0} | settings
         group = ActorGroup(
             spec,
             count,
@@ -248,7 +250,7 @@ def test_requests_are_bounded_and_answers_come_as_they_are_ready(make):
 
 
 def test_requests_survive_death_and_hanging(make):
-    group = make(3, recreate_failed_workers=True, sample_timeout_s=1.0)
+    group = make(3, recreate_failed_workers=True, request_timeout_s=1.0)
     for index in (1, 2, 3):
         group.request(index, "sample", (1,), (2,))
         group.request(index, "sample", (), ())
@@ -350,9 +352,9 @@ def test_a_group_does_not_stand_idle_without_an_actor(make, together):
 
 def test_an_actor_that_cannot_come_up_is_tried_with_pauses_even_where_it_is_the_only_one():
     failed = Failure(1, START, "ValueError: no such level")
-    slot = Slot(1, failure=failed, due=time.monotonic() + 60.0)
+    slot = Slot(1, history=History(failure=failed), due=time.monotonic() + 60.0)
     assert startable([slot], together=False) == []
-    slot.failure = Failure(1, "sample", "killed")
+    slot.history.failure = Failure(1, "sample", "killed")
     assert startable([slot, Slot(2, due=slot.due + 1)], together=False) == [slot]
     assert startable([slot, Slot(2, actor=object())], together=False) == []
 

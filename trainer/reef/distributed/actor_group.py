@@ -12,13 +12,13 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from reef.distributed.failures import PROBE, START, Failure, FaultTolerance, died, error_of, late
+from reef.distributed.failure_policy import FailurePolicy, FaultTolerance
+from reef.distributed.failures import LIMITS, PROBE, START, Failure, died, error_of, late
 from reef.distributed.slot import NEVER, ActorSpec, Slot, first_done, problem_of, startable
-from reef.errors import EXIT_FAILED, EXIT_WRONG_USE, WorkerError
+from reef.errors import WorkerError
 from reef.run.signals import end_if_overdue
 
 log = logging.getLogger(__name__)
-REMEDY = "recreate_failed_workers=True replaces failed workers, ignore_worker_failures=True goes on without them."
 OVER = "That ended the run: nobody is started again, and there is nobody to take calls."
 LOOK_AGAIN_S = 0.2  # how often to look for replacements while nothing else can be done
 ROOM_S = 1.0  # how often to look for room
@@ -55,8 +55,7 @@ class ActorGroup:
         """
         self._spec, self._settings = spec, settings
         self._on_entered, self._together = on_entered, together
-        self._ignore = settings.ignore_worker_failures and not together
-        self._replace = settings.recreate_failed_workers or (settings.ignore_worker_failures and together)
+        self._policy = FailurePolicy(settings=settings, together=together, elastic=room is not None)
         self._slots: dict[int, Slot] = {}
         self.first_failure: Failure | None = None
         self._over: WorkerError | None = None  # a failure was not covered, or all were stopped: nobody comes any more
@@ -100,13 +99,13 @@ class ActorGroup:
     @property
     def num_waiting(self) -> int:
         """Actors that wait for room."""
-        not_lost = sum(not slot.lost for slot in self._slots.values())
+        not_lost = sum(not slot.history.dropped for slot in self._slots.values())
         return max(min(not_lost, self.size) - int(min(self._capacity, self.size)), 0)
 
     @property
     def num_restarts(self) -> int:
         """Replacements started so far, over all actors."""
-        return sum(slot.restarts for slot in self._slots.values())
+        return sum(slot.history.restarts for slot in self._slots.values())
 
     @property
     def problem(self) -> str:
@@ -150,7 +149,7 @@ class ActorGroup:
             done = first_done(pending, left)
             if not done:
                 for slot in pending.values():
-                    self._fail(slot, late(slot.index, method, timeout_s))
+                    self._fail_late(slot, method, timeout_s)
             for ref in done:
                 slot = pending.pop(ref)
                 value = self._fetch(slot, method, ref)
@@ -210,16 +209,16 @@ class ActorGroup:
 
     def _patience(self, timeout_s: float | None, slots: Iterable[Slot]) -> float | None:
         limits = [] if timeout_s is None else [timeout_s]
-        if self._settings.sample_timeout_s is not None:
+        if self._settings.request_timeout_s is not None:
             oldest = min(slot.busy_since for slot in slots)
-            limits.append(max(oldest + self._settings.sample_timeout_s - time.monotonic(), 0.0))
+            limits.append(max(oldest + self._settings.request_timeout_s - time.monotonic(), 0.0))
         return min(limits, default=None)
 
     def _cut_off_late(self, slots: Iterable[Slot]) -> None:
-        limit = self._settings.sample_timeout_s
+        limit = self._settings.request_timeout_s
         for slot in slots:
             if limit is not None and slot.in_flight and time.monotonic() - slot.busy_since >= limit:
-                self._fail(slot, late(slot.index, next(iter(slot.in_flight.values())), limit))
+                self._fail_late(slot, next(iter(slot.in_flight.values())), limit)
 
     def _fetch(self, slot: Slot, method: str, ref: Any) -> Any:
         """The value of a finished call; a failure is dealt with here and leaves the slot without an actor."""
@@ -230,7 +229,7 @@ class ActorGroup:
         if isinstance(value, Failure):
             self._fail(slot, value)
         else:
-            slot.came_through(method)
+            slot.history.succeed(method, is_work=method in self._spec.work)
         return value
 
     def heal(self) -> None:
@@ -304,7 +303,7 @@ class ActorGroup:
         for slot in startable(self._slots.values(), together=self._together):
             if free > 0:
                 if slot.started_at != NEVER:
-                    slot.restarts += 1
+                    slot.history.restarts += 1
                     log.warning("%s %d is started again", self._spec.name, slot.index)
                 slot.start(self._spec)
                 free -= 1
@@ -321,11 +320,11 @@ class ActorGroup:
             log.warning(text, self._spec.name, slot.index, limit)
             slot.withdraw()
         elif time.monotonic() - slot.started_at > limit:
-            self._fail(slot, late(slot.index, START, limit))
+            self._fail_late(slot, START, limit)
 
     def _await_first_start(self, patience_s: float | None) -> None:
         deadline = float("inf")
-        while any(slot.starting is not None and not slot.restarts for slot in self._slots.values()):
+        while any(slot.starting is not None and not slot.history.restarts for slot in self._slots.values()):
             if not self.healthy:
                 deadline = time.monotonic() + (float("inf") if patience_s is None else patience_s)
             elif time.monotonic() >= deadline:
@@ -345,44 +344,24 @@ class ActorGroup:
         else:
             time.sleep(LOOK_AGAIN_S)
 
+    def _fail_late(self, slot: Slot, method: str, limit_s: float | None) -> None:
+        self._fail(slot, late(slot.index, method, limit_s, LIMITS.get(method) or self._spec.work.get(method)))
+
     def _fail(self, slot: Slot, failure: Failure) -> None:
-        """Take a slot down and apply the settings; raises WorkerError when they do not cover the failure."""
+        """Take the slot's actor down and do what the policy decides; raises WorkerError where it ends the run."""
         if slot.actor is None:
             return
         self.first_failure = self.first_failure or failure
         self._in_doubt = True
-        slot.failed(failure)
+        slot.history.fail(failure)
         for each in self._slots.values() if self._together else [slot]:
             each.take_down(self._settings.delay_between_worker_restarts_s)
-        if (reason := self._not_covered(slot, failure)) is not None:
+        decision = self._policy.decide(failure, slot.history, [each.history for each in self._slots.values()])
+        if decision.action == "end":
             self._over = error_of(self._spec.name, failure, self.first_failure, OVER)
-            raise error_of(self._spec.name, failure, self.first_failure, reason)
+            raise error_of(self._spec.name, failure, self.first_failure, decision.reason)
+        slot.history.dropped = decision.action == "drop"
         log.warning("%s %d failed in %s(): %s", self._spec.name, failure.index, failure.method, failure.error)
-
-    def _not_covered(self, slot: Slot, failure: Failure) -> str | None:
-        """Why a failure ends the run; None when the run goes on."""
-        settings = self._settings
-        if failure.late and settings.late_is_an_error and failure.method != PROBE:
-            return "Its limit is the evaluation's own."
-        again = self._together and failure.method != START  # the round would be repeated, with the same data
-        if (again and failure.exit_code == EXIT_WRONG_USE) or not (self._ignore or self._replace):
-            slot.lost = True
-            return REMEDY if failure.exit_code == EXIT_FAILED else ""
-        free = 0 if self._room is None else 1  # the loss of a node may be the loss of many
-        in_a_row = sum(max(each.failures_in_a_row - free, 0) for each in self._slots.values() if not each.lost)
-        if in_a_row > settings.num_consecutive_worker_failures_tolerance:
-            tolerance = settings.num_consecutive_worker_failures_tolerance
-            return f"{in_a_row} failures in a row exceed num_consecutive_worker_failures_tolerance={tolerance}."
-        anew = failure.seems_lasting and slot.restarts and slot.failures_in_a_row > 1
-        if anew and not any(failure.method in each.done for each in self._slots.values()):
-            return f"It was started again and failed again, and nobody has come through {failure.method}() so far."
-        if self._replace and slot.restarts >= settings.max_num_worker_restarts:
-            return f"max_num_worker_restarts={settings.max_num_worker_restarts} is used up."
-        if self._ignore:
-            slot.lost = True
-            if all(each.lost for each in self._slots.values()):
-                return f"ignore_worker_failures=True, but none of the {len(self._slots)} is left."
-        return None
 
     def stop(self) -> None:
         """End all actors; idle ones may close their environments first."""
@@ -394,4 +373,4 @@ class ActorGroup:
             ray.wait(closing, num_returns=len(closing), timeout=CLOSE_S)
         for slot in self._slots.values():
             slot.take_down(0.0)
-            slot.lost = True
+            slot.history.dropped = True

@@ -19,7 +19,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from reef.config import AlgorithmConfig
 from reef.distributed.actor_group import ActorGroup
-from reef.distributed.failures import FaultTolerance
+from reef.distributed.failure_policy import FaultTolerance
 from reef.distributed.resources import check_resources, learner_bundle, reserve
 from reef.distributed.slot import ActorSpec
 from reef.distributed.start import start
@@ -137,6 +137,7 @@ class RayLearners:
             },
             options=self._placement.options,
             threads=config.torch_threads_per_learner or max(int(config.num_cpus_per_learner_worker), 1),
+            work={"update_and_state": "worker_restore_timeout_s"},
         )
         try:
             self._group = ActorGroup(spec, count, FaultTolerance.of(config), on_entered=self._unite, together=True)

@@ -12,7 +12,8 @@ from typing import Any
 import ray
 
 from reef.distributed.actor_process import ActorProcess
-from reef.distributed.failures import PROBE, START, WORK, Failure
+from reef.distributed.failure_policy import History
+from reef.distributed.failures import START
 from reef.output import full_name
 from reef.run.signals import Overdue, end_if_overdue
 
@@ -32,6 +33,8 @@ class ActorSpec:
     options: Callable[[int], dict[str, Any]] = lambda _: {}  # Ray's, from index: resources and placement
     threads: int = 1  # of torch in each actor
     environment: dict[str, str] = field(default_factory=dict)  # variables of each process
+    # the methods that the actors are there for, each with the setting that limits its time
+    work: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -42,17 +45,12 @@ class Slot:
     actor: Any = None  # None: failed, perhaps to be replaced, or without room
     starting: Any = None  # the answer to `start`, while it is not in
     entered: bool = False  # the owner has prepared it: calls may go to it
-    lost: bool = False  # for good
     pid: int = 0  # of the last process that came up
     node: str = ""  # Ray's id of the node where the actor is; unknown before it is up
     started_at: float = NEVER
     due: float = 0.0  # when a replacement may start
-    restarts: int = 0
-    failures_in_a_row: int = 0
     quick_ends: int = 0  # actors in a row that did not last as long as the delay between restarts
-    failure: Failure | None = None  # the last one, until somebody in its place does what it failed in
-    done: set[str] = field(default_factory=set)  # methods that somebody in this place has come through
-    useless: bool = False  # has failed, and nobody in its place has done any work since
+    history: History = field(default_factory=History)
     in_flight: dict[Any, str] = field(default_factory=dict)  # method of each request, oldest first
     busy_since: float = 0.0
     sent: dict[Any, str] = field(default_factory=dict)  # method of each call whose value nobody waits for
@@ -60,7 +58,7 @@ class Slot:
     @property
     def recreated(self) -> bool:
         """Whether there was a process before the present one."""
-        return self.restarts > 0 or self.pid > 0
+        return self.history.restarts > 0 or self.pid > 0
 
     def start(self, spec: ActorSpec) -> None:
         """Start an actor; the answer to `starting` says that it is up."""
@@ -70,19 +68,6 @@ class Slot:
         arguments = spec.arguments(self.index, self.recreated)
         self.starting = self.actor.start.remote(spec.target, arguments, spec.threads, spec.environment)
         self.started_at = time.monotonic()
-
-    def came_through(self, method: str) -> None:
-        """Take in that a call gave a value."""
-        self.done.add(method)
-        if method in WORK:
-            self.useless = False
-        if self.failure is not None and self.failure.method in (method, START, PROBE):
-            self.failures_in_a_row, self.failure = 0, None
-
-    def failed(self, failure: Failure) -> None:
-        """Take in that a call gave none."""
-        self.failures_in_a_row += 1
-        self.failure, self.useless = failure, True
 
     def take_down(self, delay_s: float) -> None:
         """End the actor. The next may start at once, and after quick ends in a row with ever longer pauses.
@@ -107,8 +92,8 @@ class Slot:
     def withdraw(self) -> None:
         """End an actor that has not come up, as if it had never been started."""
         self.take_down(0.0)
-        if self.restarts:
-            self.restarts -= 1
+        if self.history.restarts:
+            self.history.restarts -= 1
         else:
             self.started_at = NEVER
 
@@ -119,11 +104,11 @@ def startable(slots: Collection[Slot], *, together: bool) -> list[Slot]:
     Pauses are for a group that goes on meanwhile. Where no actor is left the next to be due starts at once, or all in a
     group that works `together`; unless it could not even come up, as another try would most likely fail like the last.
     """
-    missing = [slot for slot in slots if slot.actor is None and not slot.lost]
+    missing = [slot for slot in slots if slot.actor is None and not slot.history.dropped]
     due = [slot for slot in missing if slot.due <= time.monotonic()]
     if due or any(slot.actor is not None for slot in slots):
         return due
-    came_up = [slot for slot in missing if slot.failure is None or slot.failure.method != START]
+    came_up = [slot for slot in missing if slot.history.failure is None or slot.history.failure.method != START]
     return came_up if together else sorted(came_up, key=lambda slot: slot.due)[:1]
 
 
@@ -131,8 +116,8 @@ def problem_of(name: str, slots: Sequence[Slot], room: float) -> str:
     """Why the first failed actor of `slots` stopped, if it may still be restarted; `room` actors fit."""
     incomplete = sum(slot.actor is not None for slot in slots) < room
     for slot in slots:
-        failure = slot.failure
-        if failure is not None and slot.useless and (incomplete or slot.actor is not None):
+        failure = slot.history.failure
+        if failure is not None and not slot.history.works and (incomplete or slot.actor is not None):
             return f"{name} {failure.index} failed in {failure.method}(): {failure.error}"
     return ""
 

@@ -15,7 +15,7 @@ from ray import cloudpickle
 from reef.batch import Sample
 from reef.config import AlgorithmConfig
 from reef.distributed.actor_group import ActorGroup
-from reef.distributed.failures import FaultTolerance
+from reef.distributed.failure_policy import FaultTolerance
 from reef.distributed.resources import (
     ElasticPlacement,
     check_resources,
@@ -55,7 +55,12 @@ class RayWorkers:
         self._published: tuple[Any, int, int] | None = None  # weights in Ray's store, version, timestep
         self._arrived: defaultdict[int, deque[Sample]] = defaultdict(deque)  # sampled ahead
         self._filters_move = config.synchronize_filters and config.observation_filter != "NoFilter"
-        self._limits = replace(FaultTolerance.of(config), late_is_an_error=evaluation)
+        self._limits = replace(
+            FaultTolerance.of(config),
+            request_timeout_s=config.sample_timeout_s,
+            max_requests_in_flight=config.max_requests_in_flight_per_sampler_worker,
+            late_is_an_error=evaluation,
+        )
         may_wait = may_wait_for_room(config) and is_elastic() and not in_a_trial()
         elastic = ElasticPlacement(config) if may_wait else None
         first = 1 if evaluation else 1 + config.evaluation_num_workers  # as in `trial_bundles`
@@ -67,6 +72,7 @@ class RayWorkers:
             options=self._placement.options,
             threads=config.torch_threads_per_worker,
             environment=config.extra_python_environs_for_worker,
+            work={"sample": "sample_timeout_s", "sample_episodes": "sample_timeout_s"},
         )
         try:
             self._group = ActorGroup(
@@ -143,7 +149,7 @@ class RayWorkers:
         samples: dict[int, Sample] = {}
         while not samples:
             fragments = {index: (steps or length, anew) for index, length in self._fragment_lengths().items()}
-            samples = self._group.call_some("sample", fragments, timeout_s=self._limits.sample_timeout_s)
+            samples = self._group.call_some("sample", fragments, timeout_s=self._limits.request_timeout_s)
         return list(samples.values())
 
     def _fragment_lengths(self) -> dict[int, int]:
@@ -175,7 +181,7 @@ class RayWorkers:
             healthy = self._group.await_healthy()
             each, more = divmod(count, len(healthy))
             shares = {index: (each + (rank < more),) for rank, index in enumerate(healthy) if each + (rank < more)}
-            done = self._group.call_some("sample_episodes", shares, timeout_s=self._limits.sample_timeout_s)
+            done = self._group.call_some("sample_episodes", shares, timeout_s=self._limits.request_timeout_s)
             for index, sample in done.items():
                 count -= shares[index][0]
                 samples.setdefault(index, []).append(sample)
@@ -218,7 +224,7 @@ class RayWorkers:
         """Merge what the workers saw into the local worker's filters and give all workers the sum."""
         if not self._filters_move:
             return
-        limit = self._limits.sample_timeout_s
+        limit = self._limits.request_timeout_s
         if limit is not None and self._config.sample_async:
             limit *= 1 + self._limits.max_requests_in_flight  # fragments that were requested come first
         if self._config.use_worker_filter_stats:
