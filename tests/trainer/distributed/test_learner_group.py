@@ -20,7 +20,7 @@ from reef.batch import Rollout, Transitions
 from reef.distributed import learner_group
 from reef.distributed.learner_group import LearnerProcess, RayLearners
 from reef.errors import EXIT_WRONG_USE, ResourceError, WorkerError
-from reef.learn.learner_group import LocalLearners
+from reef.learn.learner_group import local_learners
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.timeout(120)]
 SPACES = (gym.spaces.Box(-1.0, 1.0, (3,), np.float32), gym.spaces.Discrete(2))
@@ -101,7 +101,7 @@ def learners(ray_cluster) -> Iterator[RayLearners]:
 
 
 def test_two_learners_and_one_come_to_the_same_weights_even_when_one_is_killed(learners):
-    alone = LocalLearners(PPOLearner, config(num_learner_workers=0), *SPACES)
+    alone = local_learners(PPOLearner, config(num_learner_workers=0), *SPACES)
     learners.set_state(alone.state())
     for step in range(5):
         batch = {"default_policy": rollout(step)}
@@ -135,7 +135,7 @@ def test_two_learners_of_dqn_and_one_come_to_the_same_weights_and_td_errors(num_
         settings.training(model={"fcnet_hiddens": [8]}, hiddens=[8])
         return settings.resources(num_learner_workers=count, num_cpus_per_learner_worker=0.5).validate().freeze()
 
-    alone = LocalLearners(DQNLearner, made(0), *SPACES)
+    alone = local_learners(DQNLearner, made(0), *SPACES)
     two = RayLearners(DQNLearner, made(2), *SPACES)
     try:
         for step in range(4):  # the target network follows from the second on

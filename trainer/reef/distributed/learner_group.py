@@ -45,19 +45,14 @@ class LearnerProcess(LocalLearners):
         world_size: int,
     ) -> None:
         """Make the learner; it can `update` after `join`."""
-        self._rank, self._world_size, self._timeout = (
-            rank,
-            world_size,
-            timedelta(seconds=config.worker_restore_timeout_s),
-        )
+        self._rank, self._world_size = rank, world_size
+        self._timeout = timedelta(seconds=config.worker_restore_timeout_s)
         self._store: Any = None  # of the first one: where all meet
-        self.learners = {
-            DEFAULT_POLICY: learner_class(
-                config, observation_space, action_space, rank=rank, world_size=world_size, reduce=self._average
-            )
-        }
-        self.threads = torch.get_num_threads  # what its process was started with
-        on_gpu = self.learners[DEFAULT_POLICY].device.type == "cuda"
+        learner = learner_class(
+            config, observation_space, action_space, rank=rank, world_size=world_size, reduce=self._average
+        )
+        super().__init__({DEFAULT_POLICY: learner}, torch.get_num_threads)  # what its process was started with
+        on_gpu = learner.device.type == "cuda"
         # NCCL refuses two processes on one GPU; gloo lets them share it
         self._backend = "nccl" if on_gpu and config.num_gpus_per_learner_worker >= 1 else "gloo"
 

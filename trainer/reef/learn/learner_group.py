@@ -46,27 +46,11 @@ class Learners(Protocol):
 
 
 class LocalLearners:
-    """The `Learners` of `num_learner_workers=0`."""
+    """The `Learners` of one process."""
 
-    def __init__(
-        self,
-        learner_class: type[Learner[Any]],
-        config: AlgorithmConfig,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
-        neighbours: Callable[[], int] = lambda: 0,
-    ) -> None:
-        """Make the learner in this process; `neighbours()` counts rollout workers on this machine: they come and go.
-
-        Unless they sample ahead, they wait while it learns, and it may have their CPUs.
-        """
-        learner = learner_class(config, observation_space, action_space)
-        multiply_adds = learner.policy.multiply_adds * learner.minibatch_size
-        self.threads: Callable[[], int] = lambda: learner_threads(
-            config, multiply_adds, busy=neighbours() if config.sample_async else 0
-        )
-        torch.set_num_threads(config.torch_threads_per_worker)  # between updates this process samples
-        self.learners: dict[PolicyId, Learner[Any]] = {DEFAULT_POLICY: learner}
+    def __init__(self, learners: dict[PolicyId, Learner[Any]], threads: Callable[[], int]) -> None:
+        """`threads()` says, before each update, how many threads torch uses for it."""
+        self.learners, self.threads = learners, threads
 
     @flushing_denormals()
     def update(self, batches: Batches, timestep: int) -> dict[PolicyId, Update]:
@@ -94,3 +78,23 @@ class LocalLearners:
 
     def stop(self) -> None:
         """Nothing runs outside this process."""
+
+
+def local_learners(
+    learner_class: type[Learner[Any]],
+    config: AlgorithmConfig,
+    observation_space: spaces.Space[Any],
+    action_space: spaces.Space[Any],
+    neighbours: Callable[[], int] = lambda: 0,
+) -> LocalLearners:
+    """The learners of `num_learner_workers=0`; `neighbours()` counts rollout workers on this machine: they come and go.
+
+    Unless those sample ahead, they wait while it learns, and it may have their CPUs.
+    """
+    learner = learner_class(config, observation_space, action_space)
+    multiply_adds = learner.policy.multiply_adds * learner.minibatch_size
+    torch.set_num_threads(config.torch_threads_per_worker)  # between updates this process samples
+    return LocalLearners(
+        {DEFAULT_POLICY: learner},
+        lambda: learner_threads(config, multiply_adds, busy=neighbours() if config.sample_async else 0),
+    )

@@ -22,7 +22,7 @@ from reef.config.loading import load
 from reef.envs.make import unprepared
 from reef.errors import ConfigError, WorkerError
 from reef.learn.learner import Learner
-from reef.learn.learner_group import Learners, LocalLearners
+from reef.learn.learner_group import Learners, local_learners
 from reef.nn.policies import Policy
 from reef.nn.weight_files import read_weights
 from reef.rollout.seams import Workers
@@ -384,6 +384,6 @@ def make_learners(
 ) -> Learners:
     """The learner in this process, beside so many rollout workers on its machine; or several, as Ray actors."""
     if config.num_learner_workers == 0:
-        return LocalLearners(learner_class, config, observation_space, action_space, neighbours)
+        return local_learners(learner_class, config, observation_space, action_space, neighbours)
     make = load("reef.distributed.learner_group:RayLearners")
     return make(learner_class, config, observation_space, action_space)  # type: ignore[no-any-return]
