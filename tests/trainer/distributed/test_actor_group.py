@@ -86,7 +86,7 @@ def is_alive(pid: int) -> bool:
 def test_answers_come_in_the_order_of_indices(make):
     group = make(3)
     assert list(group.call_all("sample", timeout_s=30.0).items()) == [(1, 1), (2, 2), (3, 3)]
-    group.send_all("set", "weights")
+    group.send("set", "weights")
     assert set(group.call_all("get", timeout_s=30.0).values()) == {"weights"}
 
 

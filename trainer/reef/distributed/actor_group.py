@@ -169,12 +169,16 @@ class ActorGroup:
                 answers[asked[ref]] = ray.get(ref)
         return {index: value for index, value in sorted(answers.items()) if not isinstance(value, Failure)}
 
-    def send_all(self, method: str, *args: Any) -> None:
-        """Call every healthy actor without waiting; each runs its calls in order. Failures show up with later calls."""
+    def send(self, method: str, *args: Any, to: int | None = None) -> None:
+        """Call every healthy actor, or the actor `to`, without waiting; each runs its calls in order.
+
+        Failures show up with later calls.
+        """
         self.heal()
         for index in self.healthy:
-            slot = self._slots[index]
-            slot.sent[slot.actor.call.remote(method, *args)] = method
+            if to in (None, index):
+                slot = self._slots[index]
+                slot.sent[slot.actor.call.remote(method, *args)] = method
 
     def request(self, index: int, method: str, *args: Any) -> bool:
         """Start a call whose value `ready` will return; False when the actor has failed or has enough to do."""
@@ -187,9 +191,12 @@ class ActorGroup:
         return True
 
     def ready(self, timeout_s: float | None = None) -> list[tuple[int, Any]]:
-        """(index, value) of the requests that are through, at least one unless time runs out or none is under way."""
+        """(index, value) of the requests that are done, at least one unless time runs out or none is under way.
+
+        Those of one actor come in the order of its requests, one a call: a later value may have a shorter way to here.
+        """
         self.await_healthy()
-        waiting = {ref: slot for slot in self._slots.values() for ref in slot.in_flight}
+        waiting = {next(iter(slot.in_flight)): slot for slot in self._slots.values() if slot.in_flight}
         if not waiting:
             return []
         done = first_done(waiting, self._patience(timeout_s, waiting.values()))
@@ -199,7 +206,7 @@ class ActorGroup:
         for ref in done:
             slot = waiting[ref]
             if ref not in slot.in_flight:
-                continue  # its actor has just been taken down for an earlier request
+                continue  # its actor was just taken down, as another of its group failed
             slot.busy_since = time.monotonic()
             value = self._fetch(slot, slot.in_flight.pop(ref), ref)
             if slot.actor is not None:

@@ -52,7 +52,9 @@ class RayWorkers:
         self._config = config
         self._node: str = ray.get_runtime_context().get_node_id()
         self._local = RolloutWorker(config, 0, with_env=config.create_env_on_local_worker)
-        self._published: tuple[Any, int, int] | None = None  # weights in Ray's store, version, timestep
+        self._newest: Weights | None = None
+        self._stored: Any = None  # the newest weights, or a reference to them in Ray's store
+        self._published: tuple[Any, int, int] | None = None  # stored weights, version, timestep
         self._arrived: defaultdict[int, deque[Sample]] = defaultdict(deque)  # sampled ahead
         self._filters_move = config.synchronize_filters and config.observation_filter != "NoFilter"
         self._limits = replace(
@@ -188,19 +190,25 @@ class RayWorkers:
         return [sample for index in sorted(samples) for sample in samples[index]]
 
     def request(self, index: int) -> bool:
-        """Ask a worker for a fragment; False when it has failed or `max_requests_in_flight` are under way."""
+        """Ask a worker for a fragment; False when it has failed or as many as are allowed are under way."""
         return self._group.request(index, "sample")
 
     def ready(self, timeout_s: float | None = None) -> list[Sample]:
         """Requested fragments that are there: at least one, unless time runs out or none was requested."""
         return [sample for _, sample in self._group.ready(timeout_s)]
 
-    def set_weights(self, weights: Weights, version: int, timestep: int) -> None:
-        """Publish weights: loaded by each worker before its next fragment. Large ones are put into Ray's store once."""
+    def set_weights(self, weights: Weights, version: int, timestep: int, to: int | None = None) -> None:
+        """Publish weights: loaded by each worker, or by the worker `to`, before its next fragment.
+
+        Large ones are put into Ray's store once, also where one worker after the other gets the same object. The local
+        worker and replacements always have the newest.
+        """
         self._local.set_weights(weights, version, timestep)
-        large = sum(vector.nbytes for vector in weights.values()) > SENT_ALONG_BYTES
-        self._published = (ray.put(weights) if large else weights, version, timestep)
-        self._group.send_all("set_weights", *self._published)
+        if weights is not self._newest:
+            large = sum(vector.nbytes for vector in weights.values()) > SENT_ALONG_BYTES
+            self._newest, self._stored = weights, ray.put(weights) if large else weights
+        self._published = (self._stored, version, timestep)
+        self._group.send("set_weights", *self._published, to=to)
 
     def foreach_worker(self, fn: Callable[[RolloutWorker], T]) -> list[T]:
         """Call `fn(worker)` in every worker's process, the local one first; WorkerError when it raises there."""
@@ -218,7 +226,7 @@ class RayWorkers:
     def set_filters(self, filters: dict[PolicyId, State]) -> None:
         """Give all workers the observation statistics of others; each takes them before its next fragment."""
         self._local.set_filters(filters)
-        self._group.send_all("set_filters", filters)
+        self._group.send("set_filters", filters)
 
     def synchronize_filters(self) -> None:
         """Merge what the workers saw into the local worker's filters and give all workers the sum."""
@@ -232,7 +240,7 @@ class RayWorkers:
                 for policy_id, delta in deltas.items():
                     self._local.filters[policy_id].merge(delta)
         if self._config.update_worker_filter_stats:
-            self._group.send_all("apply", take_filters, self._local.filters)
+            self._group.send("apply", take_filters, self._local.filters)
 
     def state(self) -> State:
         """The states of all workers; null for one that has failed, and, when the process is to end, for a late one."""
@@ -256,10 +264,10 @@ class RayWorkers:
         stored = state["remote"] or [state["local"]]
         healthy = self._group.healthy  # one that comes later begins new episodes
         known = {index: (one,) for index, one in enumerate(stored, start=1) if one is not None and index in healthy}
-        self._group.send_all("apply", begin_anew, self._local.filters)
+        self._group.send("apply", begin_anew, self._local.filters)
         self._group.call_some("set_state", known, timeout_s=self._limits.worker_restore_timeout_s)
         if not state["remote"]:
-            self._group.send_all("filter_deltas")  # the local filters know what the one worker saw
+            self._group.send("filter_deltas")  # the local filters know what the one worker saw
 
     def stop(self) -> None:
         """End the actors and give their room back."""
