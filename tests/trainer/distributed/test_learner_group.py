@@ -116,6 +116,44 @@ def test_two_learners_and_one_come_to_the_same_weights_even_when_one_is_killed(l
     assert learners._group.num_restarts == 2  # both: the survivor cannot go on alone
 
 
+@pytest.mark.parametrize(("form", "lost"), [("in process", False), ("with Ray", False), ("with Ray", True)])
+def test_submitted_updates_are_those_that_are_waited_for(learners, form: str, lost: bool) -> None:
+    alone = local_learners(PPOLearner, config(num_learner_workers=0), *SPACES)
+    asked = learners if form == "with Ray" else local_learners(PPOLearner, config(num_learner_workers=0), *SPACES)
+    asked.set_state(alone.state())
+    batches = [{"default_policy": rollout(seed)} for seed in range(3)]
+    expected = [alone.update(batch, 64 * step)["default_policy"].stats for step, batch in enumerate(batches)]
+    assert asked.results() == [], "nothing was submitted"
+    if lost:
+        os.kill(learners._group.pid(2), signal.SIGKILL)
+    accepted = [asked.submit(batch, 64 * step) for step, batch in enumerate(batches)]
+    assert accepted == [True, True, False], "what is under way is bounded"
+    found = asked.results(0.0) if form == "with Ray" else []
+    while len(found) < 2:
+        found += asked.results(30.0)
+    assert asked.submit(batches[2], 128), "there is room again"
+    assert np.allclose(asked.weights()["default_policy"], alone.weights()["default_policy"], atol=1e-6)
+    found += asked.results()
+    assert [update["default_policy"].stats["total_loss"] for update in found] == pytest.approx(
+        [stats["total_loss"] for stats in expected], rel=1e-4
+    )
+    assert asked.results() == []
+
+
+@pytest.mark.parametrize("form", ["in process", "with Ray"])
+def test_a_state_is_that_after_what_was_submitted_and_restoring_one_forgets_that(learners, form: str) -> None:
+    alone = local_learners(PPOLearner, config(num_learner_workers=0), *SPACES)
+    asked = learners if form == "with Ray" else local_learners(PPOLearner, config(num_learner_workers=0), *SPACES)
+    asked.set_state(before := alone.state())
+    alone.update({"default_policy": rollout(1)}, 0)
+    assert asked.submit({"default_policy": rollout(1)}, 0)
+    after = asked.state()["default_policy"]["weights"]
+    assert np.allclose(after, alone.weights()["default_policy"], atol=1e-6)
+    asked.set_state(before)
+    assert asked.results() == []
+    assert np.array_equal(asked.weights()["default_policy"], before["default_policy"]["weights"])
+
+
 def test_all_learners_hold_the_same_state(learners):
     learners.update({"default_policy": rollout(9)}, 0)
     states = learners._group.call_all("state", timeout_s=30.0)

@@ -14,6 +14,7 @@ from reef.learn.learner import Learner, Update
 from reef.learn.threads import flushing_denormals, learner_threads, using_threads
 from reef.types import DEFAULT_POLICY, PolicyId, State, Weights
 
+MOST_SUBMITTED = 2  # updates: the learners work on one while the next one waits for them
 Batches = dict[PolicyId, Rollout] | dict[PolicyId, Transitions]
 
 
@@ -21,7 +22,15 @@ class Learners(Protocol):
     """One learner per policy, in this process or as Ray actors that share the work of each."""
 
     def update(self, batches: Batches, timestep: int) -> dict[PolicyId, Update]:
-        """Improve each policy on its batch; `timestep` drives the schedules."""
+        """Improve each policy on its batch; `timestep` drives the schedules. Nothing may be submitted beside it."""
+        ...
+
+    def submit(self, batches: Batches, timestep: int) -> bool:
+        """As `update` without waiting; False, and nothing happens, while `results` owes `MOST_SUBMITTED` updates."""
+        ...
+
+    def results(self, timeout_s: float | None = None) -> list[dict[PolicyId, Update]]:
+        """What submitted updates report, oldest first: at least one, unless time runs out or none was submitted."""
         ...
 
     def weights(self) -> Weights:
@@ -29,15 +38,15 @@ class Learners(Protocol):
         ...
 
     def set_weights(self, weights: Weights) -> None:
-        """Overwrite the parameters."""
+        """Overwrite the parameters, after all submitted updates."""
         ...
 
     def state(self) -> State:
-        """Everything that a checkpoint needs to go on bit for bit."""
+        """Everything that a checkpoint needs to go on bit for bit, after all submitted updates."""
         ...
 
     def set_state(self, state: State) -> None:
-        """The reverse of `state`, also for another number of learners."""
+        """The reverse of `state`, also for another number of learners; results that were not fetched are lost."""
         ...
 
     def stop(self) -> None:
@@ -51,12 +60,25 @@ class LocalLearners:
     def __init__(self, learners: dict[PolicyId, Learner[Any]], threads: Callable[[], int]) -> None:
         """`threads()` says, before each update, how many threads torch uses for it."""
         self.learners, self.threads = learners, threads
+        self._updates: list[dict[PolicyId, Update]] = []  # that `results` owes
 
     @flushing_denormals()
     def update(self, batches: Batches, timestep: int) -> dict[PolicyId, Update]:
         """Improve each policy on its batch."""
         with using_threads(self.threads()):
             return {policy_id: self.learners[policy_id].update(batch, timestep) for policy_id, batch in batches.items()}
+
+    def submit(self, batches: Batches, timestep: int) -> bool:
+        """Update now and hold what it reports until `results`."""
+        if len(self._updates) >= MOST_SUBMITTED:
+            return False
+        self._updates.append(self.update(batches, timestep))
+        return True
+
+    def results(self, timeout_s: float | None = None) -> list[dict[PolicyId, Update]]:
+        """What submitted updates report; nothing to wait for."""
+        updates, self._updates = self._updates, []
+        return updates
 
     def weights(self) -> Weights:
         """Copies of the parameters."""
@@ -75,6 +97,7 @@ class LocalLearners:
         """The reverse of `state`."""
         for policy_id, stored in state.items():
             self.learners[policy_id].set_state(stored)
+        self._updates.clear()
 
     def stop(self) -> None:
         """Nothing runs outside this process."""
