@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reef.api.status import TrialsStatus, TrialStatus
-from reef.job.progress import CUT, LARGEST, JobBoard, LastWords
+from reef.job.progress import CUT, LARGEST, JobBoard, TerminationMessage
 
 
 def test_before_training_everything_is_there_but_the_training_itself() -> None:
@@ -68,17 +68,17 @@ def test_a_message_that_fits_is_not_cut() -> None:
         assert (CUT in json.loads(data)["message"]) == (length > room)
 
 
-def test_words_are_ready_for_a_sudden_end_and_the_first_real_ones_stay(tmp_path: Path) -> None:
+def test_a_message_is_ready_for_a_sudden_end_and_the_first_real_one_stays(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    words = LastWords(path, JobBoard())
-    words.keep_ready()
+    termination = TerminationMessage(path, JobBoard())
+    termination.prepare()
     assert "without a word" in json.loads(path.read_bytes())["message"]
-    words.say(2, "wrong")
-    words.keep_ready()
-    words.say(1, "later")
+    termination.write(2, "wrong")
+    termination.prepare()
+    termination.write(1, "later")
     assert json.loads(path.read_bytes())["message"] == "wrong"
 
 
 def test_a_message_that_cannot_be_written_is_no_fault(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    LastWords(tmp_path / "missing" / "log", JobBoard()).say(1, "why")
+    TerminationMessage(tmp_path / "missing" / "log", JobBoard()).write(1, "why")
     assert "cannot be written" in caplog.text

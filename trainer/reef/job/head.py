@@ -34,7 +34,7 @@ from reef.distributed.node_settings import address_of
 from reef.errors import EXIT_FAILED, EXIT_OK, EXIT_TERMINATED, ConfigError, ReefError
 from reef.job.capacity import pods_of, rollout_workers_that_fit
 from reef.job.cluster import Node, RayProcess, number, required
-from reef.job.progress import JobBoard, LastWords
+from reef.job.progress import JobBoard, TerminationMessage
 from reef.job.settings import check_training, checkpoint_settings, cluster_config_of
 from reef.job.supervisor import termination_log
 from reef.logs import WITH_TIME, log_to_stderr
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 START_S = 120.0  # how long Ray's head may take to start
-WATCH_S, KEEP_READY_LOOKS = 0.5, 10
+WATCH_S, LOOKS_PER_PREPARE = 0.5, 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,14 +96,14 @@ def main() -> int:
     """Run the head and return its exit code."""
     log_to_stderr(WITH_TIME, logging.INFO)
     board = JobBoard()
-    words = LastWords(termination_log(os.environ), board)
+    termination = TerminationMessage(termination_log(os.environ), board)
     with contextlib.ExitStack() as stack:
         # What user code prints in this process; Reef itself writes to stderr
         stack.enter_context(contextlib.redirect_stdout(stack.enter_context(named_stdout("head"))))
         try:
             raise_on_sigterm()
-            words.keep_ready()
-            code, message = head(os.environ, board, stack, words)
+            termination.prepare()
+            code, message = head(os.environ, board, stack, termination)
         except Terminated:
             code, message = EXIT_TERMINATED, "ended by SIGTERM before the first iteration"
         except ReefError as error:
@@ -115,7 +115,7 @@ def main() -> int:
         if code != EXIT_OK:
             log.error("ends with exit code %d: %s", code, message)
         signal.signal(signal.SIGTERM, note_sigterm)  # Ray may have left it to the default, which ends without a word
-        words.say(code, message)
+        termination.write(code, message)
         with contextlib.suppress(Terminated):
             raise_on_sigterm()
             board.tell("done", message, exit_code=code)
@@ -124,7 +124,7 @@ def main() -> int:
 
 
 def head(
-    environment: Mapping[str, str], board: JobBoard, stack: contextlib.ExitStack, words: LastWords
+    environment: Mapping[str, str], board: JobBoard, stack: contextlib.ExitStack, termination: TerminationMessage
 ) -> tuple[int, str]:
     """Train as the job document says; returns the exit code and why it ended."""
     port = int(number(environment, "REEF_METRICS_PORT", 8080))
@@ -134,15 +134,15 @@ def head(
     job = load_job(pod.job_file)
     board.final_codes = (EXIT_OK, *job.spec.fault_tolerance.no_retry_exit_codes)
     take_runtime_env(job.spec.runtime_env)
-    config = checked_config(job, pod.node, words.say)
+    config = checked_config(job, pod.node, termination.write)
     plan = checked_sweep(job, config, pod.node)
     storage_path, name = pod.results_of(job)
     if is_uri(storage_path):
         checked_folder(storage_path, name)  # before anything waits for workers
     stack.enter_context(output_shown())
-    ray = stack.enter_context(ray_head(pod, words))
+    ray = stack.enter_context(ray_head(pod, termination))
     with joined_cluster(job, pod, ray):
-        summary = train(job, config, pod, board, words.say) if plan is None else sweep(job, plan, pod, board)
+        summary = train(job, config, pod, board, termination.write) if plan is None else sweep(job, plan, pod, board)
         signal.signal(signal.SIGTERM, note_sigterm)  # how it ended is decided
     return summary.exit_code, summary.reason
 
@@ -196,32 +196,32 @@ def take_rollout_workers_that_fit(config: AlgorithmConfig, job: RLTrainingJob, n
 
 
 @contextlib.contextmanager
-def ray_head(pod: Pod, words: LastWords) -> Iterator[RayProcess]:
+def ray_head(pod: Pod, termination: TerminationMessage) -> Iterator[RayProcess]:
     """Have Ray's head as a child process; when it ends by itself, so does this process, as a fault."""
     ray = RayProcess(pod.node.head_command(pod.gcs_port))
     try:
         if not ray.changed.wait(START_S) or not ray.ready:
             how = f"within {START_S:g} s" if ray.exit_code is None else f"and ended with exit code {ray.exit_code}"
             raise ReefError(f"Ray's head did not start {how}. Its last lines:\n{ray.last_lines}")
-        watch = threading.Thread(target=watch_ray, args=(ray, words), name="ray-watch", daemon=True)
+        watch = threading.Thread(target=watch_ray, args=(ray, termination), name="ray-watch", daemon=True)
         watch.start()
         yield ray
     finally:
         ray.stop()
 
 
-def watch_ray(ray: RayProcess, words: LastWords) -> None:
+def watch_ray(ray: RayProcess, termination: TerminationMessage) -> None:
     """End this process when Ray's head has ended: the driver would wait for it for a minute and then abort."""
     looks = 0
     while ray.exit_code is None:
-        if looks % KEEP_READY_LOOKS == 0:
-            words.keep_ready()
+        if looks % LOOKS_PER_PREPARE == 0:
+            termination.prepare()
         looks += 1
         time.sleep(WATCH_S)
     if not ray.expected_to_end:
         message = f"Ray's head ended with exit code {ray.exit_code}. Its last lines:\n{ray.last_lines}"
         log.error("%s", message)
-        words.say(EXIT_FAILED, message)
+        termination.write(EXIT_FAILED, message)
         os._exit(EXIT_FAILED)
 
 

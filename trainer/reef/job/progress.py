@@ -82,27 +82,27 @@ def shortened(document: dict[str, Any]) -> bytes:
     return with_only(max(too_long - 1, 0))
 
 
-class LastWords:
-    """The termination message: always one there, also for an end that leaves no time to write it."""
+class TerminationMessage:
+    """The file that says how the head ended; one is ready too for an end that leaves no time to write it."""
 
     def __init__(self, path: Path, board: JobBoard) -> None:
         self._path, self._board = path, board
-        self._lock, self._said = threading.Lock(), False
+        self._lock, self._is_final = threading.Lock(), False
 
-    def keep_ready(self) -> None:
-        """Write what is to be read if this process is killed."""
+    def prepare(self) -> None:
+        """Write what is read if this process is killed."""
         with self._lock:
-            if not self._said:
-                self._write(EXIT_FAILED, SILENT)
+            if not self._is_final:
+                self._save(EXIT_FAILED, SILENT)
 
-    def say(self, exit_code: int, message: str) -> None:
-        """Write how it ended, once; what was said first stays."""
+    def write(self, exit_code: int, message: str) -> None:
+        """Write how the head ended; only the first call counts."""
         with self._lock:
-            if not self._said:
-                self._said = True
-                self._write(exit_code, message)
+            if not self._is_final:
+                self._is_final = True
+                self._save(exit_code, message)
 
-    def _write(self, exit_code: int, message: str) -> None:
+    def _save(self, exit_code: int, message: str) -> None:
         try:
             self._path.write_bytes(self._board.ending(exit_code, message))
         except OSError as error:  # no reason to end otherwise
