@@ -6,6 +6,7 @@ import os
 import signal
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,11 +19,10 @@ from reef.job.settings import cluster_config_of
 from reef.job.waiting import LatestSpec, PoolGate, lacking, wait_for_pools
 from reef.run.checkpoint import read_metadata
 from reef.run.experiment import run_experiment
-from reef.run.reporters.reporter import Run
 from reef.run.signals import Overdue, StopSignals, end_if_overdue
-from reef.run.stopping import StopConditions
 
 POOLS = [{"name": "a", "replicas": 3, "minReplicas": 2}, {"name": "b", "replicas": 1}]
+WORKERS: Any = SimpleNamespace(resize=lambda count: None)
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_a_pause_in_training_ends_when_a_signal_comes(spec: JobSpec, cluster: An
     with StopSignals(patience_s):
         os.kill(os.getpid(), signal.SIGTERM)
         with pytest.raises(Overdue):
-            PoolGate(lambda: spec, Record()).report({"done": False})
+            PoolGate(lambda: spec, Record())(WORKERS)
         end_if_overdue()  # the checkpoint is written undisturbed
 
 
@@ -163,7 +163,9 @@ def test_a_pause_that_a_signal_ends_leaves_a_checkpoint_of_the_newest_iteration(
         stop={"training_iteration": 3},
         storage_path=tmp_path,
         patience_s=600,
-        reporters=[PoolGate(lambda: spec, board)],
+        board=board,
+        gate=PoolGate(lambda: spec, board),
+        reporters=[],
     )
     assert (summary.exit_code, summary.reason) == (EXIT_TERMINATED, "SIGTERM")
     assert summary.checkpoint is not None and read_metadata(summary.checkpoint)["iteration"] == 1
@@ -174,12 +176,10 @@ def test_training_pauses_while_a_pool_is_too_small(spec: JobSpec, cluster: Any) 
     board = Record()
     gate = PoolGate(lambda: spec, board)
     cluster({"a": 1, "b": 1}, {"a": 1, "b": 1}, {"a": 2, "b": 1})
-    gate.report({"done": False})
+    gate(WORKERS)
     assert board.told == [("waiting", "training pauses, pool a: 1 of 3 pods have joined (at least 2)")] * 2 + [
         ("training", "")
     ]
-    cluster({})
-    gate.report({"done": True})  # the end is not held up
 
 
 def test_rollout_workers_follow_the_pools_unless_the_settings_name_a_number(cluster: Any, document: Any) -> None:
@@ -193,11 +193,10 @@ def test_rollout_workers_follow_the_pools_unless_the_settings_name_a_number(clus
     for config, expected in (({}, [count for *_, count in steps]), ({"num_rollout_workers": 5}, [])):
         specs = [job_from_document(document(workers=pools, replicas=one, config=config)).spec for one, *_ in steps]
         gate, sizes = PoolGate(lambda specs=specs: specs[0], Record()), []  # type: ignore[misc]
-        gate.start(Run(folder=Path("/r"), algorithm="PPO", environment="E", config={}, stop=StopConditions({}),
-                       resize=sizes.append))  # fmt: skip
+        workers: Any = SimpleNamespace(resize=sizes.append)
         for _, there, _ in steps:
             cluster(there)
-            gate.report({"done": False})
+            gate(workers)
             specs.pop(0)
         assert sizes == expected
 
@@ -207,5 +206,5 @@ def test_a_pool_that_is_scaled_down_holds_nothing_up(spec: JobSpec, cluster: Any
     answers = [spec, ConfigError("half-written"), smaller]
     gate = PoolGate(edited(spec, answers), Record())
     cluster({"a": 1, "b": 1})
-    gate.report({"done": False})
+    gate(WORKERS)
     assert answers == []

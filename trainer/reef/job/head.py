@@ -264,7 +264,8 @@ def train(
             board=board,
             patience_s=job.spec.fault_tolerance.termination_grace_period_seconds / 2,
             say=say,
-            reporters=[Console(sys.stderr, lines=True), PoolGate(read_spec, board)],
+            gate=PoolGate(read_spec, board),
+            reporters=[Console(sys.stderr, lines=True)],
         )
     except Overdue as overdue:
         raise Terminated from overdue

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from reef.errors import EXIT_FAILED, EXIT_OK, EXIT_TERMINATED, EXIT_WRONG_USE
 from reef.job.supervisor import SILENT
 from reef.run.prometheus import Board
+from reef.run.reporters.reporter import Run
 
 log = logging.getLogger(__name__)
 LARGEST = 4096  # bytes of a termination message that Kubernetes keeps
@@ -34,6 +35,11 @@ class JobBoard(Board):
         self._state: State = "starting"
         self._message = ""
         self._exit_code: int | None = None
+
+    def start(self, run: Run) -> None:
+        """Take in what is trained, from now on."""
+        super().start(run)
+        self.tell("training")
 
     def tell(self, state: State, message: str = "", exit_code: int | None = None) -> None:
         """Say what the head does now, and what it waits for; when it is done, with which code it will end."""

@@ -14,12 +14,11 @@ from reef.distributed.node_settings import POOL
 from reef.errors import ConfigError
 from reef.job.progress import JobBoard
 from reef.job.settings import pools_decide
-from reef.run.metrics import Result
-from reef.run.reporters.reporter import Run, Summary
 from reef.run.signals import end_if_told
 
 if TYPE_CHECKING:
     from reef.api import JobSpec
+    from reef.rollout.seams import Workers
 
 log = logging.getLogger(__name__)
 LOOK_AGAIN_S = 0.5
@@ -81,7 +80,7 @@ def wait_for_pools(read_spec: Callable[[], JobSpec], board: JobBoard, patience_s
 
 
 class PoolGate:
-    """A reporter that holds the training between two iterations while a pool has fewer pods than its `minReplicas`.
+    """Holds the training between two iterations while a pool has fewer pods than its `minReplicas`.
 
     Where the pools decide on the number of rollout workers, it asks for those of the pods that are there or wanted.
     """
@@ -90,20 +89,14 @@ class PoolGate:
         """`read_spec` gives the document as it is now, as a `LatestSpec` does."""
         self._read_spec, self._board = read_spec, board
         self._looked_at = 0.0
-        self._resize: Callable[[int], None] = lambda _: None
 
-    def start(self, run: Run) -> None:
-        """Training begins."""
-        self._resize = run.resize
-        self._board.tell("training")
-
-    def report(self, result: Result) -> None:
-        """Hold while pods are missing, unless this was the last iteration.
+    def __call__(self, workers: Workers) -> None:
+        """Return when enough pods are there.
 
         Raises:
             Overdue: a signal came meanwhile; no iteration is under way that is worth waiting for.
         """
-        if result["done"] or time.monotonic() - self._looked_at < LOOK_RARELY_S:
+        if time.monotonic() - self._looked_at < LOOK_RARELY_S:
             return
         while missing := list(lacking(spec := self._read_spec(), joined(), all_of_them=False)):
             end_if_told()
@@ -113,8 +106,5 @@ class PoolGate:
         if pools_decide(spec):
             there, wanted = joined(), spec.pool_replicas  # pods come before the document says so
             pods = {name: max(there[name], wanted[name]) for name in wanted}
-            self._resize(sum(pods[pool.name] * pool.rollout_workers for pool in spec.workers))
+            workers.resize(sum(pods[pool.name] * pool.rollout_workers for pool in spec.workers))
         self._looked_at = time.monotonic()
-
-    def finish(self, summary: Summary | None) -> None:
-        """Training has ended."""

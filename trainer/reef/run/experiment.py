@@ -45,10 +45,12 @@ from reef.run.watchdog import LastWords, Watchdog
 from reef.types import State
 
 if TYPE_CHECKING:
+    from reef.rollout.seams import Workers
     from reef.run.algorithm import Algorithm
     from reef.run.prometheus import Board
 
 log = logging.getLogger(__name__)
+Gate = Callable[["Workers"], None]  # returns when the next iteration may begin; may resize the workers
 SAVING_S = 60.0  # how long a rescue waits for a checkpoint that the main thread is writing
 
 
@@ -82,20 +84,19 @@ def run_experiment(
     board: Board | None = None,
     patience_s: float | None = None,
     say: LastWords | None = None,
+    gate: Gate = lambda workers: None,
     verbosity: int = 0,
     reporters: Sequence[Reporter] | None = None,
 ) -> Summary:
     """Train until a stop condition is met, in the folder `<storage_path>/<name>/<algorithm>_<environment>_<id>`.
 
-    An object store as storage path gets a copy of what is written below `local_folder`. `resume` goes on in the newest
-    such folder from its newest valid checkpoint, if there is one; `restore_from` starts a new one from a checkpoint of
-    another run. SIGTERM and Ctrl-C end the run after the iteration under way, with a checkpoint; `patience_s` later
-    that iteration is given up. `say` takes the last words of a process that hangs. The caller serves its own `board`.
+    An object store as storage path gets a copy of what is below `local_folder`. `resume` goes on from the newest valid
+    checkpoint of such a folder, `restore_from` from one of another run. A signal ends the run after its iteration, with
+    a checkpoint, or `patience_s` later. `gate` is called between iterations, `say` when the process hangs.
 
     Raises:
         ConfigError: settings, stop keys or names are wrong; with all problems.
-        StorageError: the storage path cannot be written, or not all is in the object store in the end.
-        WriteError: the disk refused in the midst of the run; a fault, so that a retry goes on.
+        StorageError: the storage path cannot be written (later a WriteError: a retry goes on), or uploads are missing.
         CheckpointError: the checkpoint to start from is missing, damaged or of another algorithm.
         Overdue: SIGTERM came, and workers that are not there were waited for before the first iteration.
     """
@@ -121,6 +122,7 @@ def run_experiment(
             signals=signals,
             reporters=reporters_of(board, [Console(lines=verbosity > 0)] if reporters is None else reporters),
             board=board,
+            gate=gate,
             checkpoint=own,
             result=last_result(folder, algorithm.iteration) if own else None,
             writing=lambda: claim.held(folder),
@@ -182,6 +184,7 @@ class Experiment:
     signals: StopSignals
     reporters: list[Reporter]
     board: Board | None = None
+    gate: Gate = lambda workers: None
     mirror: Mirror | None = None
     checkpoint: Path | None = None  # the newest in this folder
     result: Result | None = None  # the newest; at first that of the iteration which is restored
@@ -211,7 +214,6 @@ class Experiment:
             stop=self.stop,
             restored_iteration=algorithm.iteration,
             restored_timesteps=algorithm.counters.get("num_env_steps_sampled", 0),
-            resize=algorithm.workers.resize,
             worker_problem=lambda: algorithm.workers.problem,
         )
         for reporter in self.reporters:
@@ -227,6 +229,8 @@ class Experiment:
             try:
                 self.signals.install()  # again, as Ray puts a handler of its own when it starts
                 reason = self.iterate()
+                if reason is None:
+                    self.gate(self.algorithm.workers)
             except Overdue:
                 return self._cut_short()
         return reason
