@@ -14,7 +14,7 @@ import pytest
 from reef.api import JobSpec, job_from_document
 from reef.errors import EXIT_TERMINATED, ConfigError
 from reef.job import waiting
-from reef.job.progress import JobBoard
+from reef.job.progress import HeadState
 from reef.job.settings import cluster_config_of
 from reef.job.waiting import LatestSpec, PoolGate, lacking, wait_for_pools
 from reef.run.checkpoint import read_metadata
@@ -54,7 +54,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Any:
     return made
 
 
-class Record(JobBoard):
+class Record(HeadState):
     """Keeps what it was told."""
 
     def __init__(self) -> None:
@@ -81,10 +81,10 @@ def test_the_wait_ends_when_all_are_there_or_patience_with_the_rest_does(spec: J
     wait_for_pools(lambda: spec, Record(), patience_s=600)
     assert full.looks == 3
     some = cluster({"a": 2}, {"a": 2, "b": 1})
-    board = Record()
-    wait_for_pools(lambda: spec, board, patience_s=0.05)
+    head_state = Record()
+    wait_for_pools(lambda: spec, head_state, patience_s=0.05)
     assert some.looks > 3
-    assert {state for state, _ in board.told} == {"waiting"}
+    assert {state for state, _ in head_state.told} == {"waiting"}
 
 
 def test_patience_begins_anew_when_too_few_are_left(spec: JobSpec, cluster: Any) -> None:
@@ -122,11 +122,11 @@ def test_a_head_that_waits_goes_by_the_document_as_it_is_now(
     after = job_from_document(document(**change)).spec
     few = {"a": 1, "b": 1, "c": 2}
     found = cluster(*[few] * 5, {"a": 3, "b": 1})
-    board = Record()
+    head_state = Record()
     wrong = [ConfigError("half-written"), ConfigError("half-written")]
-    wait_for_pools(edited(spec, [spec, *wrong, after]), board, patience_s=600)
+    wait_for_pools(edited(spec, [spec, *wrong, after]), head_state, patience_s=600)
     assert found.looks == 4
-    assert board.told == [("waiting", "waiting for workers, pool a: 1 of 3 pods have joined")] * 3
+    assert head_state.told == [("waiting", "waiting for workers, pool a: 1 of 3 pods have joined")] * 3
     assert caplog.text.count("half-written") == 1, "it is said once"
 
 
@@ -156,28 +156,28 @@ def test_a_pause_that_a_signal_ends_leaves_a_checkpoint_of_the_newest_iteration(
             if state == "waiting":
                 os.kill(os.getpid(), signal.SIGTERM)
 
-    board = Signalled()
+    head_state = Signalled()
     cluster(*[{"a": 1, "b": 1}] * 3, {"a": 3, "b": 1})
     summary = run_experiment(
         cluster_config_of(job_from_document(document(config={"num_rollout_workers": 0}))),
         stop={"training_iteration": 3},
         storage_path=tmp_path,
         patience_s=600,
-        board=board,
-        gate=PoolGate(lambda: spec, board),
+        run_state=head_state,
+        gate=PoolGate(lambda: spec, head_state),
         reporters=[],
     )
     assert (summary.exit_code, summary.reason) == (EXIT_TERMINATED, "SIGTERM")
     assert summary.checkpoint is not None and read_metadata(summary.checkpoint)["iteration"] == 1
-    assert [state for state, _ in board.told] == ["training", "waiting"]
+    assert [state for state, _ in head_state.told] == ["training", "waiting"]
 
 
 def test_training_pauses_while_a_pool_is_too_small(spec: JobSpec, cluster: Any) -> None:
-    board = Record()
-    gate = PoolGate(lambda: spec, board)
+    head_state = Record()
+    gate = PoolGate(lambda: spec, head_state)
     cluster({"a": 1, "b": 1}, {"a": 1, "b": 1}, {"a": 2, "b": 1})
     gate(WORKERS)
-    assert board.told == [("waiting", "training pauses, pool a: 1 of 3 pods have joined (at least 2)")] * 2 + [
+    assert head_state.told == [("waiting", "training pauses, pool a: 1 of 3 pods have joined (at least 2)")] * 2 + [
         ("training", "")
     ]
 

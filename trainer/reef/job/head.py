@@ -34,7 +34,7 @@ from reef.distributed.node_settings import address_of
 from reef.errors import EXIT_FAILED, EXIT_OK, EXIT_TERMINATED, ConfigError, ReefError
 from reef.job.capacity import pods_of, rollout_workers_that_fit
 from reef.job.cluster import Node, RayProcess, number, required
-from reef.job.progress import JobBoard, TerminationMessage
+from reef.job.progress import HeadState, TerminationMessage
 from reef.job.settings import check_training, checkpoint_settings, cluster_config_of
 from reef.job.supervisor import termination_log
 from reef.logs import WITH_TIME, log_to_stderr
@@ -95,20 +95,20 @@ class Pod:
 def main() -> int:
     """Run the head and return its exit code."""
     log_to_stderr(WITH_TIME, logging.INFO)
-    board = JobBoard()
-    termination = TerminationMessage(termination_log(os.environ), board)
+    head_state = HeadState()
+    termination = TerminationMessage(termination_log(os.environ), head_state)
     with contextlib.ExitStack() as stack:
         # What user code prints in this process; Reef itself writes to stderr
         stack.enter_context(contextlib.redirect_stdout(stack.enter_context(named_stdout("head"))))
         try:
             raise_on_sigterm()
             termination.prepare()
-            code, message = head(os.environ, board, stack, termination)
+            code, message = head(os.environ, head_state, stack, termination)
         except Terminated:
             code, message = EXIT_TERMINATED, "ended by SIGTERM before the first iteration"
         except ReefError as error:
             code, message = error.exit_code, str(error)
-            board.refused(error.statistics)
+            head_state.refused(error.statistics)
         except BaseException as error:  # also SystemExit of a user's environment: the message is owed in every ending
             traceback.print_exc()
             code, message = EXIT_FAILED, "".join(traceback.format_exception(error)).strip()
@@ -118,21 +118,21 @@ def main() -> int:
         termination.write(code, message)
         with contextlib.suppress(Terminated):
             raise_on_sigterm()
-            board.tell("done", message, exit_code=code)
-            linger(code, board)
+            head_state.tell("done", message, exit_code=code)
+            linger(code, head_state)
     return code
 
 
 def head(
-    environment: Mapping[str, str], board: JobBoard, stack: contextlib.ExitStack, termination: TerminationMessage
+    environment: Mapping[str, str], head_state: HeadState, stack: contextlib.ExitStack, termination: TerminationMessage
 ) -> tuple[int, str]:
     """Train as the job document says; returns the exit code and why it ended."""
     port = int(number(environment, "REEF_METRICS_PORT", 8080))
-    server = MetricsServer(board, port, required(environment, "POD_IP"))
+    server = MetricsServer(head_state, port, required(environment, "POD_IP"))
     stack.callback(server.stop)
     pod = Pod.of(environment)
     job = load_job(pod.job_file)
-    board.final_codes = (EXIT_OK, *job.spec.fault_tolerance.no_retry_exit_codes)
+    head_state.final_codes = (EXIT_OK, *job.spec.fault_tolerance.no_retry_exit_codes)
     take_runtime_env(job.spec.runtime_env)
     config = checked_config(job, pod.node, termination.write)
     plan = checked_sweep(job, config, pod.node)
@@ -142,7 +142,11 @@ def head(
     stack.enter_context(output_shown())
     ray = stack.enter_context(ray_head(pod, termination))
     with joined_cluster(job, pod, ray):
-        summary = train(job, config, pod, board, termination.write) if plan is None else sweep(job, plan, pod, board)
+        summary = (
+            train(job, config, pod, head_state, termination.write)
+            if plan is None
+            else sweep(job, plan, pod, head_state)
+        )
         signal.signal(signal.SIGTERM, note_sigterm)  # how it ended is decided
     return summary.exit_code, summary.reason
 
@@ -238,7 +242,7 @@ def train(
     job: RLTrainingJob,
     config: AlgorithmConfig,
     pod: Pod,
-    board: JobBoard,
+    head_state: HeadState,
     say: Callable[[int, str], None] | None = None,
 ) -> Summary:
     """Wait for the pods and train, from the newest checkpoint where there is one."""
@@ -248,8 +252,8 @@ def train(
     from reef.run.signals import Overdue
 
     read_spec = LatestSpec(job.spec, lambda: load_job(pod.job_file).spec)
-    wait_for_pools(read_spec, board, pod.patience_s)
-    board.tell("starting", "starting the rollout workers")
+    wait_for_pools(read_spec, head_state, pod.patience_s)
+    head_state.tell("starting", "starting the rollout workers")
     storage_path, name = pod.results_of(job)
     try:
         return run_experiment(
@@ -261,23 +265,23 @@ def train(
             local_folder=pod.storage,
             resume=True,
             restore_from=job.spec.restore_from,
-            board=board,
+            run_state=head_state,
             patience_s=job.spec.fault_tolerance.termination_grace_period_seconds / 2,
             say=say,
-            gate=PoolGate(read_spec, board),
+            gate=PoolGate(read_spec, head_state),
             reporters=[Console(sys.stderr, lines=True)],
         )
     except Overdue as overdue:
         raise Terminated from overdue
 
 
-def sweep(job: RLTrainingJob, plan: Plan, pod: Pod, board: JobBoard) -> SweepSummary:
+def sweep(job: RLTrainingJob, plan: Plan, pod: Pod, head_state: HeadState) -> SweepSummary:
     """Wait for the pods and run the trials; those that an earlier head ended are not run again."""
     from reef.job.sweep import run_job_sweep
     from reef.job.waiting import LatestSpec, wait_for_pools
 
-    wait_for_pools(LatestSpec(job.spec, lambda: load_job(pod.job_file).spec), board, pod.patience_s)
-    board.tell("training")
+    wait_for_pools(LatestSpec(job.spec, lambda: load_job(pod.job_file).spec), head_state, pod.patience_s)
+    head_state.tell("training")
     storage_path, name = pod.results_of(job)
     return run_job_sweep(
         job,
@@ -287,18 +291,18 @@ def sweep(job: RLTrainingJob, plan: Plan, pod: Pod, board: JobBoard) -> SweepSum
         storage_path=storage_path,
         local_folder=pod.storage,
         resume=True,
-        board=board,
+        run_state=head_state,
         patience_s=job.spec.fault_tolerance.termination_grace_period_seconds / 2,
         stream=sys.stderr,
     )
 
 
-def linger(code: int, board: JobBoard) -> None:
+def linger(code: int, head_state: HeadState) -> None:
     """Go on answering for a while after an end that is final, for those who look every now and then.
 
     Not where SIGTERM came on the way to it: the pod is about to be killed.
     """
-    if code in board.final_codes and board.has_begun and not StopSignals.terminated:
+    if code in head_state.final_codes and head_state.has_begun and not StopSignals.terminated:
         time.sleep(number(os.environ, "REEF_LINGER_SECONDS", 0))
 
 

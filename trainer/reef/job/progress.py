@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from reef.errors import EXIT_FAILED, EXIT_OK, EXIT_TERMINATED, EXIT_WRONG_USE
 from reef.job.supervisor import SILENT
-from reef.run.prometheus import Board
+from reef.run.prometheus import RunState
 from reef.run.reporters.reporter import Run
 
 log = logging.getLogger(__name__)
@@ -25,8 +25,8 @@ State = Literal["starting", "waiting", "training", "done"]
 REASONS = {EXIT_OK: "Completed", EXIT_WRONG_USE: "WrongJob", EXIT_TERMINATED: "Terminated"}
 
 
-class JobBoard(Board):
-    """A board that also knows what the head does before and after the training."""
+class HeadState(RunState):
+    """The state of a run, and what the head does before and after it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,8 +91,8 @@ def shortened(document: dict[str, Any]) -> bytes:
 class TerminationMessage:
     """The file that says how the head ended; one is ready too for an end that leaves no time to write it."""
 
-    def __init__(self, path: Path, board: JobBoard) -> None:
-        self._path, self._board = path, board
+    def __init__(self, path: Path, head_state: HeadState) -> None:
+        self._path, self._head_state = path, head_state
         self._lock, self._is_final = threading.Lock(), False
 
     def prepare(self) -> None:
@@ -110,6 +110,6 @@ class TerminationMessage:
 
     def _save(self, exit_code: int, message: str) -> None:
         try:
-            self._path.write_bytes(self._board.ending(exit_code, message))
+            self._path.write_bytes(self._head_state.ending(exit_code, message))
         except OSError as error:  # no reason to end otherwise
             log.warning("the termination message cannot be written to %s: %s", self._path, error.strerror)

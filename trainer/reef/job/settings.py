@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from reef.api import JobSpec, RLTrainingJob
     from reef.config import AlgorithmConfig
     from reef.run.experiment import CheckpointSettings
-    from reef.run.watchdog import LastWords
+    from reef.run.watchdog import ReportEnd
 
 RESTART_DELAY_S = 5.0  # between two restarts of one worker of a cluster's job
 
@@ -69,12 +69,12 @@ def checkpoint_settings(job: RLTrainingJob) -> CheckpointSettings:
 
 
 def check_training(
-    job: RLTrainingJob, config: AlgorithmConfig, stop: Mapping[str, float], say: LastWords | None = None
+    job: RLTrainingJob, config: AlgorithmConfig, stop: Mapping[str, float], say: ReportEnd | None = None
 ) -> list[str]:
     """Say what is wrong before anything is written or waited for; returns what was given and has no effect.
 
     Makes what a rollout worker has: environment, network, observation filter and exploration. A process that hangs in
-    it is ended; `say` takes its last words.
+    it is ended; `say` gets exit code and message.
 
     Raises:
         ConfigError, EnvironmentError: one of them cannot be made, or what the run is asked to do is wrong.

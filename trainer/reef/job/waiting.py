@@ -12,7 +12,7 @@ import ray
 
 from reef.distributed.node_settings import POOL
 from reef.errors import ConfigError
-from reef.job.progress import JobBoard
+from reef.job.progress import HeadState
 from reef.job.settings import pools_decide
 from reef.run.signals import end_if_told
 
@@ -61,7 +61,7 @@ class LatestSpec:
         return self._spec
 
 
-def wait_for_pools(read_spec: Callable[[], JobSpec], board: JobBoard, patience_s: float) -> None:
+def wait_for_pools(read_spec: Callable[[], JobSpec], head_state: HeadState, patience_s: float) -> None:
     """Return when every pool is complete, or `patience_s` seconds after each has its `minReplicas`.
 
     `read_spec` gives the document as it is now, as a `LatestSpec` does.
@@ -75,7 +75,7 @@ def wait_for_pools(read_spec: Callable[[], JobSpec], board: JobBoard, patience_s
         elif time.monotonic() - enough_since >= patience_s:
             log.warning("training begins with fewer pods: %s", "; ".join(missing))
             return
-        board.tell("waiting", "waiting for workers, " + "; ".join(missing))
+        head_state.tell("waiting", "waiting for workers, " + "; ".join(missing))
         time.sleep(LOOK_AGAIN_S)
 
 
@@ -85,9 +85,9 @@ class PoolGate:
     Where the pools decide on the number of rollout workers, it asks for those of the pods that are there or wanted.
     """
 
-    def __init__(self, read_spec: Callable[[], JobSpec], board: JobBoard) -> None:
+    def __init__(self, read_spec: Callable[[], JobSpec], head_state: HeadState) -> None:
         """`read_spec` gives the document as it is now, as a `LatestSpec` does."""
-        self._read_spec, self._board = read_spec, board
+        self._read_spec, self._head_state = read_spec, head_state
         self._looked_at = 0.0
 
     def __call__(self, workers: Workers) -> None:
@@ -100,9 +100,9 @@ class PoolGate:
             return
         while missing := list(lacking(spec := self._read_spec(), joined(), all_of_them=False)):
             end_if_told()
-            self._board.tell("waiting", "training pauses, " + "; ".join(missing))
+            self._head_state.tell("waiting", "training pauses, " + "; ".join(missing))
             time.sleep(LOOK_AGAIN_S)
-        self._board.tell("training")
+        self._head_state.tell("training")
         if pools_decide(spec):
             there, wanted = joined(), spec.pool_replicas  # pods come before the document says so
             pods = {name: max(there[name], wanted[name]) for name in wanted}

@@ -41,13 +41,13 @@ from reef.run.reporters.reporter import Reporter, Run, Summary
 from reef.run.reporters.tensorboard import TensorBoardEvents
 from reef.run.signals import Overdue, StopSignals
 from reef.run.stopping import StopConditions, absence, lookup, stop_problems
-from reef.run.watchdog import LastWords, Watchdog
+from reef.run.watchdog import ReportEnd, Watchdog
 from reef.types import State
 
 if TYPE_CHECKING:
     from reef.rollout.seams import Workers
     from reef.run.algorithm import Algorithm
-    from reef.run.prometheus import Board
+    from reef.run.prometheus import RunState
 
 log = logging.getLogger(__name__)
 Gate = Callable[["Workers"], None]  # returns when the next iteration may begin; may resize the workers
@@ -81,9 +81,9 @@ def run_experiment(
     restore_from: str | None = None,
     metrics_port: int | None = None,
     metrics_address: str = "127.0.0.1",
-    board: Board | None = None,
+    run_state: RunState | None = None,
     patience_s: float | None = None,
-    say: LastWords | None = None,
+    say: ReportEnd | None = None,
     gate: Gate = lambda workers: None,
     verbosity: int = 0,
     reporters: Sequence[Reporter] | None = None,
@@ -104,7 +104,7 @@ def run_experiment(
     parent, remote = places_of(storage_path, local_folder, name)
     folder, start = choose_folder(config, parent, resume, restore_from, remote)
     with ExitStack() as stack:
-        board = board or serve_metrics(stack, metrics_port, metrics_address)
+        run_state = run_state or serve_metrics(stack, metrics_port, metrics_address)
         signals = stack.enter_context(StopSignals(patience_s))
         watchdog = stack.enter_context(Watchdog(config, patience_s, say))
         algorithm = stack.enter_context(config.build())
@@ -118,10 +118,10 @@ def run_experiment(
             stop=StopConditions(stop),
             settings=checkpoint,
             store=store,
-            mirror=stack.enter_context(Mirror(remote / folder.name, store, board)) if remote else None,
+            mirror=stack.enter_context(Mirror(remote / folder.name, store, run_state)) if remote else None,
             signals=signals,
-            reporters=reporters_of(board, [Console(lines=verbosity > 0)] if reporters is None else reporters),
-            board=board,
+            reporters=reporters_of(run_state, [Console(lines=verbosity > 0)] if reporters is None else reporters),
+            run_state=run_state,
             gate=gate,
             checkpoint=own,
             result=last_result(folder, algorithm.iteration) if own else None,
@@ -183,7 +183,7 @@ class Experiment:
     store: Checkpoints
     signals: StopSignals
     reporters: list[Reporter]
-    board: Board | None = None
+    run_state: RunState | None = None
     gate: Gate = lambda workers: None
     mirror: Mirror | None = None
     checkpoint: Path | None = None  # the newest in this folder
@@ -218,8 +218,8 @@ class Experiment:
         )
         for reporter in self.reporters:
             reporter.start(run)
-        if self.board is not None and self.checkpoint is not None and self.mirror is None:
-            self.board.saved(self.checkpoint, algorithm.iteration, read_metadata(self.checkpoint)["time"])
+        if self.run_state is not None and self.checkpoint is not None and self.mirror is None:
+            self.run_state.saved(self.checkpoint, algorithm.iteration, read_metadata(self.checkpoint)["time"])
         return run
 
     def _train(self) -> str:
@@ -327,10 +327,10 @@ class Experiment:
         with self.saving, self.writing():
             self.checkpoint = self.store.save(state or self.algorithm.state(), metadata, score)
         if self.mirror is not None:
-            self.mirror.changed()  # which tells the board when it is in the store
-        elif self.board is not None:
+            self.mirror.changed()  # which tells `run_state` when it is in the store
+        elif self.run_state is not None:
             when = read_metadata(self.checkpoint)["time"]
-            self.board.saved(self.checkpoint, self.algorithm.iteration, when, time.monotonic() - began)
+            self.run_state.saved(self.checkpoint, self.algorithm.iteration, when, time.monotonic() - began)
 
     def _summarize(self, reason: str, run: Run) -> Summary:
         return Summary(
@@ -344,9 +344,9 @@ class Experiment:
         )
 
 
-def reporters_of(board: Board | None, shown: Sequence[Reporter]) -> list[Reporter]:
-    """Who is told of a run: its files, the board if there is one, and those who show it."""
-    return [ResultFiles(), TensorBoardEvents(), *([board] if board else []), *shown]
+def reporters_of(run_state: RunState | None, shown: Sequence[Reporter]) -> list[Reporter]:
+    """Who is told of a run: its files, `run_state` if there is one, and those who show it."""
+    return [ResultFiles(), TensorBoardEvents(), *([run_state] if run_state else []), *shown]
 
 
 def check_settings(
@@ -373,14 +373,14 @@ def check_settings(
         raise ConfigError("\n".join(problems))
 
 
-def serve_metrics(stack: ExitStack, port: int | None, address: str = "127.0.0.1") -> Board | None:
-    """A board that is served until `stack` is closed, or None without a port."""
+def serve_metrics(stack: ExitStack, port: int | None, address: str = "127.0.0.1") -> RunState | None:
+    """A run state that is served until `stack` is closed, or None without a port."""
     if port is None:
         return None
-    from reef.run.prometheus import Board, MetricsServer  # start-up pays for it only where it is used
+    from reef.run.prometheus import MetricsServer, RunState  # start-up pays for it only where it is used
 
-    board = Board()
-    server = MetricsServer(board, port, address)
+    run_state = RunState()
+    server = MetricsServer(run_state, port, address)
     stack.callback(server.stop)
     log.info("metrics on http://%s:%s/metrics", address, server.port)
-    return board
+    return run_state
