@@ -21,6 +21,7 @@ from reef.distributed import learner_group
 from reef.distributed.learner_group import LearnerProcess, RayLearners
 from reef.errors import EXIT_WRONG_USE, ResourceError, WorkerError
 from reef.learn.learner_group import local_learners
+from reef.run.signals import Overdue, StopSignals
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.timeout(120)]
 SPACES = (gym.spaces.Box(-1.0, 1.0, (3,), np.float32), gym.spaces.Discrete(2))
@@ -207,6 +208,20 @@ def test_what_is_not_finite_in_another_process_ends_the_run_at_once(recreate):
     assert caught.value.exit_code == EXIT_WRONG_USE
     assert math.isnan(caught.value.statistics["grad_gnorm"])
     assert two._group.num_restarts == 0
+
+
+def test_learners_that_are_cut_off_in_an_update_are_not_mistaken_for_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the checkpoint of a run that ends in the midst of an update would hold untrained weights."""
+    two = RayLearners(PPOLearner, config(), *SPACES)
+    try:
+        two.update({"default_policy": rollout(1)}, 0)
+        monkeypatch.setattr(StopSignals, "deadline", 0.0)  # the run is to end at once
+        with pytest.raises(Overdue):
+            two.update({"default_policy": rollout(2)}, 64)
+        with pytest.raises(WorkerError, match="no state was kept"):
+            two.state()
+    finally:
+        two.stop()
 
 
 def test_a_gpu_that_is_not_there_is_named():

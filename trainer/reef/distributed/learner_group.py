@@ -27,6 +27,7 @@ from reef.distributed.failure_policy import FaultTolerance
 from reef.distributed.resources import check_resources, learner_bundle, reserve
 from reef.distributed.slot import ActorSpec
 from reef.distributed.start import start
+from reef.errors import WorkerError
 from reef.learn.learner import Learner, Update
 from reef.learn.learner_group import MOST_SUBMITTED, Batches, LocalLearners
 from reef.types import DEFAULT_POLICY, PolicyId, State, Weights
@@ -225,6 +226,11 @@ class RayLearners:
             self._collect(None)
 
     def _ask_first(self, method: str) -> Any:
+        if self._last is None and not self._group.healthy:  # others would begin again from untrained weights
+            raise WorkerError(
+                f"{method}: the learners were ended in an update, and no state was kept. "
+                "recreate_failed_workers=True keeps one after each update."
+            )
         while True:
             self._group.await_healthy()
             if answer := self._group.call_some(method, {FIRST: ()}, timeout_s=self._limit_s):
