@@ -10,7 +10,7 @@ import torch
 
 from reef.algorithms.ppo import PPOConfig, PPOLearner
 from reef.learn import threads
-from reef.learn.learner_group import local_learners
+from reef.learn.learners import local_learners
 from reef.learn.threads import available_cpus, learner_threads, using_threads
 
 MANY = 2_000_000 * 128
@@ -73,7 +73,7 @@ def test_moments_of_dead_units_do_not_decay_into_denormals() -> None:
 import gymnasium as gym, numpy as np, torch
 from reef.algorithms.dqn import DQNConfig, DQNLearner
 from reef.batch import Transitions
-from reef.learn.learner_group import local_learners
+from reef.learn.learners import local_learners
 
 config = DQNConfig().framework(torch_threads_per_learner=2).training(model={"fcnet_hiddens": [512, 512]}).freeze()
 env = gym.make("CartPole-v1")

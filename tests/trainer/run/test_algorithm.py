@@ -14,7 +14,7 @@ from reef.algorithms.dqn import DQN, DQNConfig
 from reef.algorithms.ppo import PPO, PPOConfig
 from reef.config import AlgorithmConfig
 from reef.errors import CheckpointError, ConfigError, EnvironmentError, WorkerError
-from reef.rollout.worker_set import LocalWorkers
+from reef.rollout.local_workers import LocalWorkers
 from reef.run.algorithm import Algorithm
 from reef.run.prometheus import RunState
 from reef.types import DEFAULT_POLICY

@@ -14,7 +14,7 @@ from reef.algorithms.dqn import DQNConfig
 from reef.algorithms.ppo import PPOConfig
 from reef.config import AlgorithmConfig
 from reef.errors import ConfigError, EnvironmentError
-from reef.rollout.worker_set import LocalWorkers
+from reef.rollout.local_workers import LocalWorkers
 from reef.run.algorithm import Algorithm
 from reef.run.evaluation import Evaluation
 from reef.run.prometheus import RunState

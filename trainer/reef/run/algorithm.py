@@ -22,11 +22,11 @@ from reef.config.loading import load
 from reef.envs.make import unprepared
 from reef.errors import ConfigError, WorkerError
 from reef.learn.learner import Learner
-from reef.learn.learner_group import Learners, local_learners
+from reef.learn.learners import Learners, local_learners
 from reef.nn.policies import Policy
 from reef.nn.weight_files import read_weights
+from reef.rollout.local_workers import LocalWorkers
 from reef.rollout.seams import Workers
-from reef.rollout.worker_set import LocalWorkers
 from reef.run.checkpoint import find_checkpoint, read_algorithm, read_state, restoring, write_checkpoint
 from reef.run.checkpoint.content import check_fit
 from reef.run.evaluation import Evaluation
@@ -372,7 +372,7 @@ def make_workers(config: AlgorithmConfig) -> Workers:
     """Workers in this process or, with `num_rollout_workers`, as Ray actors."""
     if config.num_rollout_workers == 0:
         return LocalWorkers(config)
-    return load("reef.distributed.worker_set:RayWorkers")(config, config.num_rollout_workers)  # type: ignore[no-any-return]
+    return load("reef.distributed.ray_workers:RayWorkers")(config, config.num_rollout_workers)  # type: ignore[no-any-return]
 
 
 def make_learners(
@@ -385,5 +385,5 @@ def make_learners(
     """The learner in this process, beside so many rollout workers on its machine; or several, as Ray actors."""
     if config.num_learner_workers == 0:
         return local_learners(learner_class, config, observation_space, action_space, neighbours)
-    make = load("reef.distributed.learner_group:RayLearners")
+    make = load("reef.distributed.ray_learners:RayLearners")
     return make(learner_class, config, observation_space, action_space)  # type: ignore[no-any-return]

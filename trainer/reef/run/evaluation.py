@@ -13,9 +13,9 @@ from reef.envs import make_vector_env
 from reef.envs.failures import env_name
 from reef.envs.make import LOOP_SETTINGS
 from reef.errors import ConfigError, WorkerTimeoutError
+from reef.rollout.local_workers import LocalWorkers
 from reef.rollout.seams import Workers
 from reef.rollout.worker import RolloutWorker
-from reef.rollout.worker_set import LocalWorkers
 from reef.run.metrics import summarize_episodes
 from reef.spaces import Layout, Space
 from reef.types import State, Weights
@@ -78,7 +78,7 @@ class Evaluation:
                 self._workers = LocalWorkers(self.settings)
             else:
                 count = self.config.evaluation_num_workers
-                self._workers = load("reef.distributed.worker_set:RayWorkers")(self.settings, count, evaluation=True)
+                self._workers = load("reef.distributed.ray_workers:RayWorkers")(self.settings, count, evaluation=True)
             if self._stored is not None:
                 self._workers.set_state(self._stored)
                 self._stored = None  # workers in their place would go back to it

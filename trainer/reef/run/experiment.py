@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from reef.api.keys import stop_key_problem
 from reef.config import AlgorithmConfig
 from reef.errors import EXIT_OK, ConfigError, DamagedCheckpointError, WorkerError
-from reef.rollout.worker_set import without_episodes
+from reef.rollout.local_workers import without_episodes
 from reef.run.checkpoint import CheckpointStore, iteration_of, read_metadata, restoring
 from reef.run.folders import (
     DEFAULT_FOLDER,

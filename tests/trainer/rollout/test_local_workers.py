@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from reef.algorithms.ppo import PPOConfig
-from reef.rollout.worker_set import LocalWorkers
+from reef.rollout.local_workers import LocalWorkers
 
 
 def test_a_state_with_failed_remote_workers_goes_on_in_process() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from reef.algorithms.ppo import PPOConfig
 from reef.distributed.node_settings import ELASTIC
-from reef.distributed.worker_set import RayWorkers
+from reef.distributed.ray_workers import RayWorkers
 from reef.errors import ResourceError, WorkerError
 from reef.rollout.worker import RolloutWorker
 from reef.run.signals import StopSignals

@@ -17,10 +17,10 @@ from torch.distributed import TCPStore
 from reef.algorithms.dqn import DQNConfig, DQNLearner
 from reef.algorithms.ppo import PPOConfig, PPOLearner
 from reef.batch import Rollout, Transitions
-from reef.distributed import learner_group
-from reef.distributed.learner_group import LearnerProcess, RayLearners
+from reef.distributed import ray_learners
+from reef.distributed.ray_learners import LearnerProcess, RayLearners
 from reef.errors import EXIT_WRONG_USE, ResourceError, WorkerError
-from reef.learn.learner_group import local_learners
+from reef.learn.learners import local_learners
 from reef.run.signals import Overdue, StopSignals
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.timeout(120)]
@@ -231,9 +231,9 @@ def test_a_gpu_that_is_not_there_is_named():
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 def test_learners_meet_at_an_address_of_either_kind(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
-    if ":" in address and not learner_group.INET6_DEVICES.exists():
+    if ":" in address and not ray_learners.INET6_DEVICES.exists():
         pytest.skip("a kernel without IPv6")
-    monkeypatch.setattr(learner_group, "_own_address", lambda: address)
+    monkeypatch.setattr(ray_learners, "_own_address", lambda: address)
     first = LearnerProcess(PPOLearner, config(), *SPACES, rank=0, world_size=2)
     host, port = first.open()
     other = TCPStore(host, port, 2, timeout=timedelta(seconds=20))
@@ -243,6 +243,6 @@ def test_learners_meet_at_an_address_of_either_kind(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(("address", "device"), [("127.0.0.1", "lo"), ("::1", "lo"), ("2001:db8::1", None)])
 def test_the_network_device_of_an_address_is_found(address: str, device: str | None) -> None:
-    if ":" in address and not learner_group.INET6_DEVICES.exists():
+    if ":" in address and not ray_learners.INET6_DEVICES.exists():
         pytest.skip("a kernel without IPv6")
-    assert learner_group._network_device(address) == device
+    assert ray_learners._network_device(address) == device

@@ -29,7 +29,7 @@ from reef.distributed.slot import ActorSpec
 from reef.distributed.start import start
 from reef.errors import WorkerError
 from reef.learn.learner import Learner, Update
-from reef.learn.learner_group import MOST_SUBMITTED, Batches, LocalLearners
+from reef.learn.learners import MOST_SUBMITTED, Batches, LocalLearners
 from reef.types import DEFAULT_POLICY, PolicyId, State, Weights
 
 ASK_ADDRESS = 0x8915  # SIOCGIFADDR
