@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from reef.run.prometheus import Board
+from reef.run.prometheus import RunState
 from reef.run.reporters.reporter import Run
 from reef.run.stopping import StopConditions
 
@@ -130,10 +130,10 @@ def test_no_panel_is_left_to_grafanas_own_choice_of_colours_and_names():
 
 
 def trainer_names() -> set[str]:
-    """What a head's /metrics can hold, from the board itself."""
-    board = Board()
+    """What a head's /metrics can hold, from the state of a run itself."""
+    run_state = RunState()
     config = {"num_rollout_workers": 2}
-    board.start(Run(folder=Path("/r"), algorithm="PPO", environment="E", config=config, stop=StopConditions({})))
+    run_state.start(Run(folder=Path("/r"), algorithm="PPO", environment="E", config=config, stop=StopConditions({})))
     statistics = {
         "total_loss": 0.5,
         "kl": 0.1,
@@ -143,7 +143,7 @@ def trainer_names() -> set[str]:
         "vf_explained_var": 0.1,
     }
     episodes = {f"episode_reward_{kind}": 1.0 for kind in ("mean", "min", "max")} | {"episode_len_mean": 1.0}
-    board.report(
+    run_state.report(
         episodes
         | {
             "training_iteration": 1,
@@ -158,7 +158,7 @@ def trainer_names() -> set[str]:
             "evaluation": {**episodes, "episodes_this_iter": 1},
         }
     )
-    return {sample.name for family in board.collect() for sample in family.samples}
+    return {sample.name for family in run_state.collect() for sample in family.samples}
 
 
 @pytest.fixture(scope="module")

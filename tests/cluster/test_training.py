@@ -123,7 +123,7 @@ def name(folder):
         return (folder / "cmdline").read_bytes()
     return b""
 for folder in pathlib.Path("/proc").glob("[0-9]*"):
-    if name(folder).startswith(b"ray::Host"):
+    if name(folder).startswith(b"ray::ActorProcess"):
         os.kill(int(folder.name), signal.SIGKILL)
         break
 else:

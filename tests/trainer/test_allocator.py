@@ -12,7 +12,7 @@ import pytest
 
 from reef.algorithms.ppo import PPOConfig
 from reef.allocator import KEPT_BYTES, MAPPED_BYTES, MAX_INT, MMAP_THRESHOLD, TRIM_THRESHOLD, keep_freed_memory
-from reef.distributed.host import Host
+from reef.distributed.actor_process import ActorProcess
 
 
 def faults_of_using_memory_again() -> int:
@@ -41,7 +41,7 @@ def test_whoever_learns_or_samples_keeps_it(monkeypatch: pytest.MonkeyPatch) -> 
         extra_python_environs_for_driver={"MALLOC_TRIM_THRESHOLD_": "1000"}
     ).build().stop()
     assert told == {TRIM_THRESHOLD: 1000, MMAP_THRESHOLD: MAPPED_BYTES}
-    Host(1, "worker 1", 30).start("reef:nothing", {}, 1, {"MALLOC_TRIM_THRESHOLD_": "2000"})
+    ActorProcess(1, "worker 1", 30).start("reef:nothing", {}, 1, {"MALLOC_TRIM_THRESHOLD_": "2000"})
     assert told == {TRIM_THRESHOLD: 2000, MMAP_THRESHOLD: MAPPED_BYTES}
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reef.job.progress import JobBoard
+from reef.job.progress import HeadState
 from reef_operator.reading.reports import Report, read_report
 
 JSON = st.recursive(
@@ -83,9 +83,9 @@ def test_nothing_that_a_head_says_breaks_the_reader(document: dict[str, Any]) ->
 
 
 def test_what_a_head_really_says_is_understood() -> None:
-    board = JobBoard()
-    board.tell("waiting", "1 of 2 workers")
-    report = read_report(board.progress())
+    head_state = HeadState()
+    head_state.tell("waiting", "1 of 2 workers")
+    report = read_report(head_state.progress())
     assert (report.state, report.message, report.training) == ("waiting", "1 of 2 workers", None)
-    ending = read_report(json.loads(board.ending(2, "spec.config.lr: is no number")))
+    ending = read_report(json.loads(head_state.ending(2, "spec.config.lr: is no number")))
     assert (ending.exit_code, ending.message) == (2, "spec.config.lr: is no number")

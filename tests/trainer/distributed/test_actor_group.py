@@ -13,8 +13,9 @@ import ray
 from ray.exceptions import RayActorError
 
 from reef.distributed.actor_group import ActorGroup
-from reef.distributed.failures import START, Failure, FaultTolerance
-from reef.distributed.member import NEVER, Member, Recipe, startable
+from reef.distributed.failure_policy import FaultTolerance, History
+from reef.distributed.failures import START, Failure
+from reef.distributed.slot import NEVER, ActorSpec, Slot, startable
 from reef.errors import EXIT_FAILED, EXIT_WRONG_USE, WorkerError
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.timeout(120)]
@@ -27,15 +28,16 @@ def make():
     def make_group(
         count: int = 2, *, arguments=None, options=None, together=False, on_entered=None, room=None, **settings
     ):
-        recipe = Recipe(
+        spec = ActorSpec(
             name="fake worker",
             target="ray_fakes:Fake",
             arguments=lambda index, recreated: {"index": index, "recreated": recreated, **(arguments or {})},
             options=options if callable(options) else lambda _: {"num_cpus": 0, **(options or {})},
+            work={"sample": "sample_timeout_s"},
         )
-        settings = {"delay_between_worker_restarts_s": 0.0, "sample_timeout_s": 30.0} | settings
+        settings = {"delay_between_worker_restarts_s": 0.0, "request_timeout_s": 30.0} | settings
         group = ActorGroup(
-            recipe,
+            spec,
             count,
             FaultTolerance(**settings),
             together=together,
@@ -84,7 +86,7 @@ def is_alive(pid: int) -> bool:
 def test_answers_come_in_the_order_of_indices(make):
     group = make(3)
     assert list(group.call_all("sample", timeout_s=30.0).items()) == [(1, 1), (2, 2), (3, 3)]
-    group.send_all("set", "weights")
+    group.send("set", "weights")
     assert set(group.call_all("get", timeout_s=30.0).values()) == {"weights"}
 
 
@@ -248,7 +250,7 @@ def test_requests_are_bounded_and_answers_come_as_they_are_ready(make):
 
 
 def test_requests_survive_death_and_hanging(make):
-    group = make(3, recreate_failed_workers=True, sample_timeout_s=1.0)
+    group = make(3, recreate_failed_workers=True, request_timeout_s=1.0)
     for index in (1, 2, 3):
         group.request(index, "sample", (1,), (2,))
         group.request(index, "sample", (), ())
@@ -316,22 +318,22 @@ def test_restarts_of_one_actor_begin_at_once_and_then_keep_their_distance(make):
     group = make(recreate_failed_workers=True, delay_between_worker_restarts_s=60.0)
     pauses = []
     for _ in range(4):
-        last_start = group._members[2].started_at
+        last_start = group._slots[2].started_at
         group.call_all("sample", (2,), timeout_s=30.0)
         until_healthy(group, 2)
-        pauses.append(group._members[2].started_at - last_start)
+        pauses.append(group._slots[2].started_at - last_start)
     assert group.num_restarts == 4
     assert pauses[2] >= 2.0
     assert 4.0 <= pauses[3] < 30.0, "far from the longest pause"
 
 
 def test_pauses_grow_to_the_delay_and_end_with_an_actor_that_lasts():
-    member, due = Member(1), []
+    slot, due = Slot(1), []
     for lasted in (0.1, 0.1, 0.1, 0.1, 0.1, 7.0, 0.1, 0.1):
-        member.actor, member.started_at = MagicMock(), time.monotonic() - lasted
-        with patch("reef.distributed.member.ray.kill"):
-            member.take_down(5.0)
-        due.append(round(member.due - member.started_at, 3))
+        slot.actor, slot.started_at = MagicMock(), time.monotonic() - lasted
+        with patch("reef.distributed.slot.ray.kill"):
+            slot.take_down(5.0)
+        due.append(round(slot.due - slot.started_at, 3))
     assert due == [0.0, 1.0, 2.0, 4.0, 5.0, 0.0, 0.0, 1.0]
 
 
@@ -339,8 +341,8 @@ def test_pauses_grow_to_the_delay_and_end_with_an_actor_that_lasts():
 def test_a_group_does_not_stand_idle_without_an_actor(make, together):
     group = make(recreate_failed_workers=True, delay_between_worker_restarts_s=60.0, together=together)
     for _ in range(3):
-        for member in group._members.values():
-            member.quick_ends = 10  # the next pause is the longest
+        for slot in group._slots.values():
+            slot.quick_ends = 10  # the next pause is the longest
         for index in group.healthy:
             os.kill(group.pid(index), signal.SIGKILL)
         started = time.monotonic()
@@ -350,16 +352,16 @@ def test_a_group_does_not_stand_idle_without_an_actor(make, together):
 
 def test_an_actor_that_cannot_come_up_is_tried_with_pauses_even_where_it_is_the_only_one():
     failed = Failure(1, START, "ValueError: no such level")
-    member = Member(1, failure=failed, due=time.monotonic() + 60.0)
-    assert startable([member], together=False) == []
-    member.failure = Failure(1, "sample", "killed")
-    assert startable([member, Member(2, due=member.due + 1)], together=False) == [member]
-    assert startable([member, Member(2, actor=object())], together=False) == []
+    slot = Slot(1, history=History(failure=failed), due=time.monotonic() + 60.0)
+    assert startable([slot], together=False) == []
+    slot.history.failure = Failure(1, "sample", "killed")
+    assert startable([slot, Slot(2, due=slot.due + 1)], together=False) == [slot]
+    assert startable([slot, Slot(2, actor=object())], together=False) == []
 
 
 def test_a_replacement_that_cannot_come_up_in_time_counts_as_a_failure(make):
     group = make(recreate_failed_workers=True, worker_restore_timeout_s=8.0, max_num_worker_restarts=1)
-    group._recipe = replace(group._recipe, options=lambda _: {"resources": {"there is none": 1}})
+    group._spec = replace(group._spec, options=lambda _: {"resources": {"there is none": 1}})
     group.call_all("sample", (2,), timeout_s=30.0)
     with pytest.raises(WorkerError, match=r"no answer within 8 s \(worker_restore_timeout_s\)"):
         until_healthy(group, 2)
@@ -404,7 +406,7 @@ def test_a_group_follows_the_wanted_number_both_ways(make):
 def test_of_those_that_are_too_many_the_dead_go_before_the_living(make):
     room = [2]
     group = make(2, recreate_failed_workers=True, room=lambda count: room[0])
-    living, dead = group.pid(2), group._members[1].actor
+    living, dead = group.pid(2), group._slots[1].actor
     os.kill(group.pid(1), signal.SIGKILL)
     with pytest.raises(RayActorError):  # Ray knows it, the group does not
         ray.get(dead.call.remote("ping"), timeout=30.0)

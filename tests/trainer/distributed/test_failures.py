@@ -8,8 +8,8 @@ from ray.exceptions import ActorDiedError, RayActorError
 from reef.distributed.failures import died
 
 BLOCK = (
-    f"{ActorDiedError.BASE_ERROR_MSG}\n\tclass_name: Host\n\tactor_id: 461fc057\n\tpid: 123\n\tnamespace: a8531d07\n"
-    "\tip: 192.0.2.2\n"
+    f"{ActorDiedError.BASE_ERROR_MSG}\n\tclass_name: ActorProcess\n\tactor_id: 461fc057\n\tpid: 123\n"
+    "\tnamespace: a8531d07\n\tip: 192.0.2.2\n"
 )
 LOST = "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR Worker exit detail: "
 

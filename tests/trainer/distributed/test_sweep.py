@@ -20,7 +20,7 @@ from reef.distributed.sweep import run_sweep
 from reef.errors import CheckpointError, TrainingError, WorkerError
 from reef.run.checkpoint import find_checkpoint, read_metadata
 from reef.run.experiment import CheckpointSettings
-from reef.run.prometheus import Board
+from reef.run.prometheus import RunState
 from reef.run.reporters.files import read_results
 from reef.sweep.plan import Plan
 from reef.sweep.progress import SweepSummary
@@ -42,7 +42,7 @@ class Sweep:
     """Runs of one sweep in one folder."""
 
     def __init__(self, storage: Path) -> None:
-        self.storage, self.said, self.board = storage, io.StringIO(), Board()
+        self.storage, self.said, self.run_state = storage, io.StringIO(), RunState()
 
     def run(self, parameters: dict[str, Any], iterations: int = 2, **options: Any) -> SweepSummary:
         fields = {"parameters": parameters} | options.pop("tune", {})
@@ -54,7 +54,7 @@ class Sweep:
             checkpoint=options.pop("checkpoint", CheckpointSettings()),
             name="test",
             storage_path=self.storage,
-            board=self.board,
+            run_state=self.run_state,
             stream=self.said,
             **options,
         )
@@ -105,13 +105,13 @@ def test_every_trial_trains_in_a_folder_of_its_own_and_the_best_is_told(sweep):
         assert read_metadata(trial["checkpoint"])["config"]["lr"] == trial["parameters"]["lr"]
     best = max(trials, key=lambda trial: trial["metric"])
     assert summary.best is not None and summary.best.name == best["name"]
-    progress = sweep.board.progress()
+    progress = sweep.run_state.progress()
     assert progress["bestTrial"]["name"] == best["name"]
     assert progress["bestTrial"]["checkpoint"] == best["checkpoint"] == progress["checkpoint"]["path"]
     assert progress["trials"] == {"total": 4, "running": 0, "finished": 4, "failed": 0}
     assert (progress["training"]["iteration"], progress["training"]["timesteps"]) == (12, 12 * 64)
     assert progress["training"]["rewardMean"] == best["metric"]
-    assert {family.name for family in sweep.board.collect()} >= {"reef_sweep_trials", "reef_sweep_best_metric"}
+    assert {family.name for family in sweep.run_state.collect()} >= {"reef_sweep_trials", "reef_sweep_best_metric"}
     # equal settings and seed give equal results; another repetition has another seed
     same = Sweep(sweep.storage / "again")
     same.run({"lr": {"grid": [0.01, 1e-9]}}, tune={"numSamples": 2, "maxConcurrentTrials": 1}, iterations=3)
@@ -171,7 +171,7 @@ def test_a_failing_trial_is_recorded_and_the_others_go_on(sweep):
     assert "many" in bad["reason"]
     assert (summary.exit_code, summary.best and summary.best.name) == (0, "trial_0001")
     assert f"trial_0002 (env_config.max_episode_steps=many) failed: {bad['reason']}" in sweep.said.getvalue()
-    assert sweep.board.progress()["trials"]["failed"] == 1
+    assert sweep.run_state.progress()["trials"]["failed"] == 1
 
 
 def test_a_sweep_of_which_every_trial_failed_has_failed(sweep):

@@ -16,7 +16,7 @@ from reef.api.pods import RuntimeEnv
 from reef.api.status import TrialsStatus
 from reef.errors import ConfigError
 from reef.job.head import Pod, linger, sweep, take_runtime_env, train
-from reef.job.progress import JobBoard
+from reef.job.progress import HeadState
 from reef.run.signals import StopSignals, Terminated
 
 
@@ -58,11 +58,11 @@ def test_a_head_lingers_after_an_end_that_is_final_when_there_is_something_to_se
     signals.terminated = terminated
     monkeypatch.setattr("time.sleep", slept.append)
     monkeypatch.setenv("REEF_LINGER_SECONDS", "30")
-    board = JobBoard()
-    board.final_codes = (0, 2, 7)
+    head_state = HeadState()
+    head_state.final_codes = (0, 2, 7)
     if begun:
-        board.swept(None, TrialsStatus(total=1))
-    linger(code, board, signals)
+        head_state.swept(None, TrialsStatus(total=1))
+    linger(code, head_state, signals)
     assert slept == ([30.0] if lingers else [])
 
 
@@ -83,7 +83,7 @@ def test_a_head_waits_for_the_pods_that_its_document_names_by_now(
         "RAY_AUTH_TOKEN": "0" * 64,
     }
 
-    def wait(read_spec: Callable[[], JobSpec], board: JobBoard, patience_s: float) -> None:
+    def wait(read_spec: Callable[[], JobSpec], head_state: HeadState, patience_s: float) -> None:
         assert read_spec().pool_replicas == {"cpu": 3}
         job_file.write_text(json.dumps(document(workers=[{"name": "gpu", "replicas": 1}])))
         assert read_spec().pool_replicas == {"gpu": 1}
@@ -92,4 +92,4 @@ def test_a_head_waits_for_the_pods_that_its_document_names_by_now(
     monkeypatch.setattr("reef.job.waiting.wait_for_pools", wait)
     job = load_job(job_file)
     with pytest.raises(Terminated):
-        begin(job, None, Pod.of(environment), JobBoard(), StopSignals())
+        begin(job, None, Pod.of(environment), HeadState(), StopSignals())

@@ -6,6 +6,7 @@ import os
 import signal
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,16 +14,15 @@ import pytest
 from reef.api import JobSpec, job_from_document
 from reef.errors import EXIT_TERMINATED, ConfigError
 from reef.job import waiting
-from reef.job.progress import JobBoard
+from reef.job.progress import HeadState
 from reef.job.settings import cluster_config_of
 from reef.job.waiting import LatestSpec, PoolGate, lacking, wait_for_pools
 from reef.run.build import run_experiment
 from reef.run.checkpoint import read_metadata
-from reef.run.reporters.reporter import Run
 from reef.run.signals import Overdue, StopSignals
-from reef.run.stopping import StopConditions
 
 POOLS = [{"name": "a", "replicas": 3, "minReplicas": 2}, {"name": "b", "replicas": 1}]
+WORKERS: Any = SimpleNamespace(resize=lambda count: None)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Any:
     return made
 
 
-class Record(JobBoard):
+class Record(HeadState):
     """Keeps what it was told."""
 
     def __init__(self) -> None:
@@ -81,10 +81,10 @@ def test_the_wait_ends_when_all_are_there_or_patience_with_the_rest_does(spec: J
     wait_for_pools(lambda: spec, Record(), patience_s=600)
     assert full.looks == 3
     some = cluster({"a": 2}, {"a": 2, "b": 1})
-    board = Record()
-    wait_for_pools(lambda: spec, board, patience_s=0.05)
+    head_state = Record()
+    wait_for_pools(lambda: spec, head_state, patience_s=0.05)
     assert some.looks > 3
-    assert {state for state, _ in board.told} == {"waiting"}
+    assert {state for state, _ in head_state.told} == {"waiting"}
 
 
 def test_patience_begins_anew_when_too_few_are_left(spec: JobSpec, cluster: Any) -> None:
@@ -122,11 +122,11 @@ def test_a_head_that_waits_goes_by_the_document_as_it_is_now(
     after = job_from_document(document(**change)).spec
     few = {"a": 1, "b": 1, "c": 2}
     found = cluster(*[few] * 5, {"a": 3, "b": 1})
-    board = Record()
+    head_state = Record()
     wrong = [ConfigError("half-written"), ConfigError("half-written")]
-    wait_for_pools(edited(spec, [spec, *wrong, after]), board, patience_s=600)
+    wait_for_pools(edited(spec, [spec, *wrong, after]), head_state, patience_s=600)
     assert found.looks == 4
-    assert board.told == [("waiting", "waiting for workers, pool a: 1 of 3 pods have joined")] * 3
+    assert head_state.told == [("waiting", "waiting for workers, pool a: 1 of 3 pods have joined")] * 3
     assert caplog.text.count("half-written") == 1, "it is said once"
 
 
@@ -143,7 +143,7 @@ def test_a_pause_in_training_ends_when_a_signal_comes(spec: JobSpec, cluster: An
     with StopSignals(patience_s) as signals:
         os.kill(os.getpid(), signal.SIGTERM)
         with pytest.raises(Overdue):
-            PoolGate(lambda: spec, Record(), signals.deadline).report({"done": False})
+            PoolGate(lambda: spec, Record(), signals.deadline)(WORKERS)
         signals.deadline.end_if_over()  # the checkpoint is written undisturbed
 
 
@@ -156,30 +156,30 @@ def test_a_pause_that_a_signal_ends_leaves_a_checkpoint_of_the_newest_iteration(
             if state == "waiting":
                 os.kill(os.getpid(), signal.SIGTERM)
 
-    board, signals = Signalled(), StopSignals(patience_s=600)
+    head_state, signals = Signalled(), StopSignals(patience_s=600)
     cluster(*[{"a": 1, "b": 1}] * 3, {"a": 3, "b": 1})
     summary = run_experiment(
         cluster_config_of(job_from_document(document(config={"num_rollout_workers": 0}))),
         stop={"training_iteration": 3},
         storage_path=tmp_path,
         signals=signals,
-        reporters=[PoolGate(lambda: spec, board, signals.deadline)],
+        run_state=head_state,
+        gate=PoolGate(lambda: spec, head_state, signals.deadline),
+        reporters=[],
     )
     assert (summary.exit_code, summary.reason) == (EXIT_TERMINATED, "SIGTERM")
     assert summary.checkpoint is not None and read_metadata(summary.checkpoint)["iteration"] == 1
-    assert [state for state, _ in board.told] == ["training", "waiting"]
+    assert [state for state, _ in head_state.told] == ["training", "waiting"]
 
 
 def test_training_pauses_while_a_pool_is_too_small(spec: JobSpec, cluster: Any) -> None:
-    board = Record()
-    gate = PoolGate(lambda: spec, board)
+    head_state = Record()
+    gate = PoolGate(lambda: spec, head_state)
     cluster({"a": 1, "b": 1}, {"a": 1, "b": 1}, {"a": 2, "b": 1})
-    gate.report({"done": False})
-    assert board.told == [("waiting", "training pauses, pool a: 1 of 3 pods have joined (at least 2)")] * 2 + [
+    gate(WORKERS)
+    assert head_state.told == [("waiting", "training pauses, pool a: 1 of 3 pods have joined (at least 2)")] * 2 + [
         ("training", "")
     ]
-    cluster({})
-    gate.report({"done": True})  # the end is not held up
 
 
 def test_rollout_workers_follow_the_pools_unless_the_settings_name_a_number(cluster: Any, document: Any) -> None:
@@ -193,11 +193,10 @@ def test_rollout_workers_follow_the_pools_unless_the_settings_name_a_number(clus
     for config, expected in (({}, [count for *_, count in steps]), ({"num_rollout_workers": 5}, [])):
         specs = [job_from_document(document(workers=pools, replicas=one, config=config)).spec for one, *_ in steps]
         gate, sizes = PoolGate(lambda specs=specs: specs[0], Record()), []  # type: ignore[misc]
-        gate.start(Run(folder=Path("/r"), algorithm="PPO", environment="E", config={}, stop=StopConditions({}),
-                       resize=sizes.append))  # fmt: skip
+        workers: Any = SimpleNamespace(resize=sizes.append)
         for _, there, _ in steps:
             cluster(there)
-            gate.report({"done": False})
+            gate(workers)
             specs.pop(0)
         assert sizes == expected
 
@@ -207,5 +206,5 @@ def test_a_pool_that_is_scaled_down_holds_nothing_up(spec: JobSpec, cluster: Any
     answers = [spec, ConfigError("half-written"), smaller]
     gate = PoolGate(edited(spec, answers), Record())
     cluster({"a": 1, "b": 1})
-    gate.report({"done": False})
+    gate(WORKERS)
     assert answers == []

@@ -13,7 +13,7 @@ import pytest
 
 from reef.job import worker
 from reef.job.cluster import Node, RayProcess
-from reef.job.progress import JobBoard
+from reef.job.progress import HeadState
 from reef.job.worker import Pod, Worker
 from reef.run.prometheus import MetricsServer
 
@@ -22,8 +22,8 @@ class Head:
     """The two ports of a head."""
 
     def __init__(self, address: str = "127.0.0.1") -> None:
-        self.board = JobBoard()
-        self.http = MetricsServer(self.board, 0, address)
+        self.state = HeadState()
+        self.http = MetricsServer(self.state, 0, address)
         self.gcs = socket.create_server((address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
 
 
@@ -54,7 +54,7 @@ def worker_of(head: Head, folder: Path, host: str = "localhost") -> Worker:
 def test_a_head_is_found_when_it_answers_on_both_ports(head: Head, tmp_path: Path) -> None:
     found = worker_of(head, tmp_path).find_head()
     assert found is not None
-    assert (found.ip, found.identity) == ("127.0.0.1", head.board.identity)
+    assert (found.ip, found.identity) == ("127.0.0.1", head.state.identity)
     assert worker_of(head, tmp_path, host="no-such-host.invalid").find_head() is None
     alone = worker_of(head, tmp_path)
     head.gcs.close()
@@ -65,7 +65,7 @@ def test_a_head_is_found_when_it_answers_on_both_ports(head: Head, tmp_path: Pat
 def test_a_head_of_ipv6_is_found(tmp_path: Path) -> None:
     head = Head("::1")
     found = worker_of(head, tmp_path, host="::1").find_head()
-    assert found == worker.Head("::1", head.board.identity)
+    assert found == worker.Head("::1", head.state.identity)
     head.gcs.close()
     head.http.stop()
 
@@ -94,7 +94,7 @@ def stays(one: Worker, head: Head, ray: RayProcess) -> threading.Thread:
 
 def test_another_life_at_the_same_address_is_noticed(head: Head, ray: RayProcess, tmp_path: Path) -> None:
     thread = stays(worker_of(head, tmp_path), head, ray)
-    head.board.identity = "another"
+    head.state.identity = "another"
     thread.join(5)
     assert not thread.is_alive()
     head.http.stop()

@@ -10,7 +10,7 @@ import torch
 
 from reef.algorithms.ppo import PPOConfig, PPOLearner
 from reef.learn import threads
-from reef.learn.learner_group import LocalLearners
+from reef.learn.learners import local_learners
 from reef.learn.threads import available_cpus, learner_threads, using_threads
 
 MANY = 2_000_000 * 128
@@ -62,7 +62,7 @@ def test_rollout_workers_that_wait_leave_their_cpus_to_the_learner(ahead: bool, 
     config = config.training(sgd_minibatch_size=1024, model={"fcnet_hiddens": [256, 256]}).freeze()
     env = gym.make("CartPole-v1")
     before = torch.get_num_threads()
-    learners = LocalLearners(PPOLearner, config, env.observation_space, env.action_space, neighbours=lambda: 3)
+    learners = local_learners(PPOLearner, config, env.observation_space, env.action_space, neighbours=lambda: 3)
     torch.set_num_threads(before)
     assert learners.threads() == expected
 
@@ -73,11 +73,11 @@ def test_moments_of_dead_units_do_not_decay_into_denormals() -> None:
 import gymnasium as gym, numpy as np, torch
 from reef.algorithms.dqn import DQNConfig, DQNLearner
 from reef.batch import Transitions
-from reef.learn.learner_group import LocalLearners
+from reef.learn.learners import local_learners
 
 config = DQNConfig().framework(torch_threads_per_learner=2).training(model={"fcnet_hiddens": [512, 512]}).freeze()
 env = gym.make("CartPole-v1")
-learners = LocalLearners(DQNLearner, config, env.observation_space, env.action_space)
+learners = local_learners(DQNLearner, config, env.observation_space, env.action_space)
 moments = learners.learners["default_policy"].parameters.optimizer.exp_avg
 least = torch.finfo(torch.float32).tiny
 moments.fill_(least)

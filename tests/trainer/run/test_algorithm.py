@@ -14,9 +14,9 @@ from reef.algorithms.dqn import DQN, DQNConfig
 from reef.algorithms.ppo import PPO, PPOConfig
 from reef.config import AlgorithmConfig
 from reef.errors import CheckpointError, ConfigError, EnvironmentError, WorkerError
-from reef.rollout.worker_set import LocalWorkers
+from reef.rollout.local_workers import LocalWorkers
 from reef.run.algorithm import Algorithm
-from reef.run.prometheus import Board
+from reef.run.prometheus import RunState
 from reef.types import DEFAULT_POLICY
 
 
@@ -90,9 +90,9 @@ def test_the_latest_evaluation_is_attached_when_asked_for() -> None:
         results = [algorithm.train() for _ in range(3)]
     assert results[2]["evaluation"] == results[1]["evaluation"]
     assert results[2]["evaluation"]["training_iteration"] == 2
-    board = Board()
-    board.report(results[2])
-    assert board.progress()["evaluation"]["iteration"] == 2
+    run_state = RunState()
+    run_state.report(results[2])
+    assert run_state.progress()["evaluation"]["iteration"] == 2
 
 
 def test_single_actions_are_filtered_unsquashed_and_deterministic_on_request() -> None:

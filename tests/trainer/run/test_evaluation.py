@@ -15,11 +15,11 @@ from reef.algorithms.dqn import DQNConfig
 from reef.algorithms.ppo import PPOConfig
 from reef.config import AlgorithmConfig
 from reef.errors import ConfigError, EnvironmentError
-from reef.rollout.worker_set import LocalWorkers
+from reef.rollout.local_workers import LocalWorkers
 from reef.run.algorithm import Algorithm
 from reef.run.build import make_workers
 from reef.run.evaluation import Evaluation
-from reef.run.prometheus import Board
+from reef.run.prometheus import RunState
 from reef.run.signals import Deadline
 
 
@@ -138,12 +138,12 @@ def test_episodes_that_never_end_cost_one_evaluation(
 @pytest.mark.timeout(60)
 def test_a_first_evaluation_that_takes_too_long_is_of_no_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Endless, "goes_on", True)
-    board = Board()
+    run_state = RunState()
     with config(evaluation_duration=4, evaluation_sample_timeout_s=0.5).environment(Endless).build() as algorithm:
         none = algorithm.evaluate()["evaluation"]
         assert (none["training_iteration"], none["episodes_this_iter"]) == (None, 0)
-    board.report({"training_iteration": 3, "evaluation": none})
-    assert "evaluation" not in board.progress()
+    run_state.report({"training_iteration": 3, "evaluation": none})
+    assert "evaluation" not in run_state.progress()
 
 
 def test_a_state_of_before_the_first_evaluation_is_restored() -> None:

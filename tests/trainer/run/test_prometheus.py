@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from reef.api.status import TrialsStatus, TrialStatus
 from reef.errors import ResourceError
-from reef.run.prometheus import Board, MetricsServer
+from reef.run.prometheus import MetricsServer, RunState
 from reef.run.reporters.reporter import Run, Summary
 from reef.run.stopping import StopConditions
 
@@ -50,18 +50,18 @@ RESULT: dict[str, Any] = {
 
 
 @pytest.fixture
-def board() -> Board:
-    board = Board()
+def run_state() -> RunState:
+    run_state = RunState()
     config = {"num_rollout_workers": 2}
-    board.start(
+    run_state.start(
         Run(folder=Path("/r"), algorithm="PPO", environment="CartPole-v1", config=config, stop=StopConditions({}))
     )
-    return board
+    return run_state
 
 
 @pytest.fixture
-def server(board: Board) -> Iterator[MetricsServer]:
-    server = MetricsServer(board, 0)
+def server(run_state: RunState) -> Iterator[MetricsServer]:
+    server = MetricsServer(run_state, 0)
     yield server
     server.stop()
 
@@ -93,32 +93,32 @@ def test_before_the_first_result(server: MetricsServer) -> None:
     assert "evaluation" not in progress
 
 
-def test_a_sweep_is_told_in_metrics_and_progress(server: MetricsServer, board: Board) -> None:
-    board.swept(None, TrialsStatus(total=4, running=2, failed=1))
+def test_a_sweep_is_told_in_metrics_and_progress(server: MetricsServer, run_state: RunState) -> None:
+    run_state.swept(None, TrialsStatus(total=4, running=2, failed=1))
     found = series(server)
     states = {state: found[f"reef_sweep_trials|{state}"] for state in ("running", "finished", "failed", "waiting")}
     assert states == {"running": 2, "finished": 0, "failed": 1, "waiting": 1}
     assert "reef_sweep_best_metric" not in found
-    board.swept(TrialStatus(name="trial_0001", metric=20.5), TrialsStatus(total=4, running=2, failed=1))
+    run_state.swept(TrialStatus(name="trial_0001", metric=20.5), TrialsStatus(total=4, running=2, failed=1))
     assert series(server)["reef_sweep_best_metric"] == 20.5
     progress = json.loads(get(server, "/progress")[1])
     assert (progress["bestTrial"]["name"], progress["trials"]["total"]) == ("trial_0001", 4)
 
 
-def test_an_update_that_was_refused_shows_what_was_not_finite(server: MetricsServer, board: Board) -> None:
-    board.refused({"total_loss": float("nan"), "grad_gnorm": float("inf")})  # in the first iteration
+def test_an_update_that_was_refused_shows_what_was_not_finite(server: MetricsServer, run_state: RunState) -> None:
+    run_state.refused({"total_loss": float("nan"), "grad_gnorm": float("inf")})  # in the first iteration
     found = series(server)
     assert math.isnan(found["reef_training_loss|default_policy|total"])
     assert found["reef_training_gradient_norm|default_policy"] == math.inf
-    board.report(RESULT)
+    run_state.report(RESULT)
     found = series(server)
     assert math.isnan(found["reef_training_loss|default_policy|total"])
     assert found["reef_training_kl|default_policy"] == 0.01, "the rest is that of the newest result"
 
 
-def test_metrics_come_from_the_newest_result(server: MetricsServer, board: Board) -> None:
-    board.report({**RESULT, "training_iteration": 2})
-    board.report({key: value for key, value in RESULT.items() if key != "evaluation"})
+def test_metrics_come_from_the_newest_result(server: MetricsServer, run_state: RunState) -> None:
+    run_state.report({**RESULT, "training_iteration": 2})
+    run_state.report({key: value for key, value in RESULT.items() if key != "evaluation"})
     found = series(server)
     expected = {
         "reef_training_iterations_total": 3,
@@ -141,16 +141,16 @@ def test_metrics_come_from_the_newest_result(server: MetricsServer, board: Board
     assert not any("entropy" in name for name in found)
 
 
-def test_without_an_episode_there_is_no_reward_series(server: MetricsServer, board: Board) -> None:
-    board.report({**RESULT, "episode_reward_mean": None})
+def test_without_an_episode_there_is_no_reward_series(server: MetricsServer, run_state: RunState) -> None:
+    run_state.report({**RESULT, "episode_reward_mean": None})
     assert "reef_training_episode_reward_mean" not in series(server)
 
 
-def test_progress_speaks_the_words_of_the_job_status(server: MetricsServer, board: Board, tmp_path: Path) -> None:
+def test_progress_has_the_fields_of_the_job_status(server: MetricsServer, run_state: RunState, tmp_path: Path) -> None:
     (tmp_path / "arrays").write_bytes(b"12345")
-    board.report(RESULT)
-    board.saved(tmp_path, 3, "2026-01-01T00:00:00+00:00", 0.5)
-    board.finish(Summary(folder=tmp_path, checkpoint=tmp_path, result=RESULT, exit_code=143, reason="SIGTERM"))
+    run_state.report(RESULT)
+    run_state.saved(tmp_path, 3, "2026-01-01T00:00:00+00:00", 0.5)
+    run_state.finish(Summary(folder=tmp_path, checkpoint=tmp_path, result=RESULT, exit_code=143, reason="SIGTERM"))
     assert json.loads(get(server, "/progress")[1]) == {
         "training": {
             "iteration": 3,
@@ -173,22 +173,22 @@ def test_progress_speaks_the_words_of_the_job_status(server: MetricsServer, boar
 def test_unknown_path_and_taken_port(server: MetricsServer) -> None:
     assert get(server, "/nothing")[0] == 404
     with pytest.raises(ResourceError, match=f"127.0.0.1:{server.port}: .*--metrics-port"):
-        MetricsServer(Board(), server.port)
+        MetricsServer(RunState(), server.port)
 
 
-def test_stopping_ends_the_thread_and_frees_the_port(board: Board) -> None:
+def test_stopping_ends_the_thread_and_frees_the_port(run_state: RunState) -> None:
     before = set(threading.enumerate())
-    server = MetricsServer(board, 0)
+    server = MetricsServer(run_state, 0)
     assert set(threading.enumerate()) > before
     server.stop()
     assert set(threading.enumerate()) <= before
-    MetricsServer(board, server.port).stop()
+    MetricsServer(run_state, server.port).stop()
 
 
 def test_a_resumed_run_shows_where_it_goes_on_before_its_first_result(tmp_path: Path) -> None:
-    board = Board()
+    run_state = RunState()
     stop = StopConditions({})
-    board.start(
+    run_state.start(
         Run(
             folder=tmp_path,
             algorithm="PPO",
@@ -200,11 +200,11 @@ def test_a_resumed_run_shows_where_it_goes_on_before_its_first_result(tmp_path: 
         )
     )
     (tmp_path / "weights").write_text("four")
-    board.saved(tmp_path, 7, "2026-01-01T00:00:00Z")
-    progress = board.progress()
+    run_state.saved(tmp_path, 7, "2026-01-01T00:00:00Z")
+    progress = run_state.progress()
     assert (progress["training"]["iteration"], progress["training"]["timesteps"]) == (7, 700)
     assert progress["checkpoint"]["iteration"] == 7
-    server = MetricsServer(board, 0)
+    server = MetricsServer(run_state, 0)
     try:
         shown = series(server)
     finally:
@@ -213,14 +213,14 @@ def test_a_resumed_run_shows_where_it_goes_on_before_its_first_result(tmp_path: 
     assert "reef_training_checkpoint_seconds" not in shown, "nobody knows what another process took"
 
 
-def test_progress_is_json_also_without_a_reward(board: Board) -> None:
-    board.report(RESULT | {"episode_reward_mean": float("nan"), "episode_reward_min": float("-inf")})
-    training = json.loads(json.dumps(board.progress(), allow_nan=False))["training"]
+def test_progress_is_json_also_without_a_reward(run_state: RunState) -> None:
+    run_state.report(RESULT | {"episode_reward_mean": float("nan"), "episode_reward_min": float("-inf")})
+    training = json.loads(json.dumps(run_state.progress(), allow_nan=False))["training"]
     assert (training["rewardMean"], training["rewardMin"], training["rewardMax"]) == (None, None, 90.0)
 
 
-def test_a_server_says_who_it_is(board: Board, server: MetricsServer) -> None:
-    board.identity = "abc"
+def test_a_server_says_who_it_is(run_state: RunState, server: MetricsServer) -> None:
+    run_state.identity = "abc"
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
     connection.request("GET", "/healthz")
     assert connection.getresponse().getheader("Reef-Identity") == "abc"

@@ -157,7 +157,7 @@ def _opened(path: str) -> TextIO:
 def _algorithm(args: argparse.Namespace) -> Algorithm:
     """Build the algorithm in this process alone, whatever workers and GPUs it was trained with."""
     from reef.algorithms.registry import config_class, stored_config
-    from reef.rollout.worker_set import without_episodes
+    from reef.rollout.local_workers import without_episodes
     from reef.run.build import build_restored
     from reef.run.checkpoint import find_checkpoint, read_algorithm, restoring
 

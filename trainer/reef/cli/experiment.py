@@ -175,7 +175,7 @@ def _sweep(job: RLTrainingJob, config: AlgorithmConfig, options: Options, stop: 
     plan = checked_plan(job, config, stop)
     _checked_process(job, config, stop, here=False)
     with ExitStack() as stack:
-        board = serve_metrics(stack, options.metrics_port)
+        run_state = serve_metrics(stack, options.metrics_port)
         stack.enter_context(_session(options, local_rooms(job) if options.ray_address is None else []))
         from reef.distributed.resources import check_resources
 
@@ -188,7 +188,7 @@ def _sweep(job: RLTrainingJob, config: AlgorithmConfig, options: Options, stop: 
             name=job.metadata.name,
             storage_path=storage_path_of(job, options),
             resume=options.resume,
-            board=board,
+            run_state=run_state,
         )
     print(f"\n{result.reason}")
     _tell_results(result.folder, result.uri)

@@ -12,17 +12,17 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from reef.distributed.failures import PROBE, START, Failure, FaultTolerance, died, error_of, late
-from reef.distributed.member import NEVER, Member, Recipe, first_done, problem_of, startable
-from reef.errors import EXIT_FAILED, EXIT_WRONG_USE, WorkerError
+from reef.distributed.failure_policy import FailurePolicy, FaultTolerance
+from reef.distributed.failures import LIMITS, PROBE, START, Failure, died, error_of, late
+from reef.distributed.slot import NEVER, ActorSpec, Slot, first_done, problem_of, startable
+from reef.errors import WorkerError
 from reef.run.signals import Deadline
 
 log = logging.getLogger(__name__)
-REMEDY = "recreate_failed_workers=True replaces failed workers, ignore_worker_failures=True goes on without them."
 OVER = "That ended the run: nobody is started again, and there is nobody to take calls."
 LOOK_AGAIN_S = 0.2  # how often to look for replacements while nothing else can be done
 ROOM_S = 1.0  # how often to look for room
-FAREWELL_S = 2.0  # how long idle actors have to close their environments
+CLOSE_S = 2.0  # how long idle actors have to close their environments
 
 
 class ActorGroup:
@@ -35,7 +35,7 @@ class ActorGroup:
 
     def __init__(
         self,
-        recipe: Recipe,
+        spec: ActorSpec,
         count: int,
         settings: FaultTolerance,
         *,
@@ -54,16 +54,15 @@ class ActorGroup:
         `on_entered(group, indices)` prepares actors that came up, at first and again. In a group that works `together`
         (one all-reduce) a failure takes all down, a failed round is repeated, and ignoring failures means replacing.
         """
-        self._recipe, self._settings = recipe, settings
+        self._spec, self._settings = spec, settings
         self._deadline = deadline or Deadline()
         self._on_entered, self._together = on_entered, together
-        self._ignore = settings.ignore_worker_failures and not together
-        self._replace = settings.recreate_failed_workers or (settings.ignore_worker_failures and together)
-        self._members: dict[int, Member] = {}
+        self._policy = FailurePolicy(settings=settings, together=together, elastic=room is not None)
+        self._slots: dict[int, Slot] = {}
         self.first_failure: Failure | None = None
         self._over: WorkerError | None = None  # a failure was not covered, or all were stopped: nobody comes any more
         self._in_doubt = wait  # whether idle actors are asked for a sign of life before the next call
-        self._room, self._slots = room, math.inf
+        self._room, self._capacity = room, math.inf
         self._looked_at, self._crowded = NEVER, False
         self._size = 0
         self.resize(count)
@@ -79,20 +78,20 @@ class ActorGroup:
     @property
     def healthy(self) -> list[int]:
         """Indices of the actors that take calls."""
-        return [index for index, member in self._members.items() if member.entered]
+        return [index for index, slot in self._slots.items() if slot.entered]
 
     @property
     def idle(self) -> list[int]:
         """Indices of the actors that take calls and work on no request."""
-        return [index for index, member in self._members.items() if member.entered and not member.in_flight]
+        return [index for index, slot in self._slots.items() if slot.entered and not slot.in_flight]
 
     def num_on(self, node: str) -> int:
         """Actors that are on this node, or may come up there."""
-        return sum(member.actor is not None and member.node in (node, "") for member in self._members.values())
+        return sum(slot.actor is not None and slot.node in (node, "") for slot in self._slots.values())
 
     def num_in_flight(self, index: int) -> int:
         """Requests that an actor has not answered yet, as far as `ready` has looked."""
-        return len(self._members[index].in_flight)
+        return len(self._slots[index].in_flight)
 
     @property
     def size(self) -> int:
@@ -102,29 +101,29 @@ class ActorGroup:
     @property
     def num_waiting(self) -> int:
         """Actors that wait for room."""
-        not_lost = sum(not member.lost for member in self._members.values())
-        return max(min(not_lost, self.size) - int(min(self._slots, self.size)), 0)
+        not_lost = sum(not slot.history.dropped for slot in self._slots.values())
+        return max(min(not_lost, self.size) - int(min(self._capacity, self.size)), 0)
 
     @property
     def num_restarts(self) -> int:
         """Replacements started so far, over all actors."""
-        return sum(member.restarts for member in self._members.values())
+        return sum(slot.history.restarts for slot in self._slots.values())
 
     @property
     def problem(self) -> str:
-        """What befell the first who has not worked since; empty while all is well. May be asked from any thread."""
-        return problem_of(self._recipe.name, list(self._members.values()), min(self._slots, self._size))
+        """Why the first failed actor stopped, until it works again; empty while all is well. Safe from any thread."""
+        return problem_of(self._spec.name, list(self._slots.values()), min(self._capacity, self._size))
 
     def resize(self, count: int) -> None:
         """Want `count` actors: more start when they have room; where nodes come and go, those too many are let go."""
-        for index in range(len(self._members) + 1, count + 1):
-            self._members[index] = Member(index)
+        for index in range(len(self._slots) + 1, count + 1):
+            self._slots[index] = Slot(index)
         if count != self._size:
             self._size, self._looked_at = count, NEVER
 
     def pid(self, index: int) -> int:
         """The process id of an actor that is up, 0 of one that is not."""
-        return self._members[index].pid if self._members[index].entered else 0
+        return self._slots[index].pid if self._slots[index].entered else 0
 
     def call_all(self, method: str, *args: Any, timeout_s: float | None) -> dict[int, Any]:
         """What `method(*args)` returns in every healthy actor, by index; those that fail are left out.
@@ -143,56 +142,63 @@ class ActorGroup:
 
         Actors that have failed are left out; when one of a group that works together fails, the result is empty.
         """
-        members = [self._members[index] for index in arguments if self._members[index].actor is not None]
-        pending = {member.actor.call.remote(method, *arguments[member.index]): member for member in members}
+        slots = [self._slots[index] for index in arguments if self._slots[index].actor is not None]
+        pending = {slot.actor.call.remote(method, *arguments[slot.index]): slot for slot in slots}
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         results: dict[int, Any] = {}
         while pending:
             left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
             done = first_done(pending, left, self._deadline)
             if not done:
-                for member in pending.values():
-                    self._fail(member, late(member.index, method, timeout_s))
+                for slot in pending.values():
+                    self._fail_late(slot, method, timeout_s)
             for ref in done:
-                member = pending.pop(ref)
-                value = self._fetch(member, method, ref)
-                if member.actor is not None:
-                    results[member.index] = value
-            if any(member.actor is None for member in members) and self._together:
+                slot = pending.pop(ref)
+                value = self._fetch(slot, method, ref)
+                if slot.actor is not None:
+                    results[slot.index] = value
+            if any(slot.actor is None for slot in slots) and self._together:
                 return {}
-            pending = {ref: member for ref, member in pending.items() if member.actor is not None}
+            pending = {ref: slot for ref, slot in pending.items() if slot.actor is not None}
         return dict(sorted(results.items()))
 
     def ask_briefly(self, method: str, timeout_s: float) -> dict[int, Any]:
         """As `call_all` for an end that waits for nobody: who fails or is late is left out, and nothing follows."""
-        asked = {member.actor.call.remote(method): index for index, member in self._members.items() if member.entered}
+        asked = {slot.actor.call.remote(method): index for index, slot in self._slots.items() if slot.entered}
         answers: dict[int, Any] = {}
         for ref in ray.wait(list(asked), num_returns=len(asked), timeout=timeout_s)[0] if asked else []:
             with contextlib.suppress(RayError):
                 answers[asked[ref]] = ray.get(ref)
         return {index: value for index, value in sorted(answers.items()) if not isinstance(value, Failure)}
 
-    def send_all(self, method: str, *args: Any) -> None:
-        """Call every healthy actor without waiting; each runs its calls in order. Failures show up with later calls."""
+    def send(self, method: str, *args: Any, to: int | None = None) -> None:
+        """Call every healthy actor, or the actor `to`, without waiting; each runs its calls in order.
+
+        Failures show up with later calls.
+        """
         self.heal()
         for index in self.healthy:
-            member = self._members[index]
-            member.sent[member.actor.call.remote(method, *args)] = method
+            if to in (None, index):
+                slot = self._slots[index]
+                slot.sent[slot.actor.call.remote(method, *args)] = method
 
     def request(self, index: int, method: str, *args: Any) -> bool:
         """Start a call whose value `ready` will return; False when the actor has failed or has enough to do."""
-        member = self._members[index]
-        if not member.entered or len(member.in_flight) >= self._settings.max_requests_in_flight:
+        slot = self._slots[index]
+        if not slot.entered or len(slot.in_flight) >= self._settings.max_requests_in_flight:
             return False
-        if not member.in_flight:
-            member.busy_since = time.monotonic()
-        member.in_flight[member.actor.call.remote(method, *args)] = method
+        if not slot.in_flight:
+            slot.busy_since = time.monotonic()
+        slot.in_flight[slot.actor.call.remote(method, *args)] = method
         return True
 
     def ready(self, timeout_s: float | None = None) -> list[tuple[int, Any]]:
-        """(index, value) of the requests that are through, at least one unless time runs out or none is under way."""
+        """(index, value) of the requests that are done, at least one unless time runs out or none is under way.
+
+        Those of one actor come in the order of its requests, one a call: a later value may have a shorter way to here.
+        """
         self.await_healthy()
-        waiting = {ref: member for member in self._members.values() for ref in member.in_flight}
+        waiting = {next(iter(slot.in_flight)): slot for slot in self._slots.values() if slot.in_flight}
         if not waiting:
             return []
         done = first_done(waiting, self._patience(timeout_s, waiting.values()), self._deadline)
@@ -200,57 +206,61 @@ class ActorGroup:
             done, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=0)
         values: list[tuple[int, Any]] = []
         for ref in done:
-            member = waiting[ref]
-            if ref not in member.in_flight:
-                continue  # its actor has just been taken down for an earlier request
-            member.busy_since = time.monotonic()
-            value = self._fetch(member, member.in_flight.pop(ref), ref)
-            if member.actor is not None:
-                values.append((member.index, value))
+            slot = waiting[ref]
+            if ref not in slot.in_flight:
+                continue  # its actor was just taken down, as another of its group failed
+            slot.busy_since = time.monotonic()
+            value = self._fetch(slot, slot.in_flight.pop(ref), ref)
+            if slot.actor is not None:
+                values.append((slot.index, value))
         self._cut_off_late(waiting.values())
         return values
 
-    def _patience(self, timeout_s: float | None, members: Iterable[Member]) -> float | None:
+    def _patience(self, timeout_s: float | None, slots: Iterable[Slot]) -> float | None:
         limits = [] if timeout_s is None else [timeout_s]
-        if self._settings.sample_timeout_s is not None:
-            oldest = min(member.busy_since for member in members)
-            limits.append(max(oldest + self._settings.sample_timeout_s - time.monotonic(), 0.0))
+        if self._settings.request_timeout_s is not None:
+            oldest = min(slot.busy_since for slot in slots)
+            limits.append(max(oldest + self._settings.request_timeout_s - time.monotonic(), 0.0))
         return min(limits, default=None)
 
-    def _cut_off_late(self, members: Iterable[Member]) -> None:
-        limit = self._settings.sample_timeout_s
-        for member in members:
-            if limit is not None and member.in_flight and time.monotonic() - member.busy_since >= limit:
-                self._fail(member, late(member.index, next(iter(member.in_flight.values())), limit))
+    def _cut_off_late(self, slots: Iterable[Slot]) -> None:
+        limit = self._settings.request_timeout_s
+        for slot in slots:
+            if limit is not None and slot.in_flight and time.monotonic() - slot.busy_since >= limit:
+                self._fail_late(slot, next(iter(slot.in_flight.values())), limit)
 
-    def _fetch(self, member: Member, method: str, ref: Any) -> Any:
-        """The value of a finished call; a failure is dealt with here and leaves the member without an actor."""
+    def _fetch(self, slot: Slot, method: str, ref: Any) -> Any:
+        """The value of a finished call; a failure is dealt with here and leaves the slot without an actor."""
         try:
             value = ray.get(ref)
         except RayError as error:
-            value = died(member.index, member.pid if member.node else 0, method, error)
+            value = died(slot.index, slot.pid if slot.node else 0, method, error)
         if isinstance(value, Failure):
-            self._fail(member, value)
+            self._fail(slot, value)
         else:
-            member.came_through(method)
+            slot.history.succeed(method, is_work=method in self._spec.work)
         return value
 
     def heal(self) -> None:
         """Take in actors that came up and start those that are due and have room; never waits."""
-        for member in self._members.values():
-            for ref in ray.wait(list(member.sent), num_returns=len(member.sent), timeout=0)[0] if member.sent else []:
-                if ref in member.sent:  # not cleared by the failure of an earlier one
-                    self._fetch(member, member.sent.pop(ref), ref)
+        for slot in self._slots.values():
+            for ref in ray.wait(list(slot.sent), num_returns=len(slot.sent), timeout=0)[0] if slot.sent else []:
+                if ref in slot.sent:  # not cleared by the failure of an earlier one
+                    self._fetch(slot, slot.sent.pop(ref), ref)
         self._look_for_room()
         self._start_those_due()
-        for member in self._members.values():
-            if member.starting is not None:
-                self._look_at_start(member)
-        up = [m for m in self._members.values() if m.actor is not None and m.starting is None and not m.entered]
-        if up and not (self._together and len(up) < len(self._members)):
-            for member in up:
-                member.entered = True
-            self._on_entered(self, [member.index for member in up])
+        for slot in self._slots.values():
+            if slot.starting is not None:
+                self._look_at_start(slot)
+        up = [
+            slot
+            for slot in self._slots.values()
+            if slot.actor is not None and slot.starting is None and not slot.entered
+        ]
+        if up and not (self._together and len(up) < len(self._slots)):
+            for slot in up:
+                slot.entered = True
+            self._on_entered(self, [slot.index for slot in up])
 
     def await_healthy(self) -> list[int]:
         """Wait until somebody takes calls and return the indices; raises WorkerError when nobody can."""
@@ -278,52 +288,52 @@ class ActorGroup:
         if self._room is None or time.monotonic() < self._looked_at + ROOM_S:
             return
         before = self.num_waiting
-        self._slots = min(self._room(self.size), self.size)
-        up = [member for member in self._members.values() if member.actor is not None]
-        too_many = len(up) - self._slots
-        for member in sorted(up, key=lambda one: (one.entered, -one.index)):
-            if too_many > 0 and not member.entered:
-                member.withdraw()
+        self._capacity = min(self._room(self.size), self.size)
+        up = [slot for slot in self._slots.values() if slot.actor is not None]
+        too_many = len(up) - self._capacity
+        for slot in sorted(up, key=lambda one: (one.entered, -one.index)):
+            if too_many > 0 and not slot.entered:
+                slot.withdraw()
                 too_many -= 1
             elif too_many > 0 and self._crowded:
-                log.info("%s %d is let go, as %d have room", self._recipe.name, member.index, self._slots)
-                member.let_go()
+                log.info("%s %d is let go, as %d have room", self._spec.name, slot.index, self._capacity)
+                slot.let_go()
                 too_many -= 1
         # some may be gone with their nodes, as yet unnoticed: they are asked, and only at the next look the living go
         self._crowded = too_many > 0
         self._in_doubt = self._in_doubt or self._crowded
         if self.num_waiting != before:
             text = "%ss: %d of %d have room, the others start when nodes come"
-            log.info(text, self._recipe.name, self.size - self.num_waiting, self.size)
+            log.info(text, self._spec.name, self.size - self.num_waiting, self.size)
         self._looked_at = time.monotonic()
 
     def _start_those_due(self) -> None:
-        free = 0 if self._over else self._slots - sum(member.actor is not None for member in self._members.values())
-        for member in startable(self._members.values(), together=self._together):
+        free = 0 if self._over else self._capacity - sum(slot.actor is not None for slot in self._slots.values())
+        for slot in startable(self._slots.values(), together=self._together):
             if free > 0:
-                if member.started_at != NEVER:
-                    member.restarts += 1
-                    log.warning("%s %d is started again", self._recipe.name, member.index)
-                member.start(self._recipe)
+                if slot.started_at != NEVER:
+                    slot.history.restarts += 1
+                    log.warning("%s %d is started again", self._spec.name, slot.index)
+                slot.start(self._spec)
                 free -= 1
 
-    def _look_at_start(self, member: Member) -> None:
+    def _look_at_start(self, slot: Slot) -> None:
         limit = self._settings.worker_restore_timeout_s
-        if ray.wait([member.starting], timeout=0)[0]:
-            value = self._fetch(member, START, member.starting)
-            member.starting = None
-            if member.actor is not None:
-                member.pid, member.node = value
-        elif time.monotonic() - member.started_at > limit and self._room is not None and self.healthy:
+        if ray.wait([slot.starting], timeout=0)[0]:
+            value = self._fetch(slot, START, slot.starting)
+            slot.starting = None
+            if slot.actor is not None:
+                slot.pid, slot.node = value
+        elif time.monotonic() - slot.started_at > limit and self._room is not None and self.healthy:
             text = "%s %d did not find room within %g s: it is tried again"
-            log.warning(text, self._recipe.name, member.index, limit)
-            member.withdraw()
-        elif time.monotonic() - member.started_at > limit:
-            self._fail(member, late(member.index, START, limit))
+            log.warning(text, self._spec.name, slot.index, limit)
+            slot.withdraw()
+        elif time.monotonic() - slot.started_at > limit:
+            self._fail_late(slot, START, limit)
 
     def _await_first_start(self, patience_s: float | None) -> None:
         deadline = float("inf")
-        while any(member.starting is not None and not member.restarts for member in self._members.values()):
+        while any(slot.starting is not None and not slot.history.restarts for slot in self._slots.values()):
             if not self.healthy:
                 deadline = time.monotonic() + (float("inf") if patience_s is None else patience_s)
             elif time.monotonic() >= deadline:
@@ -331,65 +341,45 @@ class ActorGroup:
             self._rest()
             self.heal()
         if self.first_failure is not None and not self.healthy:
-            reason = f"None of the {len(self._members)} came up."
-            raise error_of(self._recipe.name, self.first_failure, self.first_failure, reason)
+            reason = f"None of the {len(self._slots)} came up."
+            raise error_of(self._spec.name, self.first_failure, self.first_failure, reason)
 
     def _rest(self) -> None:
         """Wait until something comes up, or a moment."""
         self._deadline.end_if_over()
-        starting = [member.starting for member in self._members.values() if member.starting is not None]
+        starting = [slot.starting for slot in self._slots.values() if slot.starting is not None]
         if starting:
             ray.wait(starting, timeout=LOOK_AGAIN_S)
         else:
             time.sleep(LOOK_AGAIN_S)
 
-    def _fail(self, member: Member, failure: Failure) -> None:
-        """Take a member down and apply the settings; raises WorkerError when they do not cover the failure."""
-        if member.actor is None:
+    def _fail_late(self, slot: Slot, method: str, limit_s: float | None) -> None:
+        self._fail(slot, late(slot.index, method, limit_s, LIMITS.get(method) or self._spec.work.get(method)))
+
+    def _fail(self, slot: Slot, failure: Failure) -> None:
+        """Take the slot's actor down and do what the policy decides; raises WorkerError where it ends the run."""
+        if slot.actor is None:
             return
         self.first_failure = self.first_failure or failure
         self._in_doubt = True
-        member.failed(failure)
-        for each in self._members.values() if self._together else [member]:
+        slot.history.fail(failure)
+        for each in self._slots.values() if self._together else [slot]:
             each.take_down(self._settings.delay_between_worker_restarts_s)
-        if (reason := self._not_covered(member, failure)) is not None:
-            self._over = error_of(self._recipe.name, failure, self.first_failure, OVER)
-            raise error_of(self._recipe.name, failure, self.first_failure, reason)
-        log.warning("%s %d failed in %s(): %s", self._recipe.name, failure.index, failure.method, failure.error)
-
-    def _not_covered(self, member: Member, failure: Failure) -> str | None:
-        """Why a failure ends the run; None when the run goes on."""
-        settings = self._settings
-        if failure.late and settings.late_is_an_error and failure.method != PROBE:
-            return "Its limit is the evaluation's own."
-        again = self._together and failure.method != START  # the round would be repeated, with the same data
-        if (again and failure.exit_code == EXIT_WRONG_USE) or not (self._ignore or self._replace):
-            member.lost = True
-            return REMEDY if failure.exit_code == EXIT_FAILED else ""
-        free = 0 if self._room is None else 1  # the loss of a node may be the loss of many
-        in_a_row = sum(max(each.failures_in_a_row - free, 0) for each in self._members.values() if not each.lost)
-        if in_a_row > settings.num_consecutive_worker_failures_tolerance:
-            tolerance = settings.num_consecutive_worker_failures_tolerance
-            return f"{in_a_row} failures in a row exceed num_consecutive_worker_failures_tolerance={tolerance}."
-        anew = failure.seems_lasting and member.restarts and member.failures_in_a_row > 1
-        if anew and not any(failure.method in each.done for each in self._members.values()):
-            return f"It was started again and failed again, and nobody has come through {failure.method}() so far."
-        if self._replace and member.restarts >= settings.max_num_worker_restarts:
-            return f"max_num_worker_restarts={settings.max_num_worker_restarts} is used up."
-        if self._ignore:
-            member.lost = True
-            if all(each.lost for each in self._members.values()):
-                return f"ignore_worker_failures=True, but none of the {len(self._members)} is left."
-        return None
+        decision = self._policy.decide(failure, slot.history, [each.history for each in self._slots.values()])
+        if decision.action == "end":
+            self._over = error_of(self._spec.name, failure, self.first_failure, OVER)
+            raise error_of(self._spec.name, failure, self.first_failure, decision.reason)
+        slot.history.dropped = decision.action == "drop"
+        log.warning("%s %d failed in %s(): %s", self._spec.name, failure.index, failure.method, failure.error)
 
     def stop(self) -> None:
         """End all actors; idle ones may close their environments first."""
-        self._over = self._over or WorkerError(f"{self._recipe.name}s were stopped and take no calls any more.")
+        self._over = self._over or WorkerError(f"{self._spec.name}s were stopped and take no calls any more.")
         if not ray.is_initialized():
             return
-        farewells = [m.actor.call.remote("stop") for m in self._members.values() if m.entered and not m.in_flight]
-        if farewells:
-            ray.wait(farewells, num_returns=len(farewells), timeout=FAREWELL_S)
-        for member in self._members.values():
-            member.take_down(0.0)
-            member.lost = True
+        closing = [self._slots[index].actor.call.remote("stop") for index in self.idle]
+        if closing:
+            ray.wait(closing, num_returns=len(closing), timeout=CLOSE_S)
+        for slot in self._slots.values():
+            slot.take_down(0.0)
+            slot.history.dropped = True

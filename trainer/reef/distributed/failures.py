@@ -1,4 +1,4 @@
-"""What a failed call is, and which settings say what follows from it."""
+"""What a failed call is, and what a person reads of it."""
 
 from __future__ import annotations
 
@@ -9,21 +9,14 @@ from dataclasses import dataclass, field
 
 from ray.exceptions import RayActorError, RayError
 
-from reef.config import AlgorithmConfig
 from reef.errors import EXIT_FAILED, EXIT_WRONG_USE, WorkerError, WorkerTimeoutError
 
 log = logging.getLogger(__name__)
 START = "start"  # the pseudo method of a failure to come up at all
 PROBE = "ping"  # the method that every actor answers at once when it is alive
-WORK = ("sample", "sample_episodes")  # what rollout workers are there for
 NO_CAUSE = "Worker unexpectedly exits with a connection error code 2. End of file."  # what Ray says of any lost process
 IDS = re.compile(r"\n\t(class_name|actor_id|pid|name|namespace|ip): .*")  # Ray's own, of an actor
-LIMITS = {  # the setting that limits a method, where there is one
-    "sample": "sample_timeout_s",
-    "sample_episodes": "sample_timeout_s",
-    START: "worker_restore_timeout_s",
-    PROBE: "worker_health_probe_timeout_s",
-}
+LIMITS = {START: "worker_restore_timeout_s", PROBE: "worker_health_probe_timeout_s"}  # by method, its setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,43 +38,11 @@ class Failure:
         return self.raised or self.exit_code == EXIT_WRONG_USE
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FaultTolerance:
-    """The settings of the group `fault_tolerance`. Without ignoring and recreating, the first failure is an error."""
-
-    ignore_worker_failures: bool = False
-    recreate_failed_workers: bool = False
-    num_consecutive_worker_failures_tolerance: int = 100
-    max_num_worker_restarts: int = 1000  # of one actor
-    delay_between_worker_restarts_s: float = 60.0  # of one actor
-    worker_health_probe_timeout_s: float = 60.0
-    worker_restore_timeout_s: float = 1800.0
-    sample_timeout_s: float | None = None  # None: as long as the process lives
-    max_requests_in_flight: int = 2  # of one actor
-    late_is_an_error: bool = False  # a call past its limit is reported at once, whatever else is covered
-
-    @classmethod
-    def of(cls, config: AlgorithmConfig) -> FaultTolerance:
-        """What an algorithm's settings say."""
-        return cls(
-            ignore_worker_failures=config.ignore_worker_failures,
-            recreate_failed_workers=config.recreate_failed_workers,
-            num_consecutive_worker_failures_tolerance=config.num_consecutive_worker_failures_tolerance,
-            max_num_worker_restarts=config.max_num_worker_restarts,
-            delay_between_worker_restarts_s=config.delay_between_worker_restarts_s,
-            worker_health_probe_timeout_s=config.worker_health_probe_timeout_s,
-            worker_restore_timeout_s=config.worker_restore_timeout_s,
-            sample_timeout_s=config.sample_timeout_s,
-            max_requests_in_flight=config.max_requests_in_flight_per_sampler_worker,
-        )
-
-
-def late(index: int, method: str, limit_s: float | None) -> Failure:
-    """A call that took longer than `limit_s` seconds; its actor has been taken down."""
-    setting = f" ({LIMITS[method]})" if method in LIMITS else ""
-    return Failure(
-        index, method, f"TimeoutError: no answer within {limit_s:g} s{setting}; its process was killed", late=True
-    )
+def late(index: int, method: str, limit_s: float | None, setting: str | None) -> Failure:
+    """A call that took longer than `limit_s` seconds, the value of `setting`; its actor has been taken down."""
+    named = f" ({setting})" if setting else ""
+    error = f"TimeoutError: no answer within {limit_s:g} s{named}; its process was killed"
+    return Failure(index, method, error, late=True)
 
 
 def died(index: int, pid: int, method: str, error: RayError) -> Failure:

@@ -14,8 +14,8 @@ from ray.util.placement_group import get_current_placement_group, placement_grou
 from ray.util.scheduling_strategies import Exists, NodeLabelSchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from reef.config import AlgorithmConfig
-from reef.distributed.member import SLICE_S
 from reef.distributed.node_settings import ELASTIC, POOL_LABEL
+from reef.distributed.slot import SLICE_S
 from reef.errors import ResourceError
 from reef.run.signals import Deadline
 

@@ -33,7 +33,7 @@ from reef.run.checkpoint import CheckpointStore
 from reef.run.experiment import CheckpointSettings, check_settings
 from reef.run.folders import DEFAULT_FOLDER, environment_name, places_of
 from reef.run.process.identity import Claim
-from reef.run.prometheus import Board
+from reef.run.prometheus import RunState
 from reef.run.remote.mirror import SPARE_S, Mirror, Missing, end_limit, say_missing
 from reef.run.reporters.files import read_results
 from reef.run.signals import Deadline, StopSignals
@@ -68,7 +68,7 @@ def run_sweep(
     local_folder: str | Path = DEFAULT_FOLDER,
     resume: bool = False,
     restore_from: str | None = None,
-    board: Board | None = None,
+    run_state: RunState | None = None,
     signals: StopSignals | None = None,
     max_failures: int = 3,
     stream: TextIO | None = None,
@@ -97,8 +97,8 @@ def run_sweep(
         if remote is not None:
             there = remote / record.folder.name
             record.uri = there.uri
-            mirror = stack.enter_context(Mirror(there, CheckpointStore(record.folder), board, signals.deadline))
-        progress = SweepProgress(record, claim, stream or sys.stdout, board, mirror)
+            mirror = stack.enter_context(Mirror(there, CheckpointStore(record.folder), run_state, signals.deadline))
+        progress = SweepProgress(record, claim, stream or sys.stdout, run_state, mirror)
         keeper_name = f"reef-sweep-{secrets.token_hex(8)}"
         arguments = record.folder, configs, stop, checkpoint, claim, restore_from, record.uri
         stack.enter_context(keeper_of(keeper_name, arguments, signals.deadline if remote else None))
@@ -330,7 +330,7 @@ class Watch(Callback):
         self._passed_on = False
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        """Look for a signal; the file and the board are brought up to date also while nobody has a result."""
+        """Look for a signal; file and run state are kept up to date also without results."""
         if self._signals.received is not None and not self._passed_on:
             self._passed_on = True
             ray.get(self._keeper.end.remote(None, Order(self._signals.received.name, finished=False)))

@@ -34,7 +34,7 @@ from reef.distributed.node_settings import address_of
 from reef.errors import EXIT_FAILED, EXIT_OK, EXIT_TERMINATED, ConfigError, ReefError
 from reef.job.capacity import pods_of, rollout_workers_that_fit
 from reef.job.cluster import Node, RayProcess, number, required
-from reef.job.progress import JobBoard, LastWords
+from reef.job.progress import HeadState, TerminationMessage
 from reef.job.settings import check_training, checkpoint_settings, cluster_config_of
 from reef.job.supervisor import termination_log
 from reef.logs import WITH_TIME, log_to_stderr
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 START_S = 120.0  # how long Ray's head may take to start
-WATCH_S, KEEP_READY_LOOKS = 0.5, 10
+WATCH_S, LOOKS_PER_PREPARE = 0.5, 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,20 +96,20 @@ class Pod:
 def main() -> int:
     """Run the head and return its exit code."""
     log_to_stderr(WITH_TIME, logging.INFO)
-    board = JobBoard()
-    words, signals = LastWords(termination_log(os.environ), board), StopSignals()
+    head_state = HeadState()
+    termination, signals = TerminationMessage(termination_log(os.environ), head_state), StopSignals()
     with contextlib.ExitStack() as stack:
         # What user code prints in this process; Reef itself writes to stderr
         stack.enter_context(contextlib.redirect_stdout(stack.enter_context(named_stdout("head"))))
         try:
             raise_on_sigterm()
-            words.keep_ready()
-            code, message = head(os.environ, board, stack, words, signals)
+            termination.prepare()
+            code, message = head(os.environ, head_state, stack, termination, signals)
         except Terminated:
             code, message = EXIT_TERMINATED, "ended by SIGTERM before the first iteration"
         except ReefError as error:
             code, message = error.exit_code, str(error)
-            board.refused(error.statistics)
+            head_state.refused(error.statistics)
         except BaseException as error:  # also SystemExit of a user's environment: the message is owed in every ending
             traceback.print_exc()
             code, message = EXIT_FAILED, "".join(traceback.format_exception(error)).strip()
@@ -117,42 +117,42 @@ def main() -> int:
             log.error("ends with exit code %d: %s", code, message)
         # Ray may have left it to the default, which ends without a word
         signal.signal(signal.SIGTERM, signals.note_sigterm)
-        words.say(code, message)
+        termination.write(code, message)
         with contextlib.suppress(Terminated):
             raise_on_sigterm()
-            board.tell("done", message, exit_code=code)
-            linger(code, board, signals)
+            head_state.tell("done", message, exit_code=code)
+            linger(code, head_state, signals)
     return code
 
 
 def head(
     environment: Mapping[str, str],
-    board: JobBoard,
+    head_state: HeadState,
     stack: contextlib.ExitStack,
-    words: LastWords,
+    termination: TerminationMessage,
     signals: StopSignals,
 ) -> tuple[int, str]:
     """Train as the job document says; returns the exit code and why it ended."""
     port = int(number(environment, "REEF_METRICS_PORT", 8080))
-    server = MetricsServer(board, port, required(environment, "POD_IP"))
+    server = MetricsServer(head_state, port, required(environment, "POD_IP"))
     stack.callback(server.stop)
     pod = Pod.of(environment)
     job = load_job(pod.job_file)
-    board.final_codes = (EXIT_OK, *job.spec.fault_tolerance.no_retry_exit_codes)
+    head_state.final_codes = (EXIT_OK, *job.spec.fault_tolerance.no_retry_exit_codes)
     signals.patience_s = job.spec.fault_tolerance.termination_grace_period_seconds / 2
     take_runtime_env(job.spec.runtime_env)
-    local = checked_process(job, pod.node, words.say)
+    local = checked_process(job, pod.node, termination.write)
     plan = checked_sweep(job, local.config, pod.node)
     storage_path, name = pod.results_of(job)
     if is_uri(storage_path):
         checked_folder(storage_path, name)  # before anything waits for workers
     stack.enter_context(output_shown())
-    ray = stack.enter_context(ray_head(pod, words))
+    ray = stack.enter_context(ray_head(pod, termination))
     with joined_cluster(job, pod, ray):
         if plan is None:
-            summary: Summary | SweepSummary = train(job, local, pod, board, signals, words.say)
+            summary: Summary | SweepSummary = train(job, local, pod, head_state, signals, termination.write)
         else:
-            summary = sweep(job, plan, pod, board, signals)
+            summary = sweep(job, plan, pod, head_state, signals)
         signal.signal(signal.SIGTERM, signals.note_sigterm)  # how it ended is decided
     return summary.exit_code, summary.reason
 
@@ -208,32 +208,32 @@ def with_rollout_workers_that_fit(config: AlgorithmConfig, job: RLTrainingJob, n
 
 
 @contextlib.contextmanager
-def ray_head(pod: Pod, words: LastWords) -> Iterator[RayProcess]:
+def ray_head(pod: Pod, termination: TerminationMessage) -> Iterator[RayProcess]:
     """Have Ray's head as a child process; when it ends by itself, so does this process, as a fault."""
     ray = RayProcess(pod.node.head_command(pod.gcs_port))
     try:
         if not ray.changed.wait(START_S) or not ray.ready:
             how = f"within {START_S:g} s" if ray.exit_code is None else f"and ended with exit code {ray.exit_code}"
             raise ReefError(f"Ray's head did not start {how}. Its last lines:\n{ray.last_lines}")
-        watch = threading.Thread(target=watch_ray, args=(ray, words), name="ray-watch", daemon=True)
+        watch = threading.Thread(target=watch_ray, args=(ray, termination), name="ray-watch", daemon=True)
         watch.start()
         yield ray
     finally:
         ray.stop()
 
 
-def watch_ray(ray: RayProcess, words: LastWords) -> None:
+def watch_ray(ray: RayProcess, termination: TerminationMessage) -> None:
     """End this process when Ray's head has ended: the driver would wait for it for a minute and then abort."""
     looks = 0
     while ray.exit_code is None:
-        if looks % KEEP_READY_LOOKS == 0:
-            words.keep_ready()
+        if looks % LOOKS_PER_PREPARE == 0:
+            termination.prepare()
         looks += 1
         time.sleep(WATCH_S)
     if not ray.expected_to_end:
         message = f"Ray's head ended with exit code {ray.exit_code}. Its last lines:\n{ray.last_lines}"
         log.error("%s", message)
-        words.say(EXIT_FAILED, message)
+        termination.write(EXIT_FAILED, message)
         os._exit(EXIT_FAILED)
 
 
@@ -250,7 +250,7 @@ def train(
     job: RLTrainingJob,
     local: RolloutWorker,
     pod: Pod,
-    board: JobBoard,
+    head_state: HeadState,
     signals: StopSignals,
     say: Callable[[int, str], None] | None = None,
 ) -> Summary:
@@ -261,8 +261,8 @@ def train(
     from reef.run.signals import Overdue
 
     read_spec = LatestSpec(job.spec, lambda: load_job(pod.job_file).spec)
-    wait_for_pools(read_spec, board, pod.patience_s)
-    board.tell("starting", "starting the rollout workers")
+    wait_for_pools(read_spec, head_state, pod.patience_s)
+    head_state.tell("starting", "starting the rollout workers")
     storage_path, name = pod.results_of(job)
     try:
         return run_experiment(
@@ -275,22 +275,23 @@ def train(
             local_folder=pod.storage,
             resume=True,
             restore_from=job.spec.restore_from,
-            board=board,
+            run_state=head_state,
             signals=signals,
             say=say,
-            reporters=[Console(sys.stderr, lines=True), PoolGate(read_spec, board, signals.deadline)],
+            gate=PoolGate(read_spec, head_state, signals.deadline),
+            reporters=[Console(sys.stderr, lines=True)],
         )
     except Overdue as overdue:
         raise Terminated from overdue
 
 
-def sweep(job: RLTrainingJob, plan: Plan, pod: Pod, board: JobBoard, signals: StopSignals) -> SweepSummary:
+def sweep(job: RLTrainingJob, plan: Plan, pod: Pod, head_state: HeadState, signals: StopSignals) -> SweepSummary:
     """Wait for the pods and run the trials; those that an earlier head ended are not run again."""
     from reef.job.sweep import run_job_sweep
     from reef.job.waiting import LatestSpec, wait_for_pools
 
-    wait_for_pools(LatestSpec(job.spec, lambda: load_job(pod.job_file).spec), board, pod.patience_s)
-    board.tell("training")
+    wait_for_pools(LatestSpec(job.spec, lambda: load_job(pod.job_file).spec), head_state, pod.patience_s)
+    head_state.tell("training")
     storage_path, name = pod.results_of(job)
     return run_job_sweep(
         job,
@@ -300,18 +301,18 @@ def sweep(job: RLTrainingJob, plan: Plan, pod: Pod, board: JobBoard, signals: St
         storage_path=storage_path,
         local_folder=pod.storage,
         resume=True,
-        board=board,
+        run_state=head_state,
         signals=signals,
         stream=sys.stderr,
     )
 
 
-def linger(code: int, board: JobBoard, signals: StopSignals) -> None:
+def linger(code: int, head_state: HeadState, signals: StopSignals) -> None:
     """Go on answering for a while after an end that is final, for those who look every now and then.
 
     Not where SIGTERM came on the way to it: the pod is about to be killed.
     """
-    if code in board.final_codes and board.has_begun and not signals.terminated:
+    if code in head_state.final_codes and head_state.has_begun and not signals.terminated:
         time.sleep(number(os.environ, "REEF_LINGER_SECONDS", 0))
 
 

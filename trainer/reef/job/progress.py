@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 from reef.errors import EXIT_FAILED, EXIT_OK, EXIT_TERMINATED, EXIT_WRONG_USE
 from reef.job.supervisor import SILENT
-from reef.run.prometheus import Board
+from reef.run.prometheus import RunState
+from reef.run.reporters.reporter import Run
 
 log = logging.getLogger(__name__)
 LARGEST = 4096  # bytes of a termination message that Kubernetes keeps
@@ -24,8 +25,8 @@ State = Literal["starting", "waiting", "training", "done"]
 REASONS = {EXIT_OK: "Completed", EXIT_WRONG_USE: "WrongJob", EXIT_TERMINATED: "Terminated"}
 
 
-class JobBoard(Board):
-    """A board that also knows what the head does before and after the training."""
+class HeadState(RunState):
+    """The state of a run, and what the head does before and after it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,6 +35,11 @@ class JobBoard(Board):
         self._state: State = "starting"
         self._message = ""
         self._exit_code: int | None = None
+
+    def start(self, run: Run) -> None:
+        """Take in what is trained, from now on."""
+        super().start(run)
+        self.tell("training")
 
     def tell(self, state: State, message: str = "", exit_code: int | None = None) -> None:
         """Say what the head does now, and what it waits for; when it is done, with which code it will end."""
@@ -82,28 +88,28 @@ def shortened(document: dict[str, Any]) -> bytes:
     return with_only(max(too_long - 1, 0))
 
 
-class LastWords:
-    """The termination message: always one there, also for an end that leaves no time to write it."""
+class TerminationMessage:
+    """The file that says how the head ended; one is ready too for an end that leaves no time to write it."""
 
-    def __init__(self, path: Path, board: JobBoard) -> None:
-        self._path, self._board = path, board
-        self._lock, self._said = threading.Lock(), False
+    def __init__(self, path: Path, head_state: HeadState) -> None:
+        self._path, self._head_state = path, head_state
+        self._lock, self._is_final = threading.Lock(), False
 
-    def keep_ready(self) -> None:
-        """Write what is to be read if this process is killed."""
+    def prepare(self) -> None:
+        """Write what is read if this process is killed."""
         with self._lock:
-            if not self._said:
-                self._write(EXIT_FAILED, SILENT)
+            if not self._is_final:
+                self._save(EXIT_FAILED, SILENT)
 
-    def say(self, exit_code: int, message: str) -> None:
-        """Write how it ended, once; what was said first stays."""
+    def write(self, exit_code: int, message: str) -> None:
+        """Write how the head ended; only the first call counts."""
         with self._lock:
-            if not self._said:
-                self._said = True
-                self._write(exit_code, message)
+            if not self._is_final:
+                self._is_final = True
+                self._save(exit_code, message)
 
-    def _write(self, exit_code: int, message: str) -> None:
+    def _save(self, exit_code: int, message: str) -> None:
         try:
-            self._path.write_bytes(self._board.ending(exit_code, message))
+            self._path.write_bytes(self._head_state.ending(exit_code, message))
         except OSError as error:  # no reason to end otherwise
             log.warning("the termination message cannot be written to %s: %s", self._path, error.strerror)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from reef.config import AlgorithmConfig
     from reef.rollout.worker import RolloutWorker
     from reef.run.experiment import CheckpointSettings
-    from reef.run.process.watchdog import LastWords
+    from reef.run.process.watchdog import ReportEnd
 
 RESTART_DELAY_S = 5.0  # between two restarts of one worker of a cluster's job
 
@@ -72,14 +72,14 @@ def check_training(
     job: RLTrainingJob,
     config: AlgorithmConfig,
     stop: Mapping[str, float],
-    say: LastWords | None = None,
+    say: ReportEnd | None = None,
     *,
     here: bool = True,
 ) -> RolloutWorker:
     """Say what is wrong before anything is written or waited for; returns the worker of this process, to train with.
 
     Makes what a rollout worker has: environment, network, observation filter and exploration. A process that hangs in
-    it is ended; `say` takes its last words. Where no training follows `here`, one environment is made and closed.
+    it is ended; `say` gets exit code and message. Where no training follows `here`, one environment is made and closed.
 
     Raises:
         ConfigError, EnvironmentError: one of them cannot be made, or what the run is asked to do is wrong.

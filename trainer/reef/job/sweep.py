@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from reef.api import RLTrainingJob
     from reef.config import AlgorithmConfig
     from reef.job.capacity import Room
-    from reef.run.prometheus import Board
+    from reef.run.prometheus import RunState
     from reef.run.signals import StopSignals
     from reef.sweep.plan import Plan
     from reef.sweep.progress import SweepSummary
@@ -43,7 +43,7 @@ def run_job_sweep(
     storage_path: str | Path,
     local_folder: str | Path | None = None,
     resume: bool,
-    board: Board | None,
+    run_state: RunState | None,
     signals: StopSignals | None = None,
     stream: TextIO | None = None,
 ) -> SweepSummary:
@@ -60,7 +60,7 @@ def run_job_sweep(
         local_folder=local_folder or DEFAULT_FOLDER,
         resume=resume,
         restore_from=job.spec.restore_from,
-        board=board,
+        run_state=run_state,
         signals=signals,
         max_failures=job.spec.fault_tolerance.backoff_limit,
         stream=stream,

@@ -12,14 +12,13 @@ import ray
 
 from reef.distributed.node_settings import POOL
 from reef.errors import ConfigError
-from reef.job.progress import JobBoard
+from reef.job.progress import HeadState
 from reef.job.settings import pools_decide
-from reef.run.metrics import Result
-from reef.run.reporters.reporter import Run, Summary
 from reef.run.signals import Deadline
 
 if TYPE_CHECKING:
     from reef.api import JobSpec
+    from reef.rollout.seams import Workers
 
 log = logging.getLogger(__name__)
 LOOK_AGAIN_S = 0.5
@@ -62,7 +61,7 @@ class LatestSpec:
         return self._spec
 
 
-def wait_for_pools(read_spec: Callable[[], JobSpec], board: JobBoard, patience_s: float) -> None:
+def wait_for_pools(read_spec: Callable[[], JobSpec], head_state: HeadState, patience_s: float) -> None:
     """Return when every pool is complete, or `patience_s` seconds after each has its `minReplicas`.
 
     `read_spec` gives the document as it is now, as a `LatestSpec` does.
@@ -76,45 +75,38 @@ def wait_for_pools(read_spec: Callable[[], JobSpec], board: JobBoard, patience_s
         elif time.monotonic() - enough_since >= patience_s:
             log.warning("training begins with fewer pods: %s", "; ".join(missing))
             return
-        board.tell("waiting", "waiting for workers, " + "; ".join(missing))
+        head_state.tell("waiting", "waiting for workers, " + "; ".join(missing))
         time.sleep(LOOK_AGAIN_S)
 
 
 class PoolGate:
-    """A reporter that holds the training between two iterations while a pool has fewer pods than its `minReplicas`.
+    """Holds the training between two iterations while a pool has fewer pods than its `minReplicas`.
 
     Where the pools decide on the number of rollout workers, it asks for those of the pods that are there or wanted.
     """
 
-    def __init__(self, read_spec: Callable[[], JobSpec], board: JobBoard, deadline: Deadline | None = None) -> None:
+    def __init__(
+        self, read_spec: Callable[[], JobSpec], head_state: HeadState, deadline: Deadline | None = None
+    ) -> None:
         """`read_spec` gives the document as it is now, as a `LatestSpec` does; `deadline`: of the run."""
-        self._read_spec, self._board, self._deadline = read_spec, board, deadline or Deadline()
+        self._read_spec, self._head_state, self._deadline = read_spec, head_state, deadline or Deadline()
         self._looked_at = 0.0
-        self._resize: Callable[[int], None] = lambda _: None
 
-    def start(self, run: Run) -> None:
-        """Training begins."""
-        self._resize = run.resize
-        self._board.tell("training")
-
-    def report(self, result: Result) -> None:
-        """Hold while pods are missing, unless this was the last iteration.
+    def __call__(self, workers: Workers) -> None:
+        """Return when enough pods are there.
 
         Raises:
             Overdue: a signal came meanwhile; no iteration is under way that is worth waiting for.
         """
-        if result["done"] or time.monotonic() - self._looked_at < LOOK_RARELY_S:
+        if time.monotonic() - self._looked_at < LOOK_RARELY_S:
             return
         while missing := list(lacking(spec := self._read_spec(), joined(), all_of_them=False)):
             self._deadline.end_if_set()
-            self._board.tell("waiting", "training pauses, " + "; ".join(missing))
+            self._head_state.tell("waiting", "training pauses, " + "; ".join(missing))
             time.sleep(LOOK_AGAIN_S)
-        self._board.tell("training")
+        self._head_state.tell("training")
         if pools_decide(spec):
             there, wanted = joined(), spec.pool_replicas  # pods come before the document says so
             pods = {name: max(there[name], wanted[name]) for name in wanted}
-            self._resize(sum(pods[pool.name] * pool.rollout_workers for pool in spec.workers))
+            workers.resize(sum(pods[pool.name] * pool.rollout_workers for pool in spec.workers))
         self._looked_at = time.monotonic()
-
-    def finish(self, summary: Summary | None) -> None:
-        """Training has ended."""

@@ -20,7 +20,7 @@ class Workers(Protocol):
     num_lost: int  # workers that have room and cannot sample now
     num_here: int  # workers in processes of their own on this machine
     num_restarts: int  # so far
-    problem: str  # what befell one that has not sampled since; empty while all is well
+    problem: str  # why the first failed one stopped, until it samples again; empty while all is well
 
     def local_worker(self) -> RolloutWorker:
         """The worker in this process: it always has the policy, and environments when it samples itself."""
@@ -37,8 +37,28 @@ class Workers(Protocol):
         """Exactly `count` new episodes, shared out over the healthy workers."""
         ...
 
-    def set_weights(self, weights: Weights, version: int, timestep: int) -> None:
-        """Publish weights to all workers; `timestep` drives exploration schedules."""
+    @property
+    def healthy(self) -> list[int]:
+        """The indices of the workers that `request` takes now."""
+        ...
+
+    def request(self, index: int) -> bool:
+        """Ask a worker for a fragment; False when it is lost or has `max_requests_in_flight_per_sampler_worker`."""
+        ...
+
+    def ready(self, timeout_s: float | None = None) -> list[Sample]:
+        """Requested fragments that are done: at least one, unless time runs out or none was requested.
+
+        Those of one worker come in the order of its requests; what a lost worker was asked for does not come.
+        """
+        ...
+
+    def set_weights(self, weights: Weights, version: int, timestep: int, to: int | None = None) -> None:
+        """Publish weights to all workers, or to the worker `to`; `timestep` drives exploration schedules.
+
+        A worker takes them after the fragments that it was asked for before. Filters are another matter: see
+        `synchronize_filters`.
+        """
         ...
 
     def foreach_worker(self, fn: Callable[[RolloutWorker], T]) -> list[T]:

@@ -15,7 +15,7 @@ from reef.batch import Sample
 from reef.config import AlgorithmConfig
 from reef.errors import ConfigError, WorkerError
 from reef.learn.learner import Learner, Update
-from reef.learn.learner_group import Batches, Learners
+from reef.learn.learners import Batches, Learners
 from reef.rollout.seams import Workers
 from reef.run.checkpoint import find_checkpoint, read_state, restoring, write_checkpoint
 from reef.run.checkpoint.fit import check_fit

@@ -22,18 +22,18 @@ from reef.config.loading import load
 from reef.envs.make import unprepared
 from reef.errors import ConfigError
 from reef.learn.learner import Learner
-from reef.learn.learner_group import Learners, LocalLearners
+from reef.learn.learners import Learners, local_learners
+from reef.rollout.local_workers import LocalWorkers
 from reef.rollout.seams import Workers
 from reef.rollout.worker import RolloutWorker
-from reef.rollout.worker_set import LocalWorkers
 from reef.run.algorithm import Algorithm, Parts
 from reef.run.checkpoint import CheckpointStore, find_checkpoint, read_algorithm, read_metadata, restoring
 from reef.run.evaluation import Evaluation
 from reef.run.events import CheckpointSaved, Events, ResultReported, RunEnded, RunStarted, SampleTaken
-from reef.run.experiment import AT_END, CheckpointSettings, Experiment, check_settings, restore_start
+from reef.run.experiment import AT_END, CheckpointSettings, Experiment, Gate, check_settings, restore_start
 from reef.run.folders import DEFAULT_FOLDER, choose_folder, places_of
 from reef.run.process.identity import Claim
-from reef.run.process.watchdog import LastWords, Watchdog
+from reef.run.process.watchdog import ReportEnd, Watchdog
 from reef.run.remote.mirror import Mirror
 from reef.run.reporters.console import Console
 from reef.run.reporters.files import ResultFiles
@@ -44,7 +44,7 @@ from reef.run.stopping import StopConditions
 from reef.types import DEFAULT_POLICY, State
 
 if TYPE_CHECKING:
-    from reef.run.prometheus import Board
+    from reef.run.prometheus import RunState
 
 log = logging.getLogger(__name__)
 
@@ -60,10 +60,11 @@ def run_experiment(
     resume: bool = False,
     restore_from: str | None = None,
     metrics_port: int | None = None,
-    board: Board | None = None,
+    run_state: RunState | None = None,
     signals: StopSignals | None = None,
-    say: LastWords | None = None,
+    say: ReportEnd | None = None,
     local: RolloutWorker | None = None,
+    gate: Gate = lambda workers: None,
     verbosity: int = 0,
     reporters: Sequence[Reporter] | None = None,
 ) -> Summary:
@@ -72,7 +73,8 @@ def run_experiment(
     An object store as storage path gets a copy of what is written below `local_folder`. `resume` goes on in the newest
     such folder from its newest valid checkpoint, if there is one; `restore_from` starts a new one from a checkpoint of
     another run. A signal ends the run after the iteration under way, with a checkpoint, or when its patience is over.
-    `say` takes the last words of a process that hangs. `local`: the worker with which these settings were tried out.
+    `say` gets exit code and message of a process that hangs. `gate` is called between two iterations. `local`: the
+    worker with which these settings were tried out.
 
     Raises:
         ConfigError: settings, stop keys or names are wrong; with all problems.
@@ -87,7 +89,7 @@ def run_experiment(
     store, claim = CheckpointStore(folder, checkpoint.keep, checkpoint.score_attribute), Claim()
     with ExitStack() as stack:
         signals = stack.enter_context(signals or StopSignals())
-        board = board or serve_metrics(stack, metrics_port)
+        run_state = run_state or serve_metrics(stack, metrics_port)
 
         def make(algorithm: Algorithm) -> Experiment:
             own, result = restore_start(algorithm, store, start, claim)
@@ -99,15 +101,16 @@ def run_experiment(
                 settings=checkpoint,
                 store=store,
                 signals=signals,
+                gate=gate,
                 writing=lambda: claim.held(folder),
                 checkpoint=own,
                 result=result,
             )
 
-        experiment = begin(stack, config, make, signals, reporters_of(board, reporters, verbosity), say, local)
+        experiment = begin(stack, config, make, signals, reporters_of(run_state, reporters, verbosity), say, local)
         start = None  # what it held may be large
-        mirror = Mirror(remote / folder.name, store, board, signals.deadline) if remote else None
-        publish_checkpoints(stack, experiment, mirror, board)
+        mirror = Mirror(remote / folder.name, store, run_state, signals.deadline) if remote else None
+        publish_checkpoints(stack, experiment, mirror, run_state)
         return experiment.run()
 
 
@@ -117,7 +120,7 @@ def begin(
     make: Callable[[Algorithm], Experiment],
     signals: StopSignals,
     reporters: Sequence[Reporter],
-    say: LastWords | None = None,
+    say: ReportEnd | None = None,
     local: RolloutWorker | None = None,
 ) -> Experiment:
     """A run of checked settings, watched for hangs, whose processes end with `stack`.
@@ -132,10 +135,10 @@ def begin(
     return experiment
 
 
-def reporters_of(board: Board | None, shown: Sequence[Reporter] | None, verbosity: int) -> list[Reporter]:
-    """The reporters of a run: its files, the board if there is one, and those that show it (default: the console)."""
+def reporters_of(run_state: RunState | None, shown: Sequence[Reporter] | None, verbosity: int) -> list[Reporter]:
+    """The reporters of a run: its files, `run_state` if there is one, and those that show it (default: the console)."""
     shown = [Console(lines=verbosity > 0)] if shown is None else shown
-    return [ResultFiles(), TensorBoardEvents(), *([board] if board else []), *shown]
+    return [ResultFiles(), TensorBoardEvents(), *([run_state] if run_state else []), *shown]
 
 
 def subscribe(reporter: Reporter, events: Events) -> None:
@@ -145,30 +148,32 @@ def subscribe(reporter: Reporter, events: Events) -> None:
     events.subscribe(RunEnded, lambda event: reporter.finish(event.summary))
 
 
-def publish_checkpoints(stack: ExitStack, experiment: Experiment, mirror: Mirror | None, board: Board | None) -> None:
-    """Have the board show new checkpoints; those that are copied to an object store once the mirror has them there."""
+def publish_checkpoints(
+    stack: ExitStack, experiment: Experiment, mirror: Mirror | None, run_state: RunState | None
+) -> None:
+    """Have `run_state` show new checkpoints; those that go to an object store once the mirror has them there."""
     if mirror is not None:
         experiment.mirror = stack.enter_context(mirror)
         experiment.events.subscribe(CheckpointSaved, lambda _: mirror.changed())
-    elif board is not None:
+    elif run_state is not None:
 
         def show(saved: CheckpointSaved) -> None:
-            board.saved(saved.path, saved.iteration, read_metadata(saved.path)["time"], saved.seconds)
+            run_state.saved(saved.path, saved.iteration, read_metadata(saved.path)["time"], saved.seconds)
 
         experiment.events.subscribe(CheckpointSaved, show)
 
 
-def serve_metrics(stack: ExitStack, port: int | None) -> Board | None:
-    """A board that is served on this machine until `stack` is closed, or None without a port."""
+def serve_metrics(stack: ExitStack, port: int | None) -> RunState | None:
+    """A run state that is served on this machine until `stack` is closed, or None without a port."""
     if port is None:
         return None
-    from reef.run.prometheus import Board, MetricsServer  # start-up pays for it only where it is used
+    from reef.run.prometheus import MetricsServer, RunState  # start-up pays for it only where it is used
 
-    board = Board()
-    server = MetricsServer(board, port)
+    run_state = RunState()
+    server = MetricsServer(run_state, port)
     stack.callback(server.stop)
     log.info("metrics on http://127.0.0.1:%s/metrics", server.port)
-    return board
+    return run_state
 
 
 def build_algorithm(
@@ -254,7 +259,7 @@ def make_workers(
     """The worker of this process, and `count` workers as Ray actors that sample in its place."""
     if count == 0:
         return LocalWorkers(config, local)
-    ray_workers = load("reef.distributed.worker_set:RayWorkers")
+    ray_workers = load("reef.distributed.ray_workers:RayWorkers")
     workers: Workers = ray_workers(config, count, local, evaluation=evaluation, deadline=deadline)
     return workers
 
@@ -269,7 +274,7 @@ def make_learners(
 ) -> Learners:
     """The learner in this process, or several as Ray actors; `neighbours()` counts rollout workers on this machine."""
     if config.num_learner_workers == 0:
-        return LocalLearners(learner_class, config, observation_space, action_space, neighbours)
-    ray_learners = load("reef.distributed.learner_group:RayLearners")
+        return local_learners(learner_class, config, observation_space, action_space, neighbours)
+    ray_learners = load("reef.distributed.ray_learners:RayLearners")
     learners: Learners = ray_learners(learner_class, config, observation_space, action_space, deadline)
     return learners

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from reef.api.keys import stop_key_problem
 from reef.config import AlgorithmConfig
 from reef.errors import EXIT_OK, ConfigError, DamagedCheckpointError, WorkerError
-from reef.rollout.worker_set import without_episodes
+from reef.rollout.local_workers import without_episodes
 from reef.run.checkpoint import CheckpointStore, iteration_of, restoring
 from reef.run.events import CheckpointSaved, Events, ResultReported, RunEnded, RunStarted
 from reef.run.folders import Start, environment_name, last_result, newer_start, newest_start
@@ -33,9 +33,11 @@ from reef.run.stopping import StopConditions, absence, lookup, stop_problems
 from reef.types import State
 
 if TYPE_CHECKING:
+    from reef.rollout.seams import Workers
     from reef.run.algorithm import Algorithm
 
 log = logging.getLogger(__name__)
+Gate = Callable[["Workers"], None]  # returns when the next iteration may begin; may resize the workers
 SAVING_S = 60.0  # how long a rescue waits for a checkpoint that the main thread is writing
 
 
@@ -111,6 +113,7 @@ class Experiment:
     settings: CheckpointSettings
     store: Checkpoints
     signals: StopSignals
+    gate: Gate = lambda workers: None
     mirror: Mirror | None = None
     checkpoint: Path | None = None  # the newest in this folder
     result: Result | None = None  # the newest; at first that of the iteration which is restored
@@ -144,7 +147,6 @@ class Experiment:
             stop=self.stop,
             restored_iteration=algorithm.iteration,
             restored_timesteps=algorithm.counters.get("num_env_steps_sampled", 0),
-            resize=algorithm.workers.resize,
             worker_problem=lambda: algorithm.workers.problem,
         )
         self.events.emit(RunStarted, run)
@@ -159,6 +161,8 @@ class Experiment:
             try:
                 self.signals.install()  # again, as Ray puts a handler of its own when it starts
                 reason = self.iterate()
+                if reason is None:
+                    self.gate(self.algorithm.workers)
             except Overdue:
                 return self._cut_short()
         return reason

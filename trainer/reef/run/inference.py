@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reef.config import AlgorithmConfig
-from reef.learn.learner_group import Learners
+from reef.learn.learners import Learners
 from reef.nn.policies import Policy
 from reef.nn.weight_files import read_weights
 from reef.rollout.seams import Workers

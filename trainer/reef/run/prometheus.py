@@ -82,7 +82,7 @@ LEARNER_GAUGES = {  # statistics with a name of their own; losses and the rest h
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-class Board(Collector):
+class RunState(Collector):
     """The newest result and checkpoint of a run: a reporter for the driver, a collector for the scrapes."""
 
     def __init__(self) -> None:
@@ -269,13 +269,13 @@ def learner_gauges(statistics: Mapping[PolicyId, Mapping[str, Any]]) -> Iterator
 
 
 class MetricsServer:
-    """Serves a board over HTTP from a thread of its own."""
+    """Serves the state of a run over HTTP from a thread of its own."""
 
-    def __init__(self, board: Board, port: int, address: str = "127.0.0.1") -> None:
+    def __init__(self, run_state: RunState, port: int, address: str = "127.0.0.1") -> None:
         """Listen at once (port 0: any free one, see `port`); raises `ResourceError` when the port is taken."""
-        self._board = board
+        self._run_state = run_state
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(board)
+        self._registry.register(run_state)
         try:
             self._endpoint = Endpoint(address, port, self._answer)
         except (OSError, OverflowError) as error:
@@ -293,7 +293,7 @@ class MetricsServer:
         if path == "/metrics":
             return Answer(generate_latest(self._registry), CONTENT_TYPE_LATEST)
         if path == "/progress":
-            return Answer(json.dumps(self._board.progress()).encode(), "application/json")
+            return Answer(json.dumps(self._run_state.progress()).encode(), "application/json")
         if path == "/healthz":
-            return Answer(b"ok\n", headers={IDENTITY: self._board.identity})
+            return Answer(b"ok\n", headers={IDENTITY: self._run_state.identity})
         return Answer(b"there are /metrics, /progress and /healthz\n", status=HTTPStatus.NOT_FOUND)

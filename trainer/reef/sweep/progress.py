@@ -1,4 +1,4 @@
-"""Tells how a sweep goes: its file, the board that is served, and lines for the person who watches."""
+"""Tells how a sweep goes: its file, the state that is served, and lines for the person who watches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from reef.sweep.plan import described
 from reef.sweep.record import Record, State, Trial
 
 if TYPE_CHECKING:
-    from reef.run.prometheus import Board
+    from reef.run.prometheus import RunState
 
 TELL_EVERY_S, SUM_UP_EVERY_S = 1.0, 15.0
 
@@ -42,12 +42,12 @@ class SweepProgress:
     """Passes on what becomes of the trials; its methods are called in the driver's thread."""
 
     def __init__(
-        self, record: Record, claim: Claim, stream: TextIO, board: Board | None, mirror: Mirror | None = None
+        self, record: Record, claim: Claim, stream: TextIO, run_state: RunState | None, mirror: Mirror | None = None
     ) -> None:
         """`mirror` keeps the sweep's own files in an object store."""
-        self.record, self._claim, self._stream, self._board, self._mirror = record, claim, stream, board, mirror
+        self.record, self._claim, self._stream, self._run_state, self._mirror = record, claim, stream, run_state, mirror
         self._told_at, self._summed_up_at = 0.0, time.monotonic()
-        self._checkpoint: str | None = None  # the one that the board knows
+        self._checkpoint: str | None = None  # the one that `run_state` knows
         self._warned = False  # that the metric is in no result
 
     def start(self, algorithm: str, environment: str, stop: StopConditions) -> None:
@@ -57,7 +57,7 @@ class SweepProgress:
         self._say(f"{algorithm} on {environment}, a sweep of {len(record.trials)} trials, results in {place}")
         if done := len(record.in_state("finished", "failed")):
             self._say(f"continuing: {done} trials have ended already")
-        if self._board is not None:
+        if self._run_state is not None:
             # workers are the trials' own, which tell of those that are missing
             run = Run(
                 folder=record.folder,
@@ -66,7 +66,7 @@ class SweepProgress:
                 config={"num_rollout_workers": 0},
                 stop=stop,
             )
-            self._board.start(run)
+            self._run_state.start(run)
         self.tell()
 
     def took(self, name: str, result: Result) -> None:
@@ -109,7 +109,7 @@ class SweepProgress:
             self._mirror.changed()
 
     def tell_soon(self) -> None:
-        """Bring file and board up to date when a second has passed; now and then say a line."""
+        """Bring the file and `run_state` up to date when a second has passed; now and then say a line."""
         now = time.monotonic()
         if now - self._told_at >= TELL_EVERY_S:
             self.tell()
@@ -119,21 +119,21 @@ class SweepProgress:
             self._upload()
 
     def tell(self) -> None:
-        """Bring file and board up to date."""
+        """Bring the file and `run_state` up to date."""
         self._told_at = time.monotonic()
         with self._claim.held(self.record.folder):
             self.record.write()
-        if self._board is None:
+        if self._run_state is None:
             return
-        self._board.swept(*self.record.status())
+        self._run_state.swept(*self.record.status())
         if (result := self.record.together()) is not None:
-            self._board.report(result)
+            self._run_state.report(result)
         best = self.record.best
         if best and best.checkpoint and (kept := self.record.kept(best)) and best.checkpoint != self._checkpoint:
             self._checkpoint = best.checkpoint
             try:
                 metadata = read_metadata(best.checkpoint)
-                self._board.saved(Path(best.checkpoint), metadata["iteration"], metadata["time"], uri=kept)
+                self._run_state.saved(Path(best.checkpoint), metadata["iteration"], metadata["time"], uri=kept)
             except (CheckpointError, OSError):  # replaced just now: the next one will be told
                 self._checkpoint = None
 

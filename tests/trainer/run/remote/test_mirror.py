@@ -19,7 +19,7 @@ from s3_server import S3
 
 from reef.errors import ReefError, StorageError, StoreUnavailableError
 from reef.run.checkpoint import CheckpointStore
-from reef.run.prometheus import Board
+from reef.run.prometheus import RunState
 from reef.run.remote import mirror as mirror_module
 from reef.run.remote import object_store
 from reef.run.remote.fetch import fetch_run
@@ -73,8 +73,8 @@ def fetched(tmp_path: Path, name: str = "fresh") -> Path | None:
 
 
 def test_every_checkpoint_with_its_result_files_is_there_at_the_end(s3: S3, tmp_path: Path) -> None:
-    store, board = store_in(tmp_path), Board()
-    with Mirror(RemoteFolder(RUN), store, board) as mirror:
+    store, run_state = store_in(tmp_path), RunState()
+    with Mirror(RemoteFolder(RUN), store, run_state) as mirror:
         for iteration in (1, 2, 3):
             save(store, iteration)
             mirror.changed()
@@ -87,7 +87,7 @@ def test_every_checkpoint_with_its_result_files_is_there_at_the_end(s3: S3, tmp_
             folder = there if file.parent == store.directory else place_of(s3, int(file.parent.name[-6:]))
             assert (folder / file.name).read_bytes() == file.read_bytes()
     assert not (there / ".hidden").exists()
-    progress = board.progress()
+    progress = run_state.progress()
     assert progress["checkpoint"]["path"] == f"{RUN}/{place_of(s3, 3).name}"
     assert progress["checkpoint"]["iteration"] == 3
     assert "storageProblem" not in progress
@@ -183,23 +183,23 @@ def test_what_this_machine_has_and_the_store_lacks_is_not_fetched_over(s3: S3, t
 def test_a_store_that_goes_away_and_comes_back_gets_everything(
     s3: S3, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store, board = store_in(tmp_path, keep=2), Board()
-    with Mirror(RemoteFolder(RUN), store, board) as mirror:
+    store, run_state = store_in(tmp_path, keep=2), RunState()
+    with Mirror(RemoteFolder(RUN), store, run_state) as mirror:
         save(store, 1)
         mirror.changed()
         # The file is there before the answer to its upload, which the end of the store may cut off.
-        until(lambda: "checkpoint" in board.progress())
+        until(lambda: "checkpoint" in run_state.progress())
         s3.stop()
         for iteration in (2, 3, 4):
             save(store, iteration)
             mirror.changed()
-        until(lambda: "cannot" in board.progress().get("storageProblem", ""))
-        assert board.progress()["checkpoint"]["iteration"] == 1, "what is in the store"
-        assert [family.samples[0].value for family in board.collect() if "failing" in family.name] == [1]
+        until(lambda: "cannot" in run_state.progress().get("storageProblem", ""))
+        assert run_state.progress()["checkpoint"]["iteration"] == 1, "what is in the store"
+        assert [family.samples[0].value for family in run_state.collect() if "failing" in family.name] == [1]
         s3.start()
         until(lambda: stored(s3) == [3, 4])
-        until(lambda: not board.storage_problem)
-    assert board.progress()["checkpoint"]["iteration"] == 4
+        until(lambda: not run_state.storage_problem)
+    assert run_state.progress()["checkpoint"]["iteration"] == 4
     assert "training goes on without the store" in caplog.text
     assert "answers again" in caplog.text
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from reef.errors import CheckpointError, DamagedCheckpointError
-from reef.learn.learner_group import Learners
+from reef.learn.learners import Learners
 from reef.nn.architecture import another_network
 from reef.rollout.worker import RolloutWorker
 from reef.run.metrics import COUNTER_FIELDS

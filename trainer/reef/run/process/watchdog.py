@@ -38,7 +38,7 @@ SAVE_S = 120.0  # for the checkpoint of a process that hangs
 LONGEST_S = 1e6  # of a timer
 SHOWN_FRAMES = 12
 
-LastWords = Callable[[int, str], None]  # takes exit code and message
+ReportEnd = Callable[[int, str], None]  # takes exit code and message
 
 
 class Hung(Protocol):
@@ -67,8 +67,8 @@ class Watchdog:
     after it, else when one call has lasted for `PATIENCE_S`. Outside the main thread it does nothing.
     """
 
-    def __init__(self, config: AlgorithmConfig, patience_s: float | None = None, say: LastWords | None = None) -> None:
-        """`say` writes the last words of the process, which are logged in any case."""
+    def __init__(self, config: AlgorithmConfig, patience_s: float | None = None, say: ReportEnd | None = None) -> None:
+        """`say` gets exit code and message when the process is ended; they are logged in any case."""
         self._config, self._patience_s, self._say = config, patience_s, say
         self._run: Hung | None = None  # once it has begun
         self._looking = threading.Lock()

@@ -22,7 +22,7 @@ from reef.run.remote.object_store import RemoteFolder
 from reef.run.signals import Deadline
 
 if TYPE_CHECKING:
-    from reef.run.prometheus import Board
+    from reef.run.prometheus import RunState
 
 log = logging.getLogger(__name__)
 FIRST_DELAY_S, LAST_DELAY_S, DELAY_AT_END_S = 2.0, 60.0, 5.0  # between two tries
@@ -52,10 +52,10 @@ class Mirror:
         self,
         remote: RemoteFolder,
         store: CheckpointStore,
-        board: Board | None = None,
+        run_state: RunState | None = None,
         deadline: Deadline | None = None,
     ) -> None:
-        self._remote, self._local, self._board = remote, store, board
+        self._remote, self._local, self._run_state = remote, store, run_state
         self._deadline = deadline or Deadline()
         identity = uuid.uuid4().hex
         self._writer = identity[:8]  # in the names of checkpoints in the store
@@ -64,7 +64,7 @@ class Mirror:
         self._there: set[str] = set()  # checkpoints in the store, whole or not, by their names there
         self._places: dict[str, str] = {}  # what those that are whole are called there
         self._stored: dict[str, float | None] | None = None  # those that are whole, with their scores; None: not known
-        self._told: Path | None = None  # the newest that the board knows to be in the store
+        self._told: Path | None = None  # the newest that `run_state` knows to be in the store
         self._sent: dict[str, tuple[int, int]] = {}  # size and time of result files as they were uploaded
         self._state = threading.Condition()
         self._asked = self._done = 0  # how often something was new, and up to which of these the store has it
@@ -101,8 +101,8 @@ class Mirror:
             self._state.notify_all()
 
     def __enter__(self) -> Self:
-        if self._board is not None:
-            self._board.storage_problem = ""
+        if self._run_state is not None:
+            self._run_state.storage_problem = ""
         self._thread.start()
         self.changed()
         return self
@@ -174,8 +174,8 @@ class Mirror:
         with self._state:
             self._problem = problem
             self._state.notify_all()
-        if self._board is not None:
-            self._board.storage_problem = "" if problem is None else str(problem)
+        if self._run_state is not None:
+            self._run_state.storage_problem = "" if problem is None else str(problem)
 
     def _upload(self) -> None:
         """Make the store hold what this machine holds; an upload that was cut off is made good by the next."""
@@ -281,9 +281,9 @@ class Mirror:
 
     def _tell(self, path: Path, seconds: float | None = None) -> None:
         self._told = path
-        if self._board is not None:
+        if self._run_state is not None:
             uri = f"{self.uri}/{self._places[path.name]}"
-            self._board.saved(path, iteration_of(path.name), read_metadata(path)["time"], seconds, uri=uri)
+            self._run_state.saved(path, iteration_of(path.name), read_metadata(path)["time"], seconds, uri=uri)
 
 
 def is_hopeless(problem: Exception | None) -> bool:

@@ -22,7 +22,6 @@ class Run:
     stop: StopConditions
     restored_iteration: int = 0  # results after this one are from a life that is continued, and are done again
     restored_timesteps: int = 0
-    resize: Callable[[int], None] = lambda _: None  # have so many rollout workers
     worker_problem: Callable[[], str] = lambda: ""  # of one that has failed and not sampled since; from any thread
 
 
@@ -40,7 +39,7 @@ class Summary:
 
 
 class Reporter(Protocol):
-    """Shows the results of one run; its methods are called in this order, in the driver's thread."""
+    """Shows the results of one run; its methods are called in this order, in the driver's thread, and never wait."""
 
     def start(self, run: Run) -> None:
         """Before the first iteration. Nothing may be written to disk yet: the first iteration can still fail."""

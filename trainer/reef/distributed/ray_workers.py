@@ -15,8 +15,7 @@ from ray import cloudpickle
 from reef.batch import Sample
 from reef.config import AlgorithmConfig
 from reef.distributed.actor_group import ActorGroup
-from reef.distributed.failures import FaultTolerance
-from reef.distributed.member import Recipe
+from reef.distributed.failure_policy import FaultTolerance
 from reef.distributed.resources import (
     ElasticPlacement,
     check_resources,
@@ -26,6 +25,7 @@ from reef.distributed.resources import (
     reserve,
     worker_bundle,
 )
+from reef.distributed.slot import ActorSpec
 from reef.distributed.start import start
 from reef.errors import WorkerError
 from reef.rollout.filters import Filter
@@ -63,25 +63,33 @@ class RayWorkers:
         self._config, self._deadline = config, deadline or Deadline()
         self._node: str = ray.get_runtime_context().get_node_id()
         self._local = local or RolloutWorker(config, 0, with_env=config.create_env_on_local_worker)
-        self._published: tuple[Any, int, int] | None = None  # weights in Ray's store, version, timestep
+        self._newest: Weights | None = None
+        self._stored: Any = None  # the newest weights, or a reference to them in Ray's store
+        self._published: tuple[Any, int, int] | None = None  # stored weights, version, timestep
         self._arrived: defaultdict[int, deque[Sample]] = defaultdict(deque)  # sampled ahead
         self._filters_move = config.synchronize_filters and config.observation_filter != "NoFilter"
-        self._limits = replace(FaultTolerance.of(config), late_is_an_error=evaluation)
+        self._limits = replace(
+            FaultTolerance.of(config),
+            request_timeout_s=config.sample_timeout_s,
+            max_requests_in_flight=config.max_requests_in_flight_per_sampler_worker,
+            late_is_an_error=evaluation,
+        )
         may_wait = may_wait_for_room(config) and is_elastic() and not in_a_trial()
         elastic = ElasticPlacement(config) if may_wait else None
         first = 1 if evaluation else 1 + config.evaluation_num_workers  # as in `trial_bundles`
         self._placement = elastic or reserve(config, [worker_bundle(config)] * count, first, self._deadline)
-        recipe = Recipe(
+        spec = ActorSpec(
             name="evaluation worker" if evaluation else "rollout worker",
             target=RolloutWorker,
             arguments=lambda index, recreated: {"config": config, "worker_index": index, "recreated": recreated},
             options=self._placement.options,
             threads=config.torch_threads_per_worker,
             environment=config.extra_python_environs_for_worker,
+            work={"sample": "sample_timeout_s", "sample_episodes": "sample_timeout_s"},
         )
         try:
             self._group = ActorGroup(
-                recipe,
+                spec,
                 count,
                 self._limits,
                 on_entered=self._bring_up_to_date,
@@ -127,7 +135,7 @@ class RayWorkers:
 
     @property
     def problem(self) -> str:
-        """What befell an actor that has not sampled since; empty while all is well."""
+        """Why the first failed actor stopped, until it samples again; empty while all is well."""
         return self._group.problem
 
     @property
@@ -155,7 +163,7 @@ class RayWorkers:
         samples: dict[int, Sample] = {}
         while not samples:
             fragments = {index: (steps or length, anew) for index, length in self._fragment_lengths().items()}
-            samples = self._group.call_some("sample", fragments, timeout_s=self._limits.sample_timeout_s)
+            samples = self._group.call_some("sample", fragments, timeout_s=self._limits.request_timeout_s)
         return list(samples.values())
 
     def _fragment_lengths(self) -> dict[int, int]:
@@ -187,26 +195,32 @@ class RayWorkers:
             healthy = self._group.await_healthy()
             each, more = divmod(count, len(healthy))
             shares = {index: (each + (rank < more),) for rank, index in enumerate(healthy) if each + (rank < more)}
-            done = self._group.call_some("sample_episodes", shares, timeout_s=self._limits.sample_timeout_s)
+            done = self._group.call_some("sample_episodes", shares, timeout_s=self._limits.request_timeout_s)
             for index, sample in done.items():
                 count -= shares[index][0]
                 samples.setdefault(index, []).append(sample)
         return [sample for index in sorted(samples) for sample in samples[index]]
 
     def request(self, index: int) -> bool:
-        """Ask a worker for a fragment; False when it has failed or `max_requests_in_flight` are under way."""
+        """Ask a worker for a fragment; False when it has failed or as many as are allowed are under way."""
         return self._group.request(index, "sample")
 
     def ready(self, timeout_s: float | None = None) -> list[Sample]:
         """Requested fragments that are there: at least one, unless time runs out or none was requested."""
         return [sample for _, sample in self._group.ready(timeout_s)]
 
-    def set_weights(self, weights: Weights, version: int, timestep: int) -> None:
-        """Publish weights: loaded by each worker before its next fragment. Large ones are put into Ray's store once."""
+    def set_weights(self, weights: Weights, version: int, timestep: int, to: int | None = None) -> None:
+        """Publish weights: loaded by each worker, or by the worker `to`, before its next fragment.
+
+        Large ones are put into Ray's store once, also where one worker after the other gets the same object. The local
+        worker and replacements always have the newest.
+        """
         self._local.set_weights(weights, version, timestep)
-        large = sum(vector.nbytes for vector in weights.values()) > SENT_ALONG_BYTES
-        self._published = (ray.put(weights) if large else weights, version, timestep)
-        self._group.send_all("set_weights", *self._published)
+        if weights is not self._newest:
+            large = sum(vector.nbytes for vector in weights.values()) > SENT_ALONG_BYTES
+            self._newest, self._stored = weights, ray.put(weights) if large else weights
+        self._published = (self._stored, version, timestep)
+        self._group.send("set_weights", *self._published, to=to)
 
     def foreach_worker(self, fn: Callable[[RolloutWorker], T]) -> list[T]:
         """Call `fn(worker)` in every worker's process, the local one first; WorkerError when it raises there."""
@@ -224,13 +238,13 @@ class RayWorkers:
     def set_filters(self, filters: dict[PolicyId, State]) -> None:
         """Give all workers the observation statistics of others; each takes them before its next fragment."""
         self._local.set_filters(filters)
-        self._group.send_all("set_filters", filters)
+        self._group.send("set_filters", filters)
 
     def synchronize_filters(self) -> None:
         """Merge what the workers saw into the local worker's filters and give all workers the sum."""
         if not self._filters_move:
             return
-        limit = self._limits.sample_timeout_s
+        limit = self._limits.request_timeout_s
         if limit is not None and self._config.sample_async:
             limit *= 1 + self._limits.max_requests_in_flight  # fragments that were requested come first
         if self._config.use_worker_filter_stats:
@@ -238,7 +252,7 @@ class RayWorkers:
                 for policy_id, delta in deltas.items():
                     self._local.filters[policy_id].merge(delta)
         if self._config.update_worker_filter_stats:
-            self._group.send_all("apply", take_filters, self._local.filters)
+            self._group.send("apply", take_filters, self._local.filters)
 
     def state(self) -> State:
         """The states of all workers; null for one that has failed, and, when the process is to end, for a late one."""
@@ -262,10 +276,10 @@ class RayWorkers:
         stored = state["remote"] or [state["local"]]
         healthy = self._group.healthy  # one that comes later begins new episodes
         known = {index: (one,) for index, one in enumerate(stored, start=1) if one is not None and index in healthy}
-        self._group.send_all("apply", reset_episodes, self._local.filters)
+        self._group.send("apply", reset_episodes, self._local.filters)
         self._group.call_some("set_state", known, timeout_s=self._limits.worker_restore_timeout_s)
         if not state["remote"]:
-            self._group.send_all("filter_deltas")  # the local filters know what the one worker saw
+            self._group.send("filter_deltas")  # the local filters know what the one worker saw
 
     def stop(self) -> None:
         """End the actors and give their room back."""

@@ -29,6 +29,8 @@ class LocalWorkers:
     def __init__(self, config: AlgorithmConfig, worker: RolloutWorker | None = None) -> None:
         """Make the one worker, with its environments, unless it is given."""
         self._worker = worker or RolloutWorker(config)
+        self._most = config.max_requests_in_flight_per_sampler_worker
+        self._requested: list[Sample] = []
 
     def local_worker(self) -> RolloutWorker:
         """The one worker."""
@@ -42,7 +44,24 @@ class LocalWorkers:
         """Exactly `count` new episodes."""
         return [self._worker.sample_episodes(count)]
 
-    def set_weights(self, weights: Weights, version: int, timestep: int) -> None:
+    @property
+    def healthy(self) -> list[int]:
+        """The index of the one worker."""
+        return [self._worker.worker_index]
+
+    def request(self, index: int) -> bool:
+        """Sample a fragment now and hold it until `ready`; False when as many as are allowed are held."""
+        if index not in self.healthy or len(self._requested) >= self._most:
+            return False
+        self._requested.append(self._worker.sample())
+        return True
+
+    def ready(self, timeout_s: float | None = None) -> list[Sample]:
+        """The requested fragments; nothing to wait for."""
+        samples, self._requested = self._requested, []
+        return samples
+
+    def set_weights(self, weights: Weights, version: int, timestep: int, to: int | None = None) -> None:
         """Publish weights."""
         self._worker.set_weights(weights, version, timestep)
 
@@ -76,6 +95,7 @@ class LocalWorkers:
         if own["env"] is None and remote:
             own = remote[0] | {"filters": own["filters"]}
         self._worker.set_state(own)
+        self._requested.clear()  # they belong to what is left behind
 
     def stop(self) -> None:
         """Close the environments."""

@@ -18,7 +18,7 @@ from reef.logs import log_to_stderr
 from reef.output import send_output
 
 
-class Host:
+class ActorProcess:
     """Holds one object in its process and calls its methods."""
 
     def __init__(self, index: int, name: str, log_level: int) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from reef.algorithms.ppo import PPOConfig
 from reef.distributed.node_settings import ELASTIC
-from reef.distributed.worker_set import RayWorkers
+from reef.distributed.ray_workers import RayWorkers
 from reef.errors import ResourceError, WorkerError
 from reef.rollout.worker import RolloutWorker
 from reef.run.signals import StopSignals
@@ -128,6 +128,28 @@ def test_fragments_on_request(workers):
     while len(samples) < 3:
         samples += [sample.worker_index for sample in workers.ready(30.0)]
     assert sorted(samples) == [1, 1, 2]
+
+
+def test_weights_for_one_worker_leave_the_others_and_all_filters_as_they_are(workers):
+    def seen() -> list[tuple[float, int, int]]:
+        return workers.foreach_worker(lambda worker: (worker.get_weights()["default_policy"][0], worker.policy_version))
+
+    def filters() -> list[float]:
+        return workers.foreach_worker(lambda worker: worker.filters["default_policy"].stat.state()["count"])
+
+    weights = {name: vector * 0.0 + 0.125 for name, vector in workers.local_worker().get_weights().items()}
+    newer = {name: vector * 2.0 for name, vector in weights.items()}
+    workers.set_weights(weights, 11, 0)
+    workers.sample()
+    before = filters()
+    workers.set_weights(newer, 12, 0, to=2)
+    assert seen() == [(0.25, 12), (0.125, 11), (0.25, 12)], "the local worker has the newest"
+    assert filters() == before, "they are merged by an act of their own"
+    stored = workers._stored
+    workers.set_weights(newer, 12, 0, to=1)
+    assert seen() == [(0.25, 12)] * 3
+    assert workers._stored is stored, "one copy for all workers"
+    assert workers.healthy == [1, 2]
 
 
 def test_a_replaced_worker_knows_weights_and_filters(workers):

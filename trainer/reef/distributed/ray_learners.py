@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import socket
 import struct
+import time
+from collections import deque
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,12 +23,13 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from reef.config import AlgorithmConfig
 from reef.distributed.actor_group import ActorGroup
-from reef.distributed.failures import FaultTolerance
-from reef.distributed.member import Recipe
+from reef.distributed.failure_policy import FaultTolerance
 from reef.distributed.resources import check_resources, learner_bundle, reserve
+from reef.distributed.slot import ActorSpec
 from reef.distributed.start import start
+from reef.errors import WorkerError
 from reef.learn.learner import Learner, Update
-from reef.learn.learner_group import Batches, LocalLearners
+from reef.learn.learners import MOST_SUBMITTED, Batches, LocalLearners
 from reef.run.signals import Deadline
 from reef.types import DEFAULT_POLICY, PolicyId, State, Weights
 
@@ -46,19 +51,14 @@ class LearnerProcess(LocalLearners):
         world_size: int,
     ) -> None:
         """Make the learner; it can `update` after `join`."""
-        self._rank, self._world_size, self._timeout = (
-            rank,
-            world_size,
-            timedelta(seconds=config.worker_restore_timeout_s),
-        )
+        self._rank, self._world_size = rank, world_size
+        self._timeout = timedelta(seconds=config.worker_restore_timeout_s)
         self._store: Any = None  # of the first one: where all meet
-        self.learners = {
-            DEFAULT_POLICY: learner_class(
-                config, observation_space, action_space, rank=rank, world_size=world_size, reduce=self._average
-            )
-        }
-        self.threads = torch.get_num_threads  # what its process was started with
-        on_gpu = self.learners[DEFAULT_POLICY].device.type == "cuda"
+        learner = learner_class(
+            config, observation_space, action_space, rank=rank, world_size=world_size, reduce=self._average
+        )
+        super().__init__({DEFAULT_POLICY: learner}, torch.get_num_threads)  # what its process was started with
+        on_gpu = learner.device.type == "cuda"
         # NCCL refuses two processes on one GPU; gloo lets them share it
         self._backend = "nccl" if on_gpu and config.num_gpus_per_learner_worker >= 1 else "gloo"
 
@@ -102,11 +102,22 @@ class LearnerProcess(LocalLearners):
         return updates, self.state() if with_state and self._rank == 0 else None
 
 
+@dataclass(slots=True)
+class Round:
+    """A submitted update, which every learner has to make."""
+
+    batches: Any  # in Ray's store
+    timestep: int
+    is_requested: bool = False
+    answers: dict[int, tuple[dict[PolicyId, Update], State | None]] = field(default_factory=dict)  # by learner
+
+
 class RayLearners:
     """`num_learner_workers` learners whose result is that of one learner on the whole batch.
 
     Every learner gets the whole batch through Ray's store and computes its part of every minibatch. When one is lost
-    and the settings cover it, all are made again from the state after the last update, and the update is repeated.
+    and the settings cover it, all are made again from the state after the last update, and what was under way is
+    repeated.
     """
 
     def __init__(
@@ -124,9 +135,14 @@ class RayLearners:
         self._limit_s = config.worker_restore_timeout_s
         self._may_lose = config.recreate_failed_workers or config.ignore_worker_failures
         self._last: State | None = None
+        self._rounds: deque[Round] = deque()  # under way, oldest first
+        self._updates: list[dict[PolicyId, Update]] = []  # that `results` owes
+        settings = replace(
+            FaultTolerance.of(config), request_timeout_s=self._limit_s, max_requests_in_flight=MOST_SUBMITTED
+        )
         first = 1 + config.evaluation_num_workers + config.num_rollout_workers  # as in `trial_bundles`
         self._placement = reserve(config, [learner_bundle(config)] * count, first, deadline)
-        recipe = Recipe(
+        spec = ActorSpec(
             name="learner",
             target=LearnerProcess,
             arguments=lambda index, _: {
@@ -139,10 +155,10 @@ class RayLearners:
             },
             options=self._placement.options,
             threads=config.torch_threads_per_learner or max(int(config.num_cpus_per_learner_worker), 1),
+            work={"update_and_state": "worker_restore_timeout_s"},
         )
         try:
-            limits = FaultTolerance.of(config)
-            self._group = ActorGroup(recipe, count, limits, on_entered=self._unite, together=True, deadline=deadline)
+            self._group = ActorGroup(spec, count, settings, on_entered=self._unite, together=True, deadline=deadline)
         except BaseException:
             self._placement.remove()
             raise
@@ -150,6 +166,9 @@ class RayLearners:
     def _unite(self, group: ActorGroup, indices: list[int]) -> None:
         """Let the learners meet and start from one state; a failure on the way leaves the group down."""
         limit = self._limit_s
+        for each in self._rounds:  # what others began is lost
+            each.is_requested = False
+            each.answers.clear()
         if not (opened := group.call_some("open", {FIRST: ()}, timeout_s=limit)):
             return
         group.call_some("join", dict.fromkeys(indices, opened[FIRST]), timeout_s=limit)
@@ -160,13 +179,60 @@ class RayLearners:
 
     def update(self, batches: Batches, timestep: int) -> dict[PolicyId, Update]:
         """Improve each policy on its batch; statistics are averaged over the learners."""
-        stored = ray.put(batches)
-        answers = self._group.call_all("update_and_state", stored, timestep, self._may_lose, timeout_s=self._limit_s)
-        self._last = answers[FIRST][1]
-        updates = [answer[0] for answer in answers.values()]
-        return {policy_id: _joined([one[policy_id] for one in updates]) for policy_id in updates[0]}
+        assert not self._rounds and not self._updates, "nothing is submitted beside an update that is waited for"
+        self.submit(batches, timestep)
+        (update,) = self.results()
+        return update
+
+    def submit(self, batches: Batches, timestep: int) -> bool:
+        """As `update` without waiting for it, unless the learners have to be started again."""
+        if len(self._rounds) + len(self._updates) >= MOST_SUBMITTED:
+            return False
+        self._rounds.append(Round(ray.put(batches), timestep))
+        self._collect(0.0)
+        return True
+
+    def results(self, timeout_s: float | None = None) -> list[dict[PolicyId, Update]]:
+        """What submitted updates report, oldest first: at least one, unless time runs out or none was submitted."""
+        deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        while self._rounds and not self._updates:
+            self._collect(None if timeout_s is None else deadline - time.monotonic())
+            if time.monotonic() >= deadline:
+                break
+        updates, self._updates = self._updates, []
+        return updates
+
+    def _collect(self, timeout_s: float | None) -> None:
+        """Wait for an answer to what was submitted. An error ends all of it, as does a run that is cut short."""
+        try:
+            everyone = self._group.await_healthy()
+            for each in self._rounds:
+                if not each.is_requested:
+                    for index in everyone:
+                        self._group.request(index, "update_and_state", each.batches, each.timestep, self._may_lose)
+                    each.is_requested = True
+            for index, answer in self._group.ready(timeout_s):
+                next(each for each in self._rounds if index not in each.answers).answers[index] = answer
+        except BaseException:
+            self._rounds.clear()
+            raise
+        while self._rounds and len(self._rounds[0].answers) == self._group.size:
+            answers = self._rounds.popleft().answers
+            self._last = answers[FIRST][1]
+            updates = [answers[index][0] for index in sorted(answers)]
+            self._updates.append({name: _joined([update[name] for update in updates]) for name in updates[0]})
+
+    def _finish(self) -> None:
+        """Wait until nothing is under way."""
+        while self._rounds:
+            self._collect(None)
 
     def _ask_first(self, method: str) -> Any:
+        if self._last is None and not self._group.healthy:  # others would begin again from untrained weights
+            raise WorkerError(
+                f"{method}: the learners were ended in an update, and no state was kept. "
+                "recreate_failed_workers=True keeps one after each update."
+            )
         while True:
             self._group.await_healthy()
             if answer := self._group.call_some(method, {FIRST: ()}, timeout_s=self._limit_s):
@@ -179,16 +245,20 @@ class RayLearners:
 
     def set_weights(self, weights: Weights) -> None:
         """Overwrite the parameters in all learners."""
+        self._finish()
         self._group.call_all("set_weights", weights, timeout_s=self._limit_s)
         self._last = self._ask_first("state") if self._may_lose else None
 
     def state(self) -> State:
         """The state of each learner by policy; the kept one, where there is one, needs no learner."""
+        self._finish()
         state: State = self._last or self._ask_first("state")
         return state
 
     def set_state(self, state: State) -> None:
         """The reverse of `state`."""
+        self._finish()
+        self._updates.clear()
         self._last = state
         self._group.call_all("set_state", state, timeout_s=self._limit_s)
 

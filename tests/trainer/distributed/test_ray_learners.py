@@ -17,10 +17,11 @@ from torch.distributed import TCPStore
 from reef.algorithms.dqn import DQNConfig, DQNLearner
 from reef.algorithms.ppo import PPOConfig, PPOLearner
 from reef.batch import Rollout, Transitions
-from reef.distributed import learner_group
-from reef.distributed.learner_group import LearnerProcess, RayLearners
+from reef.distributed import ray_learners
+from reef.distributed.ray_learners import LearnerProcess, RayLearners
 from reef.errors import EXIT_WRONG_USE, ResourceError, WorkerError
-from reef.learn.learner_group import LocalLearners
+from reef.learn.learners import local_learners
+from reef.run.signals import Overdue, StopSignals
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.timeout(120)]
 SPACES = (gym.spaces.Box(-1.0, 1.0, (3,), np.float32), gym.spaces.Discrete(2))
@@ -101,7 +102,7 @@ def learners(ray_cluster) -> Iterator[RayLearners]:
 
 
 def test_two_learners_and_one_come_to_the_same_weights_even_when_one_is_killed(learners):
-    alone = LocalLearners(PPOLearner, config(num_learner_workers=0), *SPACES)
+    alone = local_learners(PPOLearner, config(num_learner_workers=0), *SPACES)
     learners.set_state(alone.state())
     for step in range(5):
         batch = {"default_policy": rollout(step)}
@@ -114,6 +115,44 @@ def test_two_learners_and_one_come_to_the_same_weights_even_when_one_is_killed(l
         assert stats["cur_kl_coeff"] == expected["cur_kl_coeff"]
         assert np.allclose(learners.weights()["default_policy"], alone.weights()["default_policy"], atol=1e-6)
     assert learners._group.num_restarts == 2  # both: the survivor cannot go on alone
+
+
+@pytest.mark.parametrize(("form", "lost"), [("in process", False), ("with Ray", False), ("with Ray", True)])
+def test_submitted_updates_are_those_that_are_waited_for(learners, form: str, lost: bool) -> None:
+    alone = local_learners(PPOLearner, config(num_learner_workers=0), *SPACES)
+    asked = learners if form == "with Ray" else local_learners(PPOLearner, config(num_learner_workers=0), *SPACES)
+    asked.set_state(alone.state())
+    batches = [{"default_policy": rollout(seed)} for seed in range(3)]
+    expected = [alone.update(batch, 64 * step)["default_policy"].stats for step, batch in enumerate(batches)]
+    assert asked.results() == [], "nothing was submitted"
+    if lost:
+        os.kill(learners._group.pid(2), signal.SIGKILL)
+    accepted = [asked.submit(batch, 64 * step) for step, batch in enumerate(batches)]
+    assert accepted == [True, True, False], "what is under way is bounded"
+    found = asked.results(0.0) if form == "with Ray" else []
+    while len(found) < 2:
+        found += asked.results(30.0)
+    assert asked.submit(batches[2], 128), "there is room again"
+    assert np.allclose(asked.weights()["default_policy"], alone.weights()["default_policy"], atol=1e-6)
+    found += asked.results()
+    assert [update["default_policy"].stats["total_loss"] for update in found] == pytest.approx(
+        [stats["total_loss"] for stats in expected], rel=1e-4
+    )
+    assert asked.results() == []
+
+
+@pytest.mark.parametrize("form", ["in process", "with Ray"])
+def test_a_state_is_that_after_what_was_submitted_and_restoring_one_forgets_that(learners, form: str) -> None:
+    alone = local_learners(PPOLearner, config(num_learner_workers=0), *SPACES)
+    asked = learners if form == "with Ray" else local_learners(PPOLearner, config(num_learner_workers=0), *SPACES)
+    asked.set_state(before := alone.state())
+    alone.update({"default_policy": rollout(1)}, 0)
+    assert asked.submit({"default_policy": rollout(1)}, 0)
+    after = asked.state()["default_policy"]["weights"]
+    assert np.allclose(after, alone.weights()["default_policy"], atol=1e-6)
+    asked.set_state(before)
+    assert asked.results() == []
+    assert np.array_equal(asked.weights()["default_policy"], before["default_policy"]["weights"])
 
 
 def test_all_learners_hold_the_same_state(learners):
@@ -135,7 +174,7 @@ def test_two_learners_of_dqn_and_one_come_to_the_same_weights_and_td_errors(num_
         settings.training(model={"fcnet_hiddens": [8]}, hiddens=[8])
         return settings.resources(num_learner_workers=count, num_cpus_per_learner_worker=0.5).validate().freeze()
 
-    alone = LocalLearners(DQNLearner, made(0), *SPACES)
+    alone = local_learners(DQNLearner, made(0), *SPACES)
     two = RayLearners(DQNLearner, made(2), *SPACES)
     try:
         for step in range(4):  # the target network follows from the second on
@@ -171,6 +210,20 @@ def test_what_is_not_finite_in_another_process_ends_the_run_at_once(recreate):
     assert two._group.num_restarts == 0
 
 
+def test_learners_that_are_cut_off_in_an_update_are_not_mistaken_for_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the checkpoint of a run that ends in the midst of an update would hold untrained weights."""
+    two = RayLearners(PPOLearner, config(), *SPACES)
+    try:
+        two.update({"default_policy": rollout(1)}, 0)
+        monkeypatch.setattr(StopSignals, "deadline", 0.0)  # the run is to end at once
+        with pytest.raises(Overdue):
+            two.update({"default_policy": rollout(2)}, 64)
+        with pytest.raises(WorkerError, match="no state was kept"):
+            two.state()
+    finally:
+        two.stop()
+
+
 def test_a_gpu_that_is_not_there_is_named():
     with pytest.raises(ResourceError, match=r"num_learner_workers 2 x num_gpus_per_learner_worker 0\.5 = 1 GPUs"):
         RayLearners(PPOLearner, config(num_gpus_per_learner_worker=0.5), *SPACES)
@@ -178,9 +231,9 @@ def test_a_gpu_that_is_not_there_is_named():
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
 def test_learners_meet_at_an_address_of_either_kind(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
-    if ":" in address and not learner_group.INET6_DEVICES.exists():
+    if ":" in address and not ray_learners.INET6_DEVICES.exists():
         pytest.skip("a kernel without IPv6")
-    monkeypatch.setattr(learner_group, "_own_address", lambda: address)
+    monkeypatch.setattr(ray_learners, "_own_address", lambda: address)
     first = LearnerProcess(PPOLearner, config(), *SPACES, rank=0, world_size=2)
     host, port = first.open()
     other = TCPStore(host, port, 2, timeout=timedelta(seconds=20))
@@ -190,6 +243,6 @@ def test_learners_meet_at_an_address_of_either_kind(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(("address", "device"), [("127.0.0.1", "lo"), ("::1", "lo"), ("2001:db8::1", None)])
 def test_the_network_device_of_an_address_is_found(address: str, device: str | None) -> None:
-    if ":" in address and not learner_group.INET6_DEVICES.exists():
+    if ":" in address and not ray_learners.INET6_DEVICES.exists():
         pytest.skip("a kernel without IPv6")
-    assert learner_group._network_device(address) == device
+    assert ray_learners._network_device(address) == device

@@ -11,8 +11,9 @@ from typing import Any
 
 import ray
 
-from reef.distributed.failures import PROBE, START, WORK, Failure
-from reef.distributed.host import Host
+from reef.distributed.actor_process import ActorProcess
+from reef.distributed.failure_policy import History
+from reef.distributed.failures import START
 from reef.output import full_name
 from reef.run.signals import Deadline, Overdue
 
@@ -23,7 +24,7 @@ FIRST_PAUSE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class ActorSpec:
     """How the actors of a group are made."""
 
     name: str  # in messages: "rollout worker"
@@ -32,27 +33,24 @@ class Recipe:
     options: Callable[[int], dict[str, Any]] = lambda _: {}  # Ray's, from index: resources and placement
     threads: int = 1  # of torch in each actor
     environment: dict[str, str] = field(default_factory=dict)  # variables of each process
+    # the methods that the actors are there for, each with the setting that limits its time
+    work: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class Member:
+class Slot:
     """One index of a group; its actor changes when it is replaced."""
 
     index: int
     actor: Any = None  # None: failed, perhaps to be replaced, or without room
     starting: Any = None  # the answer to `start`, while it is not in
     entered: bool = False  # the owner has prepared it: calls may go to it
-    lost: bool = False  # for good
     pid: int = 0  # of the last process that came up
     node: str = ""  # Ray's id of the node where the actor is; unknown before it is up
     started_at: float = NEVER
     due: float = 0.0  # when a replacement may start
-    restarts: int = 0
-    failures_in_a_row: int = 0
     quick_ends: int = 0  # actors in a row that did not last as long as the delay between restarts
-    failure: Failure | None = None  # the last one, until somebody in its place does what it failed in
-    done: set[str] = field(default_factory=set)  # methods that somebody in this place has come through
-    useless: bool = False  # has failed, and nobody in its place has done any work since
+    history: History = field(default_factory=History)
     in_flight: dict[Any, str] = field(default_factory=dict)  # method of each request, oldest first
     busy_since: float = 0.0
     sent: dict[Any, str] = field(default_factory=dict)  # method of each call whose value nobody waits for
@@ -60,29 +58,16 @@ class Member:
     @property
     def recreated(self) -> bool:
         """Whether there was a process before the present one."""
-        return self.restarts > 0 or self.pid > 0
+        return self.history.restarts > 0 or self.pid > 0
 
-    def start(self, recipe: Recipe) -> None:
+    def start(self, spec: ActorSpec) -> None:
         """Start an actor; the answer to `starting` says that it is up."""
-        name = full_name(f"{recipe.name.removeprefix('rollout ')} {self.index}")
-        options = {"max_restarts": 0, "max_task_retries": 0} | recipe.options(self.index)
-        self.actor = ray.remote(Host).options(**options).remote(self.index, name, logging.getLogger().level)
-        arguments = recipe.arguments(self.index, self.recreated)
-        self.starting = self.actor.start.remote(recipe.target, arguments, recipe.threads, recipe.environment)
+        name = full_name(f"{spec.name.removeprefix('rollout ')} {self.index}")
+        options = {"max_restarts": 0, "max_task_retries": 0} | spec.options(self.index)
+        self.actor = ray.remote(ActorProcess).options(**options).remote(self.index, name, logging.getLogger().level)
+        arguments = spec.arguments(self.index, self.recreated)
+        self.starting = self.actor.start.remote(spec.target, arguments, spec.threads, spec.environment)
         self.started_at = time.monotonic()
-
-    def came_through(self, method: str) -> None:
-        """Take in that a call gave a value."""
-        self.done.add(method)
-        if method in WORK:
-            self.useless = False
-        if self.failure is not None and self.failure.method in (method, START, PROBE):
-            self.failures_in_a_row, self.failure = 0, None
-
-    def failed(self, failure: Failure) -> None:
-        """Take in that a call gave none."""
-        self.failures_in_a_row += 1
-        self.failure, self.useless = failure, True
 
     def take_down(self, delay_s: float) -> None:
         """End the actor. The next may start at once, and after quick ends in a row with ever longer pauses.
@@ -107,37 +92,37 @@ class Member:
     def withdraw(self) -> None:
         """End an actor that has not come up, as if it had never been started."""
         self.take_down(0.0)
-        if self.restarts:
-            self.restarts -= 1
+        if self.history.restarts:
+            self.history.restarts -= 1
         else:
             self.started_at = NEVER
 
 
-def startable(members: Collection[Member], *, together: bool) -> list[Member]:
+def startable(slots: Collection[Slot], *, together: bool) -> list[Slot]:
     """Those without an actor that may start one now.
 
     Pauses are for a group that goes on meanwhile. Where no actor is left the next to be due starts at once, or all in a
     group that works `together`; unless it could not even come up, as another try would most likely fail like the last.
     """
-    missing = [member for member in members if member.actor is None and not member.lost]
-    due = [member for member in missing if member.due <= time.monotonic()]
-    if due or any(member.actor is not None for member in members):
+    missing = [slot for slot in slots if slot.actor is None and not slot.history.dropped]
+    due = [slot for slot in missing if slot.due <= time.monotonic()]
+    if due or any(slot.actor is not None for slot in slots):
         return due
-    came_up = [member for member in missing if member.failure is None or member.failure.method != START]
-    return came_up if together else sorted(came_up, key=lambda member: member.due)[:1]
+    came_up = [slot for slot in missing if slot.history.failure is None or slot.history.failure.method != START]
+    return came_up if together else sorted(came_up, key=lambda slot: slot.due)[:1]
 
 
-def problem_of(name: str, members: Sequence[Member], room: float) -> str:
-    """What befell the first of `members`, called `name`, who has not worked since and may yet, as so many have room."""
-    incomplete = sum(member.actor is not None for member in members) < room
-    for member in members:
-        failure = member.failure
-        if failure is not None and member.useless and (incomplete or member.actor is not None):
+def problem_of(name: str, slots: Sequence[Slot], room: float) -> str:
+    """Why the first failed actor of `slots` stopped, if it may still be restarted; `room` actors fit."""
+    incomplete = sum(slot.actor is not None for slot in slots) < room
+    for slot in slots:
+        failure = slot.history.failure
+        if failure is not None and not slot.history.works and (incomplete or slot.actor is not None):
             return f"{name} {failure.index} failed in {failure.method}(): {failure.error}"
     return ""
 
 
-def first_done(busy: Mapping[Any, Member], timeout_s: float | None, end: Deadline) -> list[Any]:
+def first_done(busy: Mapping[Any, Slot], timeout_s: float | None, end: Deadline) -> list[Any]:
     """Wait until an answer of somebody `busy` is there; nothing when time runs out.
 
     Those that keep an ending run waiting are taken down: they would not tell their state in time either.
@@ -147,8 +132,8 @@ def first_done(busy: Mapping[Any, Member], timeout_s: float | None, end: Deadlin
         try:
             end.end_if_over()
         except Overdue:
-            for member in busy.values():
-                member.take_down(0.0)
+            for slot in busy.values():
+                slot.take_down(0.0)
             raise
         left = max(deadline - time.monotonic(), 0.0)
         done, _ = ray.wait(list(busy), timeout=min(left, SLICE_S))
