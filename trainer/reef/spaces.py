@@ -16,9 +16,10 @@ import numpy as np
 from gymnasium import spaces
 
 from reef.errors import ConfigError, EnvironmentError
-from reef.types import Array
+from reef.types import Array, PolicyId
 
 Space = spaces.Space[Any]
+PolicySpaces = dict[PolicyId, tuple[Space, Space]]  # of observations and actions
 SUPPORTED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 

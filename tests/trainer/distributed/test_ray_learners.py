@@ -24,7 +24,7 @@ from reef.learn.learners import local_learners
 from reef.run.signals import Overdue, StopSignals
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.timeout(120)]
-SPACES = (gym.spaces.Box(-1.0, 1.0, (3,), np.float32), gym.spaces.Discrete(2))
+SPACES = {"default_policy": (gym.spaces.Box(-1.0, 1.0, (3,), np.float32), gym.spaces.Discrete(2))}
 
 
 def config(**settings: Any) -> PPOConfig:
@@ -56,7 +56,7 @@ def test_gradients_are_averaged_by_what_the_device_has(device: str, gpus: float,
     def on_device(*_: Any, **__: Any) -> Any:
         return SimpleNamespace(device=torch.device(device))
 
-    assert LearnerProcess(on_device, settings, *SPACES, rank=0, world_size=2)._backend == backend  # type: ignore[arg-type]
+    assert LearnerProcess(on_device, settings, SPACES, rank=0, world_size=2)._backend == backend  # type: ignore[arg-type]
 
 
 def rollout(seed: int, T: int = 32, B: int = 2) -> Rollout:
@@ -96,13 +96,13 @@ def transitions(seed: int, count: int) -> Transitions:
 @pytest.fixture(scope="module")
 def learners(ray_cluster) -> Iterator[RayLearners]:
     """Two learners that all tests of this file share."""
-    made = RayLearners(PPOLearner, config(recreate_failed_workers=True), *SPACES)
+    made = RayLearners(PPOLearner, config(recreate_failed_workers=True), SPACES)
     yield made
     made.stop()
 
 
 def test_two_learners_and_one_come_to_the_same_weights_even_when_one_is_killed(learners):
-    alone = local_learners(PPOLearner, config(num_learner_workers=0), *SPACES)
+    alone = local_learners(PPOLearner, config(num_learner_workers=0), SPACES)
     learners.set_state(alone.state())
     for step in range(5):
         batch = {"default_policy": rollout(step)}
@@ -119,8 +119,8 @@ def test_two_learners_and_one_come_to_the_same_weights_even_when_one_is_killed(l
 
 @pytest.mark.parametrize(("form", "lost"), [("in process", False), ("with Ray", False), ("with Ray", True)])
 def test_submitted_updates_are_those_that_are_waited_for(learners, form: str, lost: bool) -> None:
-    alone = local_learners(PPOLearner, config(num_learner_workers=0), *SPACES)
-    asked = learners if form == "with Ray" else local_learners(PPOLearner, config(num_learner_workers=0), *SPACES)
+    alone = local_learners(PPOLearner, config(num_learner_workers=0), SPACES)
+    asked = learners if form == "with Ray" else local_learners(PPOLearner, config(num_learner_workers=0), SPACES)
     asked.set_state(alone.state())
     batches = [{"default_policy": rollout(seed)} for seed in range(3)]
     expected = [alone.update(batch, 64 * step)["default_policy"].stats for step, batch in enumerate(batches)]
@@ -143,8 +143,8 @@ def test_submitted_updates_are_those_that_are_waited_for(learners, form: str, lo
 
 @pytest.mark.parametrize("form", ["in process", "with Ray"])
 def test_a_state_is_that_after_what_was_submitted_and_restoring_one_forgets_that(learners, form: str) -> None:
-    alone = local_learners(PPOLearner, config(num_learner_workers=0), *SPACES)
-    asked = learners if form == "with Ray" else local_learners(PPOLearner, config(num_learner_workers=0), *SPACES)
+    alone = local_learners(PPOLearner, config(num_learner_workers=0), SPACES)
+    asked = learners if form == "with Ray" else local_learners(PPOLearner, config(num_learner_workers=0), SPACES)
     asked.set_state(before := alone.state())
     alone.update({"default_policy": rollout(1)}, 0)
     assert asked.submit({"default_policy": rollout(1)}, 0)
@@ -174,8 +174,8 @@ def test_two_learners_of_dqn_and_one_come_to_the_same_weights_and_td_errors(num_
         settings.training(model={"fcnet_hiddens": [8]}, hiddens=[8])
         return settings.resources(num_learner_workers=count, num_cpus_per_learner_worker=0.5).validate().freeze()
 
-    alone = local_learners(DQNLearner, made(0), *SPACES)
-    two = RayLearners(DQNLearner, made(2), *SPACES)
+    alone = local_learners(DQNLearner, made(0), SPACES)
+    two = RayLearners(DQNLearner, made(2), SPACES)
     try:
         for step in range(4):  # the target network follows from the second on
             batch = {"default_policy": transitions(step, count=48)}  # three gradient steps
@@ -195,7 +195,7 @@ def test_two_learners_of_dqn_and_one_come_to_the_same_weights_and_td_errors(num_
 
 @pytest.mark.parametrize("recreate", [False, True])
 def test_what_is_not_finite_in_another_process_ends_the_run_at_once(recreate):
-    two = RayLearners(PPOLearner, config(recreate_failed_workers=recreate), *SPACES)
+    two = RayLearners(PPOLearner, config(recreate_failed_workers=recreate), SPACES)
     try:
         if recreate:  # a round that went well does not make this one worth repeating
             two.update({"default_policy": rollout(1)}, 0)
@@ -212,7 +212,7 @@ def test_what_is_not_finite_in_another_process_ends_the_run_at_once(recreate):
 
 def test_learners_that_are_cut_off_in_an_update_are_not_mistaken_for_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the checkpoint of a run that ends in the midst of an update would hold untrained weights."""
-    two = RayLearners(PPOLearner, config(), *SPACES)
+    two = RayLearners(PPOLearner, config(), SPACES)
     try:
         two.update({"default_policy": rollout(1)}, 0)
         monkeypatch.setattr(StopSignals, "deadline", 0.0)  # the run is to end at once
@@ -226,7 +226,7 @@ def test_learners_that_are_cut_off_in_an_update_are_not_mistaken_for_new_ones(mo
 
 def test_a_gpu_that_is_not_there_is_named():
     with pytest.raises(ResourceError, match=r"num_learner_workers 2 x num_gpus_per_learner_worker 0\.5 = 1 GPUs"):
-        RayLearners(PPOLearner, config(num_gpus_per_learner_worker=0.5), *SPACES)
+        RayLearners(PPOLearner, config(num_gpus_per_learner_worker=0.5), SPACES)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
@@ -234,7 +234,7 @@ def test_learners_meet_at_an_address_of_either_kind(monkeypatch: pytest.MonkeyPa
     if ":" in address and not ray_learners.INET6_DEVICES.exists():
         pytest.skip("a kernel without IPv6")
     monkeypatch.setattr(ray_learners, "_own_address", lambda: address)
-    first = LearnerProcess(PPOLearner, config(), *SPACES, rank=0, world_size=2)
+    first = LearnerProcess(PPOLearner, config(), SPACES, rank=0, world_size=2)
     host, port = first.open()
     other = TCPStore(host, port, 2, timeout=timedelta(seconds=20))
     other.set("key", "value")

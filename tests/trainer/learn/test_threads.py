@@ -62,7 +62,9 @@ def test_rollout_workers_that_wait_leave_their_cpus_to_the_learner(ahead: bool, 
     config = config.training(sgd_minibatch_size=1024, model={"fcnet_hiddens": [256, 256]}).freeze()
     env = gym.make("CartPole-v1")
     before = torch.get_num_threads()
-    learners = local_learners(PPOLearner, config, env.observation_space, env.action_space, neighbours=lambda: 3)
+    learners = local_learners(
+        PPOLearner, config, {"default_policy": (env.observation_space, env.action_space)}, neighbours=lambda: 3
+    )
     torch.set_num_threads(before)
     assert learners.threads() == expected
 
@@ -77,7 +79,7 @@ from reef.learn.learners import local_learners
 
 config = DQNConfig().framework(torch_threads_per_learner=2).training(model={"fcnet_hiddens": [512, 512]}).freeze()
 env = gym.make("CartPole-v1")
-learners = local_learners(DQNLearner, config, env.observation_space, env.action_space)
+learners = local_learners(DQNLearner, config, {"default_policy": (env.observation_space, env.action_space)})
 moments = learners.learners["default_policy"].parameters.optimizer.exp_avg
 least = torch.finfo(torch.float32).tiny
 moments.fill_(least)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -27,6 +28,7 @@ from reef.config.ignored import FOR_VECTORS, Network, ignored_beside_custom_mode
 from reef.config.loading import load
 from reef.config.refusals import refusals_in
 from reef.errors import ConfigError
+from reef.types import DEFAULT_POLICY, PolicyId
 
 if TYPE_CHECKING:
     from reef.run.algorithm import Algorithm
@@ -124,6 +126,12 @@ class AlgorithmConfig(
         """Environment steps with which a train batch is full: "auto" may leave out a step of some environments."""
         spare = self.num_envs_per_worker - 1 if self.rollout_fragment_length == "auto" else 0
         return max(self.total_train_batch_size - spare, 1)
+
+    def for_policy(self, policy_id: PolicyId) -> Self:
+        """The settings of one policy: its random numbers are others than those of the rest."""
+        if policy_id == DEFAULT_POLICY or self.seed is None:
+            return self
+        return self.copy().assign({"seed": (self.seed + zlib.crc32(policy_id.encode())) % 2**31}).freeze()
 
     def batch_size_problems(self) -> Iterator[str]:
         """Say where whole fragments miss the train batch by over 10 %; for algorithms that train on all they sample."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from reef.config.values import MisfitError, plain
-from reef.types import DEFAULT_POLICY
 
 NOT_YET = "not available yet"
 TENSORFLOW = "is for TensorFlow, and Reef trains with PyTorch; "
@@ -90,9 +89,6 @@ REFUSALS: dict[str, Refusal] = {
     "logger_config": Refusal("debugging", None),
     "fake_sampler": Refusal("debugging", False),
     "callbacks": Refusal("callbacks", None),
-    "policies": Refusal("multi_agent", [DEFAULT_POLICY]),
-    "policy_mapping_fn": Refusal("multi_agent", None),
-    "policies_to_train": Refusal("multi_agent", None),
     "policy_map_capacity": Refusal("multi_agent", 100),
     "policy_states_are_swappable": Refusal("multi_agent", False),
     "observation_fn": Refusal("multi_agent", None),

@@ -18,7 +18,6 @@ import numpy as np
 import ray
 import torch
 import torch.distributed
-from gymnasium import spaces
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from reef.config import AlgorithmConfig
@@ -29,9 +28,10 @@ from reef.distributed.slot import ActorSpec
 from reef.distributed.start import start
 from reef.errors import WorkerError
 from reef.learn.learner import Learner, Update
-from reef.learn.learners import MOST_SUBMITTED, Batches, LocalLearners
+from reef.learn.learners import MOST_SUBMITTED, Batches, LocalLearners, learners_of
 from reef.run.signals import Deadline
-from reef.types import DEFAULT_POLICY, PolicyId, State, Weights
+from reef.spaces import PolicySpaces
+from reef.types import PolicyId, State, Weights
 
 ASK_ADDRESS = 0x8915  # SIOCGIFADDR
 INET6_DEVICES = Path("/proc/net/if_inet6")
@@ -45,8 +45,7 @@ class LearnerProcess(LocalLearners):
         self,
         learner_class: type[Learner[Any]],
         config: AlgorithmConfig,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
+        spaces: PolicySpaces,
         rank: int,
         world_size: int,
     ) -> None:
@@ -54,11 +53,10 @@ class LearnerProcess(LocalLearners):
         self._rank, self._world_size = rank, world_size
         self._timeout = timedelta(seconds=config.worker_restore_timeout_s)
         self._store: Any = None  # of the first one: where all meet
-        learner = learner_class(
-            config, observation_space, action_space, rank=rank, world_size=world_size, reduce=self._average
-        )
-        super().__init__({DEFAULT_POLICY: learner}, torch.get_num_threads)  # what its process was started with
-        on_gpu = learner.device.type == "cuda"
+        share: dict[str, Any] = {"rank": rank, "world_size": world_size, "reduce": self._average}
+        # as many threads as its process was started with
+        super().__init__(learners_of(learner_class, config, spaces, **share), torch.get_num_threads)
+        on_gpu = any(learner.device.type == "cuda" for learner in self.learners.values())
         # NCCL refuses two processes on one GPU; gloo lets them share it
         self._backend = "nccl" if on_gpu and config.num_gpus_per_learner_worker >= 1 else "gloo"
 
@@ -124,8 +122,7 @@ class RayLearners:
         self,
         learner_class: type[Learner[Any]],
         config: AlgorithmConfig,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
+        spaces: PolicySpaces,
         deadline: Deadline | None = None,
     ) -> None:
         """Raises ResourceError when the cluster is too small, WorkerError when learners cannot be made."""
@@ -148,8 +145,7 @@ class RayLearners:
             arguments=lambda index, _: {
                 "learner_class": learner_class,
                 "config": config,
-                "observation_space": observation_space,
-                "action_space": action_space,
+                "spaces": spaces,
                 "rank": index - 1,
                 "world_size": count,
             },

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
-from gymnasium import spaces
 
 from reef.batch import Rollout, Transitions
 from reef.config import AlgorithmConfig
 from reef.learn.learner import Learner, Update
 from reef.learn.threads import flushing_denormals, learner_threads, using_threads
-from reef.types import DEFAULT_POLICY, PolicyId, State, Weights
+from reef.spaces import PolicySpaces
+from reef.types import PolicyId, State, Weights
 
 MOST_SUBMITTED = 2  # updates: the learners work on one while the next one waits for them
 Batches = dict[PolicyId, Rollout] | dict[PolicyId, Transitions]
@@ -103,21 +103,27 @@ class LocalLearners:
         """Nothing runs outside this process."""
 
 
+def learners_of(
+    learner_class: type[Learner[Any]], config: AlgorithmConfig, spaces: PolicySpaces, **share: Any
+) -> dict[PolicyId, Learner[Any]]:
+    """A learner for each policy; `share`: its part of the work, where several have one policy."""
+    return {policy_id: learner_class(config.for_policy(policy_id), *own, **share) for policy_id, own in spaces.items()}
+
+
 def local_learners(
     learner_class: type[Learner[Any]],
     config: AlgorithmConfig,
-    observation_space: spaces.Space[Any],
-    action_space: spaces.Space[Any],
+    spaces: PolicySpaces,
     neighbours: Callable[[], int] = lambda: 0,
 ) -> LocalLearners:
     """The learners of `num_learner_workers=0`; `neighbours()` counts rollout workers on this machine: they come and go.
 
     Unless those sample ahead, they wait while it learns, and it may have their CPUs.
     """
-    learner = learner_class(config, observation_space, action_space)
-    multiply_adds = learner.policy.multiply_adds * learner.minibatch_size
+    learners = learners_of(learner_class, config, spaces)
+    multiply_adds = max(learner.policy.multiply_adds * learner.minibatch_size for learner in learners.values())
     torch.set_num_threads(config.torch_threads_per_worker)  # between updates this process samples
     return LocalLearners(
-        {DEFAULT_POLICY: learner},
+        learners,
         lambda: learner_threads(config, multiply_adds, busy=neighbours() if config.sample_async else 0),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,8 +46,9 @@ class PolicyRunner:
         self.explores = config.explore
         self.exploration = make_exploration(config, self.policy.action_layout, worker_index)
         # 1: apart from the environments' generators
-        apart = [1, *([EVALUATION] if config.in_evaluation else []), *other_seed(policy_id)]
-        self.generator = np.random.default_rng(None if config.seed is None else [config.seed, worker_index, *apart])
+        apart = (1, EVALUATION) if config.in_evaluation else (1,)
+        seed = config.for_policy(policy_id).seed
+        self.generator = np.random.default_rng(None if seed is None else [seed, worker_index, *apart])
         # what is being recorded, or was recorded last
         layout = self.policy.observation_layout
         nothing = np.zeros((len(columns.envs), *layout.shape), layout.dtype)
@@ -203,11 +203,6 @@ class PolicyRunner:
         going_on = np.flatnonzero(resumed)
         for mine, stored in ((self.obs, state["obs"]), *_pairs(self.recurrent, state["recurrent"])):
             mine[going_on] = stored[going_on]  # the observations as they were filtered then
-
-
-def other_seed(policy_id: PolicyId) -> list[int]:
-    """What sets the random numbers of a policy apart from those of the others with the same seed."""
-    return [] if policy_id == DEFAULT_POLICY else [zlib.crc32(policy_id.encode())]
 
 
 def _pairs(own: RecurrentState, stored: RecurrentState) -> list[tuple[Array, Array]]:

@@ -22,6 +22,7 @@ from reef.errors import WorkerTimeoutError
 from reef.math.running import RunningStat
 from reef.rollout.episodes import EpisodeTracker
 from reef.rollout.policy_runner import PolicyRunner
+from reef.spaces import PolicySpaces
 from reef.types import Array, PolicyId, State, Weights
 
 T = TypeVar("T")
@@ -81,6 +82,12 @@ class RolloutWorker:
         self._told_of_long = False
         # [E] fragments in a row that the episodes of each environment have gone on for
         self._fragment_index = np.zeros(envs.num_envs, np.int64)
+
+    @property
+    def spaces(self) -> PolicySpaces:
+        """Those of observations and actions, by policy."""
+        columns = {policy_id: runner.columns for policy_id, runner in self.runners.items()}
+        return {policy_id: (own.observation_space, own.action_space) for policy_id, own in columns.items()}
 
     def sample(self, steps: int | None = None, anew: bool = False) -> Sample:
         """One fragment: exactly `steps` of each column, by default `fragment_length`; or as many in whole episodes.

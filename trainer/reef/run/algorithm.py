@@ -172,15 +172,16 @@ class Algorithm(Inference):
         return samples
 
     def learn(self, batches: Batches) -> dict[PolicyId, Update]:
-        """Have the learners improve each policy on its batch."""
-        updates = self.learners.update(batches, self.timestep)
+        """Have the learners improve each policy that is trained on its batch."""
+        trained: Any = {policy_id: batch for policy_id, batch in batches.items() if self.config.trains(policy_id)}
+        updates = self.learners.update(trained, self.timestep)
         self.events.emit(BatchLearned, updates)
         return updates
 
-    def count_trained(self, steps: int) -> None:
-        """Count `steps` as learned from."""
-        self.counters["num_env_steps_trained"] += steps
-        self.counters["num_agent_steps_trained"] += steps
+    def count_trained(self, env_steps: int, agent_steps: int) -> None:
+        """Count steps as learned from: of environments, and of agents in them."""
+        self.counters["num_env_steps_trained"] += env_steps
+        self.counters["num_agent_steps_trained"] += agent_steps
 
     def publish_weights(self) -> None:
         """Give all workers the learners' weights, once per version, and merge their observation filters."""

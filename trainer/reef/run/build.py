@@ -14,8 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gymnasium import spaces
-
 from reef.allocator import keep_freed_memory
 from reef.config import AlgorithmConfig
 from reef.config.loading import load
@@ -41,7 +39,8 @@ from reef.run.reporters.reporter import Reporter, Summary
 from reef.run.reporters.tensorboard import TensorBoardEvents
 from reef.run.signals import Deadline, StopSignals
 from reef.run.stopping import StopConditions
-from reef.types import DEFAULT_POLICY, State
+from reef.spaces import PolicySpaces
+from reef.types import State
 
 if TYPE_CHECKING:
     from reef.run.prometheus import RunState
@@ -197,16 +196,15 @@ def build_algorithm(
         local = local or make_local_worker(config, with_env=samples_here(config))
         workers = make_workers(config, config.num_rollout_workers, deadline, local)
         on_failure.callback(workers.stop)
-        acting = local.runners[DEFAULT_POLICY]
-        observation_space, action_space = acting.columns.observation_space, acting.columns.action_space
-        evaluation.check_spaces(observation_space, action_space)
-        for text in (*config.ignored_settings(acting.policy), *unprepared(config, observation_space)):
-            log.warning("%s", text)
+        spaces = local.spaces
+        evaluation.check_spaces(spaces)
+        for policy_id, policy in local.policy_map.items():
+            for text in (*config.ignored_settings(policy), *unprepared(config, spaces[policy_id][0])):
+                log.warning("%s", text)
         learners = make_learners(
             algorithm_class.learner_class,
             config,
-            observation_space,
-            action_space,
+            spaces,
             neighbours=lambda: workers.num_here,
             deadline=deadline,
         )
@@ -267,14 +265,13 @@ def make_workers(
 def make_learners(
     learner_class: type[Learner[Any]],
     config: AlgorithmConfig,
-    observation_space: spaces.Space[Any],
-    action_space: spaces.Space[Any],
+    spaces: PolicySpaces,
     neighbours: Callable[[], int],
     deadline: Deadline,
 ) -> Learners:
     """The learner in this process, or several as Ray actors; `neighbours()` counts rollout workers on this machine."""
     if config.num_learner_workers == 0:
-        return local_learners(learner_class, config, observation_space, action_space, neighbours)
+        return local_learners(learner_class, config, spaces, neighbours)
     ray_learners = load("reef.distributed.ray_learners:RayLearners")
-    learners: Learners = ray_learners(learner_class, config, observation_space, action_space, deadline)
+    learners: Learners = ray_learners(learner_class, config, spaces, deadline)
     return learners

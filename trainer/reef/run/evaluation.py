@@ -9,14 +9,13 @@ from typing import Any
 
 from reef.batch import Episode, Sample
 from reef.config import AlgorithmConfig
-from reef.envs import make_vector_env
 from reef.envs.failures import env_name
-from reef.envs.make import LOOP_SETTINGS
+from reef.envs.make import LOOP_SETTINGS, make_envs
 from reef.errors import ConfigError, WorkerTimeoutError
 from reef.rollout.seams import Workers
 from reef.rollout.worker import RolloutWorker
 from reef.run.metrics import summarize_episodes
-from reef.spaces import Layout, Space
+from reef.spaces import Layout, PolicySpaces
 from reef.types import State, Weights
 
 log = logging.getLogger(__name__)
@@ -50,25 +49,31 @@ class Evaluation:
         self._workers: Workers | None = None
         self._stored: State | None = None
 
-    def _try_env(self) -> tuple[Space, ...]:
-        """Make and close an environment as evaluation will, now and not after hours of training: its two spaces.
+    def _try_env(self) -> PolicySpaces:
+        """Make and close an environment as evaluation will, now and not after hours of training: its spaces by policy.
 
-        Nothing is made where evaluation has no environment of its own. Raises as `make_vector_env`.
+        Nothing is made where evaluation has no environment of its own. Raises as `make_envs`.
         """
         if not self.config.evaluation_interval or not self.config.evaluation_config.keys() & OF_ENVIRONMENT:
-            return ()
-        env = make_vector_env(self.settings, 1 if self.config.evaluation_num_workers else 0, 1)
+            return {}
+        env = make_envs(self.settings, 1 if self.config.evaluation_num_workers else 0, 1)
         env.close()
-        return env.observation_space, env.action_space
+        return {policy_id: (own.observation_space, own.action_space) for policy_id, own in env.columns.items()}
 
-    def check_spaces(self, *trained: Space) -> None:
-        """Raise ConfigError where a policy that is `trained` for these two spaces cannot act in evaluation."""
-        for own, other in zip(self._spaces, trained, strict=False):
-            if not self.config.model.custom_model and not Layout.of(own).fits(Layout.of(other)):
+    def check_spaces(self, trained: PolicySpaces) -> None:
+        """Raise ConfigError where a policy that is `trained` for these spaces cannot act in evaluation."""
+        name = env_name(self.settings.env)
+        for policy_id, spaces in self._spaces.items():
+            if policy_id not in trained:
                 raise ConfigError(
-                    f"evaluation_config: its environment {env_name(self.settings.env)!r} has the space {own}, and the "
-                    f"policy is trained for {other}. Evaluate in an environment with the same spaces."
+                    f"evaluation_config: in its environment {name!r} acts {policy_id!r}, which is not trained."
                 )
+            for own, other in zip(spaces, trained[policy_id], strict=True):
+                if not self.config.model.custom_model and not Layout.of(own).fits(Layout.of(other)):
+                    raise ConfigError(
+                        f"evaluation_config: its environment {name!r} has the space {own}, and the "
+                        f"policy is trained for {other}. Evaluate in an environment with the same spaces."
+                    )
 
     @property
     def workers(self) -> Workers:

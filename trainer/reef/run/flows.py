@@ -28,7 +28,7 @@ def on_policy(algorithm: Algorithm) -> dict[PolicyId, Stats]:
     with algorithm.timer("learn"):
         batches = {policy_id: concat_columns(parts) for policy_id, parts in rollouts.items()}
         updates = algorithm.learn(batches)
-        algorithm.count_trained(steps)
+        algorithm.count_trained(steps, sum(len(batches[policy_id]) for policy_id in updates))
     algorithm.publish_weights()
     return {policy_id: update.stats for policy_id, update in updates.items()}
 
@@ -54,10 +54,10 @@ def replay(
     with algorithm.timer("learn"):
         batches = memory.sample(updates * algorithm.config.total_train_batch_size)
         learned = algorithm.learn(batches)
-        for policy_id, batch in batches.items():
+        for policy_id, update in learned.items():
+            batch = batches[policy_id]
             if "indices" in batch.extras:
-                td_errors = learned[policy_id].rows["td_errors"].reshape(-1)
-                memory.update_priorities(policy_id, batch.extras["indices"], td_errors)
-            algorithm.count_trained(len(batch))
+                memory.update_priorities(policy_id, batch.extras["indices"], update.rows["td_errors"].reshape(-1))
+            algorithm.count_trained(len(batch), len(batch))
     algorithm.publish_weights()
     return {policy_id: update.stats for policy_id, update in learned.items()}

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Self
 
+from reef.config.declaration import setting
 from reef.config.groups.group import Group
+from reef.config.loading import load
+from reef.errors import ConfigError
+from reef.types import DEFAULT_POLICY, AgentId, PolicyId
 
 
 class MultiAgentSettings(Group):
@@ -12,6 +18,55 @@ class MultiAgentSettings(Group):
 
     group: ClassVar[str] = "multi_agent"
 
+    policies: list[str] = setting([DEFAULT_POLICY], "Ids of the policies.")
+    policy_mapping_fn: str | dict[str, str] | Callable[..., str] | None = setting(
+        None,
+        "Which policy an agent acts with: a function (agent id, episode, worker), its path, or {agent id: policy id}. "
+        "null: the policy with the agent's own id, else the first one.",
+    )
+    policies_to_train: list[str] | None = setting(None, "Ids of the policies that learn; null is all.")
+
     def multi_agent(self, **settings: Any) -> Self:
         """Set policies and who acts with which."""
         return self.set_group("multi_agent", settings)
+
+    def problems(self) -> Iterator[str]:
+        """Contradictions of these settings."""
+        yield from super().problems()
+        if not self.policies:
+            yield "policies=[]: expected at least one id."
+        for policy_id in self.policies_to_train or ():
+            if policy_id not in self.policies:
+                yield f"policies_to_train: {policy_id!r} is not among policies={self.policies}."
+
+    def policy_of(self, agent: AgentId) -> PolicyId:
+        """Whom an agent acts with, which is asked once; ConfigError for a policy that is not there."""
+        given = self.policy_mapping_fn
+        if given is None:
+            policy_id = agent if agent in self.policies else self.policies[0]
+        elif isinstance(given, dict):
+            policy_id = given.get(str(agent), "")
+        else:
+            ask = load(given, "policy_mapping_fn") if isinstance(given, str) else given
+            arguments = (agent, None, None)[: max(_count(ask), 1)]
+            policy_id = ask(*arguments)
+        if policy_id not in self.policies:
+            raise ConfigError(
+                f"policy_mapping_fn: PolicyID {policy_id!r}, which agent {agent!r} acts with, not found in "
+                f"PolicyMap; there is {sorted(self.policies)}. Add it to policies."
+            )
+        return policy_id
+
+    def trains(self, policy_id: PolicyId) -> bool:
+        """Whether a policy learns."""
+        return self.policies_to_train is None or policy_id in self.policies_to_train
+
+
+def _count(function: Callable[..., Any]) -> int:
+    """How many of three positional arguments a function takes."""
+    parameters = inspect.signature(function).parameters.values()
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
+        return 3
+    return sum(
+        parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD) for parameter in parameters
+    )
