@@ -19,10 +19,12 @@ from reef.envs.by_policy import PolicyEnvs, SingleAgentEnvs
 from reef.envs.check import check_env, check_methods, check_spaces
 from reef.envs.failures import env_name, missing_package
 from reef.envs.loop import Env, LoopVectorEnv
+from reef.envs.multi_agent import MultiAgentEnvs, is_multi_agent
 from reef.envs.native import CartPoleVector
 from reef.envs.old_api import STEPS_TO_NEW_API, OldApiEnv, speaks_old_api
 from reef.envs.vector import VectorEnv
 from reef.errors import ConfigError, EnvironmentError, nearest, own_traceback
+from reef.types import DEFAULT_POLICY
 
 if TYPE_CHECKING:
     from reef.config import AlgorithmConfig
@@ -61,6 +63,10 @@ def make_vector_env(config: AlgorithmConfig, worker_index: int, num_envs: int, *
     Raises ConfigError for a name that leads nowhere and EnvironmentError for an environment that cannot be made or
     breaks the Gymnasium API. `recreated` says that the worker replaces one that failed.
     """
+    return _vector_env(config, worker_index, num_envs, _Factory(config, worker_index, recreated))
+
+
+def _vector_env(config: AlgorithmConfig, worker_index: int, num_envs: int, make: _Factory) -> VectorEnv:
     spec, atari = registered(config.env), _is_atari(config)
     if spec is not None and _runs_natively(config, spec):
         limit = spec.max_episode_steps or sys.maxsize
@@ -68,36 +74,59 @@ def make_vector_env(config: AlgorithmConfig, worker_index: int, num_envs: int, *
     vectorised = None if spec is None else _vectorised(config, spec, num_envs, atari=atari)
     if vectorised is not None:
         return AdaptedVector(config, worker_index, vectorised, atari=atari)
-    return LoopVectorEnv(config, worker_index, num_envs, _Factory(config, worker_index, recreated), atari=atari)
+    return LoopVectorEnv(config, worker_index, num_envs, make, atari=atari)
 
 
 def make_envs(config: AlgorithmConfig, worker_index: int, num_envs: int, *, recreated: bool = False) -> PolicyEnvs:
-    """As `make_vector_env`, as a worker steps them."""
-    return SingleAgentEnvs(make_vector_env(config, worker_index, num_envs, recreated=recreated))
+    """As `make_vector_env`, as a worker steps them; those of several agents too."""
+    make = _Factory(config, worker_index, recreated)
+    if registered(config.env) is None and is_multi_agent(make.first()):
+        return MultiAgentEnvs(config, worker_index, num_envs, make.unchecked, config.policy_of)
+    if config.policies != [DEFAULT_POLICY]:
+        raise ConfigError(
+            f"policies={config.policies}: environment {env_name(config.env)!r} has one agent, which acts with "
+            f"{DEFAULT_POLICY!r}. Leave policies out, or give an environment of several agents."
+        )
+    return SingleAgentEnvs(_vector_env(config, worker_index, num_envs, make))
 
 
 class _Factory:
-    """Makes the environment of a column; the first one of all is checked."""
+    """Makes the environments of a worker by their indices; the first one of all is checked."""
 
     def __init__(self, config: AlgorithmConfig, worker_index: int, recreated_worker: bool) -> None:
         self._config = config
         self._worker_index = worker_index
         self._recreated_worker = recreated_worker
         self._old_api: bool | None = None  # found out with the first environment
+        self._first: Any = None  # made, and not used yet
 
-    def __call__(self, column: int) -> Env:
-        config, name = self._config, env_name(self._config.env)
-        context = EnvContext(
-            config.env_config,
+    def first(self) -> Any:
+        """The first environment, to look at; it is used later."""
+        self._first = self.unchecked(0)
+        return self._first
+
+    def unchecked(self, index: int) -> Any:
+        """An environment of any kind as it is."""
+        if self._first is not None and index == 0:
+            env, self._first = self._first, None
+            return env
+        return _created(self._config, self._context(index))
+
+    def _context(self, index: int) -> EnvContext:
+        return EnvContext(
+            self._config.env_config,
             worker_index=self._worker_index,
-            vector_index=column,
-            num_workers=config.num_rollout_workers,
+            vector_index=index,
+            num_workers=self._config.num_rollout_workers,
             recreated_worker=self._recreated_worker,
         )
+
+    def __call__(self, index: int) -> Env:
+        config, name = self._config, env_name(self._config.env)
         if self._old_api is not None:
-            env = _created(config, context)
+            env = self.unchecked(index)
             return OldApiEnv(env) if self._old_api else env
-        env = make_env(config, context)
+        env = prepared(config, self.unchecked(index), self._context(index))
         self._old_api = isinstance(env, OldApiEnv)
         if not config.disable_env_checking:
             _check(env, name, config)
@@ -109,7 +138,12 @@ def make_env(config: AlgorithmConfig, context: EnvContext, *, render_mode: str |
 
     `render_mode` goes to registered environments only.
     """
-    env, name = _created(config, context, render_mode), env_name(config.env)
+    return prepared(config, _created(config, context, render_mode), context)
+
+
+def prepared(config: AlgorithmConfig, env: Env, context: EnvContext) -> Env:
+    """The new `env`, which is looked at, and wrapped where it is of the old API."""
+    name = env_name(config.env)
     check_methods(env, name)
     try_out = not config.disable_env_checking and registered(config.env) is None
     old_api = speaks_old_api(env, try_out=try_out)

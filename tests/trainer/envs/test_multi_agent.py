@@ -1,0 +1,175 @@
+"""Several agents in one environment: who is there, when an episode ends, and what each of their policies gets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from reef.algorithms.ppo import PPOConfig
+from reef.envs.make import make_envs
+from reef.envs.multi_agent import IndependentAgents, MultiAgentEnv, MultiAgentEnvs
+from reef.errors import ConfigError, EnvironmentError
+from reef.rollout.worker import RolloutWorker
+
+
+class Relay(MultiAgentEnv):
+    """Agent "a" lives 2 steps, "b" 4, and "c" comes with the second step and lives to the end; each step is worth 1.
+
+    The observation is [step of the episode, which agent].
+    """
+
+    possible_agents = ("a", "b", "c")
+    lives = {"a": (0, 2), "b": (0, 4), "c": (1, 4)}  # noqa: RUF012
+
+    def __init__(self, context: Any) -> None:
+        self.config = dict(context)
+        box, choice = gym.spaces.Box(-1, 9, (2,)), gym.spaces.Discrete(2)
+        self.observation_spaces = dict.fromkeys(self.possible_agents, box)
+        self.action_spaces = dict.fromkeys(self.possible_agents, choice)
+        if self.config.get("odd"):
+            self.action_spaces["c"] = gym.spaces.Discrete(3)
+
+    def seen(self, last: bool = False) -> dict[Any, Any]:
+        alive = {agent for agent, (first, end) in self.lives.items() if first <= self.steps < end + last}
+        return {agent: np.array([self.steps, "abc".index(agent)], np.float32) for agent in sorted(alive)}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.steps = 0
+        return self.seen(), {}
+
+    def step(self, actions: dict[Any, Any]) -> Any:
+        assert actions.keys() == self.seen().keys(), "exactly those that are there act"
+        acting = sorted(actions)
+        self.steps += 1
+        ended = {agent: self.lives[agent][1] == self.steps for agent in acting}
+        terminated = {agent: over and agent != "b" for agent, over in ended.items()}
+        truncated = {agent: over and agent == "b" for agent, over in ended.items()}
+        obs = self.seen(last=True)
+        if self.config.get("silent") and self.steps == 1:
+            del obs["b"]
+        rewards = dict.fromkeys(acting, 1.0)
+        if self.config.get("late") and self.steps == 3:
+            rewards["a"] = 5.0
+        return obs, rewards, terminated, truncated, {}
+
+
+def config(**settings: Any) -> PPOConfig:
+    made = PPOConfig().environment(Relay, env_config=settings.pop("env_config", {})).debugging(seed=1)
+    made = made.multi_agent(policies=["one", "two"], policy_mapping_fn=lambda agent: "one" if agent == "b" else "two")
+    return made.rollouts(num_envs_per_worker=2, rollout_fragment_length=6, **settings).training(
+        model={"fcnet_hiddens": [4]}
+    )
+
+
+def test_every_policy_gets_the_steps_of_its_agents() -> None:
+    worker = RolloutWorker(config().freeze())
+    assert worker.runners.keys() == {"one", "two"}
+    sample = worker.sample()
+    one, two = sample.rollouts["one"], sample.rollouts["two"]
+    assert sample.env_steps == 12
+    assert one.shape == (6, 2), "agent b in two environments"
+    assert two.shape == (6, 4), "agents a and c in two environments"
+    assert one.mask.all()
+    assert one.truncated[:, 0].tolist() == [False, False, False, True, False, False]
+    assert two.mask[:, 0].tolist() == [True, True, False, False, True, True], "a, which ends after two steps"
+    assert two.mask[:, 1].tolist() == [False, True, True, True, False, True], "c, which comes later"
+    assert two.terminated[:, 0].tolist() == [False, True, False, False, False, True]
+    assert two.terminated[:, 1].tolist() == [False, False, False, True, False, False]
+    assert two.obs[two.mask[:, 1], 1].tolist() == [[1, 2], [2, 2], [3, 2], [1, 2]]
+    assert two.next_obs[[1, 5], 0].tolist() == [[2, 0], [2, 0]], "the last observation of the one that ended"
+    assert one.next_obs[3, 0].tolist() == [4, 1], "not the first one of the next episode"
+    assert [(e.reward, e.length, e.policy_rewards) for e in sample.episodes] == [(9.0, 4, {"one": 4.0, "two": 2.5})] * 2
+
+
+def test_whole_episodes_have_the_steps_of_all_their_agents() -> None:
+    sample = RolloutWorker(config(batch_mode="complete_episodes").freeze()).sample()
+    assert sample.env_steps == 16, "two episodes of 4 steps in each environment"
+    assert {name: len(rollout) for name, rollout in sample.rollouts.items()} == {"one": 16, "two": 20}
+
+
+def test_evaluation_runs_as_many_episodes_as_asked_for() -> None:
+    sample = RolloutWorker(config().freeze()).sample_episodes(3)
+    assert [episode.length for episode in sample.episodes] == [4, 4, 4]
+
+
+def test_a_restored_worker_goes_on_in_the_same_episodes() -> None:
+    one, two = RolloutWorker(config().freeze()), RolloutWorker(config().debugging(seed=7).freeze())
+    one.sample()  # two steps into the second episodes
+    two.set_weights(one.get_weights())
+    two.set_state(one.state())
+    first, second = one.sample(), two.sample()
+    for name, rollout in first.rollouts.items():
+        np.testing.assert_array_equal(rollout.actions[rollout.mask], second.rollouts[name].actions[rollout.mask])
+        np.testing.assert_array_equal(rollout.mask, second.rollouts[name].mask)
+    assert [e.policy_rewards for e in first.episodes] == [e.policy_rewards for e in second.episodes]
+
+
+def test_filters_count_the_agents_that_are_there() -> None:
+    worker = RolloutWorker(config(observation_filter="MeanStdFilter").freeze())
+    worker.sample()
+    counts = {name: observed.state()["stat"]["count"] for name, observed in worker.filters.items()}
+    # b: one for each step and the first; a: the first two of each episode; c: three of the first, two of the next
+    assert counts == {"one": 14, "two": 2 * (2 + 3 + 2 + 1 + 1)}
+
+
+@pytest.mark.parametrize(
+    ("env_config", "message"),
+    [
+        ({"silent": True}, "agent 'b' goes on without an observation"),
+        ({"late": True}, r"agent 'a' got the reward 5.0 while it was not there"),
+    ],
+)
+def test_what_is_not_available_is_refused(env_config: dict[str, Any], message: str) -> None:
+    with pytest.raises(EnvironmentError, match=message):
+        RolloutWorker(config(env_config=env_config).freeze()).sample()
+
+
+def test_agents_of_one_policy_have_the_same_spaces() -> None:
+    with pytest.raises(ConfigError, match=r"'a' and 'c' the same policy 'two'.*Discrete\(2\).*Discrete\(3\)"):
+        RolloutWorker(config(env_config={"odd": True}).freeze())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"policies": ["one"], "policy_mapping_fn": {"a": "one", "b": "other"}},
+            "PolicyID 'other', which agent 'b' acts with, not found in PolicyMap",
+        ),
+        ({"policies": ["one"], "policy_mapping_fn": "nowhere:fn"}, "there is no module 'nowhere'"),
+    ],
+)
+def test_a_mapping_that_leads_nowhere_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        RolloutWorker(PPOConfig().environment(Relay).multi_agent(**settings).freeze())
+
+
+def test_policies_to_train_are_policies() -> None:
+    wrong = PPOConfig().environment(Relay).multi_agent(policies=["one"], policies_to_train=["other"])
+    with pytest.raises(ConfigError, match="policies_to_train: 'other' is not among"):
+        wrong.validate()
+
+
+def test_one_agent_has_no_policies() -> None:
+    with pytest.raises(ConfigError, match="has one agent"):
+        RolloutWorker(PPOConfig().environment("CartPole-v1").multi_agent(policies=["a", "b"]).freeze())
+
+
+def test_without_a_mapping_an_agent_acts_with_the_policy_of_its_name_or_the_first() -> None:
+    settings = PPOConfig().environment(Relay).multi_agent(policies=["first", "b"])
+    assert [settings.policy_of(agent) for agent in ("a", "b", "c")] == ["first", "b", "first"]
+
+
+def test_several_environments_of_one_agent_become_one() -> None:
+    env_config = {"env": "CartPole-v1", "num_agents": 3}
+    settings = PPOConfig().environment(IndependentAgents, env_config=env_config).rollouts(rollout_fragment_length=200)
+    envs = make_envs(settings.freeze(), 0, 1)
+    assert isinstance(envs, MultiAgentEnvs)
+    sample = RolloutWorker(settings.copy().debugging(seed=2).freeze()).sample()
+    rollout = sample.rollouts["default_policy"]
+    assert rollout.shape == (200, 3)
+    assert not rollout.mask.all(), "they end apart, and wait for the last one"
+    assert sum(episode.reward for episode in sample.episodes) <= rollout.mask.sum()

@@ -1,0 +1,366 @@
+"""Environments of several agents that act at the same time, stepped as columns of their policies."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+
+from reef.envs.by_policy import Columns, EnvStep
+from reef.envs.failures import describe, env_name, failure
+from reef.envs.seeding import EpisodeSeeds, column_seeds
+from reef.envs.vector import StepResult
+from reef.envs.wrappers import ActionTransform, RewardTransform
+from reef.errors import ConfigError
+from reef.spaces import Layout, Space
+from reef.types import AgentId, Array, PolicyId, State
+
+if TYPE_CHECKING:
+    from reef.config import AlgorithmConfig
+
+logger = logging.getLogger(__name__)
+ALL = "__all__"  # in `terminated` and `truncated`: the episode of all agents
+REPLAY_LIMIT = 100_000  # steps of an episode whose actions are kept for `state`
+
+
+class MultiAgentEnv(ABC):
+    """Subclass it for an environment of your own. Every agent that is there acts in every step.
+
+    `possible_agents` are all that there may ever be. `observation_spaces` and `action_spaces` have a space for each.
+    """
+
+    possible_agents: Sequence[AgentId]
+    observation_spaces: Mapping[AgentId, Space]
+    action_spaces: Mapping[AgentId, Space]
+
+    @abstractmethod
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[AgentId, Any], dict[AgentId, Any]]:
+        """Begin an episode; returns an observation and an info for each agent that is there."""
+
+    @abstractmethod
+    def step(
+        self, actions: dict[AgentId, Any]
+    ) -> tuple[dict[AgentId, Any], dict[AgentId, float], dict[AgentId, bool], dict[AgentId, bool], dict[AgentId, Any]]:
+        """Take an action of each agent; returns observations, rewards, terminated, truncated and infos by agent.
+
+        An agent that ends gets its last observation and is not in later steps. "__all__" in terminated or truncated
+        ends the episode of all; it ends too once no agent is left.
+        """
+
+    def close(self) -> None:  # noqa: B027 (most need nothing)
+        """Free what is held."""
+
+
+class IndependentAgents(MultiAgentEnv):
+    """Agents 0, 1, ... with a Gymnasium environment each, which end apart.
+
+    `env_config`: {"env": "CartPole-v1", "num_agents": 2}; the rest of it goes to each environment.
+    """
+
+    def __init__(self, env_config: Mapping[str, Any]) -> None:
+        given = dict(env_config)
+        name, count = given.pop("env"), given.pop("num_agents", 2)
+        self.envs = [gym.make(name, **given) for _ in range(count)]
+        self.possible_agents = list(range(count))
+        self.observation_spaces = {agent: one.observation_space for agent, one in enumerate(self.envs)}
+        self.action_spaces = {agent: one.action_space for agent, one in enumerate(self.envs)}
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """Begin an episode of each; their seeds follow from `seed`."""
+        seeds = [None if seed is None else seed + agent for agent in range(len(self.envs))]
+        begun = [one.reset(seed=own, options=options) for one, own in zip(self.envs, seeds, strict=True)]
+        return {agent: obs for agent, (obs, _) in enumerate(begun)}, {}
+
+    def step(self, actions: dict[AgentId, Any]) -> Any:
+        """Step those that have not ended."""
+        stepped = {agent: self.envs[int(agent)].step(action) for agent, action in actions.items()}
+        return tuple({agent: result[part] for agent, result in stepped.items()} for part in range(5))
+
+    def close(self) -> None:
+        """Close each."""
+        for one in self.envs:
+            one.close()
+
+
+def is_multi_agent(env: object) -> bool:
+    """Whether it is a `MultiAgentEnv`, or a parallel environment of PettingZoo."""
+    return isinstance(env, MultiAgentEnv) or (hasattr(env, "possible_agents") and callable(getattr(env, "step", None)))
+
+
+def agent_spaces(env: Any, name: str) -> dict[AgentId, tuple[Space, Space]]:
+    """The two spaces of each possible agent; ConfigError when one has none."""
+    found = {}
+    for agent in env.possible_agents:
+        try:
+            if isinstance(env, MultiAgentEnv):
+                found[agent] = env.observation_spaces[agent], env.action_spaces[agent]
+            else:
+                found[agent] = env.observation_space(agent), env.action_space(agent)
+        except Exception as error:
+            raise ConfigError(
+                f"environment {name!r} has no spaces for its agent {agent!r}: {type(error).__name__}: {error}. Give "
+                "observation_spaces and action_spaces one for each of possible_agents."
+            ) from error
+    if not found:
+        raise ConfigError(f"environment {name!r} has no possible_agents: name all agents that there may ever be.")
+    return found
+
+
+class _Group:
+    """The agents of one policy in all environments, and the arrays of their columns."""
+
+    def __init__(
+        self, config: AlgorithmConfig, agents: list[AgentId], num_envs: int, spaces: tuple[Space, Space]
+    ) -> None:
+        self.agents = agents
+        count = num_envs * len(agents)
+        self.observation_layout, self.action_layout = Layout.of(spaces[0]), Layout.of(spaces[1])
+        transform = ActionTransform(self.action_layout, normalize=config.normalize_actions, clip=config.clip_actions)
+        self.present = np.zeros(count, np.bool_)
+        self.columns = Columns(*spaces, transform, np.repeat(np.arange(num_envs), len(agents)), self.present)
+        self.obs = np.zeros((count, *self.observation_layout.shape), self.observation_layout.dtype)
+        self.rewards = np.zeros(count, np.float32)
+        self.terminated = np.zeros(count, np.bool_)
+        self.truncated = np.zeros(count, np.bool_)
+        self.final_obs: dict[int, Array] = {}
+
+    def of(self, env: int) -> slice:
+        """The columns of an environment, in the order of `agents`."""
+        return slice(env * len(self.agents), (env + 1) * len(self.agents))
+
+    def clear(self) -> None:
+        """Forget the last step."""
+        self.terminated[:] = self.truncated[:] = False
+        self.rewards[:] = 0.0
+        self.final_obs = {}
+
+    def write(self, column: int, agent: AgentId, obs: Any) -> None:
+        """Take an agent's observation; ValueError for one of another shape."""
+        values, expected = np.asarray(self.observation_layout.flatten(obs)), self.observation_layout.shape
+        if values.shape != expected:
+            raise ValueError(f"obs of agent {agent!r} has the shape {values.shape}, expected {expected}")
+        self.obs[column] = values
+
+    def env_actions(self, actions: Array) -> list[Any]:
+        """The actions [n, *action] as the environments take them."""
+        bounded, layout = self.columns.action_transform(actions), self.action_layout
+        if layout.composite:
+            return [layout.unflatten(row) for row in bounded]
+        values = layout.unflatten(bounded)
+        return values.tolist() if layout.shape == () else list(values.copy() if values is actions else values)
+
+
+class MultiAgentEnvs:
+    """The `PolicyEnvs` of several agents: a column is an agent of an environment.
+
+    An agent that is not there, before it comes or after it has ended, has dead steps. The next episode of an
+    environment begins once all of its agents have ended.
+    """
+
+    def __init__(
+        self,
+        config: AlgorithmConfig,
+        worker_index: int,
+        num_envs: int,
+        create: Callable[[int], Any],
+        policy_of: Callable[[AgentId], PolicyId],
+    ) -> None:
+        """`create(index)` makes an environment. Raises ConfigError for a policy whose agents have other spaces."""
+        self.name, self.num_envs = env_name(config.env), num_envs
+        self.envs = [create(index) for index in range(num_envs)]
+        self._groups = _groups(config, agent_spaces(self.envs[0], self.name), policy_of, num_envs)
+        self.columns = {policy_id: group.columns for policy_id, group in self._groups.items()}
+        # by environment and agent: the group and the column
+        self._members: list[dict[AgentId, tuple[_Group, int]]] = [
+            {
+                agent: (group, group.of(env).start + place)
+                for group in self._groups.values()
+                for place, agent in enumerate(group.agents)
+            }
+            for env in range(num_envs)
+        ]
+        self._worker_index = worker_index
+        self._reward_transform = RewardTransform(config.clip_rewards, atari=False)
+        self._horizon = config.horizon or sys.maxsize
+        seeds = column_seeds(config.seed, worker_index, num_envs, in_evaluation=config.in_evaluation)
+        self._seeds = EpisodeSeeds(seeds)
+        # of each environment: by policy the actions [agents, *action] of every step of the episode in progress
+        self._history: list[deque[dict[PolicyId, Array]]] = [deque(maxlen=REPLAY_LIMIT) for _ in range(num_envs)]
+        self._lengths = [0] * num_envs
+
+    def reset(self) -> dict[PolicyId, Array]:
+        """Begin a new episode in every environment."""
+        for env in range(self.num_envs):
+            self._begin(env)
+        return self._observations()
+
+    def _observations(self) -> dict[PolicyId, Array]:
+        return {policy_id: group.obs for policy_id, group in self._groups.items()}
+
+    def step(self, actions: dict[PolicyId, Array]) -> EnvStep:
+        """Step every environment once, with the actions of the agents that are there."""
+        live = {policy_id: group.present.copy() for policy_id, group in self._groups.items()}
+        for group in self._groups.values():
+            group.clear()
+        taken = {policy_id: group.env_actions(actions[policy_id]) for policy_id, group in self._groups.items()}
+        ended = np.zeros(self.num_envs, np.bool_)
+        for env in range(self.num_envs):
+            own = {policy_id: actions[policy_id][group.of(env)].copy() for policy_id, group in self._groups.items()}
+            ended[env] = self._step(env, own, {id: taken[id][group.of(env)] for id, group in self._groups.items()})
+        results = {
+            policy_id: StepResult(
+                group.obs,
+                self._reward_transform(group.rewards),
+                group.terminated,
+                group.truncated,
+                group.final_obs,
+                live[policy_id],
+                group.rewards,
+            )
+            for policy_id, group in self._groups.items()
+        }
+        return EnvStep(results, ended if ended.any() else None, None)
+
+    def _step(self, env: int, actions: dict[PolicyId, Array], taken: dict[PolicyId, list[Any]]) -> bool:
+        """Step one environment, whose agents have `taken` these actions; returns whether its episode ended."""
+        self._history[env].append(actions)
+        self._lengths[env] += 1
+        members = self._members[env]
+        acting = {
+            agent: action
+            for policy_id, group in self._groups.items()
+            for agent, action, present in zip(
+                group.agents, taken[policy_id], group.present[group.of(env)].tolist(), strict=True
+            )
+            if present
+        }
+        try:
+            obs, rewards, terminated, truncated, _ = self.envs[env].step(acting)
+            over = bool(terminated.get(ALL))
+            cut = bool(truncated.get(ALL)) or self._lengths[env] >= self._horizon
+            for agent in acting:
+                group, column = members[agent]
+                ends = bool(terminated.get(agent)) or (over and not truncated.get(agent))
+                stops = not ends and (bool(truncated.get(agent)) or cut)
+                group.rewards[column] = rewards.get(agent, 0.0)
+                group.terminated[column], group.truncated[column] = ends, stops
+                if agent in obs:
+                    group.write(column, agent, obs[agent])
+                elif not (ends or stops):
+                    raise ValueError(
+                        f"agent {agent!r} goes on without an observation: all that are there act each step"
+                    )
+                if ends or stops:
+                    group.final_obs[column] = group.obs[column].copy()
+                    group.present[column] = False
+            for agent in obs.keys() - acting.keys():
+                self._appear(env, agent, obs[agent])
+            for agent in rewards.keys() - acting.keys():
+                if rewards[agent]:
+                    raise ValueError(f"agent {agent!r} got the reward {rewards[agent]} while it was not there")
+        except Exception as error:
+            where = f"in environment {env} of worker {self._worker_index}, step {self._lengths[env]} of its episode"
+            raise failure(self.name, "step", where, error) from error
+        if not (over or cut) and any(group.present[group.of(env)].any() for group in self._groups.values()):
+            return False
+        self._begin(env)
+        return True
+
+    def _begin(self, env: int) -> None:
+        self._history[env].clear()
+        self._lengths[env] = 0
+        for group in self._groups.values():
+            group.present[group.of(env)] = False
+        try:
+            obs, _ = self.envs[env].reset(seed=self._seeds.next(env))
+            if not obs:
+                raise ValueError("no agent has an observation")
+            for agent, value in obs.items():
+                self._appear(env, agent, value)
+        except Exception as error:
+            raise failure(self.name, "reset", f"in environment {env} of worker {self._worker_index}", error) from error
+
+    def _appear(self, env: int, agent: AgentId, obs: Any) -> None:
+        if agent not in self._members[env]:
+            raise ValueError(f"agent {agent!r} is not among possible_agents {list(self._members[env])}")
+        group, column = self._members[env][agent]
+        group.write(column, agent, obs)
+        group.present[column] = True
+
+    def state(self) -> State:
+        """The seeds, and for each environment the actions [steps, agents, *action] of its episode so far, by policy."""
+        episodes = [
+            {"length": length, "actions": self._actions(history) if len(history) == length else None}
+            for length, history in zip(self._lengths, self._history, strict=True)
+        ]
+        return {"seeds": self._seeds.state(), "episodes": episodes}
+
+    def _actions(self, history: Sequence[dict[PolicyId, Array]]) -> dict[PolicyId, Array]:
+        found = {}
+        for policy_id, group in self._groups.items():
+            layout = group.action_layout
+            nothing = np.zeros((0, len(group.agents), *layout.shape), layout.action_dtype)
+            found[policy_id] = np.stack([step[policy_id] for step in history]) if history else nothing
+        return found
+
+    def set_state(self, state: State) -> tuple[dict[PolicyId, Array], Array]:
+        """Begin every episode again from its seed and replay its actions; one that cannot be replayed begins anew."""
+        self._seeds.restore(state["seeds"])
+        resumed = np.zeros(self.num_envs, np.bool_)
+        for env in range(self.num_envs):
+            stored = state["episodes"][env] if env < len(state["episodes"]) else None
+            resumed[env] = stored is not None and stored["actions"] is not None and self._replay(env, stored)
+            if not resumed[env]:
+                self._begin(env)
+        return self._observations(), resumed
+
+    def _replay(self, env: int, stored: State) -> bool:
+        self._seeds.episodes[env] -= 1  # `_begin` counts it again
+        try:
+            self._begin(env)
+            for t in range(stored["length"]):
+                actions = {policy_id: np.array(stored["actions"][policy_id][t]) for policy_id in self._groups}
+                taken = {policy_id: group.env_actions(actions[policy_id]) for policy_id, group in self._groups.items()}
+                if self._step(env, actions, taken):
+                    raise ValueError("the episode ended before the saved one")
+        except Exception as error:
+            logger.warning("environment %d of %s failed while its episode was replayed: %r", env, self.name, error)
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close every environment; what is raised thereby is logged."""
+        for env in self.envs:
+            try:
+                env.close()
+            except Exception as error:
+                logger.warning("%s", describe(self.name, "close", "at the end", error))
+
+
+def _groups(
+    config: AlgorithmConfig,
+    spaces: Mapping[AgentId, tuple[Space, Space]],
+    policy_of: Callable[[AgentId], PolicyId],
+    num_envs: int,
+) -> dict[PolicyId, _Group]:
+    """The agents by policy, in the order of the environment's agents."""
+    agents: dict[PolicyId, list[AgentId]] = {}
+    for agent in spaces:
+        policy_id = policy_of(agent)
+        first = agents.setdefault(policy_id, [agent])[0]
+        if agent != first:
+            agents[policy_id].append(agent)
+        if spaces[agent] != spaces[first]:
+            raise ConfigError(
+                f"policy_mapping_fn gives the agents {first!r} and {agent!r} the same policy {policy_id!r}, but their "
+                f"spaces differ: {spaces[first]} and {spaces[agent]}. Give each of them a policy of its own."
+            )
+    return {name: _Group(config, members, num_envs, spaces[members[0]]) for name, members in agents.items()}
