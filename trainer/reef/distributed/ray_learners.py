@@ -224,10 +224,9 @@ class RayLearners:
             self._collect(None)
 
     def _ask_first(self, method: str) -> Any:
-        if self._last is None and not self._group.healthy:  # others would begin again from untrained weights
+        if self._last is None and FIRST not in self._group.healthy:  # another one would begin with untrained weights
             raise WorkerError(
-                f"{method}: the learners were ended in an update, and no state was kept. "
-                "recreate_failed_workers=True keeps one after each update."
+                "the learners have ended, and no state was kept: recreate_failed_workers=True keeps one of each update."
             )
         while True:
             self._group.await_healthy()
