@@ -28,7 +28,7 @@ CLOSE_S = 2.0  # how long idle actors have to close their environments
 class ActorGroup:
     """Actors with the indices 1..count.
 
-    A failed call is a `Failure` inside and never an exception of Ray; the settings decide whether it ends the run
+    A failed call is a `Failure` inside and never an exception of Ray; a `FailurePolicy` decides whether it ends the run
     (WorkerError with the worker's own traceback), drops the actor or replaces it. Replacements start in the background
     while the others go on, and are handed to `on_entered` before the first call goes to them.
     """
@@ -48,11 +48,11 @@ class ActorGroup:
     ) -> None:
         """Start `count` actors; with `wait`, return when each is up or has failed.
 
-        `patience_s`: how long those that are up wait for the others, which then come when they can; None: for ever.
-        `room(count)` says how many of so many have room now, where nodes come and go; the rest waits for room, which is
-        no failure, and neither is the first loss of one that then comes back.
-        `on_entered(group, indices)` prepares actors that came up, at first and again. In a group that works `together`
-        (one all-reduce) a failure takes all down, a failed round is repeated, and ignoring failures means replacing.
+        `patience_s`: how long actors that are up wait for the others, which then join later; None: without a limit.
+        `room(count)` says how many of `count` actors fit now, where nodes come and go; the others wait for room, which
+        is no failure. Neither is the first loss of an actor that then comes back.
+        `on_entered(group, indices)` prepares actors that came up, the first time and after a restart. In a group that
+        works `together` (one all-reduce) a failure takes all down, and ignoring failures means replacing.
         """
         self._spec, self._settings = spec, settings
         self._deadline = deadline or Deadline()
@@ -60,7 +60,7 @@ class ActorGroup:
         self._policy = FailurePolicy(settings=settings, together=together, elastic=room is not None)
         self._slots: dict[int, Slot] = {}
         self.first_failure: Failure | None = None
-        self._over: WorkerError | None = None  # a failure was not covered, or all were stopped: nobody comes any more
+        self._over: WorkerError | None = None  # why no call is taken any more: a failure, or `stop`
         self._in_doubt = wait  # whether idle actors are asked for a sign of life before the next call
         self._room, self._capacity = room, math.inf
         self._looked_at, self._crowded = NEVER, False
