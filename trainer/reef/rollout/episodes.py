@@ -14,33 +14,37 @@ class EpisodeTracker:
     """Adds up the episodes of E environments and hands out each as it ends."""
 
     def __init__(self, num_envs: int, columns: Mapping[PolicyId, Array]) -> None:
-        """`columns`: by policy the environment of each column, [B]."""
-        self.columns = columns
+        """`columns`: by policy the environment of each column, [B], in order."""
         self.rewards = {policy_id: np.zeros(len(envs), np.float64) for policy_id, envs in columns.items()}
         self.lengths = np.zeros(num_envs, np.int64)
+        # by environment: the columns of its agents
+        edges = {policy_id: np.searchsorted(envs, np.arange(num_envs + 1)) for policy_id, envs in columns.items()}
+        self._agents = [
+            {policy_id: slice(own[env], own[env + 1]) for policy_id, own in edges.items()} for env in range(num_envs)
+        ]
 
     def add_rewards(
         self,
         policy_id: PolicyId,
         rewards: Array,  # [B] as the environments gave them
-        live: Array,  # [B] bool: False where the step counts for nothing
+        live: Array | None,  # [B] bool: False where the step counts for nothing; None: all count
     ) -> None:
         """Count what the columns of one policy got in a step."""
-        self.rewards[policy_id] += rewards * live
+        self.rewards[policy_id] += rewards if live is None else rewards * live
 
     def finish(self, env: int) -> Episode:
         """The episode that just ended in an environment: what its agents got together, and per agent of each policy."""
-        rewards = {policy_id: self.rewards[policy_id][envs == env] for policy_id, envs in self.columns.items()}
-        by_policy = {policy_id: float(own.mean()) for policy_id, own in rewards.items()}
-        total = sum(float(own.sum()) for own in rewards.values())
-        episode = Episode(total, int(self.lengths[env]), policy_rewards=by_policy)
+        rewards = {policy_id: self.rewards[policy_id][own].tolist() for policy_id, own in self._agents[env].items()}
+        totals = {policy_id: sum(own) for policy_id, own in rewards.items()}
+        means = {policy_id: total / len(rewards[policy_id]) for policy_id, total in totals.items()}
+        episode = Episode(sum(totals.values()), int(self.lengths[env]), policy_rewards=means)
         self.forget(env)
         return episode
 
     def forget(self, env: int) -> None:
         """Drop what is running in an environment."""
-        for policy_id, envs in self.columns.items():
-            self.rewards[policy_id][envs == env] = 0.0
+        for policy_id, own in self._agents[env].items():
+            self.rewards[policy_id][own] = 0.0
         self.lengths[env] = 0
 
     def forget_all(self) -> None:

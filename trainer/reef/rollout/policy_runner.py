@@ -81,10 +81,11 @@ class PolicyRunner:
             fragment.dist_inputs[t] = distribution.inputs
         return actions
 
-    def record(self, t: int, result: StepResult, active: Array) -> None:
-        """Write what came of the actions of step `t`; it counts where environments are `active` [E]."""
+    def record(self, t: int, result: StepResult, active: Array | None) -> None:
+        """Write what came of the actions of step `t`; it counts where environments are `active` [E], or all."""
         fragment = self.fragment
-        fragment.mask[t] = active[self.columns.envs]
+        if active is not None:
+            fragment.mask[t] = active[self.columns.envs]
         fragment.write(t, result, self._filtered(result.obs))
         for column, obs in result.final_obs.items():
             fragment.finals.append((t, column, self.filter(obs[None], update=False)[0]))

@@ -167,9 +167,8 @@ class RolloutWorker:
         else:
             for runner in self.runners.values():
                 runner.begin(steps)
-        everywhere = np.ones(self.episodes.lengths.size, np.bool_)
         for t in range(steps):
-            self._step(t, everywhere)
+            self._step(t)
         for runner in self.runners.values():
             runner.go_on()
         return steps
@@ -237,8 +236,8 @@ class RolloutWorker:
         for policy_id, runner in self.runners.items():
             runner.begin(steps, first[policy_id])
 
-    def _step(self, t: int, active: Array) -> EnvStep:
-        """Act, step every environment once, write step `t`; it counts where environments are `active` [E]."""
+    def _step(self, t: int, active: Array | None = None) -> EnvStep:
+        """Act, step every environment once, write step `t`; it counts where environments are `active` [E], or all."""
         assert self.env is not None
         collection = self._collection
         started = time.perf_counter()
@@ -249,16 +248,17 @@ class RolloutWorker:
         step = self.env.step(actions)
         collection.inference_s += acted - started
         collection.env_wait_s += time.perf_counter() - acted
-        counted = active if step.live is None else active & step.live
-        collection.env_steps += int(np.count_nonzero(counted))
-        self.episodes.lengths += counted
+        counted = active if step.live is None else step.live if active is None else active & step.live
+        collection.env_steps += self.env.num_envs if counted is None else int(np.count_nonzero(counted))
+        self.episodes.lengths += 1 if counted is None else counted
         for policy_id, runner in self.runners.items():
             result = step.results[policy_id]
             runner.record(t, result, active)
-            self.episodes.add_rewards(policy_id, result.raw_rewards, runner.fragment.mask[t])
+            all_count = active is None and result.live is None
+            self.episodes.add_rewards(policy_id, result.raw_rewards, None if all_count else runner.fragment.mask[t])
         if step.ended is not None:
             for env in np.flatnonzero(step.ended):
-                if counted[env]:
+                if counted is None or counted[env]:
                     collection.episodes.append(self.episodes.finish(int(env)))
                 elif step.live is not None and not step.live[env]:
                     self.episodes.forget(int(env))
