@@ -176,9 +176,9 @@ def test_a_flag_lets_the_policy_explore(
     seen: list[bool] = []
     single = Algorithm.compute_single_action
 
-    def watched(self: Algorithm, observation: Any, *, explore: bool, **rest: Any) -> Any:
+    def watched(self: Algorithm, *given: Any, explore: bool, **rest: Any) -> Any:
         seen.append(explore)
-        return single(self, observation, explore=explore, **rest)
+        return single(self, *given, explore=explore, **rest)
 
     monkeypatch.setattr(Algorithm, "compute_single_action", watched)
     for flags, explored, warnings in (([], False, 1), (["--explore"], True, 0), (["--no-explore"], False, 0)):

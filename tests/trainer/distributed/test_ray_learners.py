@@ -21,7 +21,7 @@ from reef.distributed import ray_learners
 from reef.distributed.ray_learners import LearnerProcess, RayLearners
 from reef.errors import EXIT_WRONG_USE, ResourceError, WorkerError
 from reef.learn.learners import local_learners
-from reef.run.signals import Overdue, StopSignals
+from reef.run.signals import Deadline, Overdue
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.timeout(120)]
 SPACES = {"default_policy": (gym.spaces.Box(-1.0, 1.0, (3,), np.float32), gym.spaces.Discrete(2))}
@@ -210,12 +210,13 @@ def test_what_is_not_finite_in_another_process_ends_the_run_at_once(recreate):
     assert two._group.num_restarts == 0
 
 
-def test_learners_that_are_cut_off_in_an_update_are_not_mistaken_for_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_learners_that_are_cut_off_in_an_update_are_not_mistaken_for_new_ones() -> None:
     """Else the checkpoint of a run that ends in the midst of an update would hold untrained weights."""
-    two = RayLearners(PPOLearner, config(), SPACES)
+    deadline = Deadline()
+    two = RayLearners(PPOLearner, config(), SPACES, deadline=deadline)
     try:
         two.update({"default_policy": rollout(1)}, 0)
-        monkeypatch.setattr(StopSignals, "deadline", 0.0)  # the run is to end at once
+        deadline.set(0.0)  # the run is to end at once
         with pytest.raises(Overdue):
             two.update({"default_policy": rollout(2)}, 64)
         with pytest.raises(WorkerError, match="no state was kept"):

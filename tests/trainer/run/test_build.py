@@ -30,7 +30,7 @@ def document(config: dict[str, Any], **spec: Any) -> Any:
 def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
     """Sizes of vector environments that were made, and settings that were validated."""
     found: dict[str, list[Any]] = {"environments": [], "validated": []}
-    make, validate = worker.make_vector_env, AlgorithmConfig.validate
+    make, validate = worker.make_envs, AlgorithmConfig.validate
 
     def counted(config: AlgorithmConfig, index: int, count: int, **rest: Any) -> Any:
         found["environments"].append(count)
@@ -40,7 +40,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
         found["validated"].append(config.num_rollout_workers)
         return validate(config)
 
-    monkeypatch.setattr(worker, "make_vector_env", counted)
+    monkeypatch.setattr(worker, "make_envs", counted)
     monkeypatch.setattr(AlgorithmConfig, "validate", noted)
     return found
 

@@ -189,7 +189,6 @@ def build_algorithm(
     if not config.algorithm_class:
         raise ConfigError(f"{config.label} names no algorithm. Use the configuration of one, such as PPOConfig.")
     algorithm_class: type[Algorithm] = load(config.algorithm_class, "algorithm")
-    keep_freed_memory()
     deadline, events = deadline or Deadline(), Events()
     evaluation = Evaluation(config, partial(make_workers, deadline=deadline, evaluation=True))
     with ExitStack() as on_failure:  # or their processes would stay behind
@@ -243,6 +242,7 @@ def samples_here(config: AlgorithmConfig) -> bool:
 def make_local_worker(config: AlgorithmConfig, *, with_env: bool) -> RolloutWorker:
     """The worker of this process; its environment may read the variables that are set for the driver."""
     os.environ.update(config.extra_python_environs_for_driver)
+    keep_freed_memory()  # within limits that those variables may set
     return RolloutWorker(config, with_env=with_env)
 
 
