@@ -69,16 +69,13 @@ def run_experiment(
 ) -> Summary:
     """Train until a stop condition is met, in the folder `<storage_path>/<name>/<algorithm>_<environment>_<id>`.
 
-    An object store as storage path gets a copy of what is written below `local_folder`. `resume` goes on in the newest
-    such folder from its newest valid checkpoint, if there is one; `restore_from` starts a new one from a checkpoint of
-    another run. A signal ends the run after the iteration under way, with a checkpoint, or when its patience is over.
-    `say` gets exit code and message of a process that hangs. `gate` is called between two iterations. `local`: the
-    worker with which these settings were tried out.
+    An object store as storage path gets a copy of what is below `local_folder`. `resume` goes on from the newest valid
+    checkpoint of such a folder, `restore_from` from one of another run. A signal ends it after its iteration or when
+    patience ends. `gate` is called between iterations, `say` in a hang; `local`: the worker that tried the settings.
 
     Raises:
         ConfigError: settings, stop keys or names are wrong; with all problems.
-        StorageError: the storage path cannot be written, or not all is in the object store in the end.
-        WriteError: the disk refused in the midst of the run; a fault, so that a retry goes on.
+        StorageError: the storage path cannot be written (later a WriteError: a retry goes on), or uploads are missing.
         CheckpointError: the checkpoint to start from is missing, damaged or of another algorithm.
         Overdue: SIGTERM came, and workers that are not there were waited for before the first iteration.
     """
