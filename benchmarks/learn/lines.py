@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from sys import modules
+from typing import Any
 
 import yaml
 
@@ -66,10 +67,10 @@ class Line:
         return self.steps // EVALUATIONS
 
 
-def _fingerprint(job: dict[str, object]) -> str:
+def _fingerprint(job: dict[str, Any]) -> str:
     """Changes with the document, but for its comments, and with the files of its algorithm."""
     digest = hashlib.sha256(json.dumps(job, sort_keys=True).encode())
-    for path in sorted(_algorithm_files(str(job["spec"]["algorithm"]))):
+    for path in sorted(_algorithm_files(job["spec"]["algorithm"])):
         digest.update(Path(path).read_bytes())
     return digest.hexdigest()[:16]
 
