@@ -83,8 +83,8 @@ def ppo() -> Iterator[Case]:
         args = {**PPO, "minibatch": minibatch, "measure_s": 5.0}
         for peer in ("rllib", "sb3", "cleanrl", "bare loop", "reef"):
             runs = PAIRED_RUNS if peer == "reef" else RUNS
-            yield Case(f"{peer}, minibatch {minibatch}", peer, args, runs=runs)
             yield Case(f"{peer}, minibatch {minibatch}, one thread", peer, args | ONE_THREAD)
+            yield Case(f"{peer}, minibatch {minibatch}", peer, args, runs=runs)
         two = {**args, "workers": 2}  # right after the one without, as the machine's own speed changes with time
         yield Case(f"reef, minibatch {minibatch}, 2 workers", "reef", two, runs=PAIRED_RUNS)
         yield Case(f"reef, minibatch {minibatch}, 2 workers ahead", "reef", {**two, "sample_async": True})
