@@ -7,11 +7,12 @@ COMPILE := $(VENV)/bin/python -c 'import gymnasium, matplotlib.figure, ray, reef
 unexport PYTHONDONTWRITEBYTECODE
 RUN_ARGS ?=
 TEST_ARGS ?=
+LEARN_ARGS ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help setup run test tiny lint type fmt docs schema dist locks bench bench-scale learn cluster cluster-down test-cluster pictures check clean
+.PHONY: help setup run test tiny lint type fmt docs schema dist locks bench bench-scale learn learn-long cluster cluster-down test-cluster pictures check clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,8 +76,11 @@ bench: $(VENV)/.dev ## measure speed beside other libraries, into benchmarks/RES
 bench-scale: $(VENV)/.dev ## measure the operator with 300 jobs at once on the test cluster, into the same file
 	@REEF_CRD_SERVER=0 $(RUN) benchmarks.scale # one API server, as clusters have it: the second one is for the tests
 
-learn: $(VENV)/.dev ## train every algorithm to its reward, three seeds each, into benchmarks/
-	@$(RUN) benchmarks.learn
+learn: $(VENV)/.dev ## train every algorithm to its reward, three seeds each, into benchmarks/learn; only what changed
+	@$(RUN) benchmarks.learn $(LEARN_ARGS)
+
+learn-long: $(VENV)/.dev ## the same with what takes hours
+	@$(RUN) benchmarks.learn --long $(LEARN_ARGS)
 
 cluster: $(VENV)/.dev ## start a real Kubernetes here (Linux, root; ten minutes the first time), or take KUBECONFIG
 	@PYTHONPATH=tests/cluster $(RUN) kube up

@@ -1,154 +1,111 @@
-"""Train every job document of this folder to its reward with three seeds; exit code 1 when one falls short.
+"""Train the job documents of this folder with three seeds; exit code 1 when one falls short of its rewards.
 
-A document's `spec.stop` holds the promise: the mean reward to reach and `timesteps_total` as the most steps.
+A seed that was trained already, with the same document and algorithm, is not trained again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
+import multiprocessing
 import sys
-import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from benchmarks.learn.lines import SEEDS, Line
+from benchmarks.learn.report import Results, is_met, report
+from benchmarks.learn.training import train
 from benchmarks.speed.machine import moment
 
 FOLDER = Path(__file__).parent
-REWARDS = ("episode_reward_mean", "evaluation/episode_reward_mean")
-WINDOW = 100  # training episodes in a mean
-QUICK_LABEL = "reef.dev/quick"
-
-
-@dataclass(frozen=True)
-class Promise:
-    """What a document has to reach."""
-
-    document: Path
-    algorithm: str
-    environment: str
-    metric: str
-    reward: float
-    max_steps: int
-    quick: bool
-
-    @classmethod
-    def of(cls, document: Path) -> Promise:
-        """Read a job document."""
-        job = yaml.safe_load(document.read_text())
-        spec, labels = job["spec"], job["metadata"].get("labels", {})
-        metric = next(key for key in REWARDS if key in spec["stop"])
-        return cls(
-            document=document,
-            algorithm=spec["algorithm"],
-            environment=spec["environment"]["name"],
-            metric=metric,
-            reward=float(spec["stop"][metric]),
-            max_steps=int(spec["stop"]["timesteps_total"]),
-            quick=labels.get(QUICK_LABEL) == "true",
-        )
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How one seed ended."""
-
-    seed: int
-    reward: float | None
-    steps: int
-    seconds: float
-    met: bool
-    error: str = ""
-
-
-def train(promise: Promise, seed: int) -> Outcome:
-    """Run `reef run` on the document and judge its last result."""
-    with tempfile.TemporaryDirectory() as folder:
-        options = ["--set", f"config.seed={seed}", "--storage-path", folder]
-        command = [sys.executable, "-m", "reef", "run", str(promise.document), *options]
-        run = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
-        files = list(Path(folder).rglob("result.json"))
-        if run.returncode != 0 or not files:
-            return Outcome(seed, None, 0, 0.0, met=False, error=(run.stdout + run.stderr)[-2000:])
-        return judge(promise, seed, files[0])
-
-
-def judge(promise: Promise, seed: int, results: Path) -> Outcome:
-    """Compare the last line of result.json with the promise; a mean needs its full window of episodes."""
-    last = json.loads(results.read_text().splitlines()[-1])
-    group = last["evaluation"] if promise.metric.startswith("evaluation/") else last
-    reward, steps = group["episode_reward_mean"], int(last["timesteps_total"])
-    enough = group is not last or last["episodes_total"] >= WINDOW
-    met = enough and reward is not None and reward >= promise.reward and steps <= promise.max_steps
-    return Outcome(seed, reward, steps, float(last["time_total_s"]), met)
-
-
-def table(results: dict[str, dict[str, Any]], promises: list[Promise]) -> Iterator[str]:
-    """Yield RESULTS.md."""
-    yield "# What the algorithms learn"
-    yield ""
-    yield "Written by `make learn`; do not edit. Every line is a job document of this folder, trained by `reef run`"
-    yield "with three seeds. Reward: mean of the last 100 training episodes (of the last evaluation, where the document"
-    yield "says so) when training stopped; steps and seconds: until then."
-    yield ""
-    headings = "document", "algorithm", "environment", "reward >=", "steps <=", "rewards", "steps", "seconds"
-    yield f"| {' | '.join(headings)} | | measured | commit |"
-    yield "|---|---|---|---|---|---|---|---|---|---|---|"
-    for promise in promises:
-        measured = results.get(promise.document.name, {"outcomes": [], "date": "-", "commit": "-"})
-        outcomes = [Outcome(**outcome) for outcome in measured["outcomes"]]
-        rewards = " / ".join("failed" if o.reward is None else f"{o.reward:.0f}" for o in outcomes)
-        steps = " / ".join(f"{o.steps:,}" for o in outcomes)
-        seconds = " / ".join(f"{o.seconds:.0f}" for o in outcomes)
-        verdict = "not run" if not outcomes else "met" if all(o.met for o in outcomes) else "**not met**"
-        limits = f"{promise.reward:g} | {promise.max_steps:,}"
-        cells = f"{promise.algorithm} | {promise.environment} | {limits} | {rewards} | {steps} | {seconds} | {verdict}"
-        cells += f" | {measured['date']} | {measured['commit']}"
-        yield f"| {promise.document.name} | {cells} |"
-    yield ""
 
 
 def main() -> int:
     """Train, write the table, say what fell short."""
     args = parser().parse_args()
-    everything = [Promise.of(document) for document in sorted(args.folder.glob("*.yaml"))]
-    chosen = [p for p in everything if (p.quick or not args.quick) and (not args.only or p.document.stem in args.only)]
+    lines = [Line.of(document) for document in sorted(args.folder.glob("*.yaml"))]
+    chosen = [line for line in lines if is_chosen(line, args)]
     raw = args.folder / "results.json"
-    results = json.loads(raw.read_text()) if raw.exists() else {}
-    fell_short = not chosen
-    with ThreadPoolExecutor(args.jobs) as pool:
-        running = [(promise, [pool.submit(train, promise, seed) for seed in seeds(args)]) for promise in chosen]
-        for promise, futures in running:
-            outcomes = [future.result() for future in futures]
-            results[promise.document.name] = moment() | {"outcomes": [asdict(outcome) for outcome in outcomes]}
-            for outcome in outcomes:
-                print(f"{promise.document.name}: {outcome}", flush=True)
-                fell_short |= not outcome.met
-            if not args.quick:
-                raw.write_text(json.dumps(results, indent=1) + "\n")
-                (args.folder / "RESULTS.md").write_text("\n".join(table(results, everything)))
-    return int(fell_short)
+    results: Results = json.loads(raw.read_text()) if raw.exists() and not args.quick else {}
+    for line, seed, record in trained([] if args.report else due(chosen, results, args), args.jobs):
+        results.setdefault(line.document.name, {})[str(seed)] = record
+        print(f"{line.document.name}, seed {seed}: {shown(line, record)}", flush=True)
+        if not args.quick:
+            raw.write_text(as_json(results))
+    if not args.quick:
+        (args.folder / "RESULTS.md").write_text(report(results, lines))
+    missed = [line for line in chosen if not all_met(line, results)]
+    for line in missed:
+        print(f"NOT MET {line.document.name}: {line.reaches}", file=sys.stderr)
+    return 1 if missed or not chosen else 0
 
 
-def seeds(args: argparse.Namespace) -> list[int]:
-    """Return the seeds to train with."""
-    return [1] if args.quick else list(args.seeds)
+def all_met(line: Line, results: Results) -> bool:
+    """Whether every seed that was trained met the line, and any was."""
+    records = results.get(line.document.name, {}).values()
+    return bool(records) and all(is_met(line, record) for record in records)
+
+
+def is_chosen(line: Line, args: argparse.Namespace) -> bool:
+    """Whether the command line asks for this line."""
+    if args.only:
+        return line.document.stem in args.only
+    return line.is_quick if args.quick else line.is_long == args.long
+
+
+def due(lines: list[Line], results: Results, args: argparse.Namespace) -> list[tuple[Line, int]]:
+    """Return what to train: the seeds without a result of the line as it is now, or all."""
+    pairs = [(line, seed) for line in lines for seed in (SEEDS[:1] if args.quick else SEEDS)]
+    return [(line, seed) for line, seed in pairs if args.all or not is_known(line, seed, results)]
+
+
+def is_known(line: Line, seed: int, results: Results) -> bool:
+    """Whether the results have a seed of the line as it is now."""
+    return results.get(line.document.name, {}).get(str(seed), {}).get("fingerprint") == line.fingerprint
+
+
+def trained(pairs: list[tuple[Line, int]], jobs: int) -> Iterator[tuple[Line, int, dict[str, Any]]]:
+    """Train each seed in a process of its own, `jobs` at a time, and yield the records."""
+    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1)
+    try:
+        running = [pool.submit(train, line.document, seed) for line, seed in pairs]
+        for (line, seed), future in zip(pairs, running, strict=True):
+            error = future.exception()
+            record = {"error": str(error)} if error else {"fingerprint": line.fingerprint, **future.result()}
+            yield line, seed, moment() | record
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def shown(line: Line, record: dict[str, Any]) -> str:
+    """Return one line about a seed, for the console."""
+    if "error" in record:
+        return record["error"]
+    steps, seconds, reward = record["evaluations"][-1]
+    verdict = "met" if is_met(line, record) else "not met"
+    return f"{verdict}, {reward:g} after {steps:,} steps and {seconds:.0f} s"
+
+
+def as_json(results: Results) -> str:
+    """Return the results with one line for each seed."""
+    documents = []
+    for name, seeds in sorted(results.items()):
+        records = ",\n".join(f' "{seed}": {json.dumps(record)}' for seed, record in sorted(seeds.items()))
+        documents.append(f'"{name}": {{\n{records}\n}}')
+    return "{\n" + ",\n".join(documents) + "\n}\n"
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.learn", description=__doc__)
     parser.add_argument("--only", type=lambda text: text.split(","), help="documents by name, without .yaml")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--all", action="store_true", help="train again what has not changed, too")
+    parser.add_argument("--long", action="store_true", help="the documents that take hours, and only these")
+    parser.add_argument("--quick", action="store_true", help="one seed of the quick documents, no table")
+    parser.add_argument("--report", action="store_true", help="train nothing, write RESULTS.md from results.json")
     parser.add_argument("--jobs", type=int, default=1, help="trainings at a time")
-    parser.add_argument("--quick", action="store_true", help=f"one seed of what is labelled {QUICK_LABEL}, no table")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where the documents are and the table goes")
     return parser
 

@@ -1,4 +1,4 @@
-"""Reef's PPO and DQN: steps per second of whole training, or of sampling alone."""
+"""Reef's PPO, DQN and SAC: steps per second of whole training, or of sampling alone."""
 
 from __future__ import annotations
 
@@ -43,9 +43,27 @@ def dqn(args: dict[str, Any]) -> AlgorithmConfig:
     )
 
 
+def sac(args: dict[str, Any]) -> AlgorithmConfig:
+    """Return SAC with one gradient step per environment step."""
+    from reef.algorithms.sac import SACConfig
+
+    return (
+        SACConfig()
+        .training(
+            lr=3e-4,
+            train_batch_size=args["batch"],
+            training_intensity=args["batch"],
+            replay_buffer_config={"capacity": args["buffer"]},
+            num_steps_sampled_before_learning_starts=args["learning_starts"],
+            model={"fcnet_hiddens": args["hiddens"]},
+        )
+        .reporting(min_sample_timesteps_per_iteration=200)
+    )
+
+
 def configuration(args: dict[str, Any]) -> AlgorithmConfig:
     """Return the settings that `args` describe."""
-    config = {"ppo": ppo, "dqn": dqn}[args["algorithm"]](args)
+    config = {"ppo": ppo, "dqn": dqn, "sac": sac}[args["algorithm"]](args)
     config.environment(args["env"]).debugging(seed=args["seed"])
     config.rollouts(num_rollout_workers=args["workers"], num_envs_per_worker=args["num_envs"])
     config.rollouts(sample_async=args.get("sample_async", False))
@@ -79,5 +97,5 @@ if __name__ == "__main__":
     ARGS = arguments()
     with configuration(ARGS).build() as ALGORITHM:
         ITERATION = sampling(ALGORITHM) if ARGS.get("sampling_only") else training(ALGORITHM)
-        WARMUP = 3 if ARGS["algorithm"] == "dqn" or ARGS.get("compiled") else 1
+        WARMUP = 3 if ARGS["algorithm"] in ("dqn", "sac") or ARGS.get("compiled") else 1
         answer(measure(ITERATION, ARGS["measure_s"], WARMUP), "reef", "ray", "torch", "gymnasium")

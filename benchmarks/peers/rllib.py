@@ -1,4 +1,4 @@
-"""RLlib's PPO and DQN (new stack): steps per second of whole training, in process or with runner actors."""
+"""RLlib's PPO, DQN and SAC (new stack): steps per second of whole training, in process or with runner actors."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import ray
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
 from ray.rllib.algorithms.dqn import DQNConfig
 from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.algorithms.sac import SACConfig
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME
 
@@ -58,9 +59,32 @@ def dqn(args: dict[str, Any]) -> AlgorithmConfig:
     )
 
 
+def sac(args: dict[str, Any]) -> AlgorithmConfig:
+    """Return SAC with one gradient step per environment step."""
+    return (
+        SACConfig()
+        .env_runners(rollout_fragment_length=1)
+        .training(
+            actor_lr=3e-4,
+            critic_lr=3e-4,
+            alpha_lr=3e-4,
+            train_batch_size_per_learner=args["batch"],
+            training_intensity=args["batch"],
+            replay_buffer_config={"type": "EpisodeReplayBuffer", "capacity": args["buffer"]},
+            num_steps_sampled_before_learning_starts=args["learning_starts"],
+        )
+        .rl_module(
+            model_config=DefaultModelConfig(
+                fcnet_hiddens=args["hiddens"], fcnet_activation="relu", head_fcnet_hiddens=[]
+            )
+        )
+        .reporting(min_sample_timesteps_per_iteration=200, min_time_s_per_iteration=0)
+    )
+
+
 def build(args: dict[str, Any]) -> Any:
     """Return the algorithm, ready to train."""
-    config = {"ppo": ppo, "dqn": dqn}[args["algorithm"]](args)
+    config = {"ppo": ppo, "dqn": dqn, "sac": sac}[args["algorithm"]](args)
     config.environment(args["env"])
     config.env_runners(num_env_runners=args["workers"], num_envs_per_env_runner=args["num_envs"])
     config.debugging(seed=args["seed"], log_level="ERROR")
@@ -79,7 +103,7 @@ if __name__ == "__main__":
         STEPS[0] = int(results[ENV_RUNNER_RESULTS][NUM_ENV_STEPS_SAMPLED_LIFETIME])
         return STEPS[0] - before
 
-    WARMUP = 3 if ARGS["algorithm"] == "dqn" else 1
+    WARMUP = 3 if ARGS["algorithm"] in ("dqn", "sac") else 1
     answer(measure(iteration, ARGS["measure_s"], WARMUP), "ray", "torch", "gymnasium")
     ALGORITHM.stop()
     ray.shutdown()

@@ -14,6 +14,15 @@ SCRIPTS = {
     "rllib": "benchmarks.peers.rllib",
     "sb3": "benchmarks.peers.stable_baselines3_ppo",
 }
+SAC_SCRIPTS = {
+    "rllib": "benchmarks.peers.rllib",
+    "tianshou": "benchmarks.peers.tianshou_sac",
+    "torchrl": "benchmarks.peers.torchrl_sac",
+    "sb3": "benchmarks.peers.stable_baselines3_sac",
+    "cleanrl": "benchmarks.peers.cleanrl_style_sac",
+    "reef": "benchmarks.peers.reef",
+}
+ONE_THREAD = {"threads": 1}  # without it everyone has as many as their own defaults say
 RUNS = 3
 PAIRED_RUNS = 7  # where a ratio near one is asked for: single runs differ by a tenth and more
 RESTARTED = (1, 2)  # of two workers
@@ -37,6 +46,16 @@ DQN = {
     "buffer": 50_000,
     "learning_starts": 1000,
     "steps_per_update": 4,
+}
+SAC = {
+    "algorithm": "sac",
+    "env": "Pendulum-v1",
+    "num_envs": 1,
+    "workers": 0,
+    "batch": 256,
+    "hiddens": [256, 256],
+    "buffer": 100_000,
+    "learning_starts": 100,
 }
 WIDE = {**PPO, "num_envs": 4096, "batch": 4096 * 64, "minibatch": 32_768, "epochs": 1}
 
@@ -64,11 +83,14 @@ def ppo() -> Iterator[Case]:
         args = {**PPO, "minibatch": minibatch, "measure_s": 5.0}
         for peer in ("rllib", "sb3", "cleanrl", "bare loop", "reef"):
             runs = PAIRED_RUNS if peer == "reef" else RUNS
+            yield Case(f"{peer}, minibatch {minibatch}, one thread", peer, args | ONE_THREAD)
             yield Case(f"{peer}, minibatch {minibatch}", peer, args, runs=runs)
         two = {**args, "workers": 2}  # right after the one without, as the machine's own speed changes with time
         yield Case(f"reef, minibatch {minibatch}, 2 workers", "reef", two, runs=PAIRED_RUNS)
         yield Case(f"reef, minibatch {minibatch}, 2 workers ahead", "reef", {**two, "sample_async": True})
-        yield Case(f"reef compiled, minibatch {minibatch}", "reef compiled", {**args, "compiled": True})
+        compiled = {**args, "compiled": True}
+        yield Case(f"reef compiled, minibatch {minibatch}", "reef compiled", compiled)
+        yield Case(f"reef compiled, minibatch {minibatch}, one thread", "reef compiled", compiled | ONE_THREAD)
         yield Case(f"rllib, minibatch {minibatch}, 2 workers", "rllib", two)
 
 
@@ -92,6 +114,14 @@ def dqn() -> Iterator[Case]:
     yield Case("reef", "reef", args)
     for peer in ("rllib", "reef"):
         yield Case(f"{peer}, 2 workers", peer, {**args, "workers": 2})
+
+
+def sac() -> Iterator[Case]:
+    """One gradient step per environment step, with one thread each and with everyone's own defaults."""
+    args = {**SAC, "measure_s": 5.0}
+    for peer, script in SAC_SCRIPTS.items():
+        yield Case(f"{peer}, one thread", peer, args | ONE_THREAD, script)
+        yield Case(peer, peer, args, script)
 
 
 def sampling() -> Iterator[Case]:
@@ -160,5 +190,5 @@ def profile() -> Iterator[Case]:
 
 PARTS: dict[str, Callable[[], Iterator[Case]]] = {
     part.__name__: part
-    for part in (ppo, lunar, dqn, sampling, reward, memory, actors, restart, store, wide, limits, profile, looks)
+    for part in (ppo, lunar, dqn, sac, sampling, reward, memory, actors, restart, store, wide, limits, profile, looks)
 }

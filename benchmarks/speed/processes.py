@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
@@ -24,6 +25,7 @@ class ScriptError(Exception):
 def run_script(python: Path, module: str, args: dict[str, Any], limit_s: float) -> dict[str, Any]:
     """Run `python -m module ARGS` and return its JSON answer.
 
+    `args["threads"]` limits the threads of its mathematical libraries; without it their own defaults decide.
     Adds `first_iteration_s` (seconds from process start to the end of the first iteration), `wall_s`, `peak_mb`
     (largest sum of the resident memory of all its processes, MB of 10^6 bytes) and `peak_processes`.
 
@@ -31,11 +33,15 @@ def run_script(python: Path, module: str, args: dict[str, Any], limit_s: float) 
         ScriptError: it failed, or printed no answer within `limit_s` seconds.
     """
     command = [str(python), "-m", module, json.dumps(args)]
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "RAY_ADDRESS": "local"}
     with tempfile.TemporaryFile() as errors:
         started_at = time.time()
         process = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+            command,
+            cwd=ROOT,
+            env=environment(args.get("threads")),
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,
         )
         memory = MemoryWatch(process.pid)
         try:
@@ -58,6 +64,13 @@ def run_script(python: Path, module: str, args: dict[str, Any], limit_s: float) 
         "peak_mb": memory.peak_mb,
         "peak_processes": memory.peak_processes,
     }
+
+
+def environment(threads: int | None) -> dict[str, str]:
+    """Return the environment of a script: this process's own, but for the limits of threads."""
+    inherited = {name: value for name, value in os.environ.items() if name not in THREAD_VARIABLES}
+    limits = {} if threads is None else dict.fromkeys(THREAD_VARIABLES, str(threads))
+    return inherited | limits | {"CUDA_VISIBLE_DEVICES": "", "RAY_ADDRESS": "local"}
 
 
 class MemoryWatch:

@@ -12,7 +12,7 @@ from benchmarks.scale.report import looks, scale, scale_targets
 from benchmarks.speed.measurements import ACTORS, PAIRED_RUNS, RESTARTED
 from benchmarks.speed.numbers import Numbers, Spread, ratio
 from benchmarks.speed.tables import row, table
-from benchmarks.speed.targets import MINIBATCHES, NAMES, targets
+from benchmarks.speed.targets import MINIBATCHES, NAMES, PPO_CASES, SAC_PEERS, targets
 
 LUNAR = {
     "0 workers": "0",
@@ -30,6 +30,7 @@ def report(results: dict[str, Any]) -> str:
         _ppo,
         _lunar,
         _dqn,
+        _sac,
         _sampling,
         _reward,
         _memory,
@@ -56,7 +57,7 @@ def _head(numbers: Numbers) -> Iterator[str]:
     pairs = len(numbers.runs("ppo", "reef, minibatch 128, 2 workers")) or PAIRED_RUNS
     yield f"a process of its own, that take turns with the peers'; of {pairs} for Reef's workers against none, where a"
     yield "ratio near one is asked for. A ratio is that of medians over the rounds that both took part in. Everyone"
-    yield "runs with their own defaults for threads."
+    yield "runs with their own defaults for threads, unless it says one thread."
     yield ""
     machines = _machines(results)
     for text, letter in machines.items():
@@ -107,15 +108,18 @@ def _ppo(numbers: Numbers) -> Iterator[str]:
     yield ""
     yield "CartPole-v1, MLP 64x64 tanh, 4,096 steps an iteration, 10 epochs, 8 environments (8 per worker), steps/s."
     yield ""
-    yield from table("", *(f"minibatch {minibatch}" for minibatch in MINIBATCHES))
-    columns = [numbers.rates("ppo", *(f"{case}, minibatch {minibatch}" for case in NAMES)) for minibatch in MINIBATCHES]
-    for name, *rates in zip(NAMES.values(), *columns, strict=True):
-        yield row(name, *map(_text, rates))
-    for case in ("rllib", "reef"):
-        rates = [numbers.rate("ppo", f"{case}, minibatch {minibatch}, 2 workers") for minibatch in MINIBATCHES]
-        yield row(f"{NAMES[case]}, 2 workers", *map(_text, rates))
-    ahead = [numbers.rate("ppo", f"reef, minibatch {minibatch}, 2 workers ahead") for minibatch in MINIBATCHES]
-    yield row(f"{NAMES['reef']}, 2 workers that sample ahead", *map(_text, ahead))
+    columns = [f"minibatch {minibatch}{threads}" for minibatch in MINIBATCHES for threads in ("", ", one thread")]
+    yield from table("", *columns)
+    rates = [numbers.rates("ppo", *(f"{case}, {column}" for case in PPO_CASES)) for column in columns]
+    for case, *found in zip(PPO_CASES, *rates, strict=True):
+        yield row(NAMES[case], *map(_text, found))
+    workers = {
+        "rllib, {}, 2 workers": "RLlib, 2 workers",
+        "reef, {}, 2 workers": "Reef, 2 workers",
+        "reef, {}, 2 workers ahead": "Reef, 2 workers that sample ahead",
+    }
+    for case, name in workers.items():
+        yield row(name, *(_text(numbers.rate("ppo", case.format(column))) for column in columns))
     yield ""
 
 
@@ -147,6 +151,20 @@ def _dqn(numbers: Numbers) -> Iterator[str]:
         yield row(NAMES[case], _text(numbers.rate("dqn", case)))
     for case in ("rllib", "reef"):
         yield row(f"{NAMES[case]}, 2 workers", _text(numbers.rate("dqn", f"{case}, 2 workers")))
+    yield ""
+
+
+def _sac(numbers: Numbers) -> Iterator[str]:
+    yield "## SAC"
+    yield ""
+    yield "Pendulum-v1, one environment: one gradient step of critics, actor and temperature per environment step,"
+    yield "batch 256, MLP 256x256, uniform replay, once learning has started, steps/s."
+    yield ""
+    yield from table("", "one thread", "threads as everyone has them")
+    cases = (*SAC_PEERS, "reef")
+    columns = [numbers.rates("sac", *(f"{case}{threads}" for case in cases)) for threads in (", one thread", "")]
+    for case, *rates in zip(cases, *columns, strict=True):
+        yield row(NAMES[case], *map(_text, rates))
     yield ""
 
 

@@ -10,6 +10,8 @@ from benchmarks.speed.numbers import Numbers, fastest, ratio
 
 MINIBATCHES = (128, 1024)
 PEERS = ("rllib", "sb3", "cleanrl")
+PPO_CASES = (*PEERS, "bare loop", "reef", "reef compiled")
+SAC_PEERS = ("rllib", "tianshou", "torchrl", "sb3", "cleanrl")
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,10 @@ def targets(numbers: Numbers) -> Iterator[Target]:
     for peer, wanted in (("rllib", 3.0), ("sb3", 1.5)):
         rates = numbers.rate("dqn", "reef"), numbers.rate("dqn", peer)
         yield Target(f"DQN: Reef / {NAMES[peer]}", wanted, ratio(*rates))
+    for case, wanted in ((", one thread", 1.3), ("", 1.8)):
+        reef, *peers = numbers.rates("sac", *(f"{peer}{case}" for peer in ("reef", *SAC_PEERS)))
+        what = f"SAC{case or ', threads as everyone has them'}: Reef / fastest peer"
+        yield Target(what, wanted, ratio(reef, fastest(peers)))
     yield Target(
         "CartPole-v1 to mean reward 450: seconds, Reef / Stable-Baselines3", 0.5, _to_reward(numbers), at_most=True
     )
@@ -65,6 +71,8 @@ def targets(numbers: Numbers) -> Iterator[Target]:
 
 NAMES = {
     "rllib": "RLlib",
+    "tianshou": "Tianshou",
+    "torchrl": "TorchRL",
     "sb3": "Stable-Baselines3",
     "cleanrl": "CleanRL-style file",
     "bare loop": "bare loop",
@@ -74,7 +82,8 @@ NAMES = {
 
 
 def _ppo(numbers: Numbers, minibatch: int) -> Iterator[Target]:
-    rates = dict(zip(NAMES, numbers.rates("ppo", *(f"{case}, minibatch {minibatch}" for case in NAMES)), strict=True))
+    found = numbers.rates("ppo", *(f"{case}, minibatch {minibatch}" for case in PPO_CASES))
+    rates = dict(zip(PPO_CASES, found, strict=True))
     best = fastest([rates[peer] for peer in PEERS])
     name = f"PPO, minibatch {minibatch}"
     yield Target(f"{name}: Reef / fastest peer", 2.0, ratio(rates["reef"], best))

@@ -1,52 +1,61 @@
-"""The judge of `make learn`, and that no document there could be met by a policy that acts at random."""
+"""`make learn`: its documents, how it evaluates, and what it trains again."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.learn.__main__ import FOLDER, Promise, judge
+from benchmarks.learn import __main__ as learn
+from benchmarks.learn.lines import SEEDS, Line
+from benchmarks.learn.report import report
+from benchmarks.learn.rule import Threshold
+from benchmarks.learn.training import evaluate, evaluation_settings
 
+from reef.algorithms.ppo import PPOConfig
+from reef.algorithms.sac import SACConfig
 from reef.api import load_job
 from reef.envs import make_vector_env
 from reef.job.settings import config_of
+from reef.rollout.worker import RolloutWorker
+from reef.types import DEFAULT_POLICY
 
+FOLDER = learn.FOLDER
 DOCUMENTS = sorted(FOLDER.glob("*.yaml"))
-PROMISE = Promise.of(FOLDER / "ppo-cartpole.yaml")
+PENDULUM = {"env": "Pendulum-v1", "model": {"fcnet_hiddens": [8]}}
 
 
-def result_file(folder: Path, **fields: object) -> Path:
-    good = {"episode_reward_mean": 460.0, "timesteps_total": 60_000, "episodes_total": 500, "time_total_s": 4.0}
-    path = folder / "result.json"
-    path.write_text('{"episode_reward_mean": null}\n' + json.dumps({**good, **fields}) + "\n")
+def document(folder: Path, reaches: str, comment: str = "") -> Path:
+    text = (FOLDER / "ppo-cartpole.yaml").read_text().replace("475 by 100000", reaches)
+    path = folder / "quick.yaml"
+    path.write_text(text + comment)
     return path
 
 
-def test_reward_in_time_is_met(tmp_path: Path):
-    assert judge(PROMISE, 1, result_file(tmp_path)).met
+def test_several_thresholds_of_one_document_in_the_order_of_their_steps(tmp_path: Path):
+    line = Line.of(document(tmp_path, "-165 by 12000, -200 by 7000"))
+    assert line.thresholds == [Threshold(7000, -200.0), Threshold(12_000, -165.0)]
+    assert (line.steps, line.interval) == (12_000, 240)
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"episode_reward_mean": 449.9},
-        {"episode_reward_mean": None},
-        {"timesteps_total": 200_001},
-        {"episodes_total": 99},
-    ],
-    ids=lambda fields: next(iter(fields)),
-)
-def test_short_of_it_is_not(tmp_path: Path, fields: dict[str, object]):
-    assert not judge(PROMISE, 1, result_file(tmp_path, **fields)).met
+def test_the_fingerprint_is_that_of_the_document_without_its_comments(tmp_path: Path):
+    before = Line.of(document(tmp_path, "475 by 100000")).fingerprint
+    assert Line.of(document(tmp_path, "475 by 100000", "# more")).fingerprint == before
+    assert Line.of(document(tmp_path, "476 by 100000")).fingerprint != before
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
-def test_random_policy_falls_short(document: Path):
-    promise, config = Promise.of(document), config_of(load_job(document)).copy().debugging(seed=0)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
+def test_a_document_trains_for_the_steps_that_it_promises(path: Path):
+    assert load_job(path).spec.stop == {"timesteps_total": Line.of(path).steps}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
+def test_random_policy_falls_short(path: Path):
+    line, config = Line.of(path), config_of(load_job(path)).copy().debugging(seed=0)
     env = make_vector_env(config, 0, 4)
     env.reset()
     env.action_space.seed(0)
@@ -59,15 +68,62 @@ def test_random_policy_falls_short(document: Path):
             returns.append(running[column])
             running[column] = 0.0
     env.close()
-    assert np.mean(returns) < promise.reward - 50
+    assert np.mean(returns) < min(each.reward for each in line.thresholds) - 50
 
 
-@pytest.mark.parametrize(("steps", "code"), [(200_000, 0), (1024, 1)])
-def test_the_quick_part_trains_and_says_whether_it_learnt(tmp_path: Path, steps: int, code: int):
-    text = (FOLDER / "ppo-cartpole.yaml").read_text().replace("timesteps_total: 200000", f"timesteps_total: {steps}")
-    (tmp_path / "quick.yaml").write_text(text)
+def test_evaluations_of_all_algorithms_and_seeds_begin_with_the_same_observations():
+    ppo = PPOConfig.from_dict(PENDULUM).debugging(seed=1)
+    sac = SACConfig.from_dict(PENDULUM).debugging(seed=2)
+    first = []
+    for config in (ppo, sac):
+        worker = RolloutWorker(evaluation_settings(config).evaluation_settings().freeze())
+        first.append(worker.env.reset()[DEFAULT_POLICY])
+        worker.stop()
+    assert len(np.unique(first[0], axis=0)) == 100
+    np.testing.assert_array_equal(*first)
+
+
+def test_the_same_policy_is_evaluated_to_the_same_reward():
+    config = PPOConfig.from_dict(PENDULUM).rollouts(observation_filter="MeanStdFilter")
+    settings = evaluation_settings(config)
+    with config.training(train_batch_size=64, sgd_minibatch_size=64).build() as algorithm:
+        before = evaluate(algorithm, settings)
+        assert evaluate(algorithm, settings) == before
+        algorithm.train()
+        assert evaluate(algorithm, settings) != before
+
+
+def test_only_seeds_that_were_not_trained_as_the_document_is_now_are_due():
+    line = Line.of(DOCUMENTS[0])
+    known = {"1": {"fingerprint": line.fingerprint}, "2": {"fingerprint": "another"}, "3": {"error": "it broke"}}
+    results = {line.document.name: known}
+    assert learn.due([line], results, Namespace(all=False, quick=False)) == [(line, 2), (line, 3)]
+    assert learn.due([line], results, Namespace(all=True, quick=False)) == [(line, seed) for seed in SEEDS]
+
+
+def test_the_table_says_how_many_seeds_met_the_line():
+    line = Line.of(FOLDER / "ppo-cartpole.yaml")
+    curve = [[line.interval * number, 0.1 * number, 500.0] for number in range(1, 51)]
+    good = {"evaluations": curve, "random": 22.0, "untrained": 9.0, "training": 480.0, "sampled": 490.0}
+    good |= {"date": "2026-01-01", "commit": "abc", "machine": {"processor": "one"}}
+    bad = good | {"evaluations": [*curve[:-1], [100_000, 5.0, 240.0]]}
+    name = line.document.name
+    assert "| met |" in report({name: {"1": good, "2": good, "3": good}}, [line])
+    assert "| **not met** (2 of 3) |" in report({name: {"1": good, "2": good, "3": bad}}, [line])
+    assert "| **not met** (2 of 3) |" in report({name: {"1": good, "2": good}}, [line])
+    assert "| not run |" in report({}, [line])
+
+
+def test_the_table_is_that_of_the_numbers_beside_it():
+    results = json.loads((FOLDER / "results.json").read_text())
+    expected = report(results, [Line.of(path) for path in DOCUMENTS])
+    assert (FOLDER / "RESULTS.md").read_text() == expected, "run `python -m benchmarks.learn --report`"
+
+
+@pytest.mark.parametrize(("reaches", "code"), [("475 by 100000", 0), ("475 by 1024", 1)])
+def test_the_quick_part_trains_and_says_whether_it_learnt(tmp_path: Path, reaches: str, code: int):
+    document(tmp_path, reaches)
     command = [sys.executable, "-m", "benchmarks.learn", "--quick", "--folder", str(tmp_path)]
     done = subprocess.run(command, cwd=FOLDER.parents[1], capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == code, done.stdout + done.stderr
-    assert f"met={code == 0}" in done.stdout
-    assert "error=''" in done.stdout
+    assert f"quick.yaml, seed 1: {'met' if code == 0 else 'not met'}, " in done.stdout

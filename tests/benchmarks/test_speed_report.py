@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from benchmarks.speed.numbers import Numbers
+from benchmarks.speed.processes import environment
 from benchmarks.speed.report import report
 from benchmarks.speed.targets import targets
 
@@ -57,6 +59,20 @@ def test_fastest_peer_is_the_yardstick():
     found = results(rates(**cases), "ppo")
     assert verdict(found, "PPO, minibatch 128: Reef / fastest peer") is False
     assert verdict(found, "PPO, minibatch 128: Reef / RLlib") is True
+
+
+def test_sac_has_a_target_with_one_thread_and_one_with_the_threads_that_everyone_has():
+    cases = {"reef, one thread": 14.0, "tianshou, one thread": 10.0, "reef": 14.0, "tianshou": 5.0, "torchrl": 10.0}
+    found = results(rates(**cases), "sac")
+    assert verdict(found, "SAC, one thread: Reef / fastest peer") is True
+    assert verdict(found, "SAC, threads as everyone has them: Reef / fastest peer") is False
+    assert "| TorchRL | - | 10 (5 - 30) |" in report(found)
+
+
+def test_threads_are_those_of_the_case_or_left_to_each_library(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    assert environment(1)["OMP_NUM_THREADS"] == "1"
+    assert "OMP_NUM_THREADS" not in environment(None)
 
 
 def test_cases_are_compared_over_the_rounds_that_both_took_part_in():

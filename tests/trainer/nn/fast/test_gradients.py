@@ -126,8 +126,8 @@ def gradient_of(each: Learner[Any], gradient: Any, minibatch: Columns) -> tuple[
 @pytest.mark.parametrize("name", CASES)
 def test_a_gradient_written_out_is_that_of_autograd(name: str) -> None:
     each = learner(*CASES[name])
-    fast = fast_gradient(each.policy, each.policy.flat, each.inputs, each.loss)
-    ordinary = by_autograd(each.policy, each.inputs, each.loss)
+    fast = fast_gradient(each.policy, each.policy.flat, each.policy.inputs, each.loss)
+    ordinary = by_autograd(each.policy, each.policy.inputs, each.loss)
     assert fast is not None
     for seed, (rows, frozen) in enumerate(((1, False), (64, False), (64, True))):
         next(each.policy.parameters()).requires_grad_(not frozen)

@@ -1,0 +1,81 @@
+"""The lines of the table: what each job document of this folder has to reach."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from sys import modules
+from typing import Any
+
+import yaml
+
+from benchmarks.learn.rule import Threshold
+from reef.algorithms.registry import config_class
+from reef.config.loading import load
+
+REACHES = "reef.dev/reaches"  # annotation: "-200 by 7000, -165 by 12000", reward by environment steps
+QUICK, LONG = "reef.dev/quick", "reef.dev/long"  # labels
+EVALUATIONS = 50  # in a run: one every 2 % of its steps
+SEEDS = (1, 2, 3)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A job document and its promise."""
+
+    document: Path
+    algorithm: str
+    environment: str
+    reaches: str
+    is_quick: bool
+    is_long: bool
+    fingerprint: str
+
+    @classmethod
+    def of(cls, document: Path) -> Line:
+        """Read a job document."""
+        job = yaml.safe_load(document.read_text())
+        metadata, spec = job["metadata"], job["spec"]
+        labels = metadata.get("labels", {})
+        return cls(
+            document=document,
+            algorithm=spec["algorithm"],
+            environment=spec["environment"]["name"],
+            reaches=metadata["annotations"][REACHES],
+            is_quick=labels.get(QUICK) == "true",
+            is_long=labels.get(LONG) == "true",
+            fingerprint=_fingerprint(job),
+        )
+
+    @property
+    def thresholds(self) -> list[Threshold]:
+        """What has to be reached, by number of steps."""
+        pairs = [text.split(" by ") for text in self.reaches.split(",")]
+        return sorted((Threshold(int(steps), float(reward)) for reward, steps in pairs), key=lambda each: each.steps)
+
+    @property
+    def steps(self) -> int:
+        """Environment steps of a run."""
+        return self.thresholds[-1].steps
+
+    @property
+    def interval(self) -> int:
+        """Environment steps between two evaluations."""
+        return self.steps // EVALUATIONS
+
+
+def _fingerprint(job: dict[str, Any]) -> str:
+    """Changes with the document, but for its comments, and with the files of its algorithm."""
+    digest = hashlib.sha256(json.dumps(job, sort_keys=True).encode())
+    for path in sorted(_algorithm_files(job["spec"]["algorithm"])):
+        digest.update(Path(path).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _algorithm_files(name: str) -> Iterator[str]:
+    algorithm = load(config_class(name).algorithm_class)
+    names = {each.__module__ for each in (*algorithm.__mro__, *algorithm.learner_class.__mro__)}
+    yield from (str(modules[each].__file__) for each in names if each.startswith("reef.algorithms."))

@@ -1,0 +1,64 @@
+"""One run: train a job document with one seed and evaluate the policy along the way."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.learn.lines import Line
+from reef.api import load_job
+from reef.config import AlgorithmConfig
+from reef.job.settings import config_of
+from reef.rollout.local_workers import LocalWorkers
+from reef.run.algorithm import Algorithm
+from reef.run.evaluation import Evaluation
+
+STARTS = 100  # episodes of an evaluation, one of each environment
+START_SEED = 0  # of the evaluations' environments, in all runs
+
+
+def train(document: Path, seed: int) -> dict[str, Any]:
+    """Train for all steps of the line; returns the rewards of all evaluations, of training, and of no learning."""
+    line = Line.of(document)
+    config = config_of(load_job(document)).copy().debugging(seed=seed)
+    config.reporting(min_sample_timesteps_per_iteration=line.interval)
+    greedy, sampled = evaluation_settings(config), evaluation_settings(config, explore=True)
+    random = evaluation_settings(config, explore=True, exploration_config={"type": "Random"})
+    with config.build() as algorithm:
+        record = {"random": evaluate(algorithm, random), "untrained": evaluate(algorithm, greedy)}
+        evaluations, seconds, result = [], 0.0, {}
+        while algorithm.timestep < line.steps:
+            started = time.perf_counter()
+            result = algorithm.train()
+            seconds += time.perf_counter() - started
+            evaluations.append((algorithm.timestep, round(seconds, 2), evaluate(algorithm, greedy)))
+        runners = algorithm.workers.local_worker().runners.values()
+        draws = any(runner.exploration.draws_from_policy for runner in runners)
+        return record | {
+            "evaluations": evaluations,
+            "sampled": evaluate(algorithm, sampled) if draws else None,
+            "training": result["episode_reward_mean"],
+        }
+
+
+def evaluation_settings(config: AlgorithmConfig, explore: bool = False, **changed: Any) -> AlgorithmConfig:
+    """Return the settings to evaluate one episode from each of the start seeds."""
+    changed |= {"explore": explore, "num_envs_per_worker": STARTS, "seed": START_SEED}
+    settings = config.copy().evaluation(evaluation_config=changed, evaluation_duration=STARTS)
+    return settings.evaluation(evaluation_sample_timeout_s=3600.0, evaluation_num_workers=0).freeze()
+
+
+def evaluate(algorithm: Algorithm, settings: AlgorithmConfig) -> float:
+    """Return the mean reward of the policy as it is now, with the observation filter of training.
+
+    The environments are made each time: so their first episodes are always the same.
+    """
+    evaluation = Evaluation(settings, lambda own, count: LocalWorkers(own))
+    try:
+        worker = algorithm.workers.local_worker()
+        result = evaluation.run(algorithm.learners.weights(), worker, algorithm.iteration, algorithm.timestep)
+    finally:
+        evaluation.stop()
+    reward: float = result["episode_reward_mean"]
+    return round(reward, 2)

@@ -1,0 +1,34 @@
+"""Stable-Baselines3's SAC: steps per second once learning has started."""
+
+from __future__ import annotations
+
+from stable_baselines3 import SAC
+from stable_baselines3.common.env_util import make_vec_env
+
+from benchmarks.peers.protocol import answer, arguments, measure
+
+CALL_STEPS = 200
+
+if __name__ == "__main__":
+    ARGS = arguments()
+    MODEL = SAC(
+        "MlpPolicy",
+        make_vec_env(ARGS["env"], n_envs=ARGS["num_envs"], seed=ARGS["seed"]),
+        learning_rate=3e-4,
+        buffer_size=ARGS["buffer"],
+        learning_starts=ARGS["learning_starts"],
+        batch_size=ARGS["batch"],
+        train_freq=(1, "step"),
+        gradient_steps=1,
+        policy_kwargs={"net_arch": ARGS["hiddens"]},
+        device="cpu",
+        seed=ARGS["seed"],
+    )
+
+    def iteration() -> int:
+        """Train for some environment steps."""
+        before = MODEL.num_timesteps
+        MODEL.learn(CALL_STEPS, reset_num_timesteps=False)
+        return MODEL.num_timesteps - before
+
+    answer(measure(iteration, ARGS["measure_s"], warmup=3), "stable-baselines3", "torch", "gymnasium")
