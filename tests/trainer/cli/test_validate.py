@@ -141,7 +141,7 @@ def test_the_job_reference_has_every_field_and_setting(capsys: pytest.CaptureFix
     for field in ("spec.algorithm", "spec.workers[].gpu.resourceName", "status.training.rewardMean", "lambda_", "lr"):
         assert f"| `{field}` | " in text
     assert "| `spec.algorithm` | string, required | " in text
-    assert '| `policies` | `["default_policy"]` | not available yet |' in text
+    assert '| `count_steps_by` | `"env_steps"` | not available yet |' in text
 
 
 def test_describe_refuses_a_name_that_it_would_not_heed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,7 +179,7 @@ def test_the_schema_types_the_settings_of_all_algorithms() -> None:
     assert settings["gamma"]["type"] == "number"
     refused = {key for key in REFUSALS if "." not in key}
     assert refused <= settings.keys()
-    assert settings["policies"] == {"description": 'Leave it at ["default_policy"]: not available yet.'}
+    assert settings["count_steps_by"] == {"description": 'Leave it at "env_steps": not available yet.'}
     assert "model.use_lstm" in known_settings.SHARED
     assert all("default" not in setting for setting in settings.values())
 

@@ -35,14 +35,14 @@ def test_the_default_of_a_models_setting_is_the_algorithms():
 def test_groups_come_one_after_the_other():
     groups = [info.group for info in settings_of(AlgorithmConfig)]
     changes = [group for index, group in enumerate(groups) if index == 0 or groups[index - 1] != group]
-    assert len(changes) == len(set(changes)) == 11
+    assert len(changes) == len(set(changes)) == 12
 
 
 def test_limits_and_availability_are_told():
     infos = {info.name: info for info in settings_of(AlgorithmConfig)}
     assert (infos["gamma"].minimum, infos["gamma"].maximum, infos["lr"].above) == (0.0, 1.0, 0.0)
     assert infos["grad_clip_by"].choices == ("value", "norm", "global_norm")
-    assert (REFUSALS["policies"].advice, "gamma" in REFUSALS) == ("not available yet", False)
+    assert (REFUSALS["count_steps_by"].advice, "gamma" in REFUSALS) == ("not available yet", False)
     assert "torch_threads_per_worker" in REFUSALS["tf_session_args"].advice
 
 

@@ -51,8 +51,8 @@ def test_a_shorter_fragment_is_valued_at_its_own_end() -> None:
     """Padding must not come between the last step of a column and the value of its successor."""
     one = learner(config(kl_coeff=0.0))
     long, short = rollout(8, 2), rollout(5, 3)
-    joint = one.predict_values(concat_columns([long, short]))
-    apart = one.predict_values(long), one.predict_values(short)
+    joint = one.layout.read(concat_columns([long, short]))
+    apart = one.layout.read(long), one.layout.read(short)
     for which in range(2):
         np.testing.assert_allclose(joint[which][:, :2], apart[0][which], rtol=1e-5)
         np.testing.assert_allclose(joint[which][:5, 2:], apart[1][which], rtol=1e-5)

@@ -6,7 +6,7 @@ Rollout [T, B] -> advantages by GAE -> several passes of minibatches through the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -96,9 +96,9 @@ class PPOLearner(Learner[Rollout]):
     config: PPOConfig
     policy: Policy
 
-    def setup(self) -> None:
-        """One loss trains the whole policy, on rows or, if it is recurrent, on sequences."""
-        super().setup()
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # rows or, if the policy is recurrent, sequences
         self.layout = layout_of(self.policy, self.config, self.device)
         self.kl_coeff = torch.tensor(self.config.kl_coeff, device=self.device)
         self.entropy_coeff = torch.tensor(0.0, device=self.device)
