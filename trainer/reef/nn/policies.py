@@ -25,10 +25,10 @@ PREV_ACTIONS, PREV_REWARDS = "prev_actions", "prev_rewards"
 
 
 class FastActor(Protocol):
-    """What acts in place of `Policy.dist_inputs`."""
+    """What acts in place of the network."""
 
-    def __call__(self, obs: Array) -> Array:
-        """[N, *obs] -> [N, D], in inference mode."""
+    def __call__(self, obs: Array, state: RecurrentState) -> tuple[Array, RecurrentState]:
+        """[N, *obs] and the state before -> distribution inputs [N, D] and the state after, in inference mode."""
 
 
 class Policy(nn.Module):
@@ -110,9 +110,10 @@ class Policy(nn.Module):
         """How to act there, and what is remembered; a `generator` draws the noise of noisy weights, if it has any."""
         with torch.inference_mode():
             if self.fast_actor is not None:
-                return ActionDistribution(self.dist_class, self.fast_actor(obs)), state
-            inputs = self.dist_inputs(torch.as_tensor(obs, device=self.device))
-            return ActionDistribution(self.dist_class, inputs.cpu().numpy()), state
+                inputs, state = self.fast_actor(obs, state)
+                return ActionDistribution(self.dist_class, inputs), state
+            found = self.dist_inputs(torch.as_tensor(obs, device=self.device))
+            return ActionDistribution(self.dist_class, found.cpu().numpy()), state
 
     def after_step(
         self,

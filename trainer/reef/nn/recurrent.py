@@ -94,6 +94,8 @@ class RecurrentPolicy(Policy):
         self, obs: Array, state: RecurrentState, generator: np.random.Generator | None = None
     ) -> tuple[ActionDistribution, RecurrentState]:
         """How to act on the observations [N, *obs] after what is remembered."""
+        if self.fast_actor is not None:
+            return super().act(obs, state)
         with torch.inference_mode():
             given = {name: torch.as_tensor(values, device=self.device) for name, values in state.items()}
             unrolled = self.unroll(_one_step(torch.as_tensor(obs, device=self.device), given), acting=True)
@@ -114,6 +116,7 @@ class RecurrentPolicy(Policy):
 
     def compile_acting(self, **options: Any) -> None:
         """Compile `unroll`."""
+        self.fast_actor = None
         self.unroll = torch.compile(self.unroll, **options)  # type: ignore[method-assign]
 
 

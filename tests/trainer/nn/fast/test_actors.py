@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from reef.algorithms.dqn import DQNConfig
 from reef.algorithms.ppo import PPOConfig
 from reef.nn.fast import fast_actor
-from reef.nn.fast.actors import ArrayActorCritic
+from reef.nn.fast.actors import ArrayActorCritic, ArrayRecurrentActorCritic
 from reef.nn.make import make_policy
 from reef.nn.policies import ActorCritic, Policy
 
@@ -149,3 +149,32 @@ def test_what_numpy_does_not_know_is_left_to_torch(make: type[ActorCritic], spac
     assert fast_actor(policy) is None
     obs = np.stack([np.asarray(space.sample(), policy.observation_layout.dtype) for _ in range(3)])
     np.testing.assert_array_equal(policy.act(obs, {})[0].inputs, by_torch(policy, obs))
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_a_step_of_a_memory_in_numpy_is_one_in_torch(cell: str) -> None:
+    model = {"fcnet_hiddens": [8], "use_lstm": True, "recurrent_cell": cell, "lstm_cell_size": 7}
+    policy = make_policy(PPOConfig().training(model=model), OBS, ACTIONS)
+    assert isinstance(policy.fast_actor, ArrayRecurrentActorCritic)
+    torch_alone = copy.deepcopy(policy)
+    assert torch_alone.fast_actor is None
+    for size in (1.0, 5.0):  # weights that were published later are acted by
+        weights = size * np.random.default_rng(0).standard_normal(policy.flat.vector.shape, np.float32)
+        states = [policy.initial_state(5)] * 2
+        for each in (policy, torch_alone):
+            each.flat.load(weights)
+        for step in range(4):
+            obs = np.random.default_rng(step).standard_normal((5, 4), np.float32)
+            found = [each.act(obs, state) for each, state in zip((policy, torch_alone), states, strict=True)]
+            np.testing.assert_allclose(found[0][0].inputs, found[1][0].inputs, rtol=1e-4, atol=1e-5)
+            states = [state for _, state in found]
+            assert states[0].keys() == states[1].keys()
+            for name, values in states[0].items():
+                assert values.dtype == np.float32
+                np.testing.assert_allclose(values, states[1][name], rtol=1e-4, atol=1e-5)
+
+
+def test_a_memory_that_reads_actions_acts_in_torch() -> None:
+    model = {"fcnet_hiddens": [8], "use_lstm": True, "lstm_use_prev_action": True}
+    assert make_policy(PPOConfig().training(model=model), OBS, ACTIONS).fast_actor is None
+    assert make_policy(PPOConfig().training(model={"use_attention": True}), OBS, ACTIONS).fast_actor is None

@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from reef.nn.dueling import QPolicy, Stream
 from reef.nn.fast.activations import FAST_ACTIVATIONS, FastActivation
 from reef.nn.layers.encoders import Encoder
+from reef.nn.layers.recurrent import RecurrentCell
 from reef.nn.policies import ActorCritic, Policy
-from reef.types import Array
+from reef.nn.recurrent import RecurrentActorCritic
+from reef.types import Array, RecurrentState
 
 ONE_THREAD = 2**18  # products up to which OpenBLAS takes no second thread, which would be in the way of torch's
 MOST_BLOCKS, WIDE_BLOCK = 2, 8  # blocks of rows, and rows of a block that is worth a second; beyond, torch is faster
@@ -74,14 +76,14 @@ class ArrayActorCritic:
 
     # torch is silent too: whoever checks the observations names the source
     @np.errstate(invalid="ignore", over="ignore")
-    def __call__(self, obs: Array) -> Array:
+    def __call__(self, obs: Array, state: RecurrentState) -> tuple[Array, RecurrentState]:
         """The distribution inputs."""
         inputs = self.mlp(obs)
         if self.log_std is not None:
             means, inputs = inputs, np.empty((len(obs), 2 * inputs.shape[-1]), np.float32)
             inputs[:, : means.shape[-1]] = means
             inputs[:, means.shape[-1] :] = self.log_std
-        return inputs
+        return inputs, state
 
 
 class ArrayQNetwork:
@@ -102,17 +104,68 @@ class ArrayQNetwork:
         return policy.module is None and not policy.noisy and _is_covered(policy.encoder, policy)
 
     @np.errstate(invalid="ignore", over="ignore")
-    def __call__(self, obs: Array) -> Array:
+    def __call__(self, obs: Array, state: RecurrentState) -> tuple[Array, RecurrentState]:
         """The Q-values."""
         features = self.encoder(obs)
         logits: Array = self.advantage(features).reshape(len(obs), *self.shape)
         if self.value is not None:
             logits += self.value(features).reshape(len(obs), 1, -1) - logits.mean(1, keepdims=True)
         if len(self.atoms) == 1:
-            return logits[:, :, 0]
+            return logits[:, :, 0], state
         probabilities = np.exp(logits - logits.max(-1, keepdims=True))
         values: Array = probabilities @ self.atoms / probabilities.sum(-1)
-        return values
+        return values, state
+
+
+class ArrayRecurrentActorCritic:
+    """The actor of a `RecurrentActorCritic` with an LSTM or a GRU, one step of N columns."""
+
+    def __init__(self, policy: RecurrentActorCritic) -> None:
+        """Look up the parameters, which `FlatParameters` keeps where they are in memory."""
+        self.encoder = ArrayMLP(_encoder_layers(policy.encoder), None, _activation(policy.encoder))
+        self.out = ArrayMLP([], _layer(policy.pi), _activation(policy.encoder))
+        cell: Any = policy.memory.cell
+        self.step = self._lstm if isinstance(cell, nn.LSTM) else self._gru
+        self.of_input, self.of_hidden = (
+            (weight.detach().t().numpy(), bias.detach().numpy())
+            for weight, bias in ((cell.weight_ih_l0, cell.bias_ih_l0), (cell.weight_hh_l0, cell.bias_hh_l0))
+        )
+
+    @staticmethod
+    def covers(policy: RecurrentActorCritic) -> bool:
+        """Whether it reads a vector of numbers and nothing else, on the CPU, and remembers by a cell."""
+        reads_more = policy.prev_actions or policy.prev_rewards
+        return type(policy.memory) is RecurrentCell and not reads_more and _is_covered(policy.encoder, policy)
+
+    @np.errstate(invalid="ignore", over="ignore")
+    def __call__(self, obs: Array, state: RecurrentState) -> tuple[Array, RecurrentState]:
+        """The distribution inputs, and what is remembered."""
+        after = self.step(self.encoder(obs), **state)
+        return self.out(after["h"]), after
+
+    def _lstm(self, x: Array, h: Array, c: Array) -> RecurrentState:
+        gates = self._of(x, self.of_input)
+        gates += self._of(h, self.of_hidden)
+        keep_in, keep, new, out = np.split(gates, 4, axis=1)  # views
+        c = _sigmoid(keep) * c + _sigmoid(keep_in) * np.tanh(new)
+        return {"h": _sigmoid(out) * np.tanh(c), "c": c}
+
+    def _gru(self, x: Array, h: Array) -> RecurrentState:
+        reset, update, new = np.split(self._of(x, self.of_input), 3, axis=1)
+        reset_h, update_h, new_h = np.split(self._of(h, self.of_hidden), 3, axis=1)
+        new = np.tanh(new + _sigmoid(reset + reset_h) * new_h)
+        update = _sigmoid(update + update_h)
+        return {"h": (1 - update) * new + update * h}
+
+    @staticmethod
+    def _of(x: Array, layer: tuple[Array, Array]) -> Array:
+        product: Array = x @ layer[0]
+        product += layer[1]
+        return product
+
+
+def _sigmoid(x: Array) -> Array:
+    return 0.5 + 0.5 * np.tanh(0.5 * x)
 
 
 def _is_covered(encoder: Encoder, policy: Policy) -> bool:
@@ -137,4 +190,8 @@ def _layer(layer: Any) -> Layer:
     return layer.weight.detach().t(), layer.bias.detach()
 
 
-ACTORS: dict[type, Any] = {ActorCritic: ArrayActorCritic, QPolicy: ArrayQNetwork}
+ACTORS: dict[type, Any] = {
+    ActorCritic: ArrayActorCritic,
+    QPolicy: ArrayQNetwork,
+    RecurrentActorCritic: ArrayRecurrentActorCritic,
+}
