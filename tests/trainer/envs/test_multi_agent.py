@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from pettingzoo.classic.rps import rps
 
 from reef.algorithms.ppo import PPOConfig
 from reef.envs.make import make_envs
@@ -113,6 +114,103 @@ def test_filters_count_the_agents_that_are_there() -> None:
     counts = {name: observed.state()["stat"]["count"] for name, observed in worker.filters.items()}
     # b: one for each step and the first; a: the first two of each episode; c: three of the first, two of the next
     assert counts == {"one": 14, "two": 2 * (2 + 3 + 2 + 1 + 1)}
+
+
+class Plain(MultiAgentEnv):
+    """Two agents that never end; `env_config` says what else a step answers after 3 steps. Rewards are 5."""
+
+    possible_agents = (0, 1)
+
+    def __init__(self, context: Any) -> None:
+        self.config = dict(context)
+        self.observation_spaces = dict.fromkeys(self.possible_agents, gym.spaces.Box(0, 99, (1,)))
+        self.action_spaces = dict.fromkeys(self.possible_agents, gym.spaces.Box(-2, 2, (1,)))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.steps = 0
+        return dict.fromkeys(self.possible_agents, np.zeros(1, np.float32)), {}
+
+    def step(self, actions: dict[Any, Any]) -> Any:
+        self.steps += 1
+        obs = dict.fromkeys(self.possible_agents, np.full(1, self.steps, np.float32))
+        terminated, truncated = ({}, {}) if self.steps < 3 else ({}, dict(self.config.get("truncated", {})))
+        if self.steps >= 3 and self.config.get("dead"):
+            terminated = {1: True}  # and goes on being listed
+        if self.steps >= 3 and self.config.get("blind"):
+            truncated = {1: True}
+            del obs[1]
+        return obs, dict.fromkeys(actions, 5.0), terminated, truncated, {}
+
+
+def plain(length: int = 6, **settings: Any) -> PPOConfig:
+    made = PPOConfig().environment(Plain, env_config=settings.pop("env_config", {}), **settings)
+    return made.rollouts(rollout_fragment_length=length).training(model={"fcnet_hiddens": [4]}).debugging(seed=1)
+
+
+def test_a_horizon_cuts_the_episode_of_all() -> None:
+    sample = RolloutWorker(plain(horizon=4).freeze()).sample()
+    rollout = sample.rollouts["default_policy"]
+    assert rollout.truncated[:, 0].tolist() == rollout.truncated[:, 1].tolist() == [False] * 3 + [True] + [False] * 2
+    assert not rollout.terminated.any()
+    assert [episode.length for episode in sample.episodes] == [4]
+    assert rollout.next_obs[3, 0, 0] == 4
+
+
+def test_all_may_be_truncated_at_once() -> None:
+    rollout = (
+        RolloutWorker(plain(env_config={"truncated": {"__all__": True}}).freeze()).sample().rollouts["default_policy"]
+    )
+    assert rollout.truncated[:, 0].tolist() == [False, False, True] * 2
+    assert not rollout.terminated.any()
+
+
+def test_rewards_are_clipped_for_training_and_reported_as_they_are() -> None:
+    sample = RolloutWorker(plain(horizon=3, clip_rewards=True).freeze()).sample()
+    assert set(sample.rollouts["default_policy"].rewards.ravel().tolist()) == {1.0}
+    assert sample.episodes[0].reward == 30.0
+
+
+def test_an_agent_that_has_ended_stays_away_though_it_is_listed() -> None:
+    rollout = RolloutWorker(plain(env_config={"dead": True}).freeze()).sample().rollouts["default_policy"]
+    assert rollout.mask[:, 1].tolist() == [True] * 3 + [False] * 3
+    assert rollout.terminated[:, 1].tolist() == [False, False, True, False, False, False]
+    assert rollout.mask[:, 0].all()
+
+
+def test_an_agent_that_is_cut_off_needs_a_last_observation() -> None:
+    with pytest.raises(EnvironmentError, match="agent 1 goes on without an observation.*last observation"):
+        RolloutWorker(plain(env_config={"blind": True}).freeze()).sample()
+
+
+def test_the_action_that_was_taken_before_is_read_as_the_policy_chose_it() -> None:
+    model = {"use_lstm": True, "lstm_cell_size": 4, "lstm_use_prev_action": True, "lstm_use_prev_reward": True}
+    settings = plain(32, clip_rewards=True).training(model=model, train_batch_size=32, sgd_minibatch_size=32)
+    with settings.build() as algorithm:
+        obs = np.zeros(1, np.float32)
+        action, state, _ = algorithm.compute_single_action(obs, full_fetch=True, explore=False)  # within the bounds
+        with_own = algorithm.compute_single_action(obs, state, prev_reward=7.0, explore=False)[2]
+        given = algorithm.compute_single_action(obs, state, prev_action=action, prev_reward=1.0, explore=False)[2]
+        np.testing.assert_allclose(given["action_dist_inputs"], with_own["action_dist_inputs"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("key", ["soft_horizon", "no_done_at_end"])
+def test_settings_for_one_agent_are_refused(key: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key}: not available with an environment of several agents"):
+        RolloutWorker(plain(**{key: True}).freeze())
+
+
+def test_a_policy_that_no_agent_acts_with_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no agent acts with 'ghost'"):
+        RolloutWorker(plain().multi_agent(policies=["both", "ghost"], policy_mapping_fn=lambda a: "both").freeze())
+
+
+def test_agents_that_take_turns_are_refused() -> None:
+    with pytest.raises(ConfigError, match="its agents take turns"):
+        RolloutWorker(PPOConfig().environment(lambda context: rps.env()).freeze())
+
+
+def test_numbers_name_policies_too() -> None:
+    assert [plain().multi_agent(policies=["0", "1"]).policy_of(agent) for agent in (0, 1)] == ["0", "1"]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ import torch
 
 from reef.algorithms.ppo import PPOConfig, PPOLearner
 from reef.batch import Rollout
+from reef.envs.multi_agent import MultiAgentEnv
+from reef.learn.rows import cut_ends
 from reef.learn.sequences import Sequences
 from reef.nn.recurrent import VALID
 from reef.rollout.worker import RolloutWorker
@@ -150,3 +152,114 @@ def test_steps_that_do_not_count_are_not_learned_from() -> None:
     columns = learner.prepare(rollout)
     steps = sum(len(part["actions"]) for part in sequences(learner, 4).minibatches(columns, 4, 1, torch.Generator()))
     assert steps == len(rollout)
+
+
+def gradients(learner: PPOLearner, rollout: Rollout, size: int, world_size: int) -> list[torch.Tensor]:
+    """What several learners of this policy would step by, for each minibatch of an even number of sequences."""
+    layout = sequences(learner, 4)
+    columns = learner.prepare(rollout)
+    even = len(columns["mask"]) // 2 * 2
+    columns = {name: column[: max(even, 1)] for name, column in columns.items()}
+    found: list[list[torch.Tensor]] = []
+    for rank in range(world_size):
+        generator = torch.Generator().manual_seed(5)
+        parts = layout.minibatches(columns, size, 1, generator, rank, world_size)
+        found.append([])
+        for part in parts:
+            learner.policy.flat.gradient.zero_()
+            learner.parameters.gradient(part)
+            found[-1].append(learner.policy.flat.gradient * part.get("share", 1.0))
+    return [sum(each) / world_size for each in zip(*found, strict=True)]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("size", [8, 24, 10**6])
+def test_two_learners_compute_the_gradient_of_one(size: int) -> None:
+    """Though they have unequal numbers of steps that count."""
+    learner, (rollout, _) = learner_and_rollouts("LSTM", batch_mode="complete_episodes")
+    one, two = (gradients(learner, rollout, size, world_size) for world_size in (1, 2))
+    assert len(one) == len(two)
+    for alone, together in zip(one, two, strict=True):
+        torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-6)
+
+
+def test_no_sequence_is_left_out_between_learners() -> None:
+    """Three sequences in a minibatch of two learners would be two: each has as many."""
+    learner, (rollout, _) = learner_and_rollouts("LSTM")
+    layout = sequences(learner, 11)
+    columns = learner.prepare(rollout)
+    steps = [
+        sum(len(part[VALID]) for part in layout.minibatches(columns, 33, 1, torch.Generator().manual_seed(0), rank, 2))
+        for rank in range(2)
+    ]
+    assert len(columns["mask"]) == 3
+    assert steps == [11, 11], "the third has no partner in this pass"
+
+
+def test_one_sequence_is_enough_for_two_learners() -> None:
+    learner, (rollout, _) = learner_and_rollouts("LSTM")
+    column = {
+        name: getattr(rollout, name)[:, :1]
+        for name in ("obs", "actions", "rewards", "next_obs", "terminated", "truncated", "mask")
+    }
+    extras = {name: values[:, :1] for name, values in rollout.extras.items()}
+    alone = Rollout(**column, extras=extras, state_in={name: values[:1] for name, values in rollout.state_in.items()})
+    assert len(gradients(learner, alone, 10**6, 2)) == 1
+
+
+def test_whole_episodes_begin_with_nothing_remembered() -> None:
+    _, rollouts = learner_and_rollouts("LSTM", batch_mode="complete_episodes")
+    for rollout in rollouts:
+        assert not any(values.any() for values in rollout.state_in.values())
+
+
+def test_dead_steps_are_not_read_again() -> None:
+    learner, (rollout, _) = learner_and_rollouts("LSTM")
+    mask = rollout.mask.copy()
+    mask[2:, 0] = False
+    terminated = rollout.terminated.copy()
+    terminated[1, 0] = True
+    some = {name: getattr(rollout, name) for name in ("obs", "actions", "rewards", "next_obs", "truncated", "state_in")}
+    found = learner.layout.read(Rollout(**some, terminated=terminated, mask=mask, extras=rollout.extras))
+    assert np.isfinite(found.next_values).all()
+    assert not cut_ends(Rollout(**some, terminated=terminated, mask=mask))[2:, 0].any()
+
+
+class Late(MultiAgentEnv):
+    """Agent 1 comes with the third step of each episode, which has 5 steps."""
+
+    possible_agents = (0, 1)
+
+    def __init__(self, context: Any) -> None:
+        self.observation_spaces = dict.fromkeys(self.possible_agents, gym.spaces.Box(-1, 1, (2,)))
+        self.action_spaces = dict.fromkeys(self.possible_agents, gym.spaces.Discrete(3))
+
+    def seen(self) -> dict[Any, Any]:
+        there = self.possible_agents if self.steps >= 2 else (0,)
+        return {agent: self.random.uniform(-1, 1, 2).astype(np.float32) for agent in there}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.random, self.steps = np.random.default_rng(seed), 0
+        return self.seen(), {}
+
+    def step(self, actions: dict[Any, Any]) -> Any:
+        self.steps += 1
+        return self.seen(), dict.fromkeys(actions, float(self.random.normal())), {"__all__": self.steps == 5}, {}, {}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_an_agent_that_comes_later_begins_with_nothing(model: str) -> None:
+    settings = config(model).environment(Late).freeze()
+    worker = RolloutWorker(settings)
+    learner = PPOLearner(settings, *worker.spaces[DEFAULT_POLICY])
+    generator = torch.Generator().manual_seed(0)
+    learner.policy.flat.vector.copy_(0.7 * torch.randn(learner.policy.flat.vector.shape, generator=generator))
+    worker.set_weights({DEFAULT_POLICY: learner.weights()})
+    for _ in range(2):
+        rollout = worker.sample().rollouts[DEFAULT_POLICY]
+        assert not rollout.mask.all()
+        for length in (4, 50):
+            layout = sequences(learner, length)
+            acted = layout.columns(rollout.mask, {"acted": rollout.extras["action_dist_inputs"]})
+            for part in layout.minibatches(layout.read(rollout).inputs | acted, 10**6, 1, torch.Generator()):
+                outputs, _ = learner.policy(*(part[name] for name in learner.policy.inputs))
+                torch.testing.assert_close(outputs, part["acted"], rtol=1e-4, atol=1e-5)

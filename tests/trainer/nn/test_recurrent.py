@@ -105,10 +105,75 @@ def test_a_policy_without_a_memory_takes_no_state() -> None:
             algorithm.compute_single_action(np.zeros(4, np.float32), [np.zeros(3)])
 
 
-def test_evaluation_remembers_too() -> None:
-    config = settings(use_lstm=True, lstm_cell_size=5).evaluation(evaluation_interval=1, evaluation_duration=2)
+class Blink(gym.Env[np.ndarray, int]):
+    """For 6 steps, the same observation; action 0 is paid in the first, third, ... step and action 1 in the others."""
+
+    observation_space, action_space = gym.spaces.Box(-1, 1, (1,)), gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        self.steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        right = action == self.steps % 2
+        self.steps += 1
+        return np.zeros(1, np.float32), float(right), self.steps == 6, False, {}
+
+
+class Alternating(nn.Module):
+    """Acts 0, 1, 0, ... in each episode."""
+
+    def __init__(self, observation_space: Any, action_space: Any, num_outputs: int) -> None:
+        super().__init__()
+        self.state_shapes: dict[str, tuple[int, ...]] = {"steps": (), "unused": (2,)}
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def forward(
+        self, obs: Tensor, begins: Tensor, state: dict[str, Tensor]
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        steps = [state["steps"]]
+        for t in range(obs.shape[1]):
+            steps.append(torch.where(begins[:, t], 0.0, steps[-1]) + 1)
+        odd = torch.stack(steps[1:], 1) % 2
+        after = {"unused": state["unused"], "steps": steps[-1]}  # in another order than they are named in
+        return self.scale * torch.stack([odd, 1 - odd], -1), self.scale * odd, after
+
+
+def test_evaluation_remembers_its_episodes() -> None:
+    config = settings(custom_model=Alternating).environment(lambda context: Blink())
+    config = config.evaluation(evaluation_duration=3, evaluation_config={"explore": False})
     with config.build() as algorithm:
-        assert algorithm.train()["evaluation"]["episodes_this_iter"] == 2
+        found = algorithm.evaluate()["evaluation"]
+        assert (found["episode_reward_mean"], found["episodes_this_iter"]) == (6.0, 3)
+        state, acted = None, []
+        for _ in range(4):
+            action, state, _ = algorithm.compute_single_action(np.zeros(1), state, explore=False, full_fetch=True)
+            acted.append(action)
+        assert acted == [0, 1, 0, 1]
+
+
+class Named(Memory):
+    """Calls its state as a column is called."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.state_shapes = {"actions": (4,)}
+
+
+def test_a_custom_model_with_a_memory_is_refused_where_it_cannot_be() -> None:
+    with pytest.raises(ConfigError, match=r"state_shapes has \['actions'\], which are columns"):
+        settings(custom_model=Named).build()
+    with pytest.raises(ConfigError, match="has state_shapes, but this algorithm has no network with a memory"):
+        DQNConfig().environment("CartPole-v1").training(model={"custom_model": Memory}).build()
+
+
+def test_settings_of_a_memory_that_is_not_there_are_named() -> None:
+    config = settings(
+        fcnet_hiddens=[4], lstm_use_prev_action=True, recurrent_cell="gru", attention_dim=8, max_seq_len=5
+    )
+    told = " ".join(config.ignored_settings(make_policy(config.freeze(), *SPACES)))
+    for text in ("lstm_use_prev_action=True", "recurrent_cell='gru'", "attention_dim=8", "max_seq_len=5"):
+        assert f"model.{text} has no effect without" in told
 
 
 @pytest.mark.parametrize(
@@ -133,10 +198,12 @@ def test_what_does_not_go_together_is_refused(config: Any, text: str) -> None:
         config.environment("CartPole-v1").validate()
 
 
+SPACES = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Box(-1, 1, (1,))
+
+
 def test_settings_of_separate_encoders_are_ignored_and_named() -> None:
     config = settings(use_lstm=True, vf_share_layers=True, free_log_std=True)
-    spaces = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Box(-1, 1, (1,))
-    policy = make_policy(config.freeze(), *spaces)
+    policy = make_policy(config.freeze(), *SPACES)
     assert isinstance(policy, RecurrentActorCritic)
     told = " ".join(config.ignored_settings(policy))
     assert "model.vf_share_layers=True has no effect" in told

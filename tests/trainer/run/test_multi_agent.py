@@ -12,6 +12,7 @@ import pytest
 from reef.algorithms.dqn import DQNConfig
 from reef.algorithms.ppo import PPOConfig
 from reef.envs.multi_agent import IndependentAgents, MultiAgentEnv
+from reef.errors import ConfigError
 from reef.run.algorithm import Algorithm
 
 TWO_POLES = {"env": "CartPole-v1", "num_agents": 2}
@@ -137,3 +138,40 @@ def test_dqn_with_two_policies() -> None:
         after = algorithm.get_weights()
         for name in before:
             assert any((before[name][key] != after[name][key]).any() for key in before[name])
+
+
+class Rare(Opposites):
+    """Agent "other" comes with step 200."""
+
+    def seen(self) -> dict[Any, Any]:
+        found = super().seen()
+        return found if self.steps >= 200 else {"same": found["same"]}
+
+    def step(self, actions: dict[Any, Any]) -> Any:
+        self.steps += 1
+        return self.seen(), dict.fromkeys(actions, 1.0), {"__all__": self.steps == 300}, {}, {}
+
+
+def test_a_policy_without_a_step_in_a_batch_waits() -> None:
+    settings = config().environment(Rare).multi_agent(policies=["same", "other"], policy_mapping_fn=None)
+    with settings.build() as algorithm:
+        trained = [set(algorithm.train()["info"]["learner"]) for _ in range(8)]
+    assert trained[0] == {"same"}
+    assert {"same", "other"} in trained
+
+
+def test_steps_of_environments_count_once_for_all_policies() -> None:
+    made = DQNConfig().environment(IndependentAgents, env_config=TWO_POLES).debugging(seed=1)
+    made = made.multi_agent(policies=["left", "right"], policy_mapping_fn={"0": "left", "1": "right"})
+    made = made.training(model={"fcnet_hiddens": [4]}, train_batch_size=16, num_steps_sampled_before_learning_starts=32)
+    with made.reporting(min_sample_timesteps_per_iteration=64).build() as algorithm:
+        result = algorithm.train()
+    assert result["num_agent_steps_trained"] == 2 * result["num_env_steps_trained"] > 0
+
+
+def test_evaluation_in_an_environment_with_fewer_agents() -> None:
+    fewer = {"env_config": {"num_agents": 1}}
+    settings = config().evaluation(evaluation_interval=1, evaluation_duration=2, evaluation_config=fewer)
+    settings = settings.multi_agent(policies=["left", "right"], policy_mapping_fn={"0": "left", "1": "right"})
+    with pytest.raises(ConfigError, match="no agent acts with 'right'"):
+        settings.build()

@@ -24,7 +24,7 @@ from reef.config.groups.operations import (
 from reef.config.groups.resources import PythonEnvironmentSettings, ResourceSettings
 from reef.config.groups.rollouts import ExplorationSettings, RolloutSettings
 from reef.config.groups.training import TrainingSettings
-from reef.config.ignored import FOR_VECTORS, Network, ignored_beside_custom_model, ignored_with
+from reef.config.ignored import FOR_VECTORS, Network, ignored_beside_custom_model, ignored_of_memory, ignored_with
 from reef.config.loading import load
 from reef.config.refusals import refusals_in
 from reef.errors import ConfigError
@@ -169,6 +169,7 @@ class AlgorithmConfig(
 
         Overrides say this of another network than an actor and a critic.
         """
+        yield from ignored_of_memory(self)
         if self.model.custom_model:
             yield from ignored_beside_custom_model(self)
         elif network.has_image is not None:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 FOR_VECTORS = ("model.fcnet_hiddens", "model.fcnet_activation")
 FOR_IMAGES = ("model.conv_filters", "model.conv_activation")
+OF_LSTM = ("model.lstm_", "model.recurrent_cell")
 FOR_ACTOR_CRITICS = ("model.free_log_std", "model.vf_share_layers")
 
 
@@ -50,3 +51,16 @@ def ignored_beside_custom_model(config: AlgorithmConfig, *keys: str) -> Iterator
     reason = "beside model.custom_model, which is the whole network. Its own settings are model.custom_model_config"
     of_encoder = (*FOR_VECTORS, *FOR_IMAGES, "model.post_fcnet_hiddens")
     yield from ignored(config, reason, *of_encoder, *FOR_ACTOR_CRITICS, *keys)
+
+
+def ignored_of_memory(config: AlgorithmConfig) -> Iterator[str]:
+    """Settings of a memory that the network does not have."""
+    keys = [f"model.{key}" for key in type(config.model).by_key]
+    if not config.model.use_lstm:
+        yield from ignored(config, "without model.use_lstm", *(k for k in keys if k.startswith(OF_LSTM)))
+    if not config.model.use_attention:
+        yield from ignored(
+            config, "without model.use_attention", *(k for k in keys if k.startswith("model.attention_"))
+        )
+    if not (config.model.memories or config.model.custom_model):
+        yield from ignored(config, "without a memory", "model.max_seq_len")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from reef.envs.vector import StepResult, VectorEnv
-from reef.envs.wrappers import ActionTransform
-from reef.spaces import Space
-from reef.types import DEFAULT_POLICY, Array, PolicyId, State
+from reef.envs.wrappers import ActionTransform, RewardTransform
+from reef.spaces import Layout, Space
+from reef.types import DEFAULT_POLICY, AgentId, Array, PolicyId, State
+
+if TYPE_CHECKING:
+    from reef.config import AlgorithmConfig
 
 
 class Columns(NamedTuple):
@@ -19,6 +22,8 @@ class Columns(NamedTuple):
     action_space: Space
     # from what the policy chose to what the environments take
     action_transform: ActionTransform
+    # from what the environments give to what is trained on
+    reward_transform: RewardTransform
     # [B] the environment that each column belongs to
     envs: Array
     # [B] bool, kept up to date: whether the agent is there, and its observation is one; None: always
@@ -72,13 +77,63 @@ class PolicyEnvs(Protocol):
         ...
 
 
+class AgentGroup:
+    """The agents of one policy in all environments, and the arrays of their columns."""
+
+    def __init__(
+        self, config: AlgorithmConfig, agents: list[AgentId], num_envs: int, spaces: tuple[Space, Space]
+    ) -> None:
+        self.agents = agents
+        count = num_envs * len(agents)
+        self.observation_layout, self.action_layout = Layout.of(spaces[0]), Layout.of(spaces[1])
+        self.present = np.zeros(count, np.bool_)
+        self.columns = Columns(
+            *spaces,
+            ActionTransform(self.action_layout, normalize=config.normalize_actions, clip=config.clip_actions),
+            RewardTransform(config.clip_rewards, atari=False),
+            np.repeat(np.arange(num_envs), len(agents)),
+            self.present,
+        )
+        self.obs = np.zeros((count, *self.observation_layout.shape), self.observation_layout.dtype)
+        self.rewards = np.zeros(count, np.float32)
+        self.terminated = np.zeros(count, np.bool_)
+        self.truncated = np.zeros(count, np.bool_)
+        self.final_obs: dict[int, Array] = {}
+
+    def of(self, env: int) -> slice:
+        """The columns of an environment, in the order of `agents`."""
+        return slice(env * len(self.agents), (env + 1) * len(self.agents))
+
+    def clear(self) -> None:
+        """Forget the last step."""
+        self.terminated[:] = self.truncated[:] = False
+        self.rewards[:] = 0.0
+        self.final_obs = {}
+
+    def write(self, column: int, agent: AgentId, obs: Any) -> None:
+        """Take an agent's observation; ValueError for one of another shape."""
+        values, expected = np.asarray(self.observation_layout.flatten(obs)), self.observation_layout.shape
+        if values.shape != expected:
+            raise ValueError(f"obs of agent {agent!r} has the shape {values.shape}, expected {expected}")
+        self.obs[column] = values
+
+    def env_actions(self, actions: Array) -> list[Any]:
+        """The actions [n, *action] as the environments take them."""
+        bounded, layout = self.columns.action_transform(actions), self.action_layout
+        if layout.composite:
+            return [layout.unflatten(row) for row in bounded]
+        values = layout.unflatten(bounded)
+        return values.tolist() if layout.shape == () else list(values.copy() if values is actions else values)
+
+
 class SingleAgentEnvs:
     """The `PolicyEnvs` of one agent: every environment is a column of the default policy."""
 
     def __init__(self, env: VectorEnv) -> None:
         self.env = env
         self.name, self.num_envs, self.envs = env.name, env.num_envs, env.envs
-        own = Columns(env.observation_space, env.action_space, env.action_transform, np.arange(env.num_envs))
+        transforms = env.action_transform, env.reward_transform
+        own = Columns(env.observation_space, env.action_space, *transforms, np.arange(env.num_envs))
         self.columns = {DEFAULT_POLICY: own}
 
     def reset(self) -> dict[PolicyId, Array]:

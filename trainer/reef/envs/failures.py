@@ -21,13 +21,18 @@ def describe(name: str, call: str, where: str, error: Exception) -> str:
 
 
 def failure(
-    name: str, call: str, where: str, error: Exception, fix: str = "Correct the environment."
+    name: str,
+    call: str,
+    where: str,
+    error: Exception,
+    fix: str = "Correct the environment.",
+    expected: str = "",
 ) -> EnvironmentError:
-    """The error to raise for it, with the environment's own traceback or what it should return."""
+    """The error to raise for it, with the environment's own traceback or what it should return (`expected`)."""
     if isinstance(error, gym.error.DependencyNotInstalled):
         return missing_package(name, error)
-    expected = f" {call}() returns {RESULTS[call]}, with obs as observation_space says."
-    return EnvironmentError(f"{describe(name, call, where, error)}\n{fix}{own_traceback(error) or expected}")
+    returns = f" {call}() returns {expected or RESULTS[call]}, with obs as observation_space says."
+    return EnvironmentError(f"{describe(name, call, where, error)}\n{fix}{own_traceback(error) or returns}")
 
 
 def missing_package(name: str, error: Exception) -> EnvironmentError:

@@ -33,6 +33,10 @@ logger = logging.getLogger(__name__)
 
 # What a vectorised form of others does not know.
 LOOP_SETTINGS = ("horizon", "soft_horizon", "no_done_at_end", "restart_failed_sub_environments")
+FOR_ONE_AGENT = (
+    *("soft_horizon", "no_done_at_end", "restart_failed_sub_environments"),
+    *("observation_space", "action_space"),
+)
 CARTPOLE = "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv"
 
 
@@ -81,6 +85,11 @@ def make_envs(config: AlgorithmConfig, worker_index: int, num_envs: int, *, recr
     """As `make_vector_env`, as a worker steps them; those of several agents too."""
     make = _Factory(config, worker_index, recreated)
     if registered(config.env) is None and is_multi_agent(make.first()):
+        if asked := [key for key in FOR_ONE_AGENT if getattr(config, key)]:
+            raise ConfigError(
+                f"{', '.join(asked)}: not available with an environment of several agents, such as "
+                f"{env_name(config.env)!r}. Leave it out."
+            )
         return MultiAgentEnvs(config, worker_index, num_envs, make.unchecked, config.policy_of)
     if config.policies != [DEFAULT_POLICY]:
         raise ConfigError(

@@ -7,18 +7,17 @@ import sys
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 
-from reef.envs.by_policy import Columns, EnvStep
+from reef.envs.by_policy import AgentGroup, EnvStep
 from reef.envs.failures import describe, env_name, failure
 from reef.envs.seeding import EpisodeSeeds, column_seeds
 from reef.envs.vector import StepResult
-from reef.envs.wrappers import ActionTransform, RewardTransform
 from reef.errors import ConfigError
-from reef.spaces import Layout, Space
+from reef.spaces import Space
 from reef.types import AgentId, Array, PolicyId, State
 
 if TYPE_CHECKING:
@@ -26,6 +25,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 ALL = "__all__"  # in `terminated` and `truncated`: the episode of all agents
+RESET = "({agent: obs}, {agent: info})"
+STEP = "({agent: obs}, {agent: reward}, {agent: terminated}, {agent: truncated}, {agent: info})"
 REPLAY_LIMIT = 100_000  # steps of an episode whose actions are kept for `state`
 
 
@@ -91,7 +92,12 @@ class IndependentAgents(MultiAgentEnv):
 
 
 def is_multi_agent(env: object) -> bool:
-    """Whether it is a `MultiAgentEnv`, or a parallel environment of PettingZoo."""
+    """Whether it is a `MultiAgentEnv`, or a parallel environment of PettingZoo; ConfigError where agents take turns."""
+    if hasattr(env, "agent_iter"):
+        raise ConfigError(
+            f"environment {type(env).__name__!r}: its agents take turns, which is not available yet. If they can act "
+            "at the same time, wrap it with pettingzoo.utils.conversions.aec_to_parallel."
+        )
     return isinstance(env, MultiAgentEnv) or (hasattr(env, "possible_agents") and callable(getattr(env, "step", None)))
 
 
@@ -114,48 +120,13 @@ def agent_spaces(env: Any, name: str) -> dict[AgentId, tuple[Space, Space]]:
     return found
 
 
-class _Group:
-    """The agents of one policy in all environments, and the arrays of their columns."""
+class AgentsStep(NamedTuple):
+    """What an environment answers to the actions of its agents, by agent."""
 
-    def __init__(
-        self, config: AlgorithmConfig, agents: list[AgentId], num_envs: int, spaces: tuple[Space, Space]
-    ) -> None:
-        self.agents = agents
-        count = num_envs * len(agents)
-        self.observation_layout, self.action_layout = Layout.of(spaces[0]), Layout.of(spaces[1])
-        transform = ActionTransform(self.action_layout, normalize=config.normalize_actions, clip=config.clip_actions)
-        self.present = np.zeros(count, np.bool_)
-        self.columns = Columns(*spaces, transform, np.repeat(np.arange(num_envs), len(agents)), self.present)
-        self.obs = np.zeros((count, *self.observation_layout.shape), self.observation_layout.dtype)
-        self.rewards = np.zeros(count, np.float32)
-        self.terminated = np.zeros(count, np.bool_)
-        self.truncated = np.zeros(count, np.bool_)
-        self.final_obs: dict[int, Array] = {}
-
-    def of(self, env: int) -> slice:
-        """The columns of an environment, in the order of `agents`."""
-        return slice(env * len(self.agents), (env + 1) * len(self.agents))
-
-    def clear(self) -> None:
-        """Forget the last step."""
-        self.terminated[:] = self.truncated[:] = False
-        self.rewards[:] = 0.0
-        self.final_obs = {}
-
-    def write(self, column: int, agent: AgentId, obs: Any) -> None:
-        """Take an agent's observation; ValueError for one of another shape."""
-        values, expected = np.asarray(self.observation_layout.flatten(obs)), self.observation_layout.shape
-        if values.shape != expected:
-            raise ValueError(f"obs of agent {agent!r} has the shape {values.shape}, expected {expected}")
-        self.obs[column] = values
-
-    def env_actions(self, actions: Array) -> list[Any]:
-        """The actions [n, *action] as the environments take them."""
-        bounded, layout = self.columns.action_transform(actions), self.action_layout
-        if layout.composite:
-            return [layout.unflatten(row) for row in bounded]
-        values = layout.unflatten(bounded)
-        return values.tolist() if layout.shape == () else list(values.copy() if values is actions else values)
+    obs: Mapping[AgentId, Any]
+    rewards: Mapping[AgentId, float]
+    terminated: Mapping[AgentId, bool]
+    truncated: Mapping[AgentId, bool]
 
 
 class MultiAgentEnvs:
@@ -175,11 +146,16 @@ class MultiAgentEnvs:
     ) -> None:
         """`create(index)` makes an environment. Raises ConfigError for a policy whose agents have other spaces."""
         self.name, self.num_envs = env_name(config.env), num_envs
-        self.envs = [create(index) for index in range(num_envs)]
-        self._groups = _groups(config, agent_spaces(self.envs[0], self.name), policy_of, num_envs)
+        self.envs = [create(0)]
+        try:
+            self._groups = _groups(config, agent_spaces(self.envs[0], self.name), policy_of, num_envs)
+        except BaseException:
+            self.close()
+            raise
+        self.envs += [create(index) for index in range(1, num_envs)]
         self.columns = {policy_id: group.columns for policy_id, group in self._groups.items()}
         # by environment and agent: the group and the column
-        self._members: list[dict[AgentId, tuple[_Group, int]]] = [
+        self._members: list[dict[AgentId, tuple[AgentGroup, int]]] = [
             {
                 agent: (group, group.of(env).start + place)
                 for group in self._groups.values()
@@ -188,7 +164,6 @@ class MultiAgentEnvs:
             for env in range(num_envs)
         ]
         self._worker_index = worker_index
-        self._reward_transform = RewardTransform(config.clip_rewards, atari=False)
         self._horizon = config.horizon or sys.maxsize
         seeds = column_seeds(config.seed, worker_index, num_envs, in_evaluation=config.in_evaluation)
         self._seeds = EpisodeSeeds(seeds)
@@ -218,7 +193,7 @@ class MultiAgentEnvs:
         results = {
             policy_id: StepResult(
                 group.obs,
-                self._reward_transform(group.rewards),
+                group.columns.reward_transform(group.rewards),
                 group.terminated,
                 group.truncated,
                 group.final_obs,
@@ -233,7 +208,6 @@ class MultiAgentEnvs:
         """Step one environment, whose agents have `taken` these actions; returns whether its episode ended."""
         self._history[env].append(actions)
         self._lengths[env] += 1
-        members = self._members[env]
         acting = {
             agent: action
             for policy_id, group in self._groups.items()
@@ -244,35 +218,47 @@ class MultiAgentEnvs:
         }
         try:
             obs, rewards, terminated, truncated, _ = self.envs[env].step(acting)
+            result = AgentsStep(obs, rewards, terminated, truncated)
             over = bool(terminated.get(ALL))
             cut = bool(truncated.get(ALL)) or self._lengths[env] >= self._horizon
             for agent in acting:
-                group, column = members[agent]
-                ends = bool(terminated.get(agent)) or (over and not truncated.get(agent))
-                stops = not ends and (bool(truncated.get(agent)) or cut)
-                group.rewards[column] = rewards.get(agent, 0.0)
-                group.terminated[column], group.truncated[column] = ends, stops
-                if agent in obs:
-                    group.write(column, agent, obs[agent])
-                elif not (ends or stops):
-                    raise ValueError(
-                        f"agent {agent!r} goes on without an observation: all that are there act each step"
-                    )
-                if ends or stops:
-                    group.final_obs[column] = group.obs[column].copy()
-                    group.present[column] = False
-            for agent in obs.keys() - acting.keys():
-                self._appear(env, agent, obs[agent])
-            for agent in rewards.keys() - acting.keys():
-                if rewards[agent]:
-                    raise ValueError(f"agent {agent!r} got the reward {rewards[agent]} while it was not there")
+                self._take(env, agent, result, over, cut)
+            self._arrive(env, acting, result)
         except Exception as error:
             where = f"in environment {env} of worker {self._worker_index}, step {self._lengths[env]} of its episode"
-            raise failure(self.name, "step", where, error) from error
+            raise failure(self.name, "step", where, error, expected=STEP) from error
         if not (over or cut) and any(group.present[group.of(env)].any() for group in self._groups.values()):
             return False
         self._begin(env)
         return True
+
+    def _take(self, env: int, agent: AgentId, result: AgentsStep, over: bool, cut: bool) -> None:
+        """Write what came of an agent's action; the episode of all is `over`, or `cut` off."""
+        group, column = self._members[env][agent]
+        stopped = bool(result.truncated.get(agent))
+        ends = bool(result.terminated.get(agent)) or (over and not stopped)
+        stops = not ends and (stopped or cut)
+        group.rewards[column] = result.rewards.get(agent, 0.0)
+        group.terminated[column], group.truncated[column] = ends, stops
+        if agent in result.obs:
+            group.write(column, agent, result.obs[agent])
+        elif not ends:
+            raise ValueError(
+                f"agent {agent!r} goes on without an observation: all that are there act each step, and one that is "
+                "truncated has a last observation"
+            )
+        if ends or stops:
+            group.final_obs[column] = group.obs[column].copy()
+            group.present[column] = False
+
+    def _arrive(self, env: int, acting: Mapping[AgentId, Any], result: AgentsStep) -> None:
+        """Take in the agents that come with a step; one that has ended already, or ends with it, does not."""
+        for agent in result.obs.keys() - acting.keys():
+            if not (result.terminated.get(agent) or result.truncated.get(agent)):
+                self._appear(env, agent, result.obs[agent])
+        for agent in result.rewards.keys() - acting.keys():
+            if result.rewards[agent]:
+                raise ValueError(f"agent {agent!r} got the reward {result.rewards[agent]} while it was not there")
 
     def _begin(self, env: int) -> None:
         self._history[env].clear()
@@ -286,7 +272,8 @@ class MultiAgentEnvs:
             for agent, value in obs.items():
                 self._appear(env, agent, value)
         except Exception as error:
-            raise failure(self.name, "reset", f"in environment {env} of worker {self._worker_index}", error) from error
+            where = f"in environment {env} of worker {self._worker_index}"
+            raise failure(self.name, "reset", where, error, expected=RESET) from error
 
     def _appear(self, env: int, agent: AgentId, obs: Any) -> None:
         if agent not in self._members[env]:
@@ -350,7 +337,7 @@ def _groups(
     spaces: Mapping[AgentId, tuple[Space, Space]],
     policy_of: Callable[[AgentId], PolicyId],
     num_envs: int,
-) -> dict[PolicyId, _Group]:
+) -> dict[PolicyId, AgentGroup]:
     """The agents by policy, in the order of the environment's agents."""
     agents: dict[PolicyId, list[AgentId]] = {}
     for agent in spaces:
@@ -363,4 +350,10 @@ def _groups(
                 f"policy_mapping_fn gives the agents {first!r} and {agent!r} the same policy {policy_id!r}, but their "
                 f"spaces differ: {spaces[first]} and {spaces[agent]}. Give each of them a policy of its own."
             )
-    return {name: _Group(config, members, num_envs, spaces[members[0]]) for name, members in agents.items()}
+    for policy_id in config.policies:
+        if policy_id not in agents:
+            raise ConfigError(
+                f"policies={config.policies}: no agent acts with {policy_id!r}; the agents are {list(spaces)}. Leave "
+                "it out, or change policy_mapping_fn."
+            )
+    return {name: AgentGroup(config, members, num_envs, spaces[members[0]]) for name, members in agents.items()}

@@ -52,6 +52,13 @@ class ActionTransform:
         bounded = np.clip(actions * self._scale + self._shift, self._low, self._high)
         return np.where(self._whole, np.rint(bounded), bounded).astype(self._dtype)
 
+    def inverse(
+        self,
+        actions: Array,  # [*act]
+    ) -> Array:
+        """What a policy chose whose action in the environment is this one, but for clipping and rounding."""
+        return actions if self.identity else (actions - self._shift) / self._scale
+
 
 class RewardTransform:
     """Clip rewards: None clips Atari only, True takes the sign, False never, v clips to [-v, v], (a, b) to these."""

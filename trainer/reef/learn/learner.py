@@ -136,7 +136,9 @@ class Learner(ABC, Generic[Batch]):
             gradient = compiled_gradient(network, flat, inputs, loss, self.config)
         else:
             gradient = fast_gradient(network, flat, inputs, loss) or by_autograd(network, inputs, loss)
-        if self.config.model.custom_model or any(isinstance(module, _DropoutNd) for module in network.modules()):
+        # cuDNN computes the gradient of an LSTM in training mode alone
+        kinds = (_DropoutNd, nn.RNNBase) if self.device.type == "cuda" else _DropoutNd
+        if self.config.model.custom_model or any(isinstance(module, kinds) for module in network.modules()):
             return self._in_training_mode(gradient)
         return gradient
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -30,6 +31,7 @@ def shuffled(
 
     Rows are gathered once per pass, so that minibatches are slices.
     """
+    columns = enough_for(columns, world_size)
     some_column = next(iter(columns.values()))
     rows, device = len(some_column), some_column.device
     size = min(size, rows)
@@ -37,6 +39,14 @@ def shuffled(
         order = torch.randperm(rows, generator=generator).to(device)
         mixed = {name: column.index_select(0, order) for name, column in columns.items()}
         yield from in_order(mixed, size, rank, world_size)
+
+
+def enough_for(columns: Columns, world_size: int) -> Columns:
+    """The columns, repeated where they have fewer rows than there are learners: these take their steps together."""
+    rows = len(next(iter(columns.values())))
+    if rows >= world_size:
+        return columns
+    return {name: torch.cat([column] * math.ceil(world_size / rows)) for name, column in columns.items()}
 
 
 def in_order(columns: Columns, size: int, rank: int = 0, world_size: int = 1) -> Iterator[Columns]:

@@ -43,7 +43,7 @@ class Rows:
             rows = np.concatenate([batch.obs.reshape(-1, *batch.obs.shape[2:]), batch.next_obs[cut]])
             predicted = self.policy.values(to_device(rows, self.device)).cpu().numpy()
         values = predicted[: cut.size].reshape(cut.shape)
-        next_values = np.empty_like(values)
+        next_values = np.zeros_like(values)
         next_values[:-1] = values[1:]
         next_values[cut] = predicted[cut.size :]
         return Reading(values, next_values, inputs)
@@ -70,4 +70,4 @@ def cut_ends(batch: Rollout) -> Array:
     cut = batch.truncated.copy()
     cut[-1] = True
     cut[:-1] |= ~batch.mask[1:]  # a shorter fragment ends where its padding begins
-    return cut
+    return cut & batch.mask

@@ -11,9 +11,9 @@ from torch import Tensor
 from reef.batch import Rollout
 from reef.config import AlgorithmConfig
 from reef.learn.device import to_device
-from reef.learn.minibatches import shuffled
+from reef.learn.minibatches import enough_for, shuffled
 from reef.learn.rows import Reading, Rows, cut_ends
-from reef.nn.gradients import Columns
+from reef.nn.gradients import SHARE, Columns
 from reef.nn.policies import Policy
 from reef.nn.recurrent import BEGINS, PREVIOUS, VALID, RecurrentPolicy, previous
 from reef.types import Array
@@ -71,7 +71,7 @@ class Sequences:
         self, batch: Rollout, steps: dict[str, Array], cut: Columns, starts: list[Columns], values: Array
     ) -> Array:
         """[T, B]: where a step is the last one of its kind, the sequence is read again with its true successor."""
-        next_values = np.empty_like(values)
+        next_values = np.zeros_like(values)
         next_values[:-1] = values[1:]
         times, columns = np.nonzero(cut_ends(batch))
         chunks, places = times // self._length(batch.mask), times % self._length(batch.mask)
@@ -105,13 +105,22 @@ class Sequences:
     def minibatches(
         self, columns: Columns, size: int, passes: int, generator: torch.Generator, rank: int = 0, world_size: int = 1
     ) -> Iterator[Columns]:
-        """As `shuffled`, of whole sequences: about `size` steps each, of which the loss reads those that count."""
-        count = max(size // columns["mask"].shape[1], world_size)
-        for sequences in shuffled(columns, count, passes, generator, rank, world_size):
-            valid = sequences.pop("mask").flatten().nonzero().squeeze(1)
-            read = {name: column for name, column in sequences.items() if name in self.policy.inputs}
-            told = {n: c.flatten(0, 1).index_select(0, valid) for n, c in sequences.items() if n not in read}
-            yield {**read, **told, VALID: valid}
+        """`passes` over whole sequences in random order, about `size` steps at a time over all learners.
+
+        The loss reads the steps that count. Of several learners each has as many sequences, but not as many such steps:
+        `SHARE` says how much its mean weighs.
+        """
+        part = max(size // columns["mask"].shape[1] // world_size, 1)
+        for whole in shuffled(enough_for(columns, world_size), part * world_size, passes, generator):
+            part = len(whole["mask"]) // world_size
+            own = {name: column[rank * part : (rank + 1) * part] for name, column in whole.items()}
+            valid = own.pop("mask").flatten().nonzero().squeeze(1)
+            read = {name: column for name, column in own.items() if name in self.policy.inputs}
+            steps = {n: c.flatten(0, 1).index_select(0, valid) for n, c in own.items() if n not in read}
+            if world_size > 1:
+                all_steps = whole["mask"][: part * world_size].sum()
+                steps[SHARE] = len(valid) * world_size / all_steps
+            yield {**read, **steps, VALID: valid}
 
     def _length(self, mask: Array) -> int:
         return min(self.length, len(mask))

@@ -14,7 +14,7 @@ from reef.errors import TrainingError
 from reef.learn.clipping import clip_gradient
 from reef.learn.optimizers import make_optimizer
 from reef.nn.flat import FlatParameters
-from reef.nn.gradients import Columns, Gradient, Loss
+from reef.nn.gradients import SHARE, Columns, Gradient, Loss
 from reef.schedules import Schedule
 from reef.types import State
 
@@ -53,6 +53,8 @@ class TrainedParameters:
         flat.gradient.zero_()
         loss = self.gradient(minibatch)
         if self.reduce is not None:
+            if SHARE in minibatch:
+                flat.gradient *= minibatch[SHARE]
             self.reduce(flat.gradient)
         norm = flat.gradient.norm()
         length = norm.item()

@@ -14,6 +14,12 @@ from reef.config.loading import load
 from reef.errors import ConfigError, own_traceback
 from reef.spaces import Layout, Space
 
+# columns of a train batch, which no part of a state may be called
+RESERVED = {
+    *("obs", "actions", "rewards", "mask", "begins", "valid", "share", "prev_actions", "prev_rewards"),
+    *("action_logp", "action_dist_inputs", "advantages", "value_targets"),
+}
+
 
 def custom_module(
     config: AlgorithmConfig, observation_space: Space, action_space: Space, outputs: int, *, critic: bool
@@ -42,6 +48,14 @@ def custom_module(
             "observation_filter='MeanStdFilter' in place of own statistics), or, if they are constants, register them "
             "with persistent=False."
         )
+    shapes = state_shapes(module)
+    if shapes and not config.may_be_recurrent:
+        raise ConfigError(
+            f"model.custom_model={custom!r} has state_shapes, but this algorithm has no network with a memory. Give "
+            "one without, or use PPO."
+        )
+    if taken := sorted(RESERVED & shapes.keys()):
+        raise ConfigError(f"model.custom_model={custom!r}: state_shapes has {taken}, which are columns. Rename them.")
     _try_custom(custom, module, Layout.of(observation_space), outputs, critic)
     return module
 
@@ -73,7 +87,8 @@ def _try_custom(custom: object, module: nn.Module, layout: Layout, outputs: int,
     sizes = [2 * outputs, 2] if critic else [2 * outputs]
     rows = 1 if shapes else 2
     for each, size in zip(parts, sizes, strict=False):
-        if not isinstance(each, Tensor) or len(each) != rows or each.numel() != size:
+        wrong_shape = not isinstance(each, Tensor) or len(each) != rows or each.numel() != size
+        if wrong_shape or (shapes and each.shape[:2] != (1, 2)):
             before = "[1, 2" if shapes else "[2"
             values = f"values of shape {before}]" if critic else "anything"
             after = ", state" if shapes else ""

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 Columns = dict[str, Tensor]  # equally long columns on the learner's device
 
+# a column that is a number: how much the mean of this learner weighs in that of all, where they have other counts
+SHARE = "share"
 NO_ROWS: dict[str, Tensor] = {}
 
 

@@ -154,7 +154,8 @@ class PolicyRunner:
         action = policy.action_layout.unflatten(self.columns.action_transform(actions)[0])
         if policy.action_layout.shape == ():
             action = action.item() if isinstance(action, np.ndarray | np.generic) else action
-        return action, [values[0] for values in recurrent.values()], {"action_dist_inputs": distribution.inputs[0]}
+        after = [recurrent[name][0] for name in policy.initial_state(1)]
+        return action, after, {"action_dist_inputs": distribution.inputs[0]}
 
     def _given_state(
         self, state: Sequence[Array] | None, prev_action: Any, prev_reward: float | None
@@ -171,11 +172,11 @@ class PolicyRunner:
                 name: np.array(each, own.dtype)[None]
                 for (name, own), each in zip(recurrent.items(), state, strict=True)
             }
-        layout = self.policy.action_layout
-        for name, value in ((PREV_ACTIONS, prev_action), (PREV_REWARDS, prev_reward)):
-            if value is not None and name in recurrent:
-                flat = layout.flatten(value) if name == PREV_ACTIONS else value
-                recurrent[name][0, 0] = flat
+        if prev_action is not None and PREV_ACTIONS in recurrent:
+            taken = self.policy.action_layout.flatten(prev_action)
+            recurrent[PREV_ACTIONS][0, 0] = self.columns.action_transform.inverse(taken)
+        if prev_reward is not None and PREV_REWARDS in recurrent:
+            recurrent[PREV_REWARDS][0, 0] = self.columns.reward_transform(np.array([prev_reward], np.float32))[0]
         return recurrent
 
     def state(self) -> State:

@@ -265,9 +265,10 @@ class RolloutWorker:
         return step
 
     def set_weights(self, weights: Weights, version: int = 0, timestep: int = 0) -> None:
-        """Take over published weights; `timestep` drives exploration schedules."""
-        for policy_id, vector in weights.items():
-            self.policy_map[policy_id].flat.load(vector)
+        """Take over the published weights of its policies; `timestep` drives exploration schedules."""
+        for policy_id, policy in self.policy_map.items():
+            if policy_id in weights:
+                policy.flat.load(weights[policy_id])
         self.policy_version, self.timestep = version, timestep
 
     def get_weights(self) -> Weights:
@@ -280,8 +281,9 @@ class RolloutWorker:
 
     def set_filters(self, filters: dict[PolicyId, State]) -> None:
         """Take over the observation statistics of another worker."""
-        for policy_id, stored in filters.items():
-            self.filters[policy_id].set_state(stored)
+        for policy_id, own in self.filters.items():
+            if policy_id in filters:
+                own.set_state(filters[policy_id])
 
     def foreach_env(self, fn: Callable[[Any], T]) -> list[T]:
         """Call `fn` with every sub-environment."""

@@ -172,9 +172,10 @@ class Algorithm(Inference):
         return samples
 
     def learn(self, batches: Batches) -> dict[PolicyId, Update]:
-        """Have the learners improve each policy that is trained on its batch."""
+        """Have the learners improve each policy that is trained on its batch; one without a step is left out."""
         trained: Any = {policy_id: batch for policy_id, batch in batches.items() if self.config.trains(policy_id)}
-        updates = self.learners.update(trained, self.timestep)
+        with_steps = {policy_id: batch for policy_id, batch in trained.items() if len(batch)}
+        updates = self.learners.update(with_steps or trained, self.timestep)
         self.events.emit(BatchLearned, updates)
         return updates
 

@@ -58,6 +58,7 @@ def replay(
             batch = batches[policy_id]
             if "indices" in batch.extras:
                 memory.update_priorities(policy_id, batch.extras["indices"], update.rows["td_errors"].reshape(-1))
-            algorithm.count_trained(len(batch), len(batch))
+        steps = [len(batches[policy_id]) for policy_id in learned]
+        algorithm.count_trained(max(steps), sum(steps))
     algorithm.publish_weights()
     return {policy_id: update.stats for policy_id, update in learned.items()}

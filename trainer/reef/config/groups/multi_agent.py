@@ -35,15 +35,21 @@ class MultiAgentSettings(Group):
         yield from super().problems()
         if not self.policies:
             yield "policies=[]: expected at least one id."
+        if self.policies_to_train == []:
+            yield "policies_to_train=[]: nothing would learn. Name at least one id, or null for all."
+        mapping = self.policy_mapping_fn if isinstance(self.policy_mapping_fn, dict) else {}
+        for agent, policy_id in mapping.items():
+            if policy_id not in self.policies:
+                yield f"policy_mapping_fn: {agent!r}: {policy_id!r} is not among policies={self.policies}."
         for policy_id in self.policies_to_train or ():
             if policy_id not in self.policies:
                 yield f"policies_to_train: {policy_id!r} is not among policies={self.policies}."
 
     def policy_of(self, agent: AgentId) -> PolicyId:
-        """Whom an agent acts with, which is asked once; ConfigError for a policy that is not there."""
+        """The policy an agent acts with, asked for once; ConfigError for one that is not there."""
         given = self.policy_mapping_fn
         if given is None:
-            policy_id = agent if agent in self.policies else self.policies[0]
+            policy_id = str(agent) if str(agent) in self.policies else self.policies[0]
         elif isinstance(given, dict):
             policy_id = given.get(str(agent), "")
         else:
