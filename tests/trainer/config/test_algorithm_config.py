@@ -63,13 +63,16 @@ def test_a_key_of_another_group_is_sent_there():
 
 
 def test_a_refused_key_is_taken_by_its_sentence_and_refused_with_all_other_problems():
-    config = ExampleConfig().callbacks(ExampleAlgorithm).multi_agent(policies={"a", "b"}).training(gamma=2)
+    config = ExampleConfig().callbacks(ExampleAlgorithm).multi_agent(count_steps_by="agent_steps").training(gamma=2)
     with pytest.raises(ConfigError) as refusal:
         config.validate()
     assert f"callbacks={ExampleAlgorithm!r}: not available yet. Leave it at None." in str(refusal.value)
-    assert "Leave it at ['default_policy']" in str(refusal.value)
+    assert "Leave it at 'env_steps'" in str(refusal.value)
     assert "gamma=2.0" in str(refusal.value)
-    assert ExampleConfig().callbacks(None).multi_agent(policies={"default_policy"}).validate() == ExampleConfig()
+    assert (
+        ExampleConfig().callbacks(None).multi_agent(count_steps_by="env_steps", policies={"default_policy"}).validate()
+        == ExampleConfig()
+    )
 
 
 def test_a_misspelt_key_is_answered_with_the_nearest_one_and_its_group():

@@ -135,7 +135,6 @@ def test_a_store_that_cannot_be_written_is_refused_before_anything_is_trained(s3
 def test_a_run_trains_on_without_its_store_and_its_end_says_so(
     s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirror_module, "END_S", 1.0)
     monkeypatch.setattr(object_store, "RETRIES", 1)
     trained: list[int] = []
 
@@ -149,7 +148,8 @@ def test_a_run_trains_on_without_its_store_and_its_end_says_so(
 
         def finish(self, _: object) -> None: ...
 
-    with pytest.raises(StoreUnavailableError, match=STORE) as caught:
+    with monkeypatch.context() as brief, pytest.raises(StoreUnavailableError, match=STORE) as caught:
+        brief.setattr(mirror_module, "END_S", 1.0)
         run_with(tmp_path / "first", Away())
     assert caught.value.exit_code == 1
     assert trained == [1, 2, 3]
