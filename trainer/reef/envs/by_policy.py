@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from reef.envs.vector import StepResult, VectorEnv
-from reef.envs.wrappers import ActionTransform, RewardTransform
+from reef.envs.wrappers import ActionTransform, RewardTransform, env_actions
 from reef.spaces import Layout, Space
 from reef.types import DEFAULT_POLICY, AgentId, Array, PolicyId, State
 
@@ -119,11 +119,7 @@ class AgentGroup:
 
     def env_actions(self, actions: Array) -> list[Any]:
         """The actions [n, *action] as the environments take them."""
-        bounded, layout = self.columns.action_transform(actions), self.action_layout
-        if layout.composite:
-            return [layout.unflatten(row) for row in bounded]
-        values = layout.unflatten(bounded)
-        return values.tolist() if layout.shape == () else list(values.copy() if values is actions else values)
+        return env_actions(actions, self.action_layout, self.columns.action_transform)
 
 
 class SingleAgentEnvs:

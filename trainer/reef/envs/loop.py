@@ -14,6 +14,7 @@ import numpy as np
 
 from reef.envs.failures import describe, failure
 from reef.envs.vector import StepResult, VectorEnv
+from reef.envs.wrappers import env_actions
 from reef.types import Array, State
 
 if TYPE_CHECKING:
@@ -170,14 +171,7 @@ class LoopVectorEnv(VectorEnv):
         actions: Array,  # [B, *act]
     ) -> list[Any]:
         """The actions as the environments take them; none shares memory with the caller's."""
-        layout = self.action_layout
-        bounded = self.action_transform(actions)
-        if layout.composite:
-            return [layout.unflatten(row) for row in bounded]
-        values = layout.unflatten(bounded)
-        if layout.shape == ():
-            return values.tolist()  # type: ignore[no-any-return]
-        return list(values.copy() if values is actions else values)
+        return env_actions(actions, self.action_layout, self.action_transform)
 
     def _write(self, column: int, obs: Any) -> None:
         layout = self.observation_layout

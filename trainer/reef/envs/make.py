@@ -33,10 +33,7 @@ logger = logging.getLogger(__name__)
 
 # What a vectorised form of others does not know.
 LOOP_SETTINGS = ("horizon", "soft_horizon", "no_done_at_end", "restart_failed_sub_environments")
-FOR_ONE_AGENT = (
-    *("soft_horizon", "no_done_at_end", "restart_failed_sub_environments"),
-    *("observation_space", "action_space"),
-)
+FOR_ONE_AGENT = (*(key for key in LOOP_SETTINGS if key != "horizon"), "observation_space", "action_space")
 CARTPOLE = "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv"
 
 

@@ -13,9 +13,10 @@ import gymnasium as gym
 import numpy as np
 
 from reef.envs.by_policy import AgentGroup, EnvStep
-from reef.envs.failures import describe, env_name, failure
+from reef.envs.failures import env_name, failure
+from reef.envs.loop import REPLAY_LIMIT
 from reef.envs.seeding import EpisodeSeeds, column_seeds
-from reef.envs.vector import StepResult
+from reef.envs.vector import StepResult, close_all
 from reef.errors import ConfigError
 from reef.spaces import Space
 from reef.types import AgentId, Array, PolicyId, State
@@ -27,7 +28,6 @@ logger = logging.getLogger(__name__)
 ALL = "__all__"  # in `terminated` and `truncated`: the episode of all agents
 RESET = "({agent: obs}, {agent: info})"
 STEP = "({agent: obs}, {agent: reward}, {agent: terminated}, {agent: truncated}, {agent: info})"
-REPLAY_LIMIT = 100_000  # steps of an episode whose actions are kept for `state`
 
 
 class MultiAgentEnv(ABC):
@@ -325,11 +325,7 @@ class MultiAgentEnvs:
 
     def close(self) -> None:
         """Close every environment; what is raised thereby is logged."""
-        for env in self.envs:
-            try:
-                env.close()
-            except Exception as error:
-                logger.warning("%s", describe(self.name, "close", "at the end", error))
+        close_all(self.envs, self.name)
 
 
 def _groups(

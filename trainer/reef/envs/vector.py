@@ -125,15 +125,20 @@ class VectorEnv(ABC):
 
     def close(self) -> None:
         """Close every environment; what is raised thereby is logged."""
-        for env in self.envs:
-            try:
-                env.close()
-            except Exception as error:
-                logger.warning("%s", describe(self.name, "close", "at the end", error))
+        close_all(self.envs, self.name)
 
     def _result(self, final_obs: dict[int, Array], live: Array | None = None) -> StepResult:
         rewards = self._rewards if self.reward_transform.identity else self.reward_transform(self._rewards)
         return StepResult(self._obs, rewards, self._terminated, self._truncated, final_obs, live, self._rewards)
+
+
+def close_all(envs: Sequence[Any], name: str) -> None:
+    """Close environments of this `name`; what is raised thereby is logged."""
+    for env in envs:
+        try:
+            env.close()
+        except Exception as error:
+            logger.warning("%s", describe(name, "close", "at the end", error))
 
 
 def check_finite(

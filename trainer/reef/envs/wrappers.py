@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -58,6 +59,21 @@ class ActionTransform:
     ) -> Array:
         """What a policy chose whose action in the environment is this one, but for clipping and rounding."""
         return actions if self.identity else (actions - self._shift) / self._scale
+
+
+def env_actions(
+    actions: Array,  # [n, *act], as the policy chose them
+    layout: Layout,
+    transform: ActionTransform,
+) -> list[Any]:
+    """The actions as environments take them; none shares memory with the caller's."""
+    bounded = transform(actions)
+    if layout.composite:
+        return [layout.unflatten(row) for row in bounded]
+    values = layout.unflatten(bounded)
+    if layout.shape == ():
+        return values.tolist()  # type: ignore[no-any-return]
+    return list(values.copy() if values is actions else values)
 
 
 class RewardTransform:

@@ -49,13 +49,14 @@ class Sequences:
                 unrolled = self.policy.unroll({name: columns[chunk] for name, columns in cut.items()} | state)
                 state = unrolled.state
                 found.append(unrolled.values)
-            values = torch.stack(found).transpose(1, 2).flatten(0, 1)[: batch.shape[0]].cpu().numpy()
-            next_values = self._next_values(batch, steps, cut, starts, values)
+            values = next_values = np.zeros_like(batch.rewards)
+            if with_values:
+                values = torch.stack(found).transpose(1, 2).flatten(0, 1)[: batch.shape[0]].cpu().numpy()
+                next_values = self._next_values(batch, steps, cut, starts, values)
         kept = self._kept(batch.mask)
         first = {name: torch.stack([start[name] for start in starts]).flatten(0, 1)[kept] for name in state}
         inputs = {name: column.flatten(0, 1)[kept] for name, column in cut.items()} | first
-        nothing = np.zeros_like(batch.rewards)
-        return Reading(values, next_values, inputs) if with_values else Reading(nothing, nothing, inputs)
+        return Reading(values, next_values, inputs)
 
     def _steps(self, batch: Rollout) -> dict[str, Array]:
         """What the policy reads of each step, [T, B, ...]."""
