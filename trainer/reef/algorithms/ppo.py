@@ -14,7 +14,7 @@ from torch import Tensor
 from reef.batch import Rollout
 from reef.config import AlgorithmConfig, ModelConfig, default, setting
 from reef.config.ignored import FOR_ACTOR_CRITICS, Network, ignored
-from reef.learn.learner import Learner, Update
+from reef.learn.learner import Learner
 from reef.learn.sequences import layout_of
 from reef.math.gae import gae
 from reef.math.surrogate import clipped_error, clipped_surrogate
@@ -164,16 +164,14 @@ class PPOLearner(Learner[Rollout]):
             loss = loss + self.kl_coeff * stats["kl"]
         return Loss(loss, {name: value.detach() for name, value in stats.items()})
 
-    def update(self, batch: Rollout, timestep: int) -> Update:
-        """As every learner's; then the KL penalty moves towards `kl_target` (section 4 of the paper)."""
-        stats, rows = super().update(batch, timestep)
+    def adapt(self, stats: Stats) -> Stats:
+        """The weight of the KL penalty follows `kl_target` (section 4 of the paper)."""
         if "kl" in stats:
             if stats["kl"] > 2.0 * self.config.kl_target:
                 self.kl_coeff *= 1.5
             elif stats["kl"] < 0.5 * self.config.kl_target:
                 self.kl_coeff *= 0.5
-        own = {"cur_kl_coeff": self.kl_coeff.item(), "entropy_coeff": self.entropy_coeff.item()}
-        return Update(stats | own, rows)
+        return stats | {"cur_kl_coeff": self.kl_coeff.item(), "entropy_coeff": self.entropy_coeff.item()}
 
     def state(self) -> State:
         """As `Learner.state`, with the adapted KL weight."""

@@ -139,8 +139,8 @@ class SingleAgentEnvs:
     def step(self, actions: dict[PolicyId, Array]) -> EnvStep:
         """Step every environment once."""
         result = self.env.step(actions[DEFAULT_POLICY])
-        ended = result.terminated | result.truncated
-        return EnvStep({DEFAULT_POLICY: result}, ended if np.count_nonzero(ended) else None, result.live)
+        ended = result.terminated | result.truncated if result.final_obs else None
+        return EnvStep({DEFAULT_POLICY: result}, ended, result.live)
 
     def state(self) -> State:
         """The episodes in progress."""

@@ -29,7 +29,7 @@ class StepResult(NamedTuple):
     rewards: Array  # [B] float32 to train on
     terminated: Array  # [B] bool
     truncated: Array  # [B] bool
-    final_obs: dict[int, Array]  # the true successor of each column whose episode ended
+    final_obs: dict[int, Array]  # the true successor of each column whose episode ended; empty: none did
     live: Array | None  # [B] bool, False: a dead step that counts for nothing; None: all live
     raw_rewards: Array  # [B] float32 as the environment gave them, before clipping: what an episode reports
 

@@ -119,7 +119,7 @@ class Learner(ABC, Generic[Batch]):
         self.begin(timestep)
         steps = [self.step(minibatch) for minibatch in self.minibatches(self.prepare(batch))]
         rates = {"cur_lr" if name == WHOLE else f"{name}_lr": each.optimizer.lr for name, each in self.trained.items()}
-        stats = mean_stats([step.stats for step in steps], self.reduce) | rates
+        stats = self.adapt(mean_stats([step.stats for step in steps], self.reduce) | rates)
         names = steps[0].rows if steps else ()
         return Update(stats, {name: torch.stack([step.rows[name] for step in steps]).cpu().numpy() for name in names})
 
@@ -127,6 +127,10 @@ class Learner(ABC, Generic[Batch]):
         """Set what follows a schedule; subclasses extend."""
         for trained in self.trained.values():
             trained.begin(timestep)
+
+    def adapt(self, stats: Stats) -> Stats:
+        """Follow what an update reports, as an adaptive coefficient does, and report more; subclasses extend."""
+        return stats
 
     def _gradient(
         self, network: nn.Module, flat: FlatParameters, inputs: Sequence[str], loss: LossFunction

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +28,8 @@ class Reading(NamedTuple):
 
 class Rows:
     """Cuts minibatches of single steps."""
+
+    minibatches = staticmethod(shuffled)
 
     def __init__(self, policy: Any, device: torch.device) -> None:
         """`policy`: one with `values`."""
@@ -57,12 +59,6 @@ class Rows:
         everything = bool(mask.all())
         flat = {name: a.reshape(-1, *a.shape[2:]) if everything else a[mask] for name, a in arrays.items()}
         return {name: to_device(column, self.device) for name, column in flat.items()}
-
-    def minibatches(
-        self, columns: Columns, size: int, passes: int, generator: torch.Generator, rank: int = 0, world_size: int = 1
-    ) -> Iterator[Columns]:
-        """As `shuffled`."""
-        return shuffled(columns, size, passes, generator, rank, world_size)
 
 
 def cut_ends(batch: Rollout) -> Array:

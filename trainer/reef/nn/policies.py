@@ -28,7 +28,7 @@ class FastActor(Protocol):
     """What acts in place of the network."""
 
     def __call__(self, obs: Array, state: RecurrentState) -> tuple[Array, RecurrentState]:
-        """[N, *obs] and the state before -> distribution inputs [N, D] and the state after, in inference mode."""
+        """[N, *obs] and the state before -> distribution inputs [N, D] and the state after."""
 
 
 class Policy(nn.Module):
@@ -108,10 +108,10 @@ class Policy(nn.Module):
         generator: np.random.Generator | None = None,
     ) -> tuple[ActionDistribution, RecurrentState]:
         """How to act there, and what is remembered; a `generator` draws the noise of noisy weights, if it has any."""
+        if self.fast_actor is not None:
+            inputs, state = self.fast_actor(obs, state)
+            return ActionDistribution(self.dist_class, inputs), state
         with torch.inference_mode():
-            if self.fast_actor is not None:
-                inputs, state = self.fast_actor(obs, state)
-                return ActionDistribution(self.dist_class, inputs), state
             found = self.dist_inputs(torch.as_tensor(obs, device=self.device))
             return ActionDistribution(self.dist_class, found.cpu().numpy()), state
 

@@ -34,10 +34,13 @@ class EpisodeTracker:
 
     def finish(self, env: int) -> Episode:
         """The episode that just ended in an environment: what its agents got together, and per agent of each policy."""
-        rewards = {policy_id: self.rewards[policy_id][own].tolist() for policy_id, own in self._agents[env].items()}
-        totals = {policy_id: sum(own) for policy_id, own in rewards.items()}
-        means = {policy_id: total / len(rewards[policy_id]) for policy_id, total in totals.items()}
-        episode = Episode(sum(totals.values()), int(self.lengths[env]), policy_rewards=means)
+        reward, means = 0.0, {}
+        for policy_id, own in self._agents[env].items():
+            rewards = self.rewards[policy_id][own]
+            total = sum(rewards.tolist())
+            means[policy_id] = total / len(rewards)
+            reward += total
+        episode = Episode(reward, int(self.lengths[env]), policy_rewards=means)
         self.forget(env)
         return episode
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 from reef.batch import Rollout
 from reef.envs.vector import StepResult
@@ -28,7 +29,7 @@ class Fragment:
         self.terminated = np.empty((steps, columns), np.bool_)
         self.truncated = np.empty((steps, columns), np.bool_)
         self.mask = np.ones((steps, columns), np.bool_)
-        self.dist_inputs: Array | None = None
+        self.dist_class, self.dist_inputs = policy.dist_class, None
         if "action_dist_inputs" in policy.acting_extras:
             self.dist_inputs = np.empty((steps, columns, policy.dist_class.num_inputs), np.float32)
         self.finals: list[tuple[int, int, Array]] = []  # (step, column, true successor)
@@ -60,8 +61,8 @@ class Fragment:
         if result.live is not None:
             self.mask[t] &= result.live
 
-    def rollout(self, steps: int, extras: dict[str, Array], policy_version: int) -> Rollout:
-        """The first `steps` steps."""
+    def rollout(self, steps: int, policy_version: int) -> Rollout:
+        """The first `steps` steps, by weights of this version."""
         next_obs = self.obs[1 : steps + 1]
         if self.finals:
             next_obs = next_obs.copy()
@@ -75,7 +76,16 @@ class Fragment:
             terminated=self.terminated[:steps],
             truncated=self.truncated[:steps],
             mask=self.mask[:steps],
-            extras=extras,
+            extras=self._extras(steps),
             state_in=self.state_in,
             policy_version=policy_version,
         )
+
+    def _extras(self, steps: int) -> dict[str, Array]:
+        """What the policy returned when it acted; log-likelihoods are computed for all steps at once."""
+        if self.dist_inputs is None:
+            return {}
+        inputs, actions = self.dist_inputs[:steps], self.actions[:steps]
+        distribution = self.dist_class(torch.from_numpy(inputs.reshape(-1, inputs.shape[-1])))
+        logp = distribution.logp(torch.from_numpy(actions.reshape(-1, *actions.shape[2:])))
+        return {"action_dist_inputs": inputs, "action_logp": logp.numpy().reshape(inputs.shape[:2])}

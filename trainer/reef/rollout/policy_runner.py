@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from reef.batch import Rollout
 from reef.config import AlgorithmConfig
@@ -104,10 +103,6 @@ class PolicyRunner:
             self.filter(obs[there], update=True)
         return self.filter(obs, update=False)
 
-    def rollout(self, steps: int, version: int) -> Rollout:
-        """The first `steps` steps, by weights of this `version`."""
-        return self.fragment.rollout(steps, self._extras(steps), version)
-
     def check(self, env: str) -> None:
         """Raise EnvironmentError for the first value of the fragment that no network can use."""
         self._check_observations("observations", self.fragment.obs[: self.fragment.observed], env)
@@ -121,15 +116,6 @@ class PolicyRunner:
     def _check_observations(self, name: str, obs: Array, env: str) -> None:
         check_finite(name, obs, env)
         check_choices(name, obs, self.policy.observation_layout, env)
-
-    def _extras(self, steps: int) -> dict[str, Array]:
-        """What the policy returned when it acted; log-likelihoods are computed for the whole fragment at once."""
-        if self.fragment.dist_inputs is None:
-            return {}
-        inputs, actions = self.fragment.dist_inputs[:steps], self.fragment.actions[:steps]
-        distribution = self.policy.dist_class(torch.from_numpy(inputs.reshape(-1, inputs.shape[-1])))
-        logp = distribution.logp(torch.from_numpy(actions.reshape(-1, *actions.shape[2:])))
-        return {"action_dist_inputs": inputs, "action_logp": logp.numpy().reshape(inputs.shape[:2])}
 
     def compute_action(
         self,

@@ -135,7 +135,9 @@ class RolloutWorker:
                 self._check()  # what a policy or an environment says to a NaN does not name its source
                 raise
             self._check()
-            rollouts = {pid: runner.rollout(steps, self.policy_version) for pid, runner in self.runners.items()}
+            rollouts = {
+                pid: runner.fragment.rollout(steps, self.policy_version) for pid, runner in self.runners.items()
+            }
         for policy_id, rollout in rollouts.items():
             self.runners[policy_id].check_finals(rollout, name)
         indices = {pid: self._fragment_index[runner.columns.envs] for pid, runner in self.runners.items()}
@@ -257,11 +259,11 @@ class RolloutWorker:
             all_count = active is None and result.live is None
             self.episodes.add_rewards(policy_id, result.raw_rewards, None if all_count else runner.fragment.mask[t])
         if step.ended is not None:
-            for env in np.flatnonzero(step.ended):
+            for env in step.ended.nonzero()[0].tolist():
                 if counted is None or counted[env]:
-                    collection.episodes.append(self.episodes.finish(int(env)))
+                    collection.episodes.append(self.episodes.finish(env))
                 elif step.live is not None and not step.live[env]:
-                    self.episodes.forget(int(env))
+                    self.episodes.forget(env)
         return step
 
     def set_weights(self, weights: Weights, version: int = 0, timestep: int = 0) -> None:
