@@ -114,6 +114,16 @@ class Layout:
             flat[leaf.offset : leaf.offset + leaf.size] = _indices(leaf, _follow(value, leaf.path)).reshape(-1)
         return flat
 
+    def checked(self, value: Any) -> Any:
+        """As `flatten`, of what an environment returns; ValueError for another shape, which NumPy would broadcast."""
+        flat = value if self.direct else self.flatten(value)
+        if getattr(flat, "shape", ()) != self.shape:
+            flat = np.asarray(flat)  # perhaps a list
+            if flat.shape != self.shape:
+                kind = type(value).__name__
+                raise ValueError(f"obs is a {kind} of shape {flat.shape}, expected {self.shape} of {self.space}")
+        return flat
+
     def unflatten(self, array: Array) -> Any:
         """Turn an array of `shape` into a value of the space, with the space's own dtypes."""
         if self.direct:

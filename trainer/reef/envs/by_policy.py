@@ -99,27 +99,30 @@ class AgentGroup:
         self.terminated = np.zeros(count, np.bool_)
         self.truncated = np.zeros(count, np.bool_)
         self.final_obs: dict[int, Array] = {}
+        self.taken: list[Any] = []  # by column
 
     def of(self, env: int) -> slice:
         """The columns of an environment, in the order of `agents`."""
         return slice(env * len(self.agents), (env + 1) * len(self.agents))
 
-    def clear(self) -> None:
-        """Forget the last step."""
+    def write(self, column: int, agent: AgentId, obs: Any) -> None:
+        """Take an agent's observation; ValueError for one of another shape."""
+        try:
+            self.obs[column] = self.observation_layout.checked(obs)
+        except ValueError as error:
+            raise ValueError(f"agent {agent!r}: {error}") from error
+
+    def take(self, actions: Array) -> None:
+        """Hold the actions [B, *action] for the agents as environments take them, and forget the last step."""
+        self.taken = env_actions(actions, self.action_layout, self.columns.action_transform)
         self.terminated[:] = self.truncated[:] = False
         self.rewards[:] = 0.0
         self.final_obs = {}
 
-    def write(self, column: int, agent: AgentId, obs: Any) -> None:
-        """Take an agent's observation; ValueError for one of another shape."""
-        values, expected = np.asarray(self.observation_layout.flatten(obs)), self.observation_layout.shape
-        if values.shape != expected:
-            raise ValueError(f"obs of agent {agent!r} has the shape {values.shape}, expected {expected}")
-        self.obs[column] = values
-
-    def env_actions(self, actions: Array) -> list[Any]:
-        """The actions [n, *action] as the environments take them."""
-        return env_actions(actions, self.action_layout, self.columns.action_transform)
+    def result(self, live: Array) -> StepResult:
+        """What the step was; `live` [B] bool: whether the agent was there."""
+        rewards = self.columns.reward_transform(self.rewards)
+        return StepResult(self.obs, rewards, self.terminated, self.truncated, self.final_obs, live, self.rewards)
 
 
 class SingleAgentEnvs:

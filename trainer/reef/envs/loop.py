@@ -75,7 +75,7 @@ class LoopVectorEnv(VectorEnv):
             try:
                 obs, reward, terminated, truncated, _ = self.envs[column].step(action)
                 self._rewards[column] = reward
-                self._write(column, obs)
+                self._obs[column] = self.observation_layout.checked(obs)
                 if terminated is not True and terminated is not False:
                     terminated = _flag("terminated", terminated)
                 if truncated is not True and truncated is not False:
@@ -145,7 +145,7 @@ class LoopVectorEnv(VectorEnv):
                 obs, _ = self.envs[column].reset(seed=self._seeds.current(column))
                 for action in self._env_actions(actions):
                     obs = self.envs[column].step(action)[0]
-                self._write(column, obs)
+                self._obs[column] = self.observation_layout.checked(obs)
             except Exception as error:
                 logger.warning(
                     "environment %d of %s failed while its episode was replayed: %r", column, self.name, error
@@ -173,21 +173,11 @@ class LoopVectorEnv(VectorEnv):
         """The actions as the environments take them; none shares memory with the caller's."""
         return env_actions(actions, self.action_layout, self.action_transform)
 
-    def _write(self, column: int, obs: Any) -> None:
-        layout = self.observation_layout
-        value = obs if layout.direct else layout.flatten(obs)
-        if getattr(value, "shape", ()) != layout.shape:  # numpy would broadcast it
-            value = np.asarray(value)  # perhaps a list
-            if value.shape != layout.shape:
-                kind = type(obs).__name__
-                raise ValueError(f"obs is a {kind} of shape {value.shape}, expected {layout.shape} of {layout.space}")
-        self._obs[column] = value
-
     def _begin(self, column: int) -> None:
         """Start the next episode of a column."""
         try:
             obs, _ = self.envs[column].reset(seed=self._seeds.next(column))
-            self._write(column, obs)
+            self._obs[column] = self.observation_layout.checked(obs)
         except Exception as error:
             self._fail(column, "reset", error)
             self._recreate(column)
@@ -224,7 +214,7 @@ class LoopVectorEnv(VectorEnv):
             try:
                 self.envs[column] = self._create(column)
                 obs, _ = self.envs[column].reset(seed=self._seeds.next(column))
-                self._write(column, obs)
+                self._obs[column] = self.observation_layout.checked(obs)
             except Exception as error:
                 self._fail(column, "reset", error)
             else:

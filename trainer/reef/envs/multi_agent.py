@@ -16,7 +16,7 @@ from reef.envs.by_policy import AgentGroup, EnvStep
 from reef.envs.failures import env_name, failure
 from reef.envs.loop import REPLAY_LIMIT
 from reef.envs.seeding import EpisodeSeeds, column_seeds
-from reef.envs.vector import StepResult, close_all
+from reef.envs.vector import close_all
 from reef.errors import ConfigError
 from reef.spaces import Space
 from reef.types import AgentId, Array, PolicyId, State
@@ -167,7 +167,7 @@ class MultiAgentEnvs:
         self._horizon = config.horizon or sys.maxsize
         seeds = column_seeds(config.seed, worker_index, num_envs, in_evaluation=config.in_evaluation)
         self._seeds = EpisodeSeeds(seeds)
-        # of each environment: by policy the actions [agents, *action] of every step of the episode in progress
+        # of each environment: by policy the actions [B, *action] of every step of the episode in progress
         self._history: list[deque[dict[PolicyId, Array]]] = [deque(maxlen=REPLAY_LIMIT) for _ in range(num_envs)]
         self._lengths = [0] * num_envs
 
@@ -183,63 +183,46 @@ class MultiAgentEnvs:
     def step(self, actions: dict[PolicyId, Array]) -> EnvStep:
         """Step every environment once, with the actions of the agents that are there."""
         live = {policy_id: group.present.copy() for policy_id, group in self._groups.items()}
-        for group in self._groups.values():
-            group.clear()
-        taken = {policy_id: group.env_actions(actions[policy_id]) for policy_id, group in self._groups.items()}
-        ended = np.zeros(self.num_envs, np.bool_)
-        for env in range(self.num_envs):
-            own = {policy_id: actions[policy_id][group.of(env)].copy() for policy_id, group in self._groups.items()}
-            ended[env] = self._step(env, own, {id: taken[id][group.of(env)] for id, group in self._groups.items()})
-        results = {
-            policy_id: StepResult(
-                group.obs,
-                group.columns.reward_transform(group.rewards),
-                group.terminated,
-                group.truncated,
-                group.final_obs,
-                live[policy_id],
-                group.rewards,
-            )
-            for policy_id, group in self._groups.items()
-        }
+        taken = self._taken({policy_id: own.copy() for policy_id, own in actions.items()})
+        ended = np.array([self._step(env, taken) for env in range(self.num_envs)])
+        results = {policy_id: group.result(live[policy_id]) for policy_id, group in self._groups.items()}
         return EnvStep(results, ended if ended.any() else None, None)
 
-    def _step(self, env: int, actions: dict[PolicyId, Array], taken: dict[PolicyId, list[Any]]) -> bool:
-        """Step one environment, whose agents have `taken` these actions; returns whether its episode ended."""
+    def _taken(self, actions: dict[PolicyId, Array]) -> dict[PolicyId, Array]:
+        """Have the agents of every environment take these `actions` [B, *action]."""
+        for policy_id, group in self._groups.items():
+            group.take(actions[policy_id])
+        return actions
+
+    def _step(self, env: int, actions: dict[PolicyId, Array]) -> bool:
+        """Step one environment, whose agents have taken `actions`; returns whether its episode ended."""
         self._history[env].append(actions)
         self._lengths[env] += 1
-        acting = {
-            agent: action
-            for policy_id, group in self._groups.items()
-            for agent, action, present in zip(
-                group.agents, taken[policy_id], group.present[group.of(env)].tolist(), strict=True
-            )
-            if present
-        }
+        members = self._members[env]
+        acting = {agent: group.taken[column] for agent, (group, column) in members.items() if group.present[column]}
         try:
             obs, rewards, terminated, truncated, _ = self.envs[env].step(acting)
             result = AgentsStep(obs, rewards, terminated, truncated)
             over = bool(terminated.get(ALL))
             cut = bool(truncated.get(ALL)) or self._lengths[env] >= self._horizon
-            for agent in acting:
-                self._take(env, agent, result, over, cut)
-            self._arrive(env, acting, result)
+            left = [agent for agent in acting if self._goes_on(env, agent, result, over, cut)]
+            if not obs.keys() | rewards.keys() <= acting.keys():
+                self._arrive(env, acting, result)
         except Exception as error:
             where = f"in environment {env} of worker {self._worker_index}, step {self._lengths[env]} of its episode"
             raise failure(self.name, "step", where, error, expected=STEP) from error
-        if not (over or cut) and any(group.present[group.of(env)].any() for group in self._groups.values()):
+        if not (over or cut) and (left or any(group.present[column] for group, column in members.values())):
             return False
         self._begin(env)
         return True
 
-    def _take(self, env: int, agent: AgentId, result: AgentsStep, over: bool, cut: bool) -> None:
-        """Write what came of an agent's action; the episode of all is `over`, or `cut` off."""
+    def _goes_on(self, env: int, agent: AgentId, result: AgentsStep, over: bool, cut: bool) -> bool:
+        """Write what came of an agent's action: whether it goes on; the episode of all is `over`, or `cut` off."""
         group, column = self._members[env][agent]
         stopped = bool(result.truncated.get(agent))
         ends = bool(result.terminated.get(agent)) or (over and not stopped)
         stops = not ends and (stopped or cut)
         group.rewards[column] = result.rewards.get(agent, 0.0)
-        group.terminated[column], group.truncated[column] = ends, stops
         if agent in result.obs:
             group.write(column, agent, result.obs[agent])
         elif not ends:
@@ -247,9 +230,12 @@ class MultiAgentEnvs:
                 f"agent {agent!r} goes on without an observation: all that are there act each step, and one that is "
                 "truncated has a last observation"
             )
-        if ends or stops:
-            group.final_obs[column] = group.obs[column].copy()
-            group.present[column] = False
+        if not (ends or stops):
+            return True
+        group.terminated[column], group.truncated[column] = ends, stops
+        group.final_obs[column] = group.obs[column].copy()
+        group.present[column] = False
+        return False
 
     def _arrive(self, env: int, acting: Mapping[AgentId, Any], result: AgentsStep) -> None:
         """Take in the agents that come with a step; one that has ended already, or ends with it, does not."""
@@ -285,17 +271,19 @@ class MultiAgentEnvs:
     def state(self) -> State:
         """The seeds, and for each environment the actions [steps, agents, *action] of its episode so far, by policy."""
         episodes = [
-            {"length": length, "actions": self._actions(history) if len(history) == length else None}
-            for length, history in zip(self._lengths, self._history, strict=True)
+            {"length": length, "actions": self._own(env) if len(self._history[env]) == length else None}
+            for env, length in enumerate(self._lengths)
         ]
         return {"seeds": self._seeds.state(), "episodes": episodes}
 
-    def _actions(self, history: Sequence[dict[PolicyId, Array]]) -> dict[PolicyId, Array]:
+    def _own(self, env: int) -> dict[PolicyId, Array]:
+        """The actions [steps, agents, *action] of an environment's episode, by policy."""
         found = {}
         for policy_id, group in self._groups.items():
             layout = group.action_layout
-            nothing = np.zeros((0, len(group.agents), *layout.shape), layout.action_dtype)
-            found[policy_id] = np.stack([step[policy_id] for step in history]) if history else nothing
+            found[policy_id] = np.zeros((self._lengths[env], len(group.agents), *layout.shape), layout.action_dtype)
+            for t, actions in enumerate(self._history[env]):
+                found[policy_id][t] = actions[policy_id][group.of(env)]
         return found
 
     def set_state(self, state: State) -> tuple[dict[PolicyId, Array], Array]:
@@ -314,9 +302,12 @@ class MultiAgentEnvs:
         try:
             self._begin(env)
             for t in range(stored["length"]):
-                actions = {policy_id: np.array(stored["actions"][policy_id][t]) for policy_id in self._groups}
-                taken = {policy_id: group.env_actions(actions[policy_id]) for policy_id, group in self._groups.items()}
-                if self._step(env, actions, taken):
+                actions = {}
+                for policy_id, group in self._groups.items():
+                    layout, count = group.action_layout, len(group.present)
+                    actions[policy_id] = np.zeros((count, *layout.shape), layout.action_dtype)
+                    actions[policy_id][group.of(env)] = stored["actions"][policy_id][t]
+                if self._step(env, self._taken(actions)):
                     raise ValueError("the episode ended before the saved one")
         except Exception as error:
             logger.warning("environment %d of %s failed while its episode was replayed: %r", env, self.name, error)
