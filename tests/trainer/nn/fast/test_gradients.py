@@ -18,12 +18,15 @@ from reef.nn.fast import fast_gradient
 from reef.nn.fast.losses import LOSSES
 from reef.nn.fast.networks import NETWORKS
 from reef.nn.gradients import Columns, Loss, by_autograd
-from reef.nn.policies import ActorCritic
+from reef.nn.policies import PREV_REWARDS, ActorCritic
+from reef.nn.recurrent import BEGINS, VALID, RecurrentPolicy
 
 VECTOR, ACTIONS = spaces.Box(-9, 9, (3,)), spaces.Discrete(4)
 GAUSSIAN = spaces.Box(-1.0, 1.0, (2,))
 ONE = spaces.Box(-1.0, 1.0, (1,))
 IMAGE = spaces.Box(0, 255, (16, 16, 1), np.uint8)
+LSTM = {"fcnet_hiddens": [8], "use_lstm": True, "lstm_cell_size": 6}
+LENGTH = 7  # steps of a sequence
 NESTED = spaces.Dict(a=spaces.Discrete(3), b=spaces.Tuple([spaces.Box(-1.0, 1.0, (2, 2)), spaces.MultiBinary(2)]))
 
 
@@ -69,6 +72,10 @@ CASES: dict[str, tuple[AlgorithmConfig, spaces.Space[Any], spaces.Space[Any]]] =
     "bits": (ppo(), VECTOR, spaces.MultiBinary(3)),
     "actions of rank 2": (ppo(), VECTOR, spaces.Box(-1.0, 1.0, (2, 2))),
     "actions of rank 0": (ppo(), VECTOR, spaces.Box(-1.0, 1.0, ())),
+    "LSTM": (ppo(model=LSTM), VECTOR, ACTIONS),
+    "LSTM, nested": (ppo(model=LSTM | {"fcnet_activation": "relu"}), NESTED, GAUSSIAN),
+    "LSTM, reads more": (ppo(model=LSTM | {"lstm_use_prev_reward": True}), VECTOR, ACTIONS),
+    "GRU": (ppo(model=LSTM | {"recurrent_cell": "gru"}), VECTOR, ACTIONS),
     "DQN": (dqn(), VECTOR, ACTIONS),
     "DQN, relu": (dqn({"fcnet_hiddens": [4], "fcnet_activation": "relu"}, hiddens=[7, 5]), VECTOR, ACTIONS),
     "one stream": (dqn(dueling=False, hiddens=[]), VECTOR, ACTIONS),
@@ -88,14 +95,31 @@ def learner(config: AlgorithmConfig, observation_space: Any, action_space: Any) 
     return made
 
 
+def observed(policy: Any, rows: int, generator: torch.Generator) -> Columns:
+    """What the network reads: of a recurrent one so many sequences, in which episodes begin and not all steps count."""
+    layout, recurrent = policy.observation_layout, isinstance(policy, RecurrentPolicy)
+    count = rows * LENGTH if recurrent else rows
+    obs = torch.from_numpy(np.stack([layout.flatten(layout.space.sample()) for _ in range(count)]))
+    if not recurrent:
+        return {"obs": obs}
+    shape = rows, LENGTH
+    valid = (torch.rand(count, generator=generator) < 0.8).nonzero().squeeze(1)
+    begins = torch.rand(shape, generator=generator) < 0.1
+    begins[:, 3] = False  # nowhere, with one of the steps
+    state = {n: 0.5 * torch.randn(rows, *s, generator=generator) for n, s in policy.memory_shapes.items()}
+    previous = {PREV_REWARDS: torch.randn(*shape, 1, generator=generator)} if policy.prev_rewards else {}
+    return {"obs": obs.unflatten(0, shape), BEGINS: begins, VALID: valid, **previous, **state}
+
+
 def steps(each: Learner[Any], rows: int, seed: int) -> Columns:
     """Random columns of any minibatch."""
     generator, draw = torch.Generator().manual_seed(seed), np.random.default_rng(seed)
     layout, action_layout = each.policy.observation_layout, each.policy.action_layout
     layout.space.seed(seed)
     action_layout.space.seed(seed)
-    columns = {
-        "obs": torch.from_numpy(np.stack([layout.flatten(layout.space.sample()) for _ in range(rows)])),
+    columns = observed(each.policy, rows, generator)
+    rows = len(columns[VALID]) if VALID in columns else rows
+    columns |= {
         "actions": torch.from_numpy(
             np.stack([action_layout.flatten(action_layout.space.sample()) for _ in range(rows)])
         ),
@@ -106,7 +130,7 @@ def steps(each: Learner[Any], rows: int, seed: int) -> Columns:
         weights = {"weights": torch.rand(rows, generator=generator)} if seed % 2 else {}
         return columns | {"targets": targets if atoms == 1 else targets / targets.sum(-1, keepdim=True)} | weights
     with torch.no_grad():
-        inputs: Tensor = each.policy(columns["obs"])[0]
+        inputs: Tensor = each.policy(*(columns[name] for name in each.policy.inputs))[0]
     inputs = inputs + 0.3 * torch.randn(inputs.shape, generator=generator)
     logp = each.policy.dist_class(inputs).logp(columns["actions"])
     return columns | {

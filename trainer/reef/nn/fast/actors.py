@@ -146,9 +146,11 @@ class ArrayRecurrentActorCritic:
     def _lstm(self, x: Array, h: Array, c: Array) -> RecurrentState:
         gates = self._of(x, self.of_input)
         gates += self._of(h, self.of_hidden)
-        keep_in, keep, new, out = np.split(gates, 4, axis=1)  # views
-        c = _sigmoid(keep) * c + _sigmoid(keep_in) * np.tanh(new)
-        return {"h": _sigmoid(out) * np.tanh(c), "c": c}
+        size = h.shape[1]
+        new = np.tanh(gates[:, 2 * size : 3 * size])
+        opened = _sigmoid(gates)  # one call for three of them
+        c = opened[:, size : 2 * size] * c + opened[:, :size] * new
+        return {"h": opened[:, 3 * size :] * np.tanh(c), "c": c}
 
     def _gru(self, x: Array, h: Array) -> RecurrentState:
         reset, update, new = np.split(self._of(x, self.of_input), 3, axis=1)

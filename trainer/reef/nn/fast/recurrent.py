@@ -1,0 +1,102 @@
+"""An LSTM over whole sequences whose backward pass is written out: a few calls of torch per step."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from reef.nn.fast.layers import LinearParameters
+
+
+class Unrolled(NamedTuple):
+    """What an LSTM did with L steps of S sequences."""
+
+    # [L, S, in]
+    x: Tensor
+    # [L, S, 4, H] after their activations: input, forget, new, output
+    gates: Tensor
+    # [L + 1, S, H] each: before the first step and after each of them
+    h: Tensor
+    c: Tensor
+    # [L, S, H]
+    tanh_c: Tensor
+    # [L, S, 1] 0 where an episode begins with this step, else 1; and by step, None where it is 1 everywhere
+    keep: Tensor
+    kept: list[Tensor | None]
+
+
+class FastLSTM:
+    """The `nn.LSTM` of a `RecurrentCell`, in the notation of Hochreiter and Schmidhuber 1997 with a forget gate."""
+
+    def __init__(self, cell: Any) -> None:
+        """Look up the parameters, which `FlatParameters` keeps where they are in memory."""
+        self.of_input, self.of_hidden = (
+            LinearParameters(weight.detach(), bias.detach(), weight.grad, bias.grad)
+            for weight, bias in ((cell.weight_ih_l0, cell.bias_ih_l0), (cell.weight_hh_l0, cell.bias_hh_l0))
+        )
+        self.size = cell.hidden_size
+
+    def forward(
+        self,
+        x: Tensor,  # [L, S, in]
+        begins: Tensor,  # [S, L] bool: an episode begins with this step
+        h: Tensor,  # [S, H] before the first step
+        c: Tensor,  # [S, H]
+    ) -> Unrolled:
+        """Read the sequences step by step, forgetting where an episode begins."""
+        steps, count, _ = x.shape
+        begun = begins.any(0).tolist()
+        keep = (~begins).to(x.dtype).t().unsqueeze(-1)
+        kept = [own if any_begins else None for own, any_begins in zip(keep, begun, strict=True)]
+        gates = F.linear(x, self.of_input.weight, self.of_input.bias + self.of_hidden.bias)
+        hs, cs = x.new_empty(steps + 1, count, self.size), x.new_empty(steps + 1, count, self.size)
+        tanh_c = torch.empty_like(hs[1:])
+        hs[0], cs[0] = h, c
+        weight = self.of_hidden.weight.t()
+        for t, (own, keeping) in enumerate(zip(gates, kept, strict=True)):
+            h, c = (hs[t], cs[t]) if keeping is None else (hs[t] * keeping, cs[t] * keeping)
+            own.addmm_(h, weight)
+            new_in, keep_in, new, out = own.view(count, 4, self.size).unbind(1)
+            own[:, : 2 * self.size].sigmoid_()
+            new.tanh_()
+            out.sigmoid_()
+            torch.mul(keep_in, c, out=cs[t + 1]).addcmul_(new_in, new)
+            torch.mul(out, torch.tanh(cs[t + 1], out=tanh_c[t]), out=hs[t + 1])
+        return Unrolled(x, gates.view(steps, count, 4, self.size), hs, cs, tanh_c, keep, kept)
+
+    def backward(
+        self,
+        done: Unrolled,
+        gradient: Tensor,  # [L, S, H] of the states h after each step
+    ) -> Tensor:  # [L, S, in]
+        """The gradient of what came in; those of the parameters are overwritten."""
+        x, gates, hs, cs, tanh_c, keep, kept = done
+        new_in, keep_in, new, out = gates.unbind(2)
+        # what the gradients of c, and of h for the last gate, are multiplied by
+        slopes = gates * (1 - gates)
+        slopes[:, :, 0] *= new
+        slopes[:, :, 1] *= cs[:-1] * keep
+        torch.mul(new_in, 1 - new * new, out=slopes[:, :, 2])
+        slopes[:, :, 3] *= tanh_c
+        of_c = out * (1 - tanh_c * tanh_c)
+        of_gates = torch.empty_like(gates)
+        of_h, of_cell = torch.zeros_like(hs[0]), torch.zeros_like(cs[0])
+        for t in range(len(x) - 1, -1, -1):
+            of_h += gradient[t]
+            of_cell.addcmul_(of_h, of_c[t])
+            torch.mul(of_cell.unsqueeze(1), slopes[t, :, :3], out=of_gates[t, :, :3])
+            torch.mul(of_h, slopes[t, :, 3], out=of_gates[t, :, 3])
+            of_h = of_gates[t].flatten(1) @ self.of_hidden.weight
+            of_cell *= keep_in[t]
+            keeping = kept[t]
+            if keeping is not None:
+                of_h *= keeping
+                of_cell *= keeping
+        rows = of_gates.view(-1, 4 * self.size)
+        torch.mm(rows.t(), (hs[:-1] * keep).flatten(0, 1), out=self.of_hidden.weight_gradient)
+        of_input = self.of_input.backward(x.flatten(0, 1), rows)
+        self.of_hidden.bias_gradient.copy_(self.of_input.bias_gradient)
+        return of_input.view_as(x)
