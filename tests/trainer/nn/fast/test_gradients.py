@@ -15,8 +15,8 @@ from reef.algorithms.ppo import PPOConfig, PPOLearner
 from reef.config import AlgorithmConfig
 from reef.learn.learner import Learner
 from reef.nn.fast import fast_gradient
+from reef.nn.fast.choice import NETWORKS
 from reef.nn.fast.losses import LOSSES
-from reef.nn.fast.networks import NETWORKS
 from reef.nn.gradients import Columns, Loss, by_autograd
 from reef.nn.policies import PREV_REWARDS, ActorCritic
 from reef.nn.recurrent import BEGINS, VALID, RecurrentPolicy

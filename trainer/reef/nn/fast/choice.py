@@ -8,15 +8,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from reef.nn.dueling import QPolicy
 from reef.nn.fast.actors import ACTORS
 from reef.nn.fast.losses import LOSSES
-from reef.nn.fast.networks import NETWORKS, Backward
+from reef.nn.fast.networks import Backward, FastActorCritic, FastQNetwork
+from reef.nn.fast.recurrent import FastRecurrentActorCritic
 from reef.nn.flat import FlatParameters
 from reef.nn.gradients import Columns, Gradient, Loss, LossFunction, by_autograd
-from reef.nn.policies import FastActor, Policy
+from reef.nn.policies import ActorCritic, FastActor, Policy
+from reef.nn.recurrent import RecurrentActorCritic
 
 Network = Callable[..., tuple[Any, Backward]]  # its outputs, and what goes back from their gradients
 LossOfOutputs = Callable[[Any, Columns], tuple[Loss, tuple[Tensor, ...]]]  # with the gradients of the outputs
+NETWORKS: dict[type, Any] = {
+    ActorCritic: FastActorCritic,
+    QPolicy: FastQNetwork,
+    RecurrentActorCritic: FastRecurrentActorCritic,
+}
 
 
 def fast_actor(policy: Policy) -> FastActor | None:

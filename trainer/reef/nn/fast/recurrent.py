@@ -6,9 +6,12 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from reef.nn.fast.layers import LinearParameters
+from reef.nn.fast.networks import Backward, FastEncoder
+from reef.nn.layers.recurrent import RecurrentCell
+from reef.nn.recurrent import RecurrentActorCritic
 
 
 class Unrolled(NamedTuple):
@@ -100,3 +103,38 @@ class FastLSTM:
         of_input = self.of_input.backward(x.flatten(0, 1), rows)
         self.of_hidden.bias_gradient.copy_(self.of_input.bias_gradient)
         return of_input.view_as(x)
+
+
+class FastRecurrentActorCritic:
+    """A `RecurrentActorCritic` with an LSTM: the columns of its `inputs` -> its outputs for the N steps that count."""
+
+    def __init__(self, policy: RecurrentActorCritic) -> None:
+        self.encoder = FastEncoder(policy.encoder)
+        self.memory = FastLSTM(policy.memory.cell)
+        self.pi, self.vf = LinearParameters.of(policy.pi), LinearParameters.of(policy.vf)
+
+    @staticmethod
+    def covers(policy: RecurrentActorCritic) -> bool:
+        """Whether it remembers by an LSTM on the CPU, and its encoder, which reads observations alone, is covered."""
+        remembers = type(policy.memory) is RecurrentCell and type(policy.memory.cell) is nn.LSTM
+        alone = not policy.prev_actions and not policy.prev_rewards and policy.device.type == "cpu"
+        return remembers and alone and FastEncoder.covers(policy.encoder)
+
+    def forward(
+        self, obs: Tensor, begins: Tensor, valid: Tensor, h: Tensor, c: Tensor
+    ) -> tuple[tuple[Tensor, Tensor], Backward]:
+        """The outputs, and what goes back from their gradients."""
+        shape = begins.shape
+        hidden = self.encoder.forward(obs.flatten(0, 1))
+        features = hidden[-1][0].view(*shape, -1)
+        done = self.memory.forward(features.transpose(0, 1).contiguous(), begins, h, c)
+        remembered = done.h[1:].transpose(0, 1).flatten(0, 1).index_select(0, valid)
+
+        def backward(grad_inputs: Tensor, grad_values: Tensor) -> None:
+            gradient = self.pi.backward(remembered, grad_inputs)
+            gradient += self.vf.backward(remembered, grad_values.unsqueeze(-1))
+            every_step = gradient.new_zeros(shape.numel(), gradient.shape[-1]).index_copy_(0, valid, gradient)
+            of_features = self.memory.backward(done, every_step.view(*shape, -1).transpose(0, 1))
+            self.encoder.stack.backward(hidden, of_features.transpose(0, 1).flatten(0, 1).unsqueeze(0))
+
+        return (self.pi.forward(remembered), self.vf.forward(remembered).squeeze(-1)), backward

@@ -1,0 +1,26 @@
+"""How a policy explores: from a batch of action distributions to the actions that are taken.
+
+One `Exploration` per policy, made from `exploration_config`: `type` (a name of `EXPLORATIONS`, a path such as
+"package.module:Name", or a class) and the arguments of that class. Own classes subclass `Exploration`; their `__init__`
+takes the `ActionBox` first and then their arguments.
+"""
+
+from reef.rollout.exploration.discrete import EpsilonGreedy, Random, SoftQ
+from reef.rollout.exploration.exploration import ActionBox, Exploration
+from reef.rollout.exploration.make import EXPLORATIONS, PER_WORKER, make_exploration
+from reef.rollout.exploration.noise import GaussianNoise, OrnsteinUhlenbeckNoise
+from reef.rollout.exploration.sampling import StochasticSampling
+
+__all__ = [
+    "EXPLORATIONS",
+    "PER_WORKER",
+    "ActionBox",
+    "EpsilonGreedy",
+    "Exploration",
+    "GaussianNoise",
+    "OrnsteinUhlenbeckNoise",
+    "Random",
+    "SoftQ",
+    "StochasticSampling",
+    "make_exploration",
+]

@@ -1,0 +1,96 @@
+"""Exploration that chooses among indices by their values."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import ClassVar
+
+import numpy as np
+from gymnasium import spaces
+
+from reef.errors import ConfigError
+from reef.nn.distributions import ActionDistribution, Categorical
+from reef.rollout.exploration.exploration import Exploration, check
+from reef.rollout.exploration.levels import levels, ramp
+from reef.schedules import Schedule
+from reef.types import Array
+
+# an action mask sets the logits of forbidden actions below this
+INVALID_LOGIT = -1e30
+
+
+@dataclass
+class Random(Exploration):
+    """Uniformly random actions."""
+
+    def explore(self, distribution: ActionDistribution, timestep: int, generator: np.random.Generator) -> Array:
+        """Return uniform actions; where actions are masked, uniform over the valid ones."""
+        if isinstance(self.actions.layout.space, spaces.Discrete):
+            return _uniform_valid(distribution.inputs, generator)
+        return self.actions.uniform(len(distribution), generator)
+
+
+@dataclass
+class EpsilonGreedy(Exploration):
+    """With probability epsilon a uniformly random valid action, else the best one.
+
+    Epsilon stays at `initial_epsilon` for `warmup_timesteps`, then falls linearly over `epsilon_timesteps`;
+    an `epsilon_schedule` [[timestep, value], ...] takes the place of all four. With `per_worker`, worker i of N has the
+    constant epsilon 0.4 ** (1 + 7 (i - 1) / (N - 1)) instead (Horgan et al. 2018, section 4.1); the local worker is
+    greedy, and without other workers follows the schedule.
+    """
+
+    _: KW_ONLY
+    initial_epsilon: float = 1.0
+    final_epsilon: float = 0.05
+    warmup_timesteps: int = 0
+    epsilon_timesteps: int = 100_000
+    epsilon_schedule: list[list[float]] | None = None
+    per_worker: bool = False
+
+    def __post_init__(self) -> None:
+        self.actions.require(spaces.Discrete, self)
+        for name in ("initial_epsilon", "final_epsilon"):
+            check(name, getattr(self, name), 0.0, 1.0)
+        for name in ("warmup_timesteps", "epsilon_timesteps"):
+            check(name, getattr(self, name), 0)
+        falling = ramp(self.initial_epsilon, self.final_epsilon, self.warmup_timesteps, self.epsilon_timesteps)
+        schedule = Schedule(self.epsilon_schedule or falling)
+        self.epsilon, self.reported = levels(schedule, self.actions, self.per_worker)
+
+    def explore(self, distribution: ActionDistribution, timestep: int, generator: np.random.Generator) -> Array:
+        """Return the best actions, some of them replaced."""
+        best = distribution.deterministic()
+        chosen = generator.random(len(best)) < self.epsilon(timestep)
+        if not chosen.any():  # nearly always, once epsilon is small
+            return best
+        return np.where(chosen, _uniform_valid(distribution.inputs, generator), best)
+
+    def info(self, timestep: int) -> dict[str, float]:
+        """Return the current epsilon; of a local worker that does not sample, the mean of those that do."""
+        return {"cur_epsilon": self.reported(timestep)}
+
+
+@dataclass
+class SoftQ(Exploration):
+    """Sample actions with probability proportional to exp(Q / temperature)."""
+
+    draws_from_policy: ClassVar[bool] = True
+    _: KW_ONLY
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        self.actions.require(spaces.Discrete, self)
+        check("temperature", self.temperature, 0.0)
+        if self.temperature == 0.0:
+            raise ConfigError("exploration_config.temperature is 0; it must be above 0. Near 0 means greedy.")
+
+    def explore(self, distribution: ActionDistribution, timestep: int, generator: np.random.Generator) -> Array:
+        """Return samples of the tempered distribution."""
+        return Categorical.draw(distribution.inputs, generator, self.temperature)
+
+
+def _uniform_valid(logits: Array, generator: np.random.Generator) -> Array:
+    """[B] random columns of `logits` [B, n], those below INVALID_LOGIT excluded."""
+    scores = generator.random(logits.shape)
+    return np.where(logits < INVALID_LOGIT, -1.0, scores).argmax(-1)  # type: ignore[no-any-return]

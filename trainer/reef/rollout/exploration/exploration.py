@@ -1,0 +1,103 @@
+"""What every exploration has: the actions to choose from, and what a worker asks of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import spaces
+
+from reef.errors import ConfigError
+from reef.nn.distributions import ActionDistribution
+from reef.spaces import Layout
+from reef.types import Array, State
+
+
+@dataclass(frozen=True, slots=True)
+class ActionBox:
+    """The actions a policy may return, element by element, and who asks for them."""
+
+    layout: Layout
+    low: Array  # [*action] float32
+    high: Array  # [*action] float32, itself excluded where whole
+    whole: Array  # [*action] bool: an index, not a real number
+    worker_index: int = 0
+    num_workers: int = 0
+
+    @classmethod
+    def of(cls, layout: Layout, *, normalized: bool, worker_index: int = 0, num_workers: int = 0) -> ActionBox:
+        """Describe `layout`; `normalized` Box elements reach from -1 to 1, and so do unbounded ones."""
+        low, high = np.empty((2, layout.size), np.float32)
+        whole = np.empty(layout.size, np.bool_)
+        for leaf in layout.leaves:
+            part = slice(leaf.offset, leaf.offset + leaf.size)
+            low[part], high[part], whole[part] = _bounds(leaf.space, normalized)
+        shape = layout.shape
+        return cls(layout, low.reshape(shape), high.reshape(shape), whole.reshape(shape), worker_index, num_workers)
+
+    def uniform(self, batch: int, generator: np.random.Generator) -> Array:
+        """[batch, *action] uniformly random actions."""
+        if isinstance(self.layout.space, spaces.Discrete):
+            return generator.integers(int(self.layout.space.n), size=batch)
+        values = generator.random((batch, *self.layout.shape), np.float32) * (self.high - self.low) + self.low
+        return np.where(self.whole, np.floor(values), values).astype(self.layout.action_dtype)  # type: ignore[no-any-return]
+
+    def require(self, kind: type[spaces.Space[Any]], who: object) -> None:
+        """Raise ConfigError unless the action space is of `kind`."""
+        if not isinstance(self.layout.space, kind):
+            raise ConfigError(
+                f"exploration_config.type {type(who).__name__!r} needs a {kind.__name__} action space, but the "
+                f"environment's is {self.layout.space}. Use 'StochasticSampling' or 'Random'."
+            )
+
+
+def _bounds(space: spaces.Space[Any], normalized: bool) -> tuple[Any, Any, bool]:
+    """Low and high of the flat elements, and whether they are indices."""
+    if isinstance(space, spaces.Box):
+        bounded = (not normalized) & np.isfinite(space.low) & np.isfinite(space.high)
+        low, high = np.where(bounded, space.low, -1.0), np.where(bounded, space.high, 1.0)
+        return low.ravel(), high.ravel(), False
+    if isinstance(space, spaces.MultiDiscrete):
+        return 0, space.nvec.ravel(), True
+    return 0, int(space.n) if isinstance(space, spaces.Discrete) else 2, True
+
+
+@dataclass
+class Exploration:
+    """Turns distributions into actions; the timestep is that of all environments together."""
+
+    draws_from_policy: ClassVar[bool] = False  # its randomness is what the policy learned, and no noise beside that
+    actions: ActionBox
+
+    def get_exploration_action(
+        self,
+        distribution: ActionDistribution,  # of B rows
+        timestep: int,  # environment steps
+        explore: bool,
+        generator: np.random.Generator,
+    ) -> Array:  # [B, *action]
+        """Return explored actions, or the deterministic ones when `explore` is False."""
+        return self.explore(distribution, timestep, generator) if explore else distribution.deterministic()
+
+    def explore(self, distribution: ActionDistribution, timestep: int, generator: np.random.Generator) -> Array:
+        """Return explored actions [B, *action]."""
+        raise NotImplementedError
+
+    def info(self, timestep: int) -> dict[str, float]:
+        """What to report in the results, such as the current epsilon."""
+        return {}
+
+    def state(self) -> State:
+        """What a checkpoint must hold beyond the timestep."""
+        return {}
+
+    def set_state(self, state: State) -> None:
+        """Take back what `state` returned."""
+
+
+def check(name: str, value: Any, low: float, high: float = float("inf")) -> None:
+    """Raise ConfigError unless an argument is a number from `low` to `high`."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        limits = f"at least {low}" if high == float("inf") else f"from {low} to {high}"
+        raise ConfigError(f"exploration_config.{name}={value!r} must be a number, {limits}.")

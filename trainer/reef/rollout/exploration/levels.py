@@ -1,0 +1,29 @@
+"""How strongly to explore: a level that falls with time, or a constant of each worker."""
+
+from __future__ import annotations
+
+from reef.errors import ConfigError
+from reef.rollout.exploration.exploration import ActionBox
+from reef.schedules import Schedule
+
+
+def ramp(initial: float, final: float, warmup: int, length: int) -> list[list[float]]:
+    """`initial` for `warmup` timesteps, then over `length` timesteps to `final`; without `length` at once."""
+    last = warmup if length else warmup - 1  # timestep with the initial value
+    return [[step, initial] for step in sorted({0, last}) if 0 <= step <= last] + [[warmup + length, final]]
+
+
+def levels(schedule: Schedule, actions: ActionBox, per_worker: bool) -> tuple[Schedule, Schedule]:
+    """How strongly to explore, and what to report of it."""
+    if not isinstance(per_worker, bool):
+        raise ConfigError(f"exploration_config.per_worker={per_worker!r} must be true or false.")
+    if not (per_worker and actions.num_workers):
+        return schedule, schedule
+
+    def constant(worker_index: int) -> float:
+        return float(0.4 ** (1.0 + 7.0 * (worker_index - 1) / max(actions.num_workers - 1, 1)))
+
+    if actions.worker_index > 0:
+        own = Schedule(constant(actions.worker_index))
+        return own, own
+    return Schedule(0.0), Schedule(sum(map(constant, range(1, actions.num_workers + 1))) / actions.num_workers)

@@ -1,0 +1,82 @@
+"""Exploration by noise that is added to real-valued actions."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass, field
+
+import numpy as np
+from gymnasium import spaces
+
+from reef.nn.distributions import ActionDistribution
+from reef.rollout.exploration.exploration import Exploration, check
+from reef.rollout.exploration.levels import levels, ramp
+from reef.schedules import Schedule
+from reef.types import Array, State
+
+
+@dataclass
+class GaussianNoise(Exploration):
+    """Deterministic actions plus normal noise, clipped to the bounds, after uniformly random ones.
+
+    The noise has `stddev` times a scale that falls from `initial_scale` to `final_scale` over `scale_timesteps`. With
+    `per_worker` each worker has a constant scale, computed as epsilon is in `EpsilonGreedy`.
+    """
+
+    _: KW_ONLY
+    random_timesteps: int = 1000
+    stddev: float = 0.1
+    initial_scale: float = 1.0
+    final_scale: float = 0.02
+    scale_timesteps: int = 10_000
+    per_worker: bool = False
+
+    def __post_init__(self) -> None:
+        self.actions.require(spaces.Box, self)
+        for name in ("random_timesteps", "stddev", "initial_scale", "final_scale", "scale_timesteps"):
+            check(name, getattr(self, name), 0)
+        falling = ramp(self.initial_scale, self.final_scale, self.random_timesteps, self.scale_timesteps)
+        self.scale, self.reported = levels(Schedule(falling), self.actions, self.per_worker)
+
+    def explore(self, distribution: ActionDistribution, timestep: int, generator: np.random.Generator) -> Array:
+        """Return noisy actions."""
+        actions = distribution.deterministic()
+        if timestep < self.random_timesteps:
+            return self.actions.uniform(len(actions), generator)
+        noisy = actions + self.scale(timestep) * self.noise(actions, generator)
+        return np.clip(noisy, self.actions.low, self.actions.high)
+
+    def noise(self, actions: Array, generator: np.random.Generator) -> Array:
+        """Return noise of the shape of `actions` [B, *action], before scaling."""
+        return self.stddev * generator.standard_normal(actions.shape, np.float32)
+
+    def info(self, timestep: int) -> dict[str, float]:
+        """Return the current scale; of a local worker that does not sample, the mean of those that do."""
+        return {"cur_scale": self.reported(timestep)}
+
+
+@dataclass
+class OrnsteinUhlenbeckNoise(GaussianNoise):
+    """Noise that remembers: x += -theta x + sigma N(0, 1), one x per column (Lillicrap et al. 2016, section 7)."""
+
+    _: KW_ONLY
+    ou_theta: float = 0.15
+    ou_sigma: float = 0.2
+    ou_base_scale: float = 0.1
+    walk: Array | None = field(default=None, init=False)  # [B, *action]
+
+    def noise(self, actions: Array, generator: np.random.Generator) -> Array:
+        """Return the next point of the walk, in units of half the action range."""
+        if self.walk is None or self.walk.shape != actions.shape:
+            self.walk = np.zeros_like(actions)
+        step = self.ou_sigma * generator.standard_normal(actions.shape, np.float32)
+        self.walk = (1.0 - self.ou_theta) * self.walk + step
+        noise: Array = self.ou_base_scale * self.walk * (self.actions.high - self.actions.low)
+        return noise
+
+    def state(self) -> State:
+        """Return the walk."""
+        return {} if self.walk is None else {"walk": self.walk.copy()}
+
+    def set_state(self, state: State) -> None:
+        """Go on from a stored walk."""
+        self.walk = np.array(state["walk"]) if "walk" in state else None
