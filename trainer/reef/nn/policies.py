@@ -73,6 +73,11 @@ class Policy(nn.Module):
         self.device = torch.device(device)
         self.flat = FlatParameters(self.parameters())
 
+    def move_to(self, device: torch.device) -> None:
+        """Act and be trained there."""
+        self.bind_parameters(device)
+        self.fast_actor = None
+
     def __getstate__(self) -> dict[str, Any]:
         """A copy, also one in another process, has a flat vector of its own, and acts in torch."""
         return {**self.__dict__, "flat": None, "fast_actor": None}

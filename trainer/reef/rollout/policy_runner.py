@@ -15,6 +15,7 @@ from reef.envs.vector import StepResult, check_choices, check_finite
 from reef.errors import ConfigError
 from reef.nn.make import make_policy
 from reef.nn.policies import PREV_ACTIONS, PREV_REWARDS
+from reef.rollout.acting_device import acting_device
 from reef.rollout.exploration import make_exploration
 from reef.rollout.filters import make_filter
 from reef.rollout.fragment import Fragment
@@ -36,6 +37,9 @@ class PolicyRunner:
         """Raises ConfigError when the network cannot be made."""
         self.columns = columns
         self.policy = make_policy(config, columns.observation_space, columns.action_space)
+        device = acting_device(config, worker_index, self.policy.multiply_adds * len(columns.envs))
+        if device.type != "cpu":
+            self.policy.move_to(device)
         if config.torch_compile_worker:
             self.policy.compile_acting(
                 backend=config.torch_compile_worker_dynamo_backend, mode=config.torch_compile_worker_dynamo_mode

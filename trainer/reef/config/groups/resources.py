@@ -17,14 +17,18 @@ class ResourceSettings(Group):
 
     num_gpus: float = setting(
         0.0,
-        "GPU of the learner in the algorithm's process, 1 or a fraction; 0 uses the CPU even where there are GPUs.",
+        "GPU of the learner in the algorithm's process, 1 or a fraction, on which a large network also acts where "
+        "num_rollout_workers is 0; 0 uses the CPU even where there are GPUs.",
         minimum=0.0,
         unit="GPUs",
     )
     _fake_gpus: bool = setting(False, "Run the code paths of GPUs on the CPU.")
     num_cpus_per_worker: float = setting(1.0, "CPUs that each rollout worker reserves.", minimum=0.0, unit="CPUs")
     num_gpus_per_worker: float = setting(
-        0.0, "GPUs reserved for each worker's environments; its policy acts on the CPU.", minimum=0.0, unit="GPUs"
+        0.0,
+        "GPUs reserved for each worker: for its environments, and for acting where the network is large.",
+        minimum=0.0,
+        unit="GPUs",
     )
     custom_resources_per_worker: dict[str, float] = setting(
         {}, "Further Ray resources that each rollout worker reserves.", minimum=0.0

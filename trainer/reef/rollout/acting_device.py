@@ -1,0 +1,24 @@
+"""Where a worker's policy acts."""
+
+from __future__ import annotations
+
+import torch
+
+from reef.config import AlgorithmConfig
+
+# multiplications of a step of all columns: with fewer, starting the GPU takes longer than the arithmetic of the CPU
+ENOUGH_FOR_A_GPU = 2_000_000
+
+
+def acting_device(config: AlgorithmConfig, worker_index: int, multiply_adds: int) -> torch.device:
+    """The GPU that the settings give the worker, if acting is work enough for one and torch sees it; else the CPU.
+
+    The local worker, which samples where there are no others, shares the GPU of the learner in its process.
+    """
+    if worker_index:
+        given, index = config.num_gpus_per_worker, 0
+    else:
+        given, index = 0.0 if config.num_rollout_workers else config.num_gpus, config.local_gpu_idx
+    if not given or config._fake_gpus or multiply_adds < ENOUGH_FOR_A_GPU or index >= torch.cuda.device_count():
+        return torch.device("cpu")
+    return torch.device("cuda", index)
