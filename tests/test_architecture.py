@@ -215,6 +215,19 @@ def shadowing_folders(root: Path) -> Iterator[str]:
             yield f"{top}/ must not be a package"
 
 
+def untested_modules(root: Path) -> Iterator[str]:
+    """A module has a test file in the same place, or a test names it: an import, or a word in its docstring."""
+    tests = {path: path.read_text() for path in (root / "tests").rglob("*.py")}
+    named = set(re.findall(r"\breef(?:_operator)?(?:\.\w+)+", "\n".join(tests.values())))
+    for top, package in (("trainer", "reef"), ("operator", "reef_operator")):
+        for path in sorted((root / top / package).rglob("*.py")):
+            own = path.relative_to(root / top / package)
+            name = ".".join((package, *own.with_suffix("").parts))
+            mirrored = Path("tests", top, own.with_name(f"test_{own.name}"))
+            if own.stem != "__init__" and root / mirrored not in tests and name not in named:
+                yield f"{name}: write {mirrored}, or name it in the test of another"
+
+
 MODULE_RULES = [
     wrong_layer,
     ray_outside_its_folder,
@@ -225,7 +238,7 @@ MODULE_RULES = [
     vague_name,
     too_long,
 ]
-TREE_RULES = [full_folders, shadowing_folders]
+TREE_RULES = [full_folders, shadowing_folders, untested_modules]
 
 
 @pytest.mark.parametrize("rule", MODULE_RULES, ids=lambda rule: rule.__name__)
@@ -314,6 +327,11 @@ def test_tree_rules_find(tmp_path: Path):
     (tmp_path / "operator" / "__init__.py").touch()
     assert list(full_folders(tmp_path)) == ["trainer/reef holds 13 modules, the limit is 12"]
     assert list(shadowing_folders(tmp_path)) == ["operator/ must not be a package"]
+    (tmp_path / "tests" / "trainer").mkdir(parents=True)
+    (tmp_path / "tests" / "trainer" / "test_m0.py").write_text("from reef.m2 import x")
+    assert [found.partition(":")[0] for found in untested_modules(tmp_path)] == [
+        f"reef.m{number}" for number in sorted(set(range(FOLDER_MODULES + 1)) - {0, 2}, key=str)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""A job's life, step by step: what is done, what is said, and that nothing is done twice."""
+"""A job's life, step by step: what is done, what is said, and that nothing is done twice.
+
+It tests reef_operator.cleanup and reef_operator.status too.
+"""
 
 from __future__ import annotations
 

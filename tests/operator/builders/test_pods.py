@@ -1,4 +1,7 @@
-"""The pods of head and workers: safe, placed where the document says, with the environment that they rely on."""
+"""The pods of head and workers: safe, placed where the document says, with the environment that they rely on.
+
+It tests reef_operator.builders.pod_template too.
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,8 @@
+"""SAC: its losses, its target networks and its temperature.
+
+It tests reef.nn.soft_actor_critic too.
+"""
+
 from __future__ import annotations
 
 from typing import Any

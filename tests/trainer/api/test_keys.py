@@ -1,6 +1,8 @@
 """Keys of spec.stop and spec.config: misspelt ones get the nearest, without the trainer's packages.
 
 That stop keys are what results report is tested with run/metrics.
+
+It tests reef.api.known_settings too.
 """
 
 from __future__ import annotations

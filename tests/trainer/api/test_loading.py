@@ -1,4 +1,7 @@
-"""Reading job documents: what is accepted, and one message for everything that is wrong."""
+"""Reading job documents: what is accepted, and one message for everything that is wrong.
+
+It tests reef.api.storage too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The command line as a whole: help without weight, one message per error, exit codes."""
+"""The command line as a whole: help without weight, one message per error, exit codes.
+
+It tests reef.__main__, reef.cli.catalog, reef.cli.describe, reef.cli.run and reef.cli.schema too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Declaring, reading, changing and freezing settings."""
+"""Declaring, reading, changing and freezing settings.
+
+It tests reef.config.declaration too.
+"""
 
 import pickle
 from typing import ClassVar

@@ -1,3 +1,8 @@
+"""
+
+It tests reef.envs.failures too.
+"""
+
 import logging
 
 import gymnasium as gym

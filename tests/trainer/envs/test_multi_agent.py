@@ -1,4 +1,7 @@
-"""Several agents in one environment: who is there, when an episode ends, and what each of their policies gets."""
+"""Several agents in one environment: who is there, when an episode ends, and what each of their policies gets.
+
+It tests reef.envs.by_policy too.
+"""
 
 from __future__ import annotations
 

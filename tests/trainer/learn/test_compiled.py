@@ -1,4 +1,7 @@
-"""The learner compiled by inductor, as torch_compile_learner does by default, beside the eager one."""
+"""The learner compiled by inductor, as torch_compile_learner does by default, beside the eager one.
+
+It tests reef.nn.fast.compiled too.
+"""
 
 from __future__ import annotations
 

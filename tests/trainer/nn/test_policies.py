@@ -1,3 +1,10 @@
+"""Policies: how they are made, act and exchange weights.
+
+It tests reef.config.model, reef.nn.architecture and reef.nn.custom too.
+
+It tests reef.config.ignored too.
+"""
+
 from __future__ import annotations
 
 import copy

@@ -1,3 +1,9 @@
+"""Every exploration: what it chooses, and which arguments it refuses.
+
+It tests reef.rollout.exploration.discrete, reef.rollout.exploration.exploration, reef.rollout.exploration.levels,
+reef.rollout.exploration.make, reef.rollout.exploration.noise and reef.rollout.exploration.sampling too.
+"""
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,3 +1,8 @@
+"""The rollout worker, with the runners of its policies.
+
+It tests reef.rollout.policy_runner too.
+"""
+
 from __future__ import annotations
 
 import logging

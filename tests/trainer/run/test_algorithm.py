@@ -1,3 +1,8 @@
+"""An algorithm: training, acting, weights, checkpoints.
+
+It tests reef.run.inference too.
+"""
+
 from __future__ import annotations
 
 from pathlib import Path

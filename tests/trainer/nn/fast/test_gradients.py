@@ -1,4 +1,7 @@
-"""Each gradient that is written out is that of autograd."""
+"""Each gradient that is written out is that of autograd.
+
+It tests reef.nn.fast.activations, reef.nn.fast.layers, reef.nn.fast.networks and reef.nn.fast.recurrent too.
+"""
 
 from __future__ import annotations
 

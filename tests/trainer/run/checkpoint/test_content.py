@@ -1,4 +1,7 @@
-"""Checkpoints whose checksums are right and whose content is not: each is a `CheckpointError` and nothing else."""
+"""Checkpoints whose checksums are right and whose content is not: each is a `CheckpointError` and nothing else.
+
+It tests reef.run.checkpoint.fit too.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,81 @@
+"""What a worker writes while it steps, and the rollout that is made of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from reef.algorithms.dqn import DQNConfig
+from reef.algorithms.ppo import PPOConfig
+from reef.config import AlgorithmConfig
+from reef.envs.vector import StepResult
+from reef.nn.make import make_policy
+from reef.rollout.fragment import Fragment
+
+COLUMNS = 2
+
+
+def fragment(steps: int, config: AlgorithmConfig | None = None) -> Fragment:
+    policy = make_policy(config or PPOConfig(), spaces.Box(-9.0, 9.0, (1,)), spaces.Discrete(3))
+    return Fragment(policy, np.zeros((COLUMNS, 1), np.float32), steps, {})
+
+
+def write(one: Fragment, t: int, live: list[bool] | None = None) -> None:
+    """Step `t`, with observations and rewards t + 1, and actions and inputs of t."""
+    number = np.full((COLUMNS, 1), t + 1, np.float32)
+    flags = np.zeros(COLUMNS, np.bool_)
+    one.actions[t] = t % 3
+    if one.dist_inputs is not None:
+        one.dist_inputs[t] = [t, 0, 0]
+    alive = None if live is None else np.array(live)
+    one.write(t, StepResult(number, number[:, 0], flags, flags, {}, alive, number[:, 0]), number)
+
+
+def test_the_next_observation_is_that_of_the_step_after() -> None:
+    one = fragment(3)
+    for t in range(3):
+        write(one, t)
+    rollout = one.rollout(3, policy_version=5)
+    assert rollout.obs[:, 0, 0].tolist() == [0, 1, 2]
+    assert rollout.next_obs[:, 0, 0].tolist() == [1, 2, 3]
+    assert (rollout.policy_version, rollout.mask.all()) == (5, True)
+
+
+def test_where_an_episode_ended_it_is_the_true_successor() -> None:
+    one = fragment(2)
+    for t in range(2):
+        write(one, t)
+    one.finals.append((0, 1, np.array([7.0], np.float32)))
+    rollout = one.rollout(2, 0)
+    assert rollout.next_obs[:, :, 0].tolist() == [[1, 7], [2, 2]]
+    assert rollout.obs[1, 1, 0] == 1  # the first of the next episode
+
+
+def test_a_dead_step_is_masked() -> None:
+    one = fragment(1)
+    write(one, 0, live=[True, False])
+    assert one.rollout(1, 0).mask.tolist() == [[True, False]]
+
+
+def test_more_room_keeps_what_is_written() -> None:
+    one = fragment(2)
+    for t in range(2):
+        write(one, t)
+    one.grow()
+    assert one.capacity == 4
+    for t in range(2, 4):
+        write(one, t)
+    rollout = one.rollout(3, 0)
+    assert rollout.rewards[:, 0].tolist() == [1, 2, 3]
+    assert rollout.obs[:, 0, 0].tolist() == [0, 1, 2]
+
+
+def test_log_likelihoods_are_those_of_the_actions() -> None:
+    one = fragment(2)
+    for t in range(2):
+        write(one, t)
+    rollout = one.rollout(2, 0)
+    expected = torch.log_softmax(torch.tensor([[0.0, 0, 0], [1, 0, 0]]), -1)[[0, 1], [0, 1]]
+    np.testing.assert_allclose(rollout.extras["action_logp"][:, 0], expected.numpy(), rtol=1e-6)
+    assert fragment(2, DQNConfig()).rollout(2, 0).extras == {}
