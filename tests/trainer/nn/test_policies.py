@@ -1,8 +1,6 @@
 """Policies: how they are made, act and exchange weights.
 
-It tests reef.config.model, reef.nn.architecture and reef.nn.custom too.
-
-It tests reef.config.ignored too.
+It tests reef.config.ignored, reef.config.model, reef.nn.architecture and reef.nn.custom too.
 """
 
 from __future__ import annotations
