@@ -337,6 +337,14 @@ def test_pauses_grow_to_the_delay_and_end_with_an_actor_that_lasts():
     assert due == [0.0, 1.0, 2.0, 4.0, 5.0, 0.0, 0.0, 1.0]
 
 
+def test_thousands_of_quick_ends_pause_for_the_delay():
+    slot = Slot(1, quick_ends=5000)
+    slot.actor, slot.started_at = MagicMock(), time.monotonic()
+    with patch("reef.distributed.slot.ray.kill"):
+        slot.take_down(5.0)
+    assert slot.due == slot.started_at + 5.0
+
+
 @pytest.mark.parametrize("together", [False, True])
 def test_a_group_does_not_stand_idle_without_an_actor(make, together):
     group = make(recreate_failed_workers=True, delay_between_worker_restarts_s=60.0, together=together)

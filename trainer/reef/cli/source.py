@@ -66,7 +66,7 @@ def fetch(url: str) -> str:
 
     threading.Thread(target=exchange, name="fetch", daemon=True).start()
     try:
-        answer = answers.get(timeout=max(TOTAL_TIMEOUT_S, 0.0))
+        answer = answers.get(timeout=TOTAL_TIMEOUT_S)
     except queue.Empty:
         raise ConfigError(f"{url}: did not arrive within {TOTAL_TIMEOUT_S:g} seconds.") from None
     if isinstance(answer, Exception):

@@ -78,7 +78,9 @@ class Slot:
             ray.kill(self.actor, no_restart=True)
             lasted = time.monotonic() - self.started_at
             self.quick_ends = self.quick_ends + 1 if lasted < delay_s else 0
-            pause = min(FIRST_PAUSE_S * 2.0 ** (self.quick_ends - 2), delay_s) if self.quick_ends > 1 else 0.0
+            # A run may restart an actor thousands of times, and 2.0**1024 is no float.
+            doublings = min(self.quick_ends - 2, 99)
+            pause = min(FIRST_PAUSE_S * 2.0**doublings, delay_s) if self.quick_ends > 1 else 0.0
             self.due = self.started_at + pause
         self.actor = self.starting = None
         self.entered, self.node = False, ""
