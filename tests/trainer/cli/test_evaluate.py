@@ -24,7 +24,7 @@ from reef.cli.main import main
 from reef.config import AlgorithmConfig
 from reef.envs.vector import VectorEnv
 from reef.errors import EXIT_WRONG_USE
-from reef.run.algorithm import Algorithm
+from reef.rollout.policy_runner import PolicyRunner
 
 BROKEN: dict[str, Any] = {  # the second step of an environment that returns something else
     "three values": lambda obs, reward, ended, cut, info: (obs, reward, ended),
@@ -174,13 +174,13 @@ def test_a_flag_lets_the_policy_explore(
     checkpoint: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen: list[bool] = []
-    single = Algorithm.compute_single_action
+    act = PolicyRunner.act
 
-    def watched(self: Algorithm, *given: Any, explore: bool, **rest: Any) -> Any:
-        seen.append(explore)
-        return single(self, *given, explore=explore, **rest)
+    def watched(self: PolicyRunner, *given: Any) -> Any:
+        seen.append(self.explores)
+        return act(self, *given)
 
-    monkeypatch.setattr(Algorithm, "compute_single_action", watched)
+    monkeypatch.setattr(PolicyRunner, "act", watched)
     for flags, explored, warnings in (([], False, 1), (["--explore"], True, 0), (["--no-explore"], False, 0)):
         seen.clear()
         caplog.clear()
