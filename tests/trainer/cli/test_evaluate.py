@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import sys
 import weakref
 from pathlib import Path
@@ -209,6 +210,14 @@ def test_out_holds_one_episode_per_line(checkpoint: str, tmp_path: Path) -> None
     assert step.keys() == {"obs", "action", "next_obs", "reward", "terminated", "truncated", "info"}
     assert (step["obs"], step["terminated"], step["action"] in (0, 1)) == ([0.0, 0.0], True, True)
     assert step["info"] == {"where": [1, 2], "info": "info", "(3, 4)": None}  # whatever JSON has no form for
+
+
+def test_out_may_be_a_pipe(checkpoint: str) -> None:
+    read, write = os.pipe()
+    assert main(["evaluate", checkpoint, "--episodes", "2", "--out", f"/dev/fd/{write}"]) == 0
+    os.close(write)
+    with os.fdopen(read) as lines:
+        assert [json.loads(line)["number"] for line in lines] == [1, 2]
 
 
 @pytest.mark.parametrize(

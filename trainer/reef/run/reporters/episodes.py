@@ -41,10 +41,9 @@ class EpisodeReporter:
     ) -> None:
         """Remove a new file in which nothing came to be."""
         if self._out and self._stream:
-            nothing = not self._stream.tell()
-            self._stream.close()
-            if self._is_new and nothing:
+            if self._is_new and not self._stream.tell():
                 os.unlink(self._out)
+            self._stream.close()
 
     def report(self, episode: PlayedEpisode) -> None:
         """Print and write an episode; its steps are forgotten then."""
