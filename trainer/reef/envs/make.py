@@ -68,7 +68,7 @@ def make_vector_env(config: AlgorithmConfig, worker_index: int, num_envs: int, *
 
 
 def _vector_env(config: AlgorithmConfig, worker_index: int, num_envs: int, make: _Factory) -> VectorEnv:
-    spec, atari = registered(config.env), _is_atari(config)
+    spec, atari = registered(config.env), is_atari(config)
     if spec is not None and _runs_natively(config, spec):
         limit = spec.max_episode_steps or sys.maxsize
         return CartPoleVector(config, worker_index, num_envs, max_episode_steps=limit, atari=atari)
@@ -142,9 +142,10 @@ class _Factory:
 def make_env(config: AlgorithmConfig, context: EnvContext, *, render_mode: str | None = None) -> Env:
     """Make one environment of `config.env`, wrapped where it is of the old API, as the workers have it.
 
-    `render_mode` goes to registered environments only.
+    `render_mode` goes to registered environments only. One of several agents is returned as it is.
     """
-    return prepared(config, _created(config, context, render_mode), context)
+    env = _created(config, context, render_mode)
+    return env if registered(config.env) is None and is_multi_agent(env) else prepared(config, env, context)
 
 
 def prepared(config: AlgorithmConfig, env: Env, context: EnvContext) -> Env:
@@ -246,7 +247,7 @@ def _call(creator: Callable[..., Env], context: EnvContext) -> Env:
 def unprepared(config: AlgorithmConfig, observations: gym.Space[Any]) -> Iterator[str]:
     """Say what is not done with these observations, as settings that do it by default are not available yet."""
     name = env_name(config.env)
-    if _is_atari(config) and registered(config.env):  # a function or class of the user's may prepare them itself
+    if is_atari(config) and registered(config.env):  # a function or class of the user's may prepare them itself
         yield (
             f"environment {name!r} is an Atari game, and is learned from as it is: preprocessor_pref='deepmind' and "
             "model.framestack=True are not available yet. A function or class that wraps it "
@@ -259,7 +260,8 @@ def unprepared(config: AlgorithmConfig, observations: gym.Space[Any]) -> Iterato
         )
 
 
-def _is_atari(config: AlgorithmConfig) -> bool:
+def is_atari(config: AlgorithmConfig) -> bool:
+    """Whether the environment is an Atari game, as the setting of that name says or its registration."""
     if config.is_atari is not None:
         return bool(config.is_atari)
     spec = registered(config.env)

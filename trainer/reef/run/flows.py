@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def on_policy(algorithm: Algorithm) -> dict[PolicyId, Stats]:
-    """Sample a train batch with the newest weights, learn from it once, publish the weights."""
+    """Sample a train batch with the newest weights, learn from it once, publish the weights, merge the filters."""
     with algorithm.timer("sample"):
         rollouts: dict[PolicyId, list[Rollout]] = {}
         steps = 0
@@ -30,6 +30,7 @@ def on_policy(algorithm: Algorithm) -> dict[PolicyId, Stats]:
         updates = algorithm.learn(batches)
         algorithm.count_trained(steps, sum(len(batches[policy_id]) for policy_id in updates))
     algorithm.publish_weights()
+    algorithm.synchronize_filters()
     return {policy_id: update.stats for policy_id, update in updates.items()}
 
 
@@ -50,6 +51,7 @@ def replay(
     updates = updates_due(before, algorithm.timestep)
     if updates == 0:
         algorithm.publish_weights()  # exploration schedules follow the steps that go with them
+        algorithm.synchronize_filters()
         return {}
     with algorithm.timer("learn"):
         batches = memory.sample(updates * algorithm.config.total_train_batch_size)
@@ -61,4 +63,5 @@ def replay(
         steps = [len(batches[policy_id]) for policy_id in learned]
         algorithm.count_trained(max(steps), sum(steps))
     algorithm.publish_weights()
+    algorithm.synchronize_filters()
     return {policy_id: update.stats for policy_id, update in learned.items()}
