@@ -6,14 +6,16 @@ import argparse
 import json
 import textwrap
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from reef.errors import ConfigError
 
 if TYPE_CHECKING:
     from reef.config import AlgorithmConfig
-    from reef.config.describe import SettingInfo
+    from reef.config.declaration import Setting
+
+SHOWN = ("name", "group", "type", "default", "doc", "choices", "minimum", "maximum", "above", "unit")
 
 
 def add_parser(
@@ -42,7 +44,7 @@ def _command(args: argparse.Namespace) -> int:
 
     settings = settings_of(config_class_of(args.algorithm))
     if args.json:
-        print(json.dumps([asdict(info) for info in settings], indent=2, default=str))
+        print(json.dumps([{key: getattr(info, key) for key in SHOWN} for info in settings], indent=2, default=str))
         return 0
     print("\n".join(_text(settings)))
     print("\n".join(_refusals_text()))
@@ -59,15 +61,15 @@ def config_class_of(algorithm: str | None) -> type[AlgorithmConfig]:
     return config_class(algorithm) if algorithm else AlgorithmConfig
 
 
-def in_groups(settings: Iterable[SettingInfo]) -> Iterator[tuple[str, list[SettingInfo]]]:
+def in_groups(settings: Iterable[Setting]) -> Iterator[tuple[str, list[Setting]]]:
     """Yield each group of settings with its name, in the order of the groups' first setting."""
-    order: dict[str, list[SettingInfo]] = {}
+    order: dict[str, list[Setting]] = {}
     for info in settings:
         order.setdefault(info.group, []).append(info)
     yield from order.items()
 
 
-def limits_of(info: SettingInfo) -> str:
+def limits_of(info: Setting) -> str:
     """Return what a setting may be, beyond its type."""
     parts = [f"in {info.unit}"] if info.unit else []
     if info.choices:
@@ -94,7 +96,7 @@ def explorations() -> Iterator[tuple[str, dict[str, Any], str]]:
             yield name, arguments, " ".join((kind.__doc__ or "").split())
 
 
-def _text(settings: Iterable[SettingInfo]) -> Iterator[str]:
+def _text(settings: Iterable[Setting]) -> Iterator[str]:
     for group, members in in_groups(settings):
         yield f"\n{group.replace('_', ' ').upper()}"
         for info in members:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from reef.cli.describe import explorations, in_groups, limits_of
 
 if TYPE_CHECKING:
-    from reef.config.describe import SettingInfo
+    from reef.config.declaration import Setting
 
 
 def job_reference() -> str:
@@ -62,7 +62,7 @@ def _fields(path: str, schema: dict[str, Any]) -> Iterator[str]:
             yield from _fields(f"{path}.{name}.*", values)
 
 
-def _settings(settings: list[SettingInfo]) -> Iterator[str]:
+def _settings(settings: list[Setting]) -> Iterator[str]:
     for group, members in in_groups(settings):
         yield f"\n### {group.replace('_', ' ')}\n\n| Setting | Type | Default | Meaning |\n|---|---|---|---|"
         for info in members:
