@@ -168,27 +168,30 @@ def _train(
 
 
 def _sweep(job: RLTrainingJob, config: AlgorithmConfig, options: Options, stop: dict[str, float]) -> int:
-    from reef.job.sweep import checked_plan, run_job_sweep
     from reef.run.build import serve_metrics
-    from reef.sweep.plan import described
+    from reef.sweep.plan import Plan, described
 
-    plan = checked_plan(job, config, stop)
+    assert job.spec.tune is not None, "a sweep was asked for"
+    plan = Plan(job.spec.tune, config, stop)
     _checked_process(job, config, stop, here=False)
     with ExitStack() as stack:
         run_state = serve_metrics(stack, options.metrics_port)
         stack.enter_context(_session(options, local_rooms(job) if options.ray_address is None else []))
         from reef.distributed.resources import check_resources
+        from reef.distributed.sweep import run_sweep
 
         for trial in plan.trials:
             check_resources(plan.config(trial), with_driver=True)
-        result = run_job_sweep(
-            job,
+        result = run_sweep(
             plan,
             stop=stop,
+            checkpoint=checkpoint_settings(job),
             name=job.metadata.name,
             storage_path=storage_path_of(job, options),
             resume=options.resume,
+            restore_from=job.spec.restore_from,
             run_state=run_state,
+            max_failures=job.spec.fault_tolerance.backoff_limit,
         )
     print(f"\n{result.reason}")
     _tell_results(result.folder, result.uri)

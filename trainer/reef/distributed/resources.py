@@ -36,6 +36,11 @@ class Demand:
     bundle: Bundle
     keys: Mapping[str, str]  # resource name to the setting that gives its amount
 
+    @property
+    def needs(self) -> str:
+        """What one process reserves, by the settings that say so."""
+        return ", ".join(f"{self.keys[name]} {amount:g}" for name, amount in self.bundle.items())
+
     def term(self, resource: str) -> str:
         """The product as a person would write it."""
         return f"{self.count_key} {self.count} x {self.keys[resource]} {self.bundle[resource]:g}"
