@@ -30,18 +30,10 @@ RESTART_ATTEMPTS = 5  # environments made in a row, without one step that worked
 class LoopVectorEnv(VectorEnv):
     """B independent environments; `create(column)` makes one."""
 
-    def __init__(
-        self,
-        config: AlgorithmConfig,
-        worker_index: int,
-        num_envs: int,
-        create: Callable[[int], Env],
-        *,
-        atari: bool = False,
-    ) -> None:
+    def __init__(self, config: AlgorithmConfig, worker_index: int, num_envs: int, create: Callable[[int], Env]) -> None:
         self.envs = [create(column) for column in range(num_envs)]
         own: list[Any] = [getattr(self.envs[0], kind, None) for kind in ("observation_space", "action_space")]
-        super().__init__(config, worker_index, num_envs, *own, atari=atari)
+        super().__init__(config, worker_index, num_envs, *own)
         self._worker_index = worker_index
         self._create = create
         self._restart = config.restart_failed_sub_environments
@@ -183,18 +175,23 @@ class LoopVectorEnv(VectorEnv):
                 raise ValueError(f"obs is a {kind} of shape {value.shape}, expected {layout.shape} of {layout.space}")
         self._obs[column] = value
 
-    def _begin(self, column: int) -> None:
-        """Start the next episode of a column."""
+    def _begin(self, column: int, *, recreate: bool = False) -> None:
+        """Start the next episode of a column, in a new environment with `recreate` or where the present one fails.
+
+        Siblings are not touched.
+        """
+        begun = True
         try:
+            if recreate:
+                self.envs[column] = self._create(column)
             obs, _ = self.envs[column].reset(seed=self._seeds.next(column))
             self._write(column, obs)
         except Exception as error:
             self._fail(column, "reset", error)
+            begun = False
+        if not begun:  # outside of the handler, or the next error would be shown with this one
             self._recreate(column)
-        else:
-            self._begun(column)
-
-    def _begun(self, column: int) -> None:
+            return
         self._lengths[column] = 0
         self._begins[column] = self._steps
         oldest = min(self._begins)
@@ -215,21 +212,10 @@ class LoopVectorEnv(VectorEnv):
         logger.warning("%s. It is made anew; its episode is dropped.", describe(self.name, call, where, error))
 
     def _recreate(self, column: int) -> None:
-        """Replace the environment of a column and start an episode in it; siblings are not touched."""
-        begun = False
-        while not begun:  # `_fail` ends it
-            with suppress(Exception):
-                self.envs[column].close()
-            self.restarts += 1
-            try:
-                self.envs[column] = self._create(column)
-                obs, _ = self.envs[column].reset(seed=self._seeds.next(column))
-                self._write(column, obs)
-            except Exception as error:
-                self._fail(column, "reset", error)
-            else:
-                begun = True
-        self._begun(column)
+        with suppress(Exception):
+            self.envs[column].close()
+        self.restarts += 1
+        self._begin(column, recreate=True)
 
     def _kill(self, failed: list[int]) -> Array:
         """Turn the step of failed columns into a dead one; return which columns are live, [B] bool."""
