@@ -9,7 +9,7 @@ import socket
 import struct
 import time
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -134,9 +134,8 @@ class RayLearners:
         self._last: State | None = None
         self._rounds: deque[Round] = deque()  # under way, oldest first
         self._updates: list[dict[PolicyId, Update]] = []  # that `results` owes
-        settings = replace(
-            FaultTolerance.of(config), request_timeout_s=self._limit_s, max_requests_in_flight=MOST_SUBMITTED
-        )
+        limits = {"request_timeout_s": self._limit_s, "max_requests_in_flight": MOST_SUBMITTED}
+        settings = FaultTolerance.of(config, **limits)
         first = 1 + config.evaluation_num_workers + config.num_rollout_workers  # as in `trial_bundles`
         self._placement = reserve(config, [learner_bundle(config)] * count, first, deadline)
         spec = ActorSpec(

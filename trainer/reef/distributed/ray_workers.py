@@ -6,7 +6,6 @@ import math
 import traceback
 from collections import defaultdict, deque
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import ray
@@ -68,8 +67,8 @@ class RayWorkers:
         self._published: tuple[Any, int, int] | None = None  # stored weights, version, timestep
         self._arrived: defaultdict[int, deque[Sample]] = defaultdict(deque)  # sampled ahead
         self._filters_move = config.synchronize_filters and config.observation_filter != "NoFilter"
-        self._limits = replace(
-            FaultTolerance.of(config),
+        self._limits = FaultTolerance.of(
+            config,
             request_timeout_s=config.sample_timeout_s,
             max_requests_in_flight=config.max_requests_in_flight_per_sampler_worker,
             late_is_an_error=evaluation,

@@ -22,7 +22,7 @@ import ray
 from ray import tune
 from ray.exceptions import RayError, RayTaskError
 from ray.tune import Callback, Stopper
-from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
+from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from reef.config import AlgorithmConfig
@@ -128,7 +128,7 @@ def run_trials(
             TrialProcess,
             name=record.folder.name,
             config=config,
-            scheduler=scheduler_of(plan, record, keeper),
+            scheduler=Asha(plan, record, keeper) if plan.tune.scheduler.kind == "asha" else None,
             stop=Ending(record, signals),
             callbacks=[Watch(progress, keeper, signals)],
             max_concurrent_trials=plan.tune.max_concurrent_trials,
@@ -249,13 +249,6 @@ def name_of(trial: Any) -> str:
     """The name of one of Tune's trials in the record."""
     name: str = trial.config["trial"]["name"]
     return name
-
-
-def scheduler_of(plan: Plan, record: Record, keeper: Any) -> TrialScheduler:
-    """What decides which trials end early."""
-    if plan.tune.scheduler.kind == "fifo":
-        return FIFOScheduler()  # type: ignore[no-untyped-call]
-    return Asha(plan, record, keeper)
 
 
 class Asha(ASHAScheduler):
