@@ -20,7 +20,7 @@ from reef.run.checkpoint import restoring
 from reef.run.experiment import Experiment
 from reef.run.metrics import Result
 from reef.run.remote.mirror import END_S
-from reef.run.reporters.reporter import Run, Summary
+from reef.run.reporters.reporter import Reporter, Run
 from reef.run.signals import StopSignals
 from reef.run.stopping import lookup
 from reef.sweep.folders import Beginning, Order
@@ -137,7 +137,7 @@ class TrialProcess(Trainable):
         self._ending.close()
 
 
-class TrialFiles:
+class TrialFiles(Reporter):
     """The folder of one trial, on another node: where its checkpoints go, and its reporter."""
 
     def __init__(self, name: str, keeper: Any) -> None:
@@ -162,9 +162,6 @@ class TrialFiles:
     def report(self, result: Result) -> None:
         """Write a result."""
         self.ask("report", result)
-
-    def finish(self, summary: Summary | None) -> None:
-        """Told apart, by `end`."""
 
     def end(self, order: Order) -> Order:
         """Say why the trial ends, and return what it is to tell.

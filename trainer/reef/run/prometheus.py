@@ -25,7 +25,7 @@ from reef.endpoint import Answer, Endpoint
 from reef.errors import ResourceError
 from reef.run.metrics import Result
 from reef.run.process.identity import IDENTITY
-from reef.run.reporters.reporter import Run, Summary
+from reef.run.reporters.reporter import Reporter, Run, Summary
 from reef.run.stopping import lookup
 from reef.types import DEFAULT_POLICY, PolicyId
 
@@ -82,7 +82,7 @@ LEARNER_GAUGES = {  # statistics with a name of their own; losses and the rest h
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-class RunState(Collector):
+class RunState(Reporter, Collector):
     """The newest result and checkpoint of a run: a reporter for the driver, a collector for the scrapes."""
 
     def __init__(self) -> None:

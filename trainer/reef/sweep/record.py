@@ -16,6 +16,7 @@ from reef.api.keys import GROWING_FIELDS
 from reef.api.status import TrialsStatus, TrialStatus
 from reef.errors import StorageError
 from reef.run.checkpoint import CheckpointStore
+from reef.run.checkpoint.content import first_problem
 from reef.run.metrics import Result
 from reef.run.reporters.files import read_results, replace_text, storage_errors
 from reef.run.stopping import lookup
@@ -87,8 +88,9 @@ class Record:
             if len({trial.name for trial in trials}) != len(trials):
                 raise ValueError("two trials have the same name")
         except (OSError, ValueError) as error:
+            problem = first_problem(error, "the file") if isinstance(error, ValidationError) else error
             raise StorageError(
-                f"{file} cannot be read: {_short(error)}. Move its folder away to begin the sweep again."
+                f"{file} cannot be read: {problem}. Move its folder away to begin the sweep again."
             ) from error
         record = cls(folder, metric, mode, trials)
         for trial in trials:
@@ -176,14 +178,6 @@ class Record:
             result[key] = sum(one.get(key) or 0 for name, one in self._results.items() if name in running)
         result["timestamp"] = max(one.get("timestamp") or 0 for one in self._results.values())
         return result | {"info": {"learner": {}}, "done": False}
-
-
-def _short(error: Exception) -> str:
-    """The first thing that is wrong, without pydantic's frame around it."""
-    if not isinstance(error, ValidationError):
-        return str(error)
-    first = error.errors(include_url=False, include_input=False)[0]
-    return f"{'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}"
 
 
 def finite(value: float | None) -> float | None:

@@ -2,7 +2,7 @@
 
 A thread looks at the main thread's stack once a second, so that sampling pays nothing. A call that never lets other
 threads run, as C code may, stops this thread too. For that case it keeps a timer of `faulthandler` wound up, which runs
-without Python: when nobody winds it again, it prints the stacks and ends the process.
+without Python: when it is not wound up again, it prints the stacks and ends the process.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import FrameType, TracebackType
-from typing import Any, Protocol, Self
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Self
 
 from reef.config import AlgorithmConfig
 from reef.errors import EXIT_FAILED
@@ -29,26 +29,19 @@ from reef.rollout.worker import RolloutWorker
 from reef.run.evaluation import Evaluation
 from reef.run.signals import EXIT_CODES
 
+if TYPE_CHECKING:
+    from reef.run.experiment import Experiment
+
 log = logging.getLogger(__name__)
 TICK_S = 1.0
 STOPPED_S = 2 * TICK_S  # a longer tick is time in which this process stood still, which is no hang
-PATIENCE_S = 10.0  # after a signal, for one call of an environment, where nobody says how long the process has
+PATIENCE_S = 10.0  # after a signal, for one call of an environment, where the time that the process has is not known
 MARGIN_S = 5.0  # the timer without Python comes after this thread
 SAVE_S = 120.0  # for the checkpoint of a process that hangs
 LONGEST_S = 1e6  # of a timer
 SHOWN_FRAMES = 12
 
 ReportEnd = Callable[[int, str], None]  # takes exit code and message
-
-
-class Hung(Protocol):
-    """What can be known and saved of a run whose main thread hangs."""
-
-    def progress(self) -> object:
-        """Changes with every step of the environments in this process."""
-
-    def rescue(self) -> str | None:
-        """Save what was learned; returns what was saved, None when the main thread left the environment meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +63,7 @@ class Watchdog:
     def __init__(self, config: AlgorithmConfig, patience_s: float | None = None, say: ReportEnd | None = None) -> None:
         """`say` gets exit code and message when the process is ended; they are logged in any case."""
         self._config, self._patience_s, self._say = config, patience_s, say
-        self._run: Hung | None = None  # once it has begun
+        self._run: Experiment | None = None  # once it has begun
         self._looking = threading.Lock()
         self._main = threading.main_thread()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
@@ -92,9 +85,7 @@ class Watchdog:
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._thread.ident is None:
             return
         signal.set_wakeup_fd(self._wakeup_before)
@@ -103,7 +94,7 @@ class Watchdog:
         self._thread.join()
         os.close(self._read)
 
-    def begin(self, run: Hung) -> None:
+    def begin(self, run: Experiment) -> None:
         """From now on what hangs is a step of `run`, whose limits are others than those of making environments."""
         with self._looking:
             self._run = run

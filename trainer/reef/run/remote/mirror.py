@@ -11,7 +11,6 @@ import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from reef.errors import ReefError, StoreUnavailableError
@@ -107,9 +106,7 @@ class Mirror:
         self.changed()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if (problem := self._finish(end_limit(kind))) is not None:
             say_missing(self._explained(problem), raising=kind is None)
 

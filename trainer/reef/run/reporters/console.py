@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, TextIO
 
 from reef.run.metrics import Result
-from reef.run.reporters.reporter import Run, Summary
+from reef.run.reporters.reporter import Reporter, Run, Summary
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -16,20 +16,19 @@ PLAIN_INTERVAL_S = 1.0  # short iterations would fill a log with lines
 BAR_STEPS = 1000
 
 
-class Console:
+class Console(Reporter):
     """Shows steps, reward, steps per second and the time left. `lines` asks for plain lines on a terminal too."""
 
     def __init__(self, stream: TextIO | None = None, *, lines: bool = False) -> None:
         self._stream = stream or sys.stdout
         self._lines = lines or not self._stream.isatty()
         self._bar: Bar | None = None
-        self._run: Run | None = None
         self._last: Result | None = None
         self._last_shown_s = float("-inf")
 
     def start(self, run: Run) -> None:
         """Say what is trained and where the results go."""
-        self._run = run
+        super().start(run)
         self._print(f"{run.algorithm} on {run.environment}, results in {run.folder}")
         if run.restored_iteration:
             self._print(f"continuing after iteration {run.restored_iteration}")
@@ -38,9 +37,8 @@ class Console:
 
     def report(self, result: Result) -> None:
         """Show a result; plain lines at most one a second, the last result always."""
-        assert self._run is not None, "start() comes first"
         self._last = result
-        share = self._run.stop.progress(result)
+        share = self.run.stop.progress(result)
         if self._bar is not None:
             self._bar.show(describe(result), share)
         elif result["done"] or time.monotonic() - self._last_shown_s >= PLAIN_INTERVAL_S:

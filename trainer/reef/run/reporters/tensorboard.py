@@ -10,32 +10,26 @@ from typing import Any
 
 from reef.run.metrics import Result
 from reef.run.reporters.files import storage_errors
-from reef.run.reporters.reporter import Run, Summary, flatten
+from reef.run.reporters.reporter import Reporter, Run, Summary, flatten
 
 log = logging.getLogger(__name__)
 
 
-class TensorBoardEvents:
+class TensorBoardEvents(Reporter):
     """Writes one event file into the run's folder; names are result keys (`evaluation/episode_reward_mean`)."""
 
     def __init__(self) -> None:
-        self._run: Run | None = None
         self._file: EventFile | None = None
         self._missing = False
 
-    def start(self, run: Run) -> None:
-        """Remember the run; the file is made by the first report."""
-        self._run = run
-
     def report(self, result: Result) -> None:
         """Write every number of the result."""
-        assert self._run is not None, "start() comes first"
         if self._missing:
             return
-        with storage_errors(self._run.folder):
+        with storage_errors(self.run.folder):
             if self._file is None:
                 try:
-                    self._file = EventFile(self._run)
+                    self._file = EventFile(self.run)
                 except ImportError as error:
                     log.warning("no TensorBoard curves: %s. `pip install tensorboard` brings them.", error)
                     self._missing = True
