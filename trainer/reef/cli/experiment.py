@@ -158,10 +158,10 @@ def _train(
     if result.result is None:
         print("No iteration ended, nothing was written.")
         return exit_code
-    _tell_results(result.folder, result.uri)
+    _print_results(result.folder, result.uri)
     if result.picture:
         print(f"Learning curve  {result.picture}")
-    _tell_checkpoint(
+    _print_checkpoint(
         f"{result.uri}/{result.checkpoint.name}" if result.uri and result.checkpoint else result.checkpoint
     )
     return exit_code
@@ -194,21 +194,21 @@ def _sweep(job: RLTrainingJob, config: AlgorithmConfig, options: Options, stop: 
             max_failures=job.spec.fault_tolerance.backoff_limit,
         )
     print(f"\n{result.reason}")
-    _tell_results(result.folder, result.uri)
+    _print_results(result.folder, result.uri)
     if (best := result.best) is not None:
         print(f"Best trial      {best.name} ({described(best.parameters)}), iteration {best.iteration}")
-        _tell_checkpoint(result.checkpoint)
+        _print_checkpoint(result.checkpoint)
     exit_code: int = result.exit_code
     return exit_code
 
 
-def _tell_results(folder: Path, uri: str | None) -> None:
+def _print_results(folder: Path, uri: str | None) -> None:
     print(f"Results         {uri or folder}")
     if uri:
         print(f"Copy of them    {folder}")
 
 
-def _tell_checkpoint(checkpoint: str | Path | None) -> None:
+def _print_checkpoint(checkpoint: str | Path | None) -> None:
     from reef.config.loading import LAST_FOLDER
 
     if checkpoint:

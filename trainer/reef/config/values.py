@@ -78,8 +78,8 @@ def _fit_plain(value: Any, hint: Any) -> Any:
     if hint is int:
         number = value if isinstance(value, int) and not isinstance(value, bool) else _number(value)
         return int(_require(number == int(number), number))
-    if isinstance(value, Mapping) and hasattr(hint, "from_mapping"):
-        return hint.from_mapping(value)
+    if isinstance(value, Mapping) and hasattr(hint, "declared"):  # a group of settings, made over its defaults
+        return hint(**value)
     return _require(isinstance(value, hint), value)
 
 
