@@ -24,7 +24,7 @@ def check_limits(document: object, source: str = "the document") -> None:
         check_counts(size, depth, source)
         inner: list[object] = []
         for each in level:
-            size += 2 * len(each)  # what stands between them
+            size += 2 * len(each)  # what separates them
             values += len(each)
             check_counts(size, depth, source, values)
             if isinstance(each, dict):

@@ -141,7 +141,7 @@ class PodSettings(DocumentModel):
 
 
 def _amounts(resources: Any) -> dict[str, float]:
-    """Requests and limits as numbers; the template is anybody's text, and what is no number there is left out."""
+    """Requests and limits as numbers; the template is free text, and what is no number in it is left out."""
     found: dict[str, float] = {}
     for part in ("requests", "limits"):
         asked = resources.get(part) if isinstance(resources, Mapping) else None

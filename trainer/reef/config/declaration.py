@@ -105,7 +105,7 @@ def setting(default: Any, doc: str, **limits: Any) -> Any:
 
 @dataclass(frozen=True)
 class NewDefault:
-    """Stands in a class body until the inherited setting is found."""
+    """Takes the place of a setting in a class body until the inherited one is found."""
 
     value: Any
 

@@ -200,10 +200,10 @@ class RayLearners:
     def _collect(self, timeout_s: float | None) -> None:
         """Wait for an answer to what was submitted. An error ends all of it, as does a run that is cut short."""
         try:
-            everyone = self._group.await_healthy()
+            healthy = self._group.await_healthy()
             for each in self._rounds:
                 if not each.is_requested:
-                    for index in everyone:
+                    for index in healthy:
                         self._group.request(index, "update_and_state", each.batches, each.timestep, self._may_lose)
                     each.is_requested = True
             for index, answer in self._group.ready(timeout_s):

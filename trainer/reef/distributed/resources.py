@@ -156,24 +156,21 @@ def missing(asked: Sequence[Demand], available: Mapping[str, float]) -> Iterator
             yield f"{sum_of} = {total:g} {name}, the cluster has {there:g}"
 
 
-def check_resources(config: AlgorithmConfig, *, with_driver: bool = False, wait_s: float = 0.0) -> None:
-    """Compare what the settings ask for with the whole cluster, for up to `wait_s` seconds while nodes join.
+def check_resources(config: AlgorithmConfig, *, with_driver: bool = False) -> None:
+    """Compare what the settings ask for with the whole cluster.
 
     Raises ResourceError with the arithmetic of what is missing; an elastic cluster was checked before it was started.
     """
     if is_elastic():
         return
     asked = demands(config, with_driver=with_driver)
-    deadline = time.monotonic() + wait_s
-    while problems := list(missing(asked, _cluster())):
-        if time.monotonic() >= deadline:
-            keys = dict.fromkeys(demand.count_key for demand in asked if demand.count_key != "driver")
-            more_cpus = " --ray-num-cpus lets a local Ray count on more CPUs than there are."
-            raise ResourceError(
-                f"{'; '.join(problems)}. Lower {' or '.join(keys)}, let each process reserve less (fractions share a "
-                f"CPU or GPU), or add nodes.{more_cpus if any('CPUs' in problem for problem in problems) else ''}"
-            )
-        time.sleep(min(1.0, max(deadline - time.monotonic(), 0.0)))
+    if problems := list(missing(asked, _cluster())):
+        keys = dict.fromkeys(demand.count_key for demand in asked if demand.count_key != "driver")
+        more_cpus = " --ray-num-cpus lets a local Ray count on more CPUs than there are."
+        raise ResourceError(
+            f"{'; '.join(problems)}. Lower {' or '.join(keys)}, let each process reserve less (fractions share a "
+            f"CPU or GPU), or add nodes.{more_cpus if any('CPUs' in problem for problem in problems) else ''}"
+        )
 
 
 class ElasticPlacement:

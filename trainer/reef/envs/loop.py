@@ -207,9 +207,9 @@ class LoopVectorEnv(VectorEnv):
             fix = "Correct the environment, or set restart_failed_sub_environments=True to replace it when it fails."
             raise failure(self.name, call, where, error, fix) from error
         if self._failures[column] > RESTART_ATTEMPTS:
-            fix = f"It was made anew {RESTART_ATTEMPTS} times and no step of it worked. Correct the environment."
+            fix = f"It was made again {RESTART_ATTEMPTS} times and no step of it worked. Correct the environment."
             raise failure(self.name, call, where, error, fix) from error
-        logger.warning("%s. It is made anew; its episode is dropped.", describe(self.name, call, where, error))
+        logger.warning("%s. It is made again; its episode is dropped.", describe(self.name, call, where, error))
 
     def _recreate(self, column: int) -> None:
         with suppress(Exception):

@@ -299,7 +299,7 @@ class MultiAgentEnvs:
         return found
 
     def set_state(self, state: State) -> tuple[dict[PolicyId, Array], Array]:
-        """Begin every episode again from its seed and replay its actions; one that cannot be replayed begins anew."""
+        """Begin every episode again from its seed and replay its actions; one that cannot be replayed is a new one."""
         self._seeds.restore(state["seeds"])
         resumed = np.zeros(self.num_envs, np.bool_)
         for env in range(self.num_envs):

@@ -104,18 +104,18 @@ def number(environment: Mapping[str, str], key: str, default: float) -> float:
 
 
 def require_token(environment: Mapping[str, str]) -> None:
-    """Raise ConfigError unless Ray will ask for a token: without one, anybody who reaches the pod runs code in it."""
+    """Raise ConfigError unless Ray will ask for a token: without one, whoever reaches the pod can run code in it."""
     if environment.get("RAY_AUTH_MODE") != "token":
         raise ConfigError(
             f"environment variable RAY_AUTH_MODE={environment.get('RAY_AUTH_MODE')!r}: expected 'token', as Ray "
-            "without authentication runs anybody's code."
+            "without authentication runs any code that it is sent."
         )
     if not environment.get("RAY_AUTH_TOKEN"):
         raise ConfigError("environment variable RAY_AUTH_TOKEN: is not set, expected the token of the job's Secret.")
 
 
 def object_store_bytes(shared_memory: str = SHARED_MEMORY) -> int:
-    """How large Ray's object store may be: less than /dev/shm has free, or Ray would use the disk without a word."""
+    """How large Ray's object store may be: less than /dev/shm has free, or Ray would use the disk without a warning."""
     room = SHARED_SHARE * shutil.disk_usage(shared_memory).free
     if room < STORE_LEAST:
         log.warning(

@@ -14,7 +14,7 @@ if __name__ == "__main__":  # the rest takes a second to load, and SIGTERM waits
 
     from reef.job.supervisor import go_on_in_child
 
-    tell_parent = go_on_in_child()  # before there are threads, and while there is little memory to share
+    report_to_parent = go_on_in_child()  # before there are threads, and while there is little memory to share
 
 import contextlib
 import logging
@@ -40,8 +40,7 @@ from reef.job.supervisor import termination_log
 from reef.logs import WITH_TIME, log_to_stderr
 from reef.output import named_stdout, output_shown
 from reef.run.prometheus import MetricsServer
-from reef.run.remote.mirror import checked_folder
-from reef.run.remote.object_store import is_uri
+from reef.run.remote.object_store import RemoteFolder, is_uri
 from reef.run.signals import StopSignals, Terminated, raise_on_sigterm
 
 if TYPE_CHECKING:
@@ -115,12 +114,12 @@ def main() -> int:
             code, message = EXIT_FAILED, "".join(traceback.format_exception(error)).strip()
         if code != EXIT_OK:
             log.error("ends with exit code %d: %s", code, message)
-        # Ray may have left it to the default, which ends without a word
+        # Ray may have left it to the default, which ends without a message
         signal.signal(signal.SIGTERM, signals.note_sigterm)
         termination.write(code, message)
         with contextlib.suppress(Terminated):
             raise_on_sigterm()
-            head_state.tell("done", message, exit_code=code)
+            head_state.enter("done", message, exit_code=code)
             linger(code, head_state, signals)
     return code
 
@@ -145,7 +144,7 @@ def head(
     plan = checked_sweep(job, local.config, pod.node)
     storage_path, name = pod.results_of(job)
     if is_uri(storage_path):
-        checked_folder(storage_path, name)  # before anything waits for workers
+        (RemoteFolder(storage_path) / name).check()  # before anything waits for workers
     stack.enter_context(output_shown())
     stack.enter_context(ray_head(pod, termination))
     from reef.distributed.start import start
@@ -255,7 +254,7 @@ def train(
 
     read_spec = LatestSpec(job.spec, lambda: load_job(pod.job_file).spec)
     wait_for_pools(read_spec, head_state, pod.patience_s)
-    head_state.tell("starting", "starting the rollout workers")
+    head_state.enter("starting", "starting the rollout workers")
     storage_path, name = pod.results_of(job)
     try:
         return run_experiment(
@@ -284,7 +283,7 @@ def sweep(job: RLTrainingJob, plan: Plan, pod: Pod, head_state: HeadState, signa
     from reef.job.waiting import LatestSpec, wait_for_pools
 
     wait_for_pools(LatestSpec(job.spec, lambda: load_job(pod.job_file).spec), head_state, pod.patience_s)
-    head_state.tell("training")
+    head_state.enter("training")
     storage_path, name = pod.results_of(job)
     return run_sweep(
         plan,
@@ -313,5 +312,5 @@ def linger(code: int, head_state: HeadState, signals: StopSignals) -> None:
 
 if __name__ == "__main__":
     exit_code = main()
-    tell_parent(exit_code)
+    report_to_parent(exit_code)
     sys.exit(exit_code)

@@ -159,7 +159,7 @@ class StopSignals:
         return self
 
     def install(self) -> dict[signal.Signals, object]:
-        """Put the handlers, also in place of those that somebody put since; returns those replaced."""
+        """Put the handlers, also in place of those that other code has put since; returns those replaced."""
         if threading.current_thread() is not threading.main_thread():
             return {}
         if isinstance(postponed := signal.getsignal(signal.SIGTERM), _Postponed):

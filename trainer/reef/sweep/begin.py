@@ -47,7 +47,7 @@ def begin(
 
 
 def common_start(record: Record, restore_from: str | None, algorithm: str) -> str | None:
-    """The checkpoint, on this machine; `restore_from` unread where no trial begins anew."""
+    """The checkpoint, on this machine; `restore_from` as it is where no trial begins from the start."""
     if all(trial.checkpoint for trial in record.in_state("waiting")):
         return restore_from
     start = given_start(restore_from, algorithm)

@@ -73,7 +73,7 @@ class TrialFolders:
         self._stop, self._restore_from = StopConditions(stop), restore_from
         self._reporters: dict[str, list[Reporter]] = {}
         self._orders: dict[str, Order] = {}
-        self._everyone: Order | None = None
+        self._for_all: Order | None = None
         self._failures: dict[str, str] = {}
 
     def begin(self, name: str) -> Beginning:
@@ -164,15 +164,15 @@ class TrialFolders:
         self._upload(name)
 
     def end(self, name: str | None, order: Order) -> None:
-        """Let a trial, or everyone, end after the iteration under way."""
+        """Let a trial, or all of them, end after the iteration under way."""
         if name is None:
-            self._everyone = order
+            self._for_all = order
         else:
             self._orders[name] = order
 
     def order(self, name: str) -> Order | None:
         """Whether a trial is to end."""
-        return self._orders.get(name) or self._everyone
+        return self._orders.get(name) or self._for_all
 
     def fail(self, name: str, text: str) -> None:
         """Keep why a trial failed, for whoever hears of it without the reason."""

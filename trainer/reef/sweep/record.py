@@ -1,4 +1,4 @@
-"""How the trials of a sweep stand: `trials.json` in its folder, from which a sweep that was cut off goes on."""
+"""The state of a sweep's trials: `trials.json` in its folder, from which a sweep that was cut off goes on."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Record:
         return self.place_of(trial) if self.uri is None or trial.state == "finished" else None
 
     def in_state(self, *states: State) -> list[Trial]:
-        """The trials that stand so."""
+        """The trials in one of these states."""
         return [trial for trial in self.trials.values() if trial.state in states]
 
     @property
@@ -150,7 +150,7 @@ class Record:
         return max(known, key=lambda trial: sign * (trial.metric or 0.0), default=None)
 
     def status(self) -> tuple[TrialStatus | None, TrialsStatus]:
-        """The best trial and the counts in the words of a job's status."""
+        """The best trial and the counts with the names of a job's status."""
         best, counts = self.best, Counter(trial.state for trial in self.trials.values())
         shown = None
         if best is not None:

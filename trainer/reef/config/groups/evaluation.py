@@ -19,7 +19,7 @@ class EvaluationSettings(Settings):
     evaluation = GroupSetter()
 
     evaluation_interval: int | None = setting(
-        None, "Evaluate after every so many iterations; null or 0 never does.", minimum=0, unit="iterations"
+        None, "Iterations between two evaluations; null or 0 never evaluates.", minimum=0, unit="iterations"
     )
     evaluation_duration: int | Literal["auto"] = setting(
         10,
@@ -28,7 +28,7 @@ class EvaluationSettings(Settings):
     )
     evaluation_duration_unit: str = setting(
         "episodes",
-        "'episodes' runs exactly so many, 'timesteps' close to so many steps.",
+        "'episodes' runs exactly evaluation_duration episodes, 'timesteps' about as many steps.",
         choices=("episodes", "timesteps"),
     )
     evaluation_sample_timeout_s: float = setting(

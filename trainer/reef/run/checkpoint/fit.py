@@ -15,7 +15,7 @@ from reef.run.metrics import COUNTER_FIELDS
 from reef.trees import USE_ANOTHER, require_like
 from reef.types import State
 
-TOLD = ("iteration", "policy_version")  # the counts of a state that are in no mapping of its own
+COUNTS = ("iteration", "policy_version")  # the counts of a state that are in no mapping of its own
 
 
 def check_fit(state: State, learners: Learners, worker: RolloutWorker) -> None:
@@ -30,9 +30,9 @@ def check_fit(state: State, learners: Learners, worker: RolloutWorker) -> None:
         there, here = (each["learners"][policy_id]["weights"].size for each in (state, own))
         outline = state.get("networks", {}).get(policy_id)  # older ones have none
         if outline and (problem := another_network(outline, network)):
-            raise CheckpointError(f"the checkpoint does not fit: {problem}, or train anew.")
+            raise CheckpointError(f"the checkpoint does not fit: {problem}, or train from scratch.")
         if others := [*_other_optimizers(state["learners"][policy_id], own["learners"][policy_id])]:
-            raise CheckpointError(f"the checkpoint does not fit: {others[0]}, or train anew.")
+            raise CheckpointError(f"the checkpoint does not fit: {others[0]}, or train from scratch.")
         if there != here:
             raise CheckpointError(
                 f"the checkpoint does not fit: its network has {there} weights, this one has {here}. "
@@ -44,7 +44,7 @@ def check_fit(state: State, learners: Learners, worker: RolloutWorker) -> None:
             raise CheckpointError(
                 f"the checkpoint does not fit: its network learned with observation_filter={before!r}, and "
                 f"observation_filter={worker.config.observation_filter!r} would show it other observations. "
-                f"Set observation_filter={before!r}, or train anew."
+                f"Set observation_filter={before!r}, or train from scratch."
             )
     check_content(state, own)
 
@@ -74,7 +74,7 @@ def check_outline(state: State, own: State) -> None:
     }
     require_like(state, outline, "", lengths=False, optional=("networks",))
     places = {"": state, "counters/": state["counters"], "metrics/counters/": state["metrics"]["counters"]}
-    counts = {f"{place}{key}": found[key] for place, found in places.items() for key in found if place or key in TOLD}
+    counts = {f"{place}{key}": found[key] for place, found in places.items() for key in found if place or key in COUNTS}
     for key, value in counts.items():
         if type(value) is not int or not 0 <= value < 2**63:
             raise DamagedCheckpointError(f"{key} is {value!r}, expected a whole number, 0 or more. {USE_ANOTHER}")

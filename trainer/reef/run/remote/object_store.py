@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from reef.api.fields import EXPLAINED, STORAGE_URI
 from reef.errors import ConfigError, StorageError, StoreUnavailableError, without_secrets
@@ -106,8 +106,8 @@ class RemoteFolder:
                     if refused_as_a_whole(error):
                         raise
 
-    def check(self) -> None:
-        """Find out whether this folder can be listed, written, read and cleaned up, before anything relies on it."""
+    def check(self) -> Self:
+        """This folder, once it has been listed, written, read and cleaned up, before anything relies on it."""
         self.folders()
         self.put(MARKER, b"Reef can write here.\n")
         self.read(MARKER)
@@ -115,6 +115,7 @@ class RemoteFolder:
             self.delete(MARKER)
         except StorageError as error:
             log.warning("older checkpoints cannot be removed: %s", error)
+        return self
 
     def _open(self) -> ObjectStore:
         try:
