@@ -28,10 +28,11 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from reef.config import AlgorithmConfig
 from reef.distributed.resources import trial_bundles
 from reef.distributed.trial import REPORT, SCORE, TrialProcess
+from reef.envs.failures import env_name
 from reef.errors import EXIT_OK, EXIT_WRONG_USE, StorageError, TrainingError, WorkerError
 from reef.run.checkpoint import CheckpointStore
 from reef.run.experiment import CheckpointSettings, check_settings
-from reef.run.folders import DEFAULT_FOLDER, environment_name, places_of
+from reef.run.folders import DEFAULT_FOLDER, places_of
 from reef.run.process.identity import Claim
 from reef.run.prometheus import RunState
 from reef.run.remote.mirror import SPARE_S, Mirror, Missing, end_limit, say_missing
@@ -90,7 +91,7 @@ def run_sweep(
     claim = Claim()
     parent, remote = places_of(storage_path, local_folder, name)
     record, restore_from = begin(plan, parent, claim, resume=resume, remote=remote, restore_from=restore_from)
-    configs = {trial.name: plan.config(trial.drawn) for trial in record.trials.values()}
+    configs = {trial.name: plan.config(trial) for trial in record.trials.values()}
     with ExitStack() as stack:
         signals = stack.enter_context(signals or StopSignals())
         mirror = None
@@ -102,7 +103,7 @@ def run_sweep(
         keeper_name = f"reef-sweep-{secrets.token_hex(8)}"
         arguments = record.folder, configs, stop, checkpoint, claim, restore_from, record.uri
         stack.enter_context(keeper_of(keeper_name, arguments, signals.deadline if remote else None))
-        progress.start(plan.base.algorithm, environment_name(plan.base), StopConditions(stop))
+        progress.start(plan.base.algorithm, env_name(plan.base.env), StopConditions(stop))
         if record.in_state("waiting"):
             run_trials(plan, configs, progress, signals, keeper_name, max_failures)
         return summarized(progress, signals)

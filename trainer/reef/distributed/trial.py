@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -82,12 +82,7 @@ class TrialProcess(Trainable):
         if reason := experiment.reason():  # it had reached its end when it was cut off
             return self._report(experiment, Order(reason, finished=True))
         if order := self._files.ask("order"):
-            wanted = experiment.settings.at_end or not order.finished
-            if (
-                wanted
-                and experiment.result is not None
-                and experiment.algorithm.iteration > self._files.saved_iteration
-            ):
+            if experiment.is_unsaved and (experiment.settings.at_end or not order.finished):
                 experiment.save()
             return self._report(experiment, order)
         reason = experiment.iterate()
@@ -102,7 +97,6 @@ class TrialProcess(Trainable):
                 own = copy.deepcopy(beginning.state)  # arrays that Ray brought cannot be written to
                 with restoring(beginning.checkpoint or "the checkpoint to start from"):
                     algorithm.set_state(own)
-                self._files.saved_iteration = algorithm.iteration
             return Experiment(
                 algorithm=algorithm,
                 name=self._name,
@@ -146,7 +140,6 @@ class TrialFiles(Reporter):
     def __init__(self, name: str, keeper: Any) -> None:
         """`keeper`: the actor that holds the `TrialFolders`."""
         self._name, self._keeper = name, keeper
-        self.saved_iteration = 0
 
     def ask(self, method: str, *arguments: Any) -> Any:
         """Call a method of the keeper for this trial, and wait for it."""
@@ -155,12 +148,11 @@ class TrialFiles(Reporter):
     def save(self, state: State, metadata: dict[str, Any], score: float | None = None) -> Path:
         """Write a checkpoint and return its path there."""
         path: Path = self.ask("save", state, metadata, score)
-        self.saved_iteration = metadata["iteration"]
         return path
 
     def start(self, run: Run) -> None:
         """The trial begins."""
-        self.ask("start", run.restored_iteration, run.restored_timesteps)
+        self.ask("start", replace(run, worker_problem=str))  # "", as workers cannot be asked from another process
 
     def report(self, result: Result) -> None:
         """Write a result."""
@@ -172,7 +164,7 @@ class TrialFiles(Reporter):
         One that is through waits until an object store has all of it, as no process goes on with it later; when the
         sweep is to end meanwhile, it is one that goes on. Raises `StoreUnavailableError` where waiting is of no use.
         """
-        self.ask("finish", order.reason)
+        self.ask("finish")
         deadline = time.monotonic() + END_S
         while order.finished and (missing := self.ask("missing")) is not None:
             if missing.hopeless or time.monotonic() > deadline:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reef.config import AlgorithmConfig
+from reef.envs.failures import env_name
 from reef.errors import DamagedCheckpointError, StorageError, WriteError
 from reef.run.checkpoint import CheckpointStore, find_checkpoint, iteration_of, read_state
 from reef.run.metrics import Result
@@ -127,7 +128,7 @@ def newer_start(store: CheckpointStore, start: Start | None, algorithm: str) -> 
 
 def folder_label(config: AlgorithmConfig) -> str:
     """How the names of folders begin: algorithm and environment."""
-    names = (config.algorithm, environment_name(config))
+    names = (config.algorithm, env_name(config.env))
     return "_".join(re.sub(r"[^A-Za-z0-9.-]+", "-", name) for name in names)
 
 
@@ -146,8 +147,3 @@ def last_result(folder: Path, iteration: int) -> Result | None:
     """The newest result in a folder up to this iteration, if there is one."""
     results = list(read_results(folder, until=iteration))
     return results[-1] if results else None
-
-
-def environment_name(config: AlgorithmConfig) -> str:
-    """The environment's name for people."""
-    return config.env if isinstance(config.env, str) else getattr(config.env, "__name__", str(config.env))

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from reef.config import AlgorithmConfig
-from reef.errors import EXIT_OK
+from reef.envs.failures import env_name
 from reef.run.checkpoint import CheckpointStore
 from reef.run.experiment import CheckpointSettings
-from reef.run.folders import environment_name, given_start, last_result, newest_start
+from reef.run.folders import given_start, last_result, newest_start
 from reef.run.metrics import Result
 from reef.run.process.identity import Claim
 from reef.run.remote.mirror import Mirror, Missing
 from reef.run.remote.object_store import RemoteFolder
 from reef.run.reporters.files import ResultFiles
 from reef.run.reporters.picture import draw_learning_curve
-from reef.run.reporters.reporter import Reporter, Run, Summary
+from reef.run.reporters.reporter import Reporter, Run
 from reef.run.reporters.tensorboard import TensorBoardEvents
 from reef.run.stopping import StopConditions
 from reef.types import State
@@ -101,18 +101,8 @@ class TrialFolders:
                 self._mirrors[name] = Mirror(self._remote / name, store).__enter__()
         return self._stores[name]
 
-    def start(self, name: str, iteration: int, timesteps: int) -> None:
-        """A trial begins after this iteration."""
-        config = self._configs[name]
-        run = Run(
-            folder=self._folder / name,
-            algorithm=config.algorithm,
-            environment=environment_name(config),
-            config=config.to_dict(),
-            stop=self._stop,
-            restored_iteration=iteration,
-            restored_timesteps=timesteps,
-        )
+    def start(self, name: str, run: Run) -> None:
+        """A trial begins."""
         self._reporters[name] = [ResultFiles(), TensorBoardEvents()]
         for reporter in self._reporters[name]:
             reporter.start(run)
@@ -151,16 +141,12 @@ class TrialFolders:
                 mirror.hurry()
         return [missing for _, missing in found if missing is not None]
 
-    def finish(self, name: str, reason: str) -> None:
+    def finish(self, name: str) -> None:
         """A trial has ended."""
-        config, folder = self._configs[name], self._folder / name
-        title = f"{name}: {config.algorithm} on {environment_name(config)}"
-        picture = draw_learning_curve(folder, title)
-        summary = Summary(
-            folder=folder, checkpoint=None, result=None, exit_code=EXIT_OK, reason=reason, picture=picture
-        )
+        config = self._configs[name]
+        draw_learning_curve(self._folder / name, f"{name}: {config.algorithm} on {env_name(config.env)}")
         for reporter in self._reporters.pop(name, []):
-            reporter.finish(summary)
+            reporter.finish(None)
         self._upload(name)
 
     def end(self, name: str | None, order: Order) -> None:

@@ -15,8 +15,8 @@ from reef.run.process.identity import Claim
 from reef.run.remote.mirror import Mirror
 from reef.run.reporters.reporter import Run
 from reef.run.stopping import StopConditions
-from reef.sweep.plan import described
-from reef.sweep.record import Record, State, Trial
+from reef.sweep.plan import State, Trial, described
+from reef.sweep.record import Record
 
 if TYPE_CHECKING:
     from reef.run.prometheus import RunState

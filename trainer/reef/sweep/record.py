@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from reef.api.keys import GROWING_FIELDS
 from reef.api.status import TrialsStatus, TrialStatus
@@ -20,11 +20,9 @@ from reef.run.checkpoint.content import first_problem
 from reef.run.metrics import Result
 from reef.run.reporters.files import read_results, replace_text, storage_errors
 from reef.run.stopping import lookup
-from reef.sweep.plan import TRIAL_NAME, Drawn, Parameters
+from reef.sweep.plan import State, Trial
 
 FILE, FORMAT, VERSION = "trials.json", "reef-sweep", 1
-State = Literal["waiting", "running", "finished", "failed"]
-Number = Annotated[int, Field(ge=0, lt=2**63)]
 SUMMED = (*sorted(GROWING_FIELDS), "num_worker_restarts")  # over the trials; the rest is the best trial's
 SUMMED_NOW = (  # over the trials that run
     "num_env_steps_sampled_throughput_per_sec",
@@ -32,26 +30,6 @@ SUMMED_NOW = (  # over the trials that run
     "num_lost_workers",
     "num_waiting_workers",
 )
-
-
-@dataclass(slots=True)
-class Trial:
-    """One trial and how far it is."""
-
-    name: Annotated[str, Field(pattern=TRIAL_NAME)]
-    parameters: Parameters
-    repetition: Number
-    state: State = "waiting"
-    reason: str = ""  # why it ended
-    iteration: Number = 0
-    timesteps: Number = 0
-    metric: float | None = None  # of the newest iteration
-    checkpoint: str | None = None  # the newest
-
-    @property
-    def drawn(self) -> Drawn:
-        """What the plan said of it."""
-        return Drawn(self.name, self.parameters, self.repetition)
 
 
 @dataclass(slots=True)
