@@ -66,7 +66,14 @@ TRAINING_GAUGES = (
     Field("workers_waiting", "num_waiting_workers", "Rollout workers that wait for room on more nodes."),
     Field("workers_lost", "num_lost_workers", "Rollout workers that have room and are missing."),
 )
+CHECKPOINT_GAUGES = (
+    Field("iteration", "iteration", "Iteration of the newest checkpoint."),
+    Field("seconds", "seconds", "Time to write the newest checkpoint, in seconds."),
+    Field("bytes", "bytes", "Size of the newest checkpoint, in bytes."),
+    Field("timestamp_seconds", "timestamp", "When it was written, in Unix time."),
+)
 EVALUATION_GAUGES = (
+    Field("iteration", "training_iteration", "Training iteration of the newest evaluation."),
     *EPISODE_GAUGES,
     Field("episodes", "episodes_this_iter", "Episodes of the newest evaluation."),
 )
@@ -187,10 +194,7 @@ class RunState(Reporter, Collector):
         yield from self._checkpoint_gauges()
         if self._evaluation is not None:
             iteration, metrics = self._evaluation
-            yield GaugeMetricFamily(
-                "reef_evaluation_iteration", "Training iteration of the newest evaluation.", iteration
-            )
-            yield from gauges("reef_evaluation", EVALUATION_GAUGES, metrics)
+            yield from gauges("reef_evaluation", EVALUATION_GAUGES, metrics | {"training_iteration": iteration})
 
     def _learner_statistics(self) -> dict[PolicyId, dict[str, Any]]:
         learners = self.result["info"]["learner"] if self.result else {}
@@ -205,14 +209,9 @@ class RunState(Reporter, Collector):
             yield GaugeMetricFamily("reef_training_storage_failing", text, bool(self.storage_problem))
         if self._checkpoint is not None:
             status, seconds, size = self._checkpoint
-            prefix = "reef_training_checkpoint"
-            yield GaugeMetricFamily(f"{prefix}_iteration", "Iteration of the newest checkpoint.", status.iteration)
-            if seconds is not None:
-                text = "Time to write the newest checkpoint, in seconds."
-                yield GaugeMetricFamily(f"{prefix}_seconds", text, seconds)
-            yield GaugeMetricFamily(f"{prefix}_bytes", "Size of the newest checkpoint, in bytes.", size)
             when = datetime.fromisoformat(status.time).timestamp()
-            yield GaugeMetricFamily(f"{prefix}_timestamp_seconds", "When it was written, in Unix time.", when)
+            found = {"iteration": status.iteration, "seconds": seconds, "bytes": size, "timestamp": when}
+            yield from gauges("reef_training_checkpoint", CHECKPOINT_GAUGES, found)
 
 
 def rewards(metrics: Result) -> dict[str, float | None]:

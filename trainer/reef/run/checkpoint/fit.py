@@ -49,10 +49,6 @@ def check_fit(state: State, learners: Learners, worker: RolloutWorker) -> None:
     check_content(state, own)
 
 
-def _outline_of(learner: State) -> State:
-    return {"weights": np.zeros(0, np.float32), "optimizers": {name: {} for name in learner["optimizers"]}}
-
-
 def _other_optimizers(stored: State, own: State) -> Iterator[str]:
     for name, optimizer in own["optimizers"].items():
         kind = stored.get("optimizers", {}).get(name, {}).get("type", optimizer["type"])
@@ -62,12 +58,16 @@ def _other_optimizers(stored: State, own: State) -> Iterator[str]:
 
 def check_outline(state: State, own: State) -> None:
     """Raise `CheckpointError` unless every part of an algorithm's state is there, of the right kind."""
+    learners = {
+        policy_id: {"weights": np.zeros(0, np.float32), "optimizers": {key: {} for key in learner["optimizers"]}}
+        for policy_id, learner in own["learners"].items()
+    }
     outline = {
         "iteration": 0,
         "policy_version": 0,
         "counters": dict.fromkeys(COUNTER_FIELDS, 0),
         "metrics": {"counters": {}},
-        "learners": {policy_id: _outline_of(learner) for policy_id, learner in own["learners"].items()},
+        "learners": learners,
         "workers": {"local": {"filters": {name: {} for name in own["worker"]["filters"]}}, "remote": []},
         "evaluation": {"latest": None, "workers": None},
         "networks": {policy_id: {name: {} for name in network} for policy_id, network in own["networks"].items()},
@@ -106,14 +106,11 @@ def _check_workers(stored: Any, own: State, key: str) -> None:
         require_like(one, own | {"runners": runners, "env": None}, name, lengths=False)
         require_like(one["filters"], own["filters"], f"{name}/filters")
         for policy_id, observed in one["filters"].items():
-            _check_filter(observed, f"{name}/filters/{policy_id}")
+            for stat, values in observed.items():
+                if np.any(np.asarray(values["m2"]) < 0):
+                    place = f"{name}/filters/{policy_id}/{stat}"
+                    raise DamagedCheckpointError(f"{place}/m2 holds negative numbers. {USE_ANOTHER}")
         if own["env"] is not None and isinstance(one["env"], Mapping) and one["env"].keys() == own["env"].keys():
             require_like(one["env"], own["env"], f"{name}/env", lengths=False)
         elif one["env"] is not None:
             require_like(one["env"], {}, f"{name}/env")
-
-
-def _check_filter(observed: Mapping[str, Any], key: str) -> None:
-    for name, stat in observed.items():
-        if np.any(np.asarray(stat["m2"]) < 0):
-            raise DamagedCheckpointError(f"{key}/{name}/m2 holds negative numbers. {USE_ANOTHER}")

@@ -174,7 +174,8 @@ class Watchdog:
 
     def _end(self, code: int, what: str) -> None:
         """Say where it hangs, save, and end the process; goes on where the main thread did meanwhile."""
-        where = self._where()
+        frame = self._frame()
+        where = "".join(traceback.format_stack(frame)[-SHOWN_FRAMES:]).rstrip() if frame else "(it has ended)"
         _end_later(SAVE_S)
         try:
             saved = self._run.rescue() if self._run else "there was nothing to save."
@@ -191,10 +192,6 @@ class Watchdog:
             for stream in (sys.stdout, sys.stderr):
                 stream.flush()
         os._exit(code)
-
-    def _where(self) -> str:
-        frame = self._frame()
-        return "".join(traceback.format_stack(frame)[-SHOWN_FRAMES:]).rstrip() if frame else "(it has ended)"
 
 
 def _stop_for_a_while(number: int, frame: FrameType | None) -> None:

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Self
 from pydantic import ValidationError
 
 from reef.errors import ReefError, StoreUnavailableError
-from reef.run.checkpoint import MANIFEST, METADATA, NAMES, CheckpointStore, is_readable, iteration_of, read_metadata
 from reef.run.checkpoint.content import Metadata
+from reef.run.checkpoint.files import MANIFEST, METADATA, NAMES, is_readable, read_metadata
+from reef.run.checkpoint.store import CheckpointStore, iteration_of
 from reef.run.process.identity import OWNER
 from reef.run.remote.fetch import checkpoints_in, local_name, remote_name
 from reef.run.remote.object_store import RemoteFolder
@@ -58,7 +59,7 @@ class Mirror:
         deadline: Deadline | None = None,
     ) -> None:
         self._remote, self._local, self._run_state = remote, store, run_state
-        self._deadline = deadline or Deadline()
+        self.uri, self._deadline = remote.uri, deadline or Deadline()
         identity = uuid.uuid4().hex
         self._writer = identity[:8]  # in the names of checkpoints in the store
         self._owner = f"process {os.getpid()} on {socket.gethostname()} ({identity})".encode()
@@ -73,11 +74,6 @@ class Mirror:
         self._problem: Exception | None = None
         self._ending = self._closed = False
         self._thread = threading.Thread(target=self._work, name="uploads", daemon=True)
-
-    @property
-    def uri(self) -> str:
-        """Where the run is kept."""
-        return self._remote.uri
 
     def changed(self) -> None:
         """Have what is new uploaded; raises `ReefError` when another process has taken the run over."""

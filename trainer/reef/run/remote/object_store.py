@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from reef.api.fields import EXPLAINED, STORAGE_URI
 from reef.errors import ConfigError, StorageError, StoreUnavailableError, without_secrets
@@ -33,8 +33,6 @@ SETTINGS = {  # environment variables that a store's credentials and place are r
 SCHEMES = {"abfs": "az", "abfss": "az"}
 # addresses that are asked as a last resort
 NO_CREDENTIALS = ("169.254.169.254", "/latest/api/token", "metadata.google", "computeMetadata")
-
-T = TypeVar("T")
 
 
 def is_uri(place: str | Path) -> bool:
@@ -124,8 +122,6 @@ class RemoteFolder:
         except ImportError as error:
             raise ConfigError(f"storage {self.uri!r} needs obstore: pip install 'reef[trainer]'.") from error
 
-        if self.uri.startswith("file://"):
-            return self._try(lambda: LocalStore(self.uri.removeprefix("file://"), mkdir=True), OSError, BaseError)
         limits: dict[str, Any] = {
             "client_options": {
                 "timeout": timedelta(seconds=REQUEST_S),
@@ -134,12 +130,11 @@ class RemoteFolder:
             },
             "retry_config": {"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_S)},
         }
-        return self._try(lambda: from_url(self.uri, **limits), ValueError, BaseError)
-
-    def _try(self, opened: Callable[[], T], *errors: type[Exception]) -> T:
         try:
-            return opened()
-        except errors as error:
+            if self.uri.startswith("file://"):
+                return LocalStore(self.uri.removeprefix("file://"), mkdir=True)
+            return from_url(self.uri, **limits)
+        except (OSError, ValueError, BaseError) as error:
             raise StorageError(f"storage {self.uri}: {reason_of(error)}.{self._fix()}") from error
 
     @contextmanager
