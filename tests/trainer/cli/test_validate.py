@@ -10,7 +10,7 @@ import yaml
 
 from reef.algorithms.ppo import PPOConfig
 from reef.algorithms.registry import ALGORITHMS, config_class
-from reef.api import known_settings
+from reef.api.keys import KNOWN_SETTINGS
 from reef.cli import schema
 from reef.cli.main import main
 from reef.config import AlgorithmConfig
@@ -180,7 +180,7 @@ def test_the_schema_types_the_settings_of_all_algorithms() -> None:
     refused = {key for key in REFUSALS if "." not in key}
     assert refused <= settings.keys()
     assert settings["count_steps_by"] == {"description": 'Leave it at "env_steps": not available yet.'}
-    assert "model.use_lstm" in known_settings.SHARED
+    assert "model.use_lstm" in KNOWN_SETTINGS["shared"]
     assert all("default" not in setting for setting in settings.values())
 
 

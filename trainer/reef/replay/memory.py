@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -18,32 +18,8 @@ from reef.trees import USE_ANOTHER, require_like
 from reef.types import Array, PolicyId, State
 
 
-class Replay(Protocol):
-    """Replay in this process or as shards of it."""
-
-    def add(self, sample: Sample) -> None:
-        """Take in the fragments of one worker."""
-        ...
-
-    def sample(self, count: int) -> dict[PolicyId, Transitions]:
-        """Draw [count] transitions for every policy that has any."""
-        ...
-
-    def update_priorities(self, policy_id: PolicyId, indices: Array, td_errors: Array) -> None:
-        """Set the priorities of drawn transitions [N] from their TD errors [N]; only a prioritized buffer has them."""
-        ...
-
-    def state(self) -> State:
-        """Everything that later draws depend on."""
-        ...
-
-    def set_state(self, state: State) -> None:
-        """The reverse of `state`."""
-        ...
-
-
 class ReplayMemory:
-    """The `Replay` of this process."""
+    """What an algorithm remembers, in its own process."""
 
     def __init__(
         self,

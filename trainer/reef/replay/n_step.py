@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from reef.batch import Rollout, Transitions
+from reef.batch import TRANSITION_COLUMNS, Rollout, Transitions
 from reef.types import Array, State
-
-CARRIED = ("obs", "actions", "rewards", "next_obs", "terminated", "truncated")
 
 
 class NStep:
@@ -31,7 +29,7 @@ class NStep:
         """
         if self.n == 1:
             return one_step(rollout, float(self._powers[1]))
-        steps = {name: getattr(rollout, name) for name in CARRIED} | {"open": rollout.mask}
+        steps = {name: getattr(rollout, name) for name in TRANSITION_COLUMNS} | {"open": rollout.mask}
         if self._carry and self._carry["open"].shape[1] == rollout.shape[1]:
             if fragment_index is not None:
                 self._carry["truncated"][-1] |= fragment_index != self._carry["fragment_index"] + 1
@@ -57,7 +55,7 @@ def n_step(rollout: Rollout, n: int, gamma: float) -> Transitions:
     """The n-step transitions of one rollout; the steps before its end are summed over fewer than n steps."""
     if n == 1:
         return one_step(rollout, gamma)
-    steps = {name: getattr(rollout, name) for name in CARRIED} | {"open": rollout.mask}
+    steps = {name: getattr(rollout, name) for name in TRANSITION_COLUMNS} | {"open": rollout.mask}
     closing = {name: np.zeros_like(column[:1]) for name, column in steps.items()}  # a dead step ends each column
     steps = {name: np.concatenate((column, closing[name])) for name, column in steps.items()}
     return windows(steps, n, np.power(gamma, np.arange(n + 1)).astype(np.float32))[0]
@@ -67,7 +65,7 @@ def one_step(rollout: Rollout, gamma: float) -> Transitions:
     """The transitions of one rollout as they are, each with the discount gamma."""
     flat = rollout.flatten()
     discounts = np.full(len(flat), gamma, np.float32)
-    return Transitions(**{name: getattr(flat, name) for name in CARRIED}, extras={"discounts": discounts})
+    return Transitions(**{name: getattr(flat, name) for name in TRANSITION_COLUMNS}, extras={"discounts": discounts})
 
 
 def windows(

@@ -14,8 +14,8 @@ import numpy as np
 from reef.config import AlgorithmConfig
 from reef.envs.check import check_spaces
 from reef.envs.failures import env_name, failure
-from reef.envs.make import is_atari
 from reef.envs.multi_agent import ALL, RESET, STEP, MultiAgentEnv, agent_spaces, is_multi_agent
+from reef.envs.vector import is_atari
 from reef.rollout.worker import RolloutWorker
 from reef.spaces import Layout
 from reef.types import AgentId

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from reef.batch import Rollout, concat_columns
-from reef.replay.memory import Replay
+from reef.replay.memory import ReplayMemory
 from reef.types import PolicyId, Stats
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def on_policy(algorithm: Algorithm) -> dict[PolicyId, Stats]:
 
 def replay(
     algorithm: Algorithm,
-    memory: Replay,
+    memory: ReplayMemory,
     updates_due: Callable[[int, int], int],  # gradient steps to make between two counts of environment steps
 ) -> dict[PolicyId, Stats]:
     """Store one fragment of every worker, then learn from as many replayed batches as those steps call for.

@@ -2,7 +2,7 @@
 
 A thread looks at the main thread's stack once a second, so that sampling pays nothing. A call that never lets other
 threads run, as C code may, stops this thread too. For that case it keeps a timer of `faulthandler` wound up, which runs
-without Python: when nobody winds it again, it prints the stacks and ends the process.
+without Python: when it is not wound up again, it prints the stacks and ends the process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 from reef.config import AlgorithmConfig
@@ -32,7 +32,7 @@ from reef.run.signals import EXIT_CODES
 log = logging.getLogger(__name__)
 TICK_S = 1.0
 STOPPED_S = 2 * TICK_S  # a longer tick is time in which this process stood still, which is no hang
-PATIENCE_S = 10.0  # after a signal, for one call of an environment, where nobody says how long the process has
+PATIENCE_S = 10.0  # after a signal, for one call of an environment, where the time that the process has is not known
 MARGIN_S = 5.0  # the timer without Python comes after this thread
 SAVE_S = 120.0  # for the checkpoint of a process that hangs
 LONGEST_S = 1e6  # of a timer
@@ -84,9 +84,7 @@ class Watchdog:
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._thread.ident is None:
             return
         signal.set_wakeup_fd(self._wakeup_before)
@@ -179,7 +177,8 @@ class Watchdog:
 
     def _end(self, code: int, what: str) -> None:
         """Say where it hangs, save, and end the process; goes on where the main thread did meanwhile."""
-        where = self._where()
+        frame = self._frame()
+        where = "".join(traceback.format_stack(frame)[-SHOWN_FRAMES:]).rstrip() if frame else "(it has ended)"
         _end_later(SAVE_S)
         try:
             saved = self._rescue()
@@ -196,10 +195,6 @@ class Watchdog:
             for stream in (sys.stdout, sys.stderr):
                 stream.flush()
         os._exit(code)
-
-    def _where(self) -> str:
-        frame = self._frame()
-        return "".join(traceback.format_stack(frame)[-SHOWN_FRAMES:]).rstrip() if frame else "(it has ended)"
 
 
 def _stop_for_a_while(number: int, frame: FrameType | None) -> None:
