@@ -1,4 +1,7 @@
-"""`reef evaluate`: the episodes of a checkpoint's policy, on the screen and as JSON lines."""
+"""`reef evaluate`: the episodes of a checkpoint's policy, on the screen and as JSON lines.
+
+It tests reef.run.reporters.episodes too.
+"""
 
 from __future__ import annotations
 
