@@ -111,7 +111,10 @@ def test_pools_without_room_for_other_workers_are_wrong(workers: str, capsys: py
         ),
         ("checkpoint.scoreAttribute=min-evaluation/episode_len_mean", "is never there without evaluations"),
         ("config.exploration_config={type: Nothing}", "exploration_config.type='Nothing' is unknown"),
-        ("config.exploration_config={type: Random, noise: 1}", "exploration_config.noise=1 is no argument of Random"),
+        (
+            "config.exploration_config={type: Random, noise: 1}",
+            "exploration_config.noise=1 is not an argument of Random",
+        ),
         ("config.model.custom_model=no_such_module:Net", "there is no module 'no_such_module'"),
         ("config.model.free_log_std=true", "model.free_log_std=True needs a Box action space"),
     ],

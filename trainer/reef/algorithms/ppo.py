@@ -58,7 +58,7 @@ class PPOConfig(AlgorithmConfig):
     normalize_advantages: bool = setting(True, "Scale the advantages of a train batch to mean 0, deviation 1")
 
     def problems(self) -> Iterator[str]:
-        """Contradictions of these settings."""
+        """Yield contradictions between these settings."""
         yield from super().problems()
         yield from self.batch_size_problems()
         if self.sgd_minibatch_size > self.total_train_batch_size:
@@ -83,7 +83,7 @@ class PPOConfig(AlgorithmConfig):
             )
 
     def ignored_settings(self, network: Network) -> Iterator[str]:
-        """Texts for an actor and a critic, which have no choice of what a memory lets them share."""
+        """Yield notes for an actor and a critic; a recurrent model always shares layers between the two."""
         yield from super().ignored_settings(network)
         if self.model.memories:
             reason = "with a recurrent model, whose actor and critic share all but their last layers"
@@ -106,16 +106,16 @@ class PPOLearner(Learner[Rollout]):
 
     @property
     def minibatch_size(self) -> int:
-        """Rows of a gradient step over all learners."""
+        """Rows per gradient step, over all learners."""
         return self.config.sgd_minibatch_size
 
     def begin(self, timestep: int) -> None:
-        """Learning rate and entropy weight follow their schedules."""
+        """Set learning rate and entropy weight by their schedules."""
         super().begin(timestep)
         self.entropy_coeff.fill_(self.entropy_schedule(timestep))
 
     def prepare(self, batch: Rollout) -> Columns:
-        """Add `advantages` and `value_targets` [N] from the critic as it is now; only valid steps are kept."""
+        """Add `advantages` and `value_targets` [N] from the current critic; keep only valid steps."""
         values, next_values, inputs = self.layout.read(batch, with_values=self.config.use_critic)
         advantages, targets = gae(
             batch.rewards,
@@ -142,12 +142,12 @@ class PPOLearner(Learner[Rollout]):
         return inputs | self.layout.columns(batch.mask, columns)
 
     def minibatches(self, columns: Columns) -> Iterator[Columns]:
-        """Several passes over the rows or sequences in random order."""
+        """Several passes over the rows or sequences, in random order."""
         passes, size = self.config.num_sgd_iter, self.config.sgd_minibatch_size
         return self.layout.minibatches(columns, size, passes, self.generator, self.rank, self.world_size)
 
     def loss(self, outputs: tuple[Tensor, Tensor], minibatch: Columns) -> Loss:
-        """The mean of PPO's loss; `outputs`: distribution inputs [N, D] and values [N]."""
+        """Mean PPO loss; `outputs`: distribution inputs [N, D] and values [N]."""
         config, actions = self.config, minibatch["actions"]
         dist_inputs, values = outputs
         dist = self.policy.dist_class(dist_inputs)
@@ -165,7 +165,7 @@ class PPOLearner(Learner[Rollout]):
         return Loss(loss, {name: value.detach() for name, value in stats.items()})
 
     def adapt(self, stats: Stats) -> Stats:
-        """The weight of the KL penalty follows `kl_target` (section 4 of the paper)."""
+        """Adapt the weight of the KL penalty to `kl_target` (section 4 of the paper)."""
         if "kl" in stats:
             if stats["kl"] > 2.0 * self.config.kl_target:
                 self.kl_coeff *= 1.5
@@ -174,11 +174,11 @@ class PPOLearner(Learner[Rollout]):
         return stats | {"cur_kl_coeff": self.kl_coeff.item(), "entropy_coeff": self.entropy_coeff.item()}
 
     def state(self) -> State:
-        """As `Learner.state`, with the adapted KL weight."""
+        """The learner's state with the adapted KL weight."""
         return super().state() | {"kl_coeff": self.kl_coeff.item()}
 
     def set_state(self, state: State) -> None:
-        """The reverse of `state`."""
+        """Restore what `state` returned."""
         super().set_state(state)
         self.kl_coeff.fill_(state["kl_coeff"])
 
@@ -190,5 +190,5 @@ class PPO(Algorithm):
     learner_class = PPOLearner
 
     def training_step(self) -> dict[str, Stats]:
-        """One round of the on-policy flow."""
+        """One iteration of the on-policy flow."""
         return on_policy(self)

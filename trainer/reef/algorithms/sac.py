@@ -1,6 +1,6 @@
 """Soft actor-critic (Haarnoja et al. 2018, "Algorithms and Applications") for continuous actions.
 
-Rollout [T, B] -> n-step transitions -> replay, uniform or prioritized -> critics, actor and temperature, a step each.
+Rollout [T, B] -> n-step transitions -> replay, uniform or prioritized -> one step each of critics, actor, temperature.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class SACConfig(OffPolicyConfig):
     num_steps_sampled_before_learning_starts: int = default(1500)
     model: ModelConfig = default({"fcnet_activation": "relu"})
     replay_buffer_config: ReplayBufferConfig = default({"capacity": 1_000_000, "prioritized_replay": False})
-    twin_q: bool = setting(True, "Train two critics and believe the smaller value.")
+    twin_q: bool = setting(True, "Train two critics and use the smaller value.")
     actor_lr: float | list[list[float]] | None = setting(None, "Learning rate of the actor; null: lr.")
     critic_lr: float | list[list[float]] | None = setting(None, "Learning rate of the critics; null: lr.")
     alpha_lr: float | list[list[float]] | None = setting(None, "Learning rate of the temperature; null: lr.")
@@ -48,7 +48,7 @@ class SACConfig(OffPolicyConfig):
         "auto", "Entropy in nats that the temperature steers to; auto: minus the number of action elements."
     )
     tau: float = setting(
-        5e-3, "Share of the critics that each update of their targets takes over.", above=0.0, maximum=1.0
+        5e-3, "Fraction of the critics that each update copies to their targets.", above=0.0, maximum=1.0
     )
     target_network_update_freq: int = setting(
         0,
@@ -58,7 +58,7 @@ class SACConfig(OffPolicyConfig):
     )
 
     def problems(self) -> Iterator[str]:
-        """Contradictions of these settings."""
+        """Yield contradictions between these settings."""
         yield from super().problems()
         if not self.normalize_actions:
             yield "normalize_actions=False: the actor's actions lie between -1 and 1. Leave it at True."
@@ -66,27 +66,27 @@ class SACConfig(OffPolicyConfig):
             yield "torch_compile_learner=True: not available yet with SAC. Leave it at False."
 
     def ignored_settings(self, network: Network) -> Iterator[str]:
-        """Texts for networks whose actor and critics are of another kind than PPO's."""
+        """Yield notes for networks whose actor and critics differ from PPO's."""
         if network.has_image is not None:
             yield from ignored_with(self, network.has_image, "model.fcnet_hiddens")
             yield from ignored(self, "on an actor and critics of its own kind", *FOR_ACTOR_CRITICS)
 
 
 def soft_actor_critic(config: SACConfig, observation_space: Space, action_space: Space) -> SoftActorCritic:
-    """The networks that these settings ask for."""
+    """Build the networks for these settings."""
     return SoftActorCritic(
         config, observation_space, action_space, twin_q=config.twin_q, initial_alpha=config.initial_alpha
     )
 
 
 class SACLearner(ReplayingLearner):
-    """One step each of critics, actor and temperature for every replayed batch."""
+    """One gradient step each of critics, actor and temperature per replayed batch."""
 
     config: SACConfig
     policy: SoftActorCritic
 
     def setup(self) -> None:
-        """Three losses train three parts of the policy."""
+        """Train three parts of the policy by three losses."""
         policy, config = self.policy, self.config
 
         def rate(own: Any) -> Any:
@@ -105,17 +105,17 @@ class SACLearner(ReplayingLearner):
         self.target_entropy = auto if config.target_entropy == "auto" else float(config.target_entropy)
 
     def begin(self, timestep: int) -> None:
-        """Learning rates follow their schedules, the targets their period."""
+        """Set learning rates by their schedules; update the targets when they are due."""
         super().begin(timestep)
         if self.config.target_network_update_freq:
             self.target.follow(timestep)
 
     def prepare(self, batch: Transitions) -> Columns:
-        """The columns of the replayed transitions."""
+        """Return the columns of the replayed transitions."""
         return transition_columns(batch, self.device)
 
     def step(self, minibatch: Columns) -> Loss:
-        """Algorithm 1 of the paper, from the update of the critics on."""
+        """Algorithm 1 of the paper, from the critic update on."""
         critic = self.critics.descend(minibatch | {"targets": self.targets(minibatch)})
         actor = self.actor.descend(minibatch)
         temperature = self.temperature.descend({"logp": actor.rows["logp"]})
@@ -126,14 +126,14 @@ class SACLearner(ReplayingLearner):
 
     @torch.no_grad()
     def targets(self, minibatch: Columns) -> Tensor:
-        """[N] r + gamma^n (min Q'(s', a') - alpha log pi(a'|s')), with a' drawn by the actor as it is now (eq. 3)."""
+        """[N] r + gamma^n (min Q'(s', a') - alpha log pi(a'|s')), with a' sampled from the current actor (eq. 3)."""
         next_obs = minibatch["next_obs"]
         actions, logp = self.sample(self.policy.actor(next_obs))
         values = self.target.network.critics(next_obs, actions).amin(0) - self.alpha * logp
         return td_targets(minibatch["rewards"], minibatch["discounts"], minibatch["terminated"], values)
 
     def critic_loss(self, outputs: Tensor, minibatch: Columns) -> Loss:
-        """Half the squared error of each critic (eq. 5), weighted if prioritized; `outputs`: [critics, N]."""
+        """Half the squared error of each critic (eq. 5), weighted if replay is prioritized; `outputs`: [critics, N]."""
         errors = outputs - minibatch["targets"]
         losses = 0.5 * errors.square().sum(0)
         weights = minibatch.get("weights")
@@ -142,25 +142,25 @@ class SACLearner(ReplayingLearner):
         return Loss(loss, stats, {"td_errors": errors.detach().abs().mean(0)})
 
     def actor_loss(self, outputs: Tensor, minibatch: Columns) -> Loss:
-        """Alpha log pi(a|s) - min Q(s, a) of reparametrised actions (eq. 9); `outputs`: of the actor [N, 2 n]."""
+        """Alpha log pi(a|s) - min Q(s, a) of reparametrised actions (eq. 9); `outputs`: actor outputs [N, 2 n]."""
         actions, logp = self.sample(outputs)
         values = self.policy.critics(minibatch["obs"], actions).amin(0)
         return Loss((self.alpha * logp - values).mean(), {"entropy": -logp.detach().mean()}, {"logp": logp.detach()})
 
     def alpha_loss(self, outputs: Tensor, minibatch: Columns) -> Loss:
-        """Moves the entropy towards its target (eq. 17, of log alpha, as is usual); `outputs`: log alpha [1]."""
+        """Move the entropy towards its target (eq. 17, with log alpha as is common); `outputs`: log alpha [1]."""
         loss = -(outputs * (minibatch["logp"] + self.target_entropy)).mean()
         return Loss(loss, {"alpha": outputs.detach().exp().squeeze()})
 
     @property
     def alpha(self) -> Tensor:
-        """The weight of the entropy [1], of which no gradient goes back."""
+        """The weight of the entropy [1], detached."""
         return self.policy.temperature.log_alpha.detach().exp()
 
     def sample(self, dist_inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Actions [N, n] and their logp [N], by noise of the learner's own generator."""
+        """Sample actions [N, n] and their logp [N] with noise from the learner's own generator."""
         rows, size = len(dist_inputs), self.policy.action_layout.size
-        # that of all learners, of which this one takes its part: together they do what one would
+        # All learners draw the same noise and each uses its part, so that several learners compute what one would.
         noise = torch.randn(rows * self.world_size, size, generator=self.generator)
         return SquashedGaussian(dist_inputs).sample(noise[rows * self.rank :][:rows].to(self.device))
 

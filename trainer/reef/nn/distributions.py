@@ -1,6 +1,6 @@
-"""Action distributions, made from a network's outputs [N, D].
+"""Action distributions, parametrised by a network's outputs [N, D].
 
-What a loss reads of them is torch; actions are drawn in NumPy, as torch's calls would cost more than the drawing.
+Everything that a loss needs is torch. Actions are sampled in NumPy, because for small batches torch calls are slower.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ from reef.types import Array
 
 LOG_2PI = math.log(2 * math.pi)
 LOG_STD_BOUNDS = (-20.0, 2.0)
-NEAR_ONE = 1e-6  # how near to its bounds an action's likelihood is still a number
-TINY = np.float32(1e-8)  # keeps noise of 0 from the logarithm; the next above 0 is 3e-7
+# Margin to the bounds of actions, inside of which the log-likelihood stays finite.
+NEAR_ONE = 1e-6
+# Avoids log(0) for noise of 0; the smallest noise above 0 is 3e-7.
+TINY = np.float32(1e-8)
 
 
 class Distribution(ABC):
-    """A batch of N action distributions to learn by; actions are as the environment's action layout says, [N, *action].
+    """A batch of N action distributions for training; actions are laid out as in the environment, [N, *action].
 
-    Actions are drawn by `ActionDistribution`.
+    `ActionDistribution` samples actions.
     """
 
-    inputs: Tensor  # [N, D] what the network put out
+    inputs: Tensor  # [N, D] the network's outputs
 
     @abstractmethod
     def logp(self, actions: Tensor) -> Tensor:
@@ -48,21 +50,21 @@ class Distribution(ABC):
 
 
 class LeafDistribution(Distribution):
-    """What a space that is no composite is acted in by."""
+    """The distribution for a space that is not composite."""
 
     def __init__(self, inputs: Tensor) -> None:
-        """`inputs`: what the network put out [N, D]."""
+        """`inputs`: the network's outputs [N, D]."""
         self.inputs = inputs
 
     @staticmethod
     @abstractmethod
     def draw(inputs: Array, generator: np.random.Generator) -> Array:
-        """[N, D] -> one action per row, drawn."""
+        """[N, D] -> one sampled action per row."""
 
     @staticmethod
     @abstractmethod
     def mode(inputs: Array) -> Array:
-        """[N, D] -> the likeliest action of each row."""
+        """[N, D] -> the most likely action of each row."""
 
 
 class Categorical(LeafDistribution):
@@ -77,7 +79,7 @@ class Categorical(LeafDistribution):
 
     @property
     def log_probs(self) -> Tensor:
-        """[N, A]; computed once (`cached_property` has a lock, which torch.compile cannot trace)."""
+        """[N, A]; computed once. No `cached_property`: its lock cannot be traced by torch.compile."""
         if self._log_probs is None:
             self._log_probs = F.log_softmax(self.inputs, dim=-1)
         return self._log_probs
@@ -98,9 +100,9 @@ class Categorical(LeafDistribution):
 
     @staticmethod
     def draw(inputs: Array, generator: np.random.Generator, temperature: float = 1.0) -> Array:
-        """[N, A] -> [N] of softmax(inputs / temperature), by the Gumbel-max trick.
+        """[N, A] -> [N] samples of softmax(inputs / temperature), by the Gumbel-max trick.
 
-        The negative logarithm of exponential noise is Gumbel's.
+        The negative logarithm of exponential noise has a Gumbel distribution.
         """
         noise = np.log(generator.standard_exponential(inputs.shape, np.float32) + TINY)
         return (temperature * noise - inputs).argmin(-1)  # type: ignore[no-any-return]
@@ -124,11 +126,11 @@ class Categorical(LeafDistribution):
 
 
 class Bernoulli(LeafDistribution):
-    """n independent bits, from the logits of 1 [N, n]."""
+    """n independent bits, from the logits of the value 1 [N, n]."""
 
     @staticmethod
     def draw(inputs: Array, generator: np.random.Generator) -> Array:
-        """[N, n] -> [N, n] of 0 and 1: logistic noise lies below a logit as often as its bit is set."""
+        """[N, n] -> [N, n] of 0 and 1: P(logistic noise < logit) is the probability of 1."""
         return (generator.logistic(size=inputs.shape) < inputs).astype(np.int8)
 
     @staticmethod
@@ -152,7 +154,7 @@ class Bernoulli(LeafDistribution):
 
 
 class DiagonalGaussian(LeafDistribution):
-    """n independent normals, from means and log standard deviations [N, 2 n]."""
+    """n independent normal distributions, from means and log standard deviations [N, 2 n]."""
 
     def __init__(self, inputs: Tensor) -> None:
         """`inputs`: the n means, then the n log standard deviations."""
@@ -189,7 +191,7 @@ class DiagonalGaussian(LeafDistribution):
 
 
 class SquashedGaussian(LeafDistribution):
-    """n independent normals behind a tanh, so that actions lie in (-1, 1), from means and log deviations [N, 2 n].
+    """n independent normal distributions followed by tanh: actions in (-1, 1), from means and log deviations [N, 2 n].
 
     Haarnoja et al. 2018, appendix C. Its entropy and KL have no closed form.
     """
@@ -210,11 +212,11 @@ class SquashedGaussian(LeafDistribution):
 
     @staticmethod
     def mode(inputs: Array) -> Array:
-        """[N, 2 n] -> [N, n], the action of the mean."""
+        """[N, 2 n] -> [N, n], tanh of the mean."""
         return np.tanh(inputs[:, : inputs.shape[-1] // 2])
 
     def sample(self, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Actions [N, n] made of standard normal `noise` [N, n], through which gradients flow, and their logp [N]."""
+        """Actions [N, n] from standard normal `noise` [N, n] with gradients (reparametrised), and their logp [N]."""
         before = self.mean + torch.exp(self.log_std) * noise
         return torch.tanh(before), self._logp(before)
 
@@ -223,25 +225,25 @@ class SquashedGaussian(LeafDistribution):
         return self._logp(torch.atanh(actions.reshape(self.mean.shape).clamp(-1 + NEAR_ONE, 1 - NEAR_ONE)))
 
     def _logp(self, before: Tensor) -> Tensor:
-        """Of the action tanh(before): log(1 - tanh(x)^2) = 2 (log 2 - x - softplus(-2 x))."""
+        """Log-likelihood of the action tanh(before): log(1 - tanh(x)^2) = 2 (log 2 - x - softplus(-2 x))."""
         z = (before - self.mean) * torch.exp(-self.log_std)
         slope = 2 * (math.log(2) - before - F.softplus(-2 * before))
         return -(0.5 * z * z + self.log_std + 0.5 * LOG_2PI + slope).sum(-1)
 
     def entropy(self) -> Tensor:
-        """There is no closed form."""
+        """Not available in closed form."""
         raise NotImplementedError("the entropy of a squashed Gaussian has no closed form: use the mean of -logp")
 
     def kl(self, other: SquashedGaussian) -> Tensor:
-        """[N]; that of the normals, as both go through the same tanh."""
+        """[N]; equal to the KL of the normal distributions, because both go through the same tanh."""
         return DiagonalGaussian.kl(self, other)  # type: ignore[arg-type]
 
 
 class Reshaped(Distribution):
-    """A distribution over vectors, for actions of another rank (a Box of rank 0 or 2 and more)."""
+    """A distribution over vectors for actions of another rank (a Box of rank 0, 2 or more)."""
 
     def __init__(self, inner: Distribution) -> None:
-        """`inner`: over the actions as vectors."""
+        """`inner`: the distribution over flattened actions."""
         self.inner, self.inputs = inner, inner.inputs
 
     def logp(self, actions: Tensor) -> Tensor:
@@ -258,10 +260,10 @@ class Reshaped(Distribution):
 
 
 class Joint(Distribution):
-    """Independent parts side by side: MultiDiscrete, and Tuple and Dict actions as one flat vector."""
+    """Independent parts: MultiDiscrete, and Tuple and Dict actions as one flat vector."""
 
     def __init__(self, inputs: Tensor, parts: Sequence[Part]) -> None:
-        """`parts`: which inputs and which action entries belong to each part."""
+        """`parts`: which inputs and which action elements belong to each part."""
         self.inputs, self.parts = inputs, parts
         self.members = [part.make(inputs[:, part.inputs]) for part in parts]
 
@@ -285,18 +287,18 @@ class Joint(Distribution):
 
 
 class Part:
-    """One leaf of a joint action: the distribution's class, its slice of the inputs and of the action vector."""
+    """One leaf of a joint action: the class of its distribution, its slice of the inputs and of the action vector."""
 
     def __init__(self, make: type[LeafDistribution], inputs: slice, actions: slice, scalar: bool) -> None:
-        """`scalar`: the leaf is one number (Discrete), handed to its distribution as [N]."""
+        """`scalar`: the leaf is one number (Discrete), passed to its distribution as [N]."""
         self.make, self.inputs, self.actions, self.scalar = make, inputs, actions, scalar
 
 
 class DistributionMaker:
-    """How an action space becomes a distribution: `num_inputs` says D, a call makes one to learn by."""
+    """Makes distributions for an action space: `num_inputs` is D; calling it makes one for training."""
 
     def __init__(self, layout: Layout, box: type[LeafDistribution] = DiagonalGaussian) -> None:
-        """`box`: that of real numbers. Raises ConfigError for a space without a distribution."""
+        """`box`: the distribution of real numbers. Raises ConfigError for a space without a distribution."""
         self.shape, self.box = layout.shape, box
         self.parts: list[Part] = []
         self.num_inputs = 0
@@ -347,7 +349,7 @@ class DistributionMaker:
         inputs: Array,  # [N, num_inputs]
         choose: Callable[[type[LeafDistribution], Array], Array],  # (distribution, [N, D]) -> one action per row
     ) -> Array:  # [N, *action]
-        """Actions that `choose` chooses for each leaf."""
+        """Actions chosen by `choose` for each leaf."""
         if self.joint:
             chosen = [choose(part.make, inputs[:, part.inputs]).reshape(len(inputs), -1) for part in self.parts]
             return np.concatenate(chosen, axis=-1).astype(self.dtype).reshape(len(inputs), *self.shape)
@@ -356,10 +358,10 @@ class DistributionMaker:
 
 
 class ActionDistribution:
-    """A batch of N action distributions to act by, in NumPy."""
+    """A batch of N action distributions for acting, in NumPy."""
 
     def __init__(self, maker: DistributionMaker, inputs: Array) -> None:
-        """`inputs`: what the network put out [N, D]."""
+        """`inputs`: the network's outputs [N, D]."""
         self.maker, self.inputs = maker, inputs
 
     def __len__(self) -> int:
@@ -367,9 +369,9 @@ class ActionDistribution:
         return len(self.inputs)
 
     def sample(self, generator: np.random.Generator) -> Array:
-        """[N, *action], drawn."""
+        """[N, *action], sampled."""
         return self.maker.actions(self.inputs, lambda leaf, inputs: leaf.draw(inputs, generator))
 
     def deterministic(self) -> Array:
-        """[N, *action], the likeliest."""
+        """[N, *action], the most likely."""
         return self.maker.actions(self.inputs, lambda leaf, inputs: leaf.mode(inputs))

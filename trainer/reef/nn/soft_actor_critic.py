@@ -1,4 +1,4 @@
-"""The networks of soft actor-critic: a squashed Gaussian actor, Q(s, a) critics, a temperature."""
+"""The networks of soft actor-critic: squashed Gaussian actor, Q(s, a) critics, temperature."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Actor(nn.Module):
 
 
 class Critics(nn.Module):
-    """Observations [N, *obs] and actions [N, n] -> Q-values [count, N], side by side in one batched pass."""
+    """Observations [N, *obs] and actions [N, n] -> Q-values [count, N], computed in one batched pass."""
 
     def __init__(self, layout: Layout, model: ModelConfig, actions: int, count: int) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Temperature(nn.Module):
 
 
 class SoftActorCritic(Policy):
-    """Acts by its actor alone."""
+    """The policy of SAC; only its actor acts."""
 
     dist_class: DistributionMaker
 
@@ -99,7 +99,7 @@ class SoftActorCritic(Policy):
         return outputs
 
     def architecture(self) -> Architecture:
-        """Adds the number of critics."""
+        """The policy's architecture with the number of critics."""
         architecture = super().architecture()
         architecture["settings"]["twin_q"] = self.twin_q
         return architecture
