@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reef.job.capacity import Room, pods_of, rollout_workers_that_fit
 from reef.job.settings import check_training, checkpoint_settings, config_of
 
 if TYPE_CHECKING:
@@ -21,24 +22,15 @@ if TYPE_CHECKING:
     from reef.api.pods import PodSettings
     from reef.config import AlgorithmConfig
     from reef.distributed.start import RaySession
-    from reef.job.capacity import Room
     from reef.rollout.worker import RolloutWorker
 
 DEFAULT_STORAGE_PATH = "~/reef_results"
 _LOG_LEVELS = ("", "INFO", "DEBUG")
 _POD_FIELDS = ("node_selector", "tolerations", "affinity", "priority_class_name", "scheduler_name", "template")
 _SPEC_FIELDS = (
-    "image",
-    "image_pull_policy",
-    "image_pull_secrets",
-    "runtime_env",
-    "fault_tolerance",
-    "suspend",
-    "active_deadline_seconds",
-    "pre_running_deadline_seconds",
-    "ttl_seconds_after_finished",
-    "cleanup",
-)
+    "image", "image_pull_policy", "image_pull_secrets", "runtime_env", "fault_tolerance", "suspend",
+    "active_deadline_seconds", "pre_running_deadline_seconds", "ttl_seconds_after_finished", "cleanup",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -110,16 +102,12 @@ def _checked_process(
 
 def local_rooms(job: RLTrainingJob) -> list[Room]:
     """Return what head and pools offer, of which a local Ray is made; nothing for a job without pools: all there is."""
-    from reef.job.capacity import pods_of
-
     head = job.spec.head
     return pods_of(job.spec, float(math.ceil(head.cpus)), float(head.gpus)) if job.spec.workers else []
 
 
 def with_workers_that_fit(config: AlgorithmConfig, rooms: list[Room]) -> AlgorithmConfig:
     """The settings without the rollout workers that have no room in the job's pods, as a cluster would."""
-    from reef.job.capacity import rollout_workers_that_fit
-
     asked = config.num_rollout_workers
     fitting = rollout_workers_that_fit(config, [dict(room) for room in rooms])
     if fitting == asked:

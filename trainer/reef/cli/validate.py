@@ -12,6 +12,7 @@ from reef.cli.experiment import kubernetes_notice, local_rooms
 from reef.cli.overrides import apply_overrides
 from reef.cli.run import add_override
 from reef.errors import EXIT_OK, EXIT_WRONG_USE, ReefError, ResourceError
+from reef.job.capacity import check_trials, pods_of, rollout_workers_that_fit
 from reef.job.settings import check_training, config_of
 
 if TYPE_CHECKING:
@@ -67,8 +68,6 @@ def _checked(file: str, overrides: Sequence[str]) -> Iterator[str]:
 def _with_reef_run(job: RLTrainingJob, config: AlgorithmConfig, plan: Plan | None) -> str:
     if plan:
         return "as many trials at a time as this machine has room for"
-    from reef.job.capacity import rollout_workers_that_fit
-
     rooms = local_rooms(job)
     fitting = rollout_workers_that_fit(config, rooms) if rooms else config.num_rollout_workers
     if not config.num_rollout_workers:
@@ -78,8 +77,6 @@ def _with_reef_run(job: RLTrainingJob, config: AlgorithmConfig, plan: Plan | Non
 
 
 def _on_kubernetes(job: RLTrainingJob, config: AlgorithmConfig, plan: Plan | None) -> str:
-    from reef.job.capacity import check_trials, pods_of, rollout_workers_that_fit
-
     pods = pods_of(job.spec, math.ceil(job.spec.head.cpus), job.spec.head.gpus)
     places = "the head" if len(pods) == 1 else f"the head and {len(pods) - 1} pod{'s' * (len(pods) > 2)}"
     try:

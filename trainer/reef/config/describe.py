@@ -50,8 +50,8 @@ def json_schema(config_class: type[Settings]) -> dict[str, Any]:
 
 
 def _property(item: Setting) -> dict[str, Any]:
-    inner = _inner(item)
-    shape = json_schema(inner) if inner else _shape(item.type)
+    is_group = isinstance(item.type, type) and issubclass(item.type, Settings)
+    shape = json_schema(item.type) if is_group else _shape(item.type)
     unit = f" Unit: {item.unit}." if item.unit else ""
     found = {
         **shape,
@@ -75,10 +75,6 @@ def _innermost(shape: dict[str, Any]) -> dict[str, Any]:
     """The part of a list's or mapping's schema that is about its numbers."""
     inside = shape.get("items") or shape.get("additionalProperties") or shape.get("anyOf", [None])[0]
     return _innermost(inside) if isinstance(inside, dict) else shape
-
-
-def _inner(item: Setting) -> type[Settings] | None:
-    return item.type if isinstance(item.type, type) and issubclass(item.type, Settings) else None
 
 
 def _shape(hint: Any) -> dict[str, Any]:

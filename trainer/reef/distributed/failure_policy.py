@@ -100,7 +100,8 @@ class FailurePolicy:
         tolerance = settings.num_consecutive_worker_failures_tolerance
         if in_a_row > tolerance:
             yield f"{in_a_row} failures in a row exceed num_consecutive_worker_failures_tolerance={tolerance}."
-        failed_again = failure.seems_lasting and history.restarts and history.failures_in_a_row > 1
+        is_likely_to_last = failure.raised or failure.exit_code == EXIT_WRONG_USE
+        failed_again = is_likely_to_last and history.restarts and history.failures_in_a_row > 1
         if failed_again and not any(failure.method in each.succeeded for each in histories):
             yield f"It was started again and failed again, and {failure.method}() has not succeeded anywhere so far."
         if self._restarts and history.restarts >= settings.max_num_worker_restarts:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
+from reef.config import AlgorithmConfig
 from reef.envs.failures import failure
 from reef.envs.vector import StepResult, VectorEnv
 from reef.errors import EnvironmentError
 from reef.types import Array, State
-
-if TYPE_CHECKING:
-    from reef.config import AlgorithmConfig
 
 
 class AdaptedVector(VectorEnv):

@@ -7,18 +7,16 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
+from reef.config import AlgorithmConfig
 from reef.envs.failures import describe, failure
 from reef.envs.vector import StepResult, VectorEnv
 from reef.envs.wrappers import env_actions
 from reef.types import Array, State
-
-if TYPE_CHECKING:
-    from reef.config import AlgorithmConfig
 
 logger = logging.getLogger(__name__)
 Env = gym.Env[Any, Any]

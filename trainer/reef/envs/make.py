@@ -9,10 +9,11 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium as gym
 
+from reef.config import AlgorithmConfig
 from reef.config.loading import load
 from reef.envs.adapted import AdaptedVector, FirstColumn
 from reef.envs.by_policy import PolicyEnvs, SingleAgentEnvs
@@ -25,9 +26,6 @@ from reef.envs.old_api import STEPS_TO_NEW_API, OldApiEnv, speaks_old_api
 from reef.envs.vector import VectorEnv, is_atari, registered
 from reef.errors import ConfigError, EnvironmentError, nearest, own_traceback
 from reef.types import DEFAULT_POLICY
-
-if TYPE_CHECKING:
-    from reef.config import AlgorithmConfig
 
 logger = logging.getLogger(__name__)
 

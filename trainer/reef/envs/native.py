@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
+from reef.config import AlgorithmConfig
 from reef.envs.vector import StepResult, VectorEnv
 from reef.spaces import Space
 from reef.types import Array, State
-
-if TYPE_CHECKING:
-    from reef.config import AlgorithmConfig
 
 START_BOUND = 0.05  # every number of CartPole's first state lies within +- this
 

@@ -5,20 +5,18 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 
+from reef.config import AlgorithmConfig
 from reef.envs.failures import describe, env_name
 from reef.envs.seeding import EpisodeSeeds, column_seeds
 from reef.envs.wrappers import ActionTransform, RewardTransform
 from reef.errors import EnvironmentError
 from reef.spaces import Layout, Space
 from reef.types import Array, State
-
-if TYPE_CHECKING:
-    from reef.config import AlgorithmConfig
 
 logger = logging.getLogger(__name__)
 

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from reef.api.pods import HEAD_NAME
-from reef.distributed.node_settings import POOL
+from reef.distributed.node_settings import ELASTIC, POOL
 from reef.errors import ResourceError
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ def pods_of(spec: JobSpec, head_cpus: float, head_gpus: float) -> list[Room]:
     for pool in spec.workers:
         offer = {"CPU": float(math.ceil(pool.cpus)), "GPU": float(pool.gpus), f"{POOL}{pool.name}": 1.0}
         rooms += [dict(offer) for _ in range(wanted[pool.name])]
-    return [*rooms, {"CPU": head_cpus, "GPU": head_gpus, f"{POOL}{HEAD_NAME}": 1.0}]
+    return [*rooms, {"CPU": head_cpus, "GPU": head_gpus, ELASTIC: 1.0}]
 
 
 def rollout_workers_that_fit(config: AlgorithmConfig, rooms: list[Room]) -> int:

@@ -68,12 +68,8 @@ class Node:
     def worker_command(self, address: str, pool: str) -> list[str]:
         """The command line of a worker's node of that pool, which joins the head at `address`."""
         resources = json.dumps({f"{POOL}{pool}": 1})
-        return [
-            *self._command(),
-            f"--address={address}",
-            f"--resources={resources}",
-            f"--labels={POOL_LABEL}={pool}",
-        ]
+        join = [f"--address={address}", f"--resources={resources}", f"--labels={POOL_LABEL}={pool}"]
+        return [*self._command(), *join]
 
     def _command(self) -> list[str]:
         return [
@@ -144,6 +140,7 @@ class RayProcess:
             env=environment,
             process_group=0,
         )
+        self.pid = self._process.pid
         self._said: deque[str] = deque(maxlen=KEPT_LINES)
         self.changed = threading.Event()  # it is ready, refused, or has ended
         self.ready = self.refused = self.expected_to_end = False
@@ -159,11 +156,6 @@ class RayProcess:
             if self.ready or self.refused:
                 self.changed.set()
         self.changed.set()
-
-    @property
-    def pid(self) -> int:
-        """The process id."""
-        return self._process.pid
 
     @property
     def exit_code(self) -> int | None:

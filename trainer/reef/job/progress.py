@@ -51,17 +51,14 @@ class HeadState(RunState):
         """The parts of the job's status that the head knows, and its own state."""
         result = self.result or {}
         known = {} if self._exit_code is None else {"exitCode": self._exit_code}
-        return (
-            super().progress()
-            | known
-            | {
-                "state": self._state,
-                "message": self._message,
-                "workersHealthy": result.get("num_healthy_workers", 0),
-                "workersRecreated": result.get("num_worker_restarts", 0),
-                "time": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-            }
-        )
+        own = {
+            "state": self._state,
+            "message": self._message,
+            "workersHealthy": result.get("num_healthy_workers", 0),
+            "workersRecreated": result.get("num_worker_restarts", 0),
+            "time": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        }
+        return super().progress() | known | own
 
     def ending(self, exit_code: int, message: str) -> bytes:
         """The termination message: JSON of at most 4096 bytes."""

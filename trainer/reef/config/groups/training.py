@@ -46,7 +46,7 @@ class TrainingSettings(Settings):
     optimizer: OptimizerConfig = setting({}, "What moves the parameters; see its settings.")
     max_requests_in_flight_per_sampler_worker: int = setting(
         2,
-        "Fragments that one worker may be ahead of the learner with sample_async: its weights are at most as many "
+        "Fragments that one worker may be ahead of the learner with sample_async: its weights are at most that many "
         "versions older.",
         minimum=1,
     )
