@@ -62,6 +62,15 @@ def test_a_key_of_another_group_is_sent_there():
         ExampleConfig().training(policies=["a"])
 
 
+def test_only_the_first_setting_of_some_groups_goes_without_its_key():
+    assert ExampleConfig().environment("Pendulum-v1").env == "Pendulum-v1"
+    assert ExampleConfig.training(ExampleConfig(), gamma=0.5).gamma == 0.5
+    with pytest.raises(TypeError, match=r"training\(\) takes its settings by their keys: training\(key=value\)"):
+        ExampleConfig().training(0.5)
+    with pytest.raises(TypeError, match="multiple values for keyword argument 'env'"):
+        ExampleConfig().environment("Pendulum-v1", env="CartPole-v1")
+
+
 def test_a_refused_key_is_taken_by_its_sentence_and_refused_with_all_other_problems():
     config = ExampleConfig().callbacks(ExampleAlgorithm).multi_agent(count_steps_by="agent_steps").training(gamma=2)
     with pytest.raises(ConfigError) as refusal:

@@ -5,8 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from reef.batch import Rollout, Transitions
-from reef.replay.n_step import NStep, n_step
+from reef.batch import TRANSITION_COLUMNS, Rollout, Transitions
+from reef.replay.n_step import NStep, one_step, windows
+
+
+def n_step(rollout: Rollout, n: int, gamma: float) -> Transitions:
+    """The n-step transitions of one rollout; the steps before its end are summed over fewer than n steps."""
+    if n == 1:
+        return one_step(rollout, gamma)
+    steps = {name: getattr(rollout, name) for name in TRANSITION_COLUMNS} | {"open": rollout.mask}
+    closing = {name: np.zeros_like(column[:1]) for name, column in steps.items()}  # a dead step ends each column
+    steps = {name: np.concatenate((column, closing[name])) for name, column in steps.items()}
+    return windows(steps, n, np.power(gamma, np.arange(n + 1)).astype(np.float32))[0]
 
 
 def rollout(

@@ -113,5 +113,5 @@ PositiveCount = Annotated[int, Field(ge=1, le=1_000_000)]
 Seconds = Annotated[int, Field(ge=0, le=10 * 365 * 24 * 3600)]
 PositiveSeconds = Annotated[int, Field(ge=1, le=10 * 365 * 24 * 3600)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
-# Checked by whoever owns its meaning: the settings, Ray, or Kubernetes.
+# Checked by the part that owns its meaning: the settings, Ray, or Kubernetes.
 FreeMapping = Annotated[dict[str, Any], Field(max_length=MAX_KEYS)]

@@ -9,14 +9,16 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "0",
 }
-NODE_CHECKS = {  # for whoever starts a cluster's head: notice a lost node in about 5 seconds instead of 30
+NODE_CHECKS = {  # for the process that starts a cluster's head: notice a lost node in about 5 seconds instead of 30
     "health_check_initial_delay_ms": 2000,
     "health_check_period_ms": 1000,
     "health_check_timeout_ms": 2000,
     "health_check_failure_threshold": 3,
 }
 POOL = "pool:"  # begins the name of the resource, one on each node, that says which pool of a job the node is of
-ELASTIC = "pool:head"  # on the head's node: nodes come and go, and who started the head knows that all together suffice
+ELASTIC = (
+    "pool:head"  # on the head's node: nodes come and go; all of them together were checked before the head was started
+)
 POOL_LABEL = "reef.dev/pool"  # on the nodes of pools, not on the head's
 START_HOOK = {"RAY_START_HOOK": f"{__name__}.leave_out_helpers"}  # called by `ray start`
 

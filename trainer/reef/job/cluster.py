@@ -100,7 +100,7 @@ def number(environment: Mapping[str, str], key: str, default: float) -> float:
 
 
 def require_token(environment: Mapping[str, str]) -> None:
-    """Raise ConfigError unless Ray will ask for a token: without one, whoever reaches the pod can run code in it."""
+    """Raise ConfigError unless Ray will ask for a token: without one, any peer can run code in the pod."""
     if environment.get("RAY_AUTH_MODE") != "token":
         raise ConfigError(
             f"environment variable RAY_AUTH_MODE={environment.get('RAY_AUTH_MODE')!r}: expected 'token', as Ray "
@@ -110,17 +110,15 @@ def require_token(environment: Mapping[str, str]) -> None:
         raise ConfigError("environment variable RAY_AUTH_TOKEN: is not set, expected the token of the job's Secret.")
 
 
-def object_store_bytes(shared_memory: str = SHARED_MEMORY) -> int:
+def object_store_bytes() -> int:
     """How large Ray's object store may be: less than /dev/shm has free, or Ray would use the disk without a warning."""
-    room = SHARED_SHARE * shutil.disk_usage(shared_memory).free
+    room = SHARED_SHARE * shutil.disk_usage(SHARED_MEMORY).free
     if room < STORE_LEAST:
         log.warning(
             "%s has room for %d MiB of objects and Ray needs %d: they will be kept on disk, which is slow. "
             "Give the pod a larger volume there.",
-            shared_memory,
-            int(room) >> 20,
-            STORE_LEAST >> 20,
-        )
+            SHARED_MEMORY, int(room) >> 20, STORE_LEAST >> 20,
+        )  # fmt: skip
     return int(max(min(room, MEMORY_SHARE * memory_bytes()), STORE_LEAST))
 
 

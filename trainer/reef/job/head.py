@@ -302,7 +302,7 @@ def sweep(job: RLTrainingJob, plan: Plan, pod: Pod, head_state: HeadState, signa
 
 
 def linger(code: int, head_state: HeadState, signals: StopSignals) -> None:
-    """Go on answering for a while after an end that is final, for those who look every now and then.
+    """Go on answering for a while after an end that is final, for clients that look every now and then.
 
     Not where SIGTERM came on the way to it: the pod is about to be killed.
     """

@@ -62,10 +62,7 @@ def checkpoint_settings(job: RLTrainingJob) -> CheckpointSettings:
     """When the document wants checkpoints, and which are kept."""
     from reef.run.experiment import CheckpointSettings
 
-    asked = job.spec.checkpoint
-    return CheckpointSettings(
-        frequency=asked.frequency, at_end=asked.at_end, keep=asked.keep, score_attribute=asked.score_attribute
-    )
+    return CheckpointSettings(**job.spec.checkpoint.model_dump(exclude={"storage"}))
 
 
 def check_training(

@@ -51,16 +51,6 @@ class NStep:
         self._carry = {name: np.array(column) for name, column in state.items()}
 
 
-def n_step(rollout: Rollout, n: int, gamma: float) -> Transitions:
-    """The n-step transitions of one rollout; its last steps are summed over fewer than n steps."""
-    if n == 1:
-        return one_step(rollout, gamma)
-    steps = {name: getattr(rollout, name) for name in TRANSITION_COLUMNS} | {"open": rollout.mask}
-    closing = {name: np.zeros_like(column[:1]) for name, column in steps.items()}  # a dead step ends each column
-    steps = {name: np.concatenate((column, closing[name])) for name, column in steps.items()}
-    return windows(steps, n, np.power(gamma, np.arange(n + 1)).astype(np.float32))[0]
-
-
 def one_step(rollout: Rollout, gamma: float) -> Transitions:
     """The 1-step transitions of one rollout, each with the discount gamma."""
     flat = rollout.flatten()

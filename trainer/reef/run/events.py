@@ -65,7 +65,7 @@ class RunEnded(NamedTuple):
 
 
 class Events:
-    """Passes what happens to those who subscribed to its kind."""
+    """Passes each event to the subscribers of its kind."""
 
     def __init__(self) -> None:
         self._handlers: dict[object, list[Callable[[Any], None]]] = {}

@@ -226,26 +226,23 @@ class Experiment:
         the main thread goes on: it began or ended a sample meanwhile, so that it may have learned and the state may be
         a mixture, or it was about to save and has done so.
         """
-        if self.saving.acquire(blocking=False):
-            try:
-                return self._rescue()
-            finally:
-                self.saving.release()
-        if self.saving.acquire(timeout=SAVING_S):
+        if not self.saving.acquire(blocking=False):
+            if not self.saving.acquire(timeout=SAVING_S):
+                return "a checkpoint that was being saved is not whole."
             self.saving.release()
             return None
-        return "a checkpoint that was being saved is not whole."
-
-    def _rescue(self) -> str | None:
-        if self.is_unsaved:
-            before = [samples for samples, _ in self.algorithm.progress()]
-            state = self.algorithm.state()
-            if [samples for samples, _ in self.algorithm.progress()] != before:
-                return None
-            self.save(state | {"workers": without_episodes(state["workers"])})
-        if self.mirror is not None:
-            self.mirror.__exit__(WorkerError, None, None)  # as a fault in the main thread would
-        return f"what was learned is in {self.checkpoint}." if self.checkpoint else "nothing was saved so far."
+        try:
+            if self.is_unsaved:
+                before = [samples for samples, _ in self.algorithm.progress()]
+                state = self.algorithm.state()
+                if [samples for samples, _ in self.algorithm.progress()] != before:
+                    return None
+                self.save(state | {"workers": without_episodes(state["workers"])})
+            if self.mirror is not None:
+                self.mirror.__exit__(WorkerError, None, None)  # as a fault in the main thread would
+            return f"what was learned is in {self.checkpoint}." if self.checkpoint else "nothing was saved so far."
+        finally:
+            self.saving.release()
 
     @property
     def is_unsaved(self) -> bool:

@@ -93,7 +93,7 @@ class RunState(Reporter, Collector):
     """The newest result and checkpoint of a run: a reporter for the driver, a collector for the scrapes."""
 
     def __init__(self) -> None:
-        self.identity = ""  # of the process that serves it, for those who ask at one address and may reach another
+        self.identity = ""  # of the process that serves it: another one may be at its address later
         self._run: Run | None = None
         self.result: Result | None = None  # the newest
         self._evaluation: tuple[int, Result] | None = None  # iteration, metrics

@@ -97,7 +97,7 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 class Deadline:
-    """When a run is to end; never, until a signal comes. Made by whoever starts the run, and passed to all who wait."""
+    """When a run is to end; never, until a signal comes. Passed to all code of the run that waits."""
 
     def __init__(self) -> None:
         self.clear()

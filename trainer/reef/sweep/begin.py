@@ -23,7 +23,7 @@ def begin(
     Beside it where the checkpoint lies that trials without one of their own begin with: one for all of them.
 
     Raises:
-        CheckpointError: it is missing, damaged or of another algorithm; whoever writes in the folder goes on.
+        CheckpointError: it is missing, damaged or of another algorithm; a process that writes in the folder goes on.
         StorageError: the folder cannot be read or written.
     """
     label, scheme = f"sweep_{folder_label(plan.base)}", plan.tune

@@ -46,7 +46,7 @@ class Order:
 
 
 class TrialFolders:
-    """Writes and reads the folder of every trial, and passes on who is to end.
+    """Writes and reads the folder of every trial, and passes on which trial is to end.
 
     Trials may be on nodes that do not see the sweep's folder: with Ray, this is an actor on the node that does.
     """
@@ -161,7 +161,7 @@ class TrialFolders:
         return self._orders.get(name) or self._for_all
 
     def fail(self, name: str, text: str) -> None:
-        """Keep why a trial failed, for whoever hears of it without the reason."""
+        """Keep why a trial failed, for a driver that learns of it without the reason."""
         self._failures[name] = text
 
     def failure(self, name: str) -> str | None:

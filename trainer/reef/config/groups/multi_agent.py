@@ -15,7 +15,7 @@ from reef.types import DEFAULT_POLICY, AgentId, PolicyId
 
 
 class MultiAgentSettings(Settings):
-    """Which policies there are, who acts with which, and which of them learn."""
+    """Which policies there are, which agents act with each, and which of them learn."""
 
     multi_agent = GroupSetter()
 

@@ -8,7 +8,7 @@
 
 All is written and flushed in a hidden sibling directory, which then takes its name by one rename. Nothing is pickled.
 A checkpoint that is to be replaced steps aside to the hidden sibling `.<name>.old` before that rename and is deleted
-after it: at any moment one of the two is whole, and who reads `<name>` gets that one, also while it is replaced.
+after it: at any moment one of the two is whole, and a reader of `<name>` gets that one, also while it is replaced.
 """
 
 from __future__ import annotations

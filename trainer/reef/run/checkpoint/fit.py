@@ -83,7 +83,7 @@ def check_outline(state: State, own: State) -> None:
 def check_content(state: State, own: State) -> None:
     """Compare what `check_outline` let pass, key by key and array by array.
 
-    What may differ in length, such as the number of environments or of workers, is left to those who restore it.
+    What may differ in length, such as the number of environments or of workers, is left to the parts that restore it.
     """
     require_like(state["learners"], own["learners"], "learners", optional=("max_exp_avg_sq",))
     _check_workers(state["workers"], own["worker"], "workers")

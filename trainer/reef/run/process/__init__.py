@@ -1,1 +1,1 @@
-"""The process of a run: who it is, whether it hangs, and the load of its machine."""
+"""The process of a run: its identity, whether it hangs, and the load of its machine."""

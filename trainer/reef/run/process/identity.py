@@ -1,4 +1,4 @@
-"""Who a run's process is: to those who ask its server, and to another process that goes on in the same folder."""
+"""The identity of a run's process: for clients of its server, and for another process that uses the same folder."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 from reef.errors import ReefError, StorageError, WriteError
 
 IDENTITY = "Reef-Identity"  # header of /healthz: another process at the same address has another identity
-OWNER = ".owner"  # in a run's folder: who writes there
+OWNER = ".owner"  # in a run's folder: the process that writes there
 
 
 class Claim:
-    """This process's claim to a run's folder: whoever resumes a run takes it over, and a process before it must stop.
+    """This process's claim to a run's folder: a process that resumes a run takes it over, and one before it must stop.
 
     A head on a node that was silent for a while may live on beside its successor.
     """
@@ -41,7 +41,7 @@ class Claim:
         try:
             yield
         except StorageError:
-            self._check(folder)  # whoever took it over has removed what was half written
+            self._check(folder)  # the process that took it over has removed half-written files
             raise
 
     def _check(self, folder: Path) -> None:

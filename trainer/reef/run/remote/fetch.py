@@ -88,7 +88,7 @@ def copied_checkpoint(uri: str) -> Path:
     parent, _, name = remote.uri.rpartition("/")
     if MANIFEST in files:
         return _copy(remote, files, "", folder / name)
-    if not files and is_checkpoint_name(name) and not parent.endswith("/"):  # whoever wrote it is not named
+    if not files and is_checkpoint_name(name) and not parent.endswith("/"):  # the name lacks its writer
         remote = RemoteFolder(parent)
         files = {file: size for file, size in remote.files().items() if file.startswith(f"{name}-")}
     if (newest := _copy_newest(remote, files, folder)) is None:

@@ -146,7 +146,7 @@ def _result_problem(result: Any) -> str | None:
 
 
 def _warn_of_damage(file: Path, number: int, problem: str, *, cut_off: bool) -> None:
-    """Of a last line that has no end nothing needs to be said: whoever wrote it was killed."""
+    """A last line without an end needs no warning: the process that wrote it was killed."""
     if not cut_off:
         log.warning("%s: line %d %s: the file counts as cut off before it", file, number, problem)
 

@@ -16,7 +16,7 @@ from reef.run.stopping import StopConditions
 class Run:
     """What reporters know before the first result."""
 
-    folder: Path  # may not exist yet: it is made by whoever writes first
+    folder: Path  # may not exist yet: the first writer makes it
     algorithm: str
     environment: str
     config: dict[str, Any]
