@@ -12,9 +12,11 @@ if TYPE_CHECKING:
     from reef.config import AlgorithmConfig
 
 ALGORITHMS: dict[str, str] = {
+    "DDPG": "reef.algorithms.ddpg:DDPG",
     "DQN": "reef.algorithms.dqn:DQN",
     "PPO": "reef.algorithms.ppo:PPO",
     "SAC": "reef.algorithms.sac:SAC",
+    "TD3": "reef.algorithms.td3:TD3",
 }
 PLANNED = (
     "PG",
@@ -23,8 +25,6 @@ PLANNED = (
     "IMPALA",
     "APPO",
     "APEX",
-    "DDPG",
-    "TD3",
     "APEX_DDPG",
     "ES",
     "MARWIL",

@@ -52,6 +52,14 @@ train_batch_size_per_learner update_worker_filter_stats use_worker_filter_stats 
 validate_workers_after_construction worker_health_probe_timeout_s worker_restore_timeout_s
 """.split()
 OWN = {
+    "DDPG": """
+actor_lr buffer_size critic_lr huber_threshold l2_reg learning_starts n_step num_steps_sampled_before_learning_starts
+policy_delay prioritized_replay prioritized_replay_alpha prioritized_replay_beta prioritized_replay_eps
+replay_buffer_config replay_buffer_config.capacity replay_buffer_config.prioritized_replay
+replay_buffer_config.prioritized_replay_alpha replay_buffer_config.prioritized_replay_beta
+replay_buffer_config.prioritized_replay_eps smooth_target_policy target_network_update_freq target_noise
+target_noise_clip tau training_intensity twin_q use_huber
+""".split(),
     "DQN": """
 buffer_size double_q dueling hiddens learning_starts n_step noisy num_atoms num_steps_sampled_before_learning_starts
 prioritized_replay prioritized_replay_alpha prioritized_replay_beta prioritized_replay_eps replay_buffer_config
@@ -69,5 +77,13 @@ prioritized_replay prioritized_replay_alpha prioritized_replay_beta prioritized_
 replay_buffer_config.capacity replay_buffer_config.prioritized_replay replay_buffer_config.prioritized_replay_alpha
 replay_buffer_config.prioritized_replay_beta replay_buffer_config.prioritized_replay_eps target_entropy
 target_network_update_freq tau training_intensity twin_q
+""".split(),
+    "TD3": """
+actor_lr buffer_size critic_lr huber_threshold l2_reg learning_starts n_step num_steps_sampled_before_learning_starts
+policy_delay prioritized_replay prioritized_replay_alpha prioritized_replay_beta prioritized_replay_eps
+replay_buffer_config replay_buffer_config.capacity replay_buffer_config.prioritized_replay
+replay_buffer_config.prioritized_replay_alpha replay_buffer_config.prioritized_replay_beta
+replay_buffer_config.prioritized_replay_eps smooth_target_policy target_network_update_freq target_noise
+target_noise_clip tau training_intensity twin_q use_huber
 """.split(),
 }
