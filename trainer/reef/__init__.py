@@ -6,8 +6,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from reef.algorithms.a2c import A2CConfig
     from reef.algorithms.ddpg import DDPGConfig
     from reef.algorithms.dqn import DQNConfig
+    from reef.algorithms.pg import PGConfig
     from reef.algorithms.ppo import PPOConfig
     from reef.algorithms.sac import SACConfig
     from reef.algorithms.td3 import TD3Config
@@ -17,10 +19,12 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "A2CConfig",
     "Algorithm",
     "AlgorithmConfig",
     "DDPGConfig",
     "DQNConfig",
+    "PGConfig",
     "PPOConfig",
     "SACConfig",
     "TD3Config",
@@ -31,8 +35,10 @@ __all__ = [
 _HOMES = {
     "Algorithm": "reef.run.algorithm",
     "AlgorithmConfig": "reef.config",
+    "A2CConfig": "reef.algorithms.a2c",
     "DDPGConfig": "reef.algorithms.ddpg",
     "DQNConfig": "reef.algorithms.dqn",
+    "PGConfig": "reef.algorithms.pg",
     "PPOConfig": "reef.algorithms.ppo",
     "SACConfig": "reef.algorithms.sac",
     "TD3Config": "reef.algorithms.td3",

@@ -17,6 +17,8 @@ from reef.config import AlgorithmConfig
 from reef.run.algorithm import Algorithm
 
 SMALL: dict[str, dict[str, Any]] = {
+    "A2C": {"train_batch_size": 80},
+    "PG": {"train_batch_size": 64},
     "PPO": {"train_batch_size": 128, "sgd_minibatch_size": 64, "num_sgd_iter": 2},
     "DQN": {"num_steps_sampled_before_learning_starts": 64, "train_batch_size": 16, "n_step": 3},
     "SAC": {"num_steps_sampled_before_learning_starts": 64, "train_batch_size": 16, "n_step": 3},
@@ -25,6 +27,8 @@ SMALL: dict[str, dict[str, Any]] = {
 }
 CONTINUOUS = {"DDPG", "SAC", "TD3"}  # algorithms for actions that are real numbers
 QUICK: dict[str, dict[str, Any]] = {  # settings by which it learns to repeat what it is shown, within 1600 steps
+    "A2C": {"lr": 0.02, "train_batch_size": 20, "rollout_fragment_length": 5},
+    "PG": {"lr": 0.02, "train_batch_size": 24, "rollout_fragment_length": 3},
     "PPO": {"lr": 0.02, "train_batch_size": 200, "sgd_minibatch_size": 50, "num_sgd_iter": 4},
     "DQN": {
         "lr": 0.02,
@@ -51,6 +55,7 @@ QUICK: dict[str, dict[str, Any]] = {  # settings by which it learns to repeat wh
 }
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in ALGORITHMS),
+    ("A2C", {"use_gae": False, "normalize_advantages": True, "optimizer": {"type": "RMSpropTF"}}),
     ("PPO", {"kl_coeff": 0.0, "use_gae": False, "grad_clip": 1.0}),
     ("DQN", {"n_step": 3, "double_q": False, "dueling": False, "replay_buffer_config": {"prioritized_replay": False}}),
     ("DQN", {"num_atoms": 11, "v_min": 0.0, "v_max": 3.0}),

@@ -52,6 +52,9 @@ train_batch_size_per_learner update_worker_filter_stats use_worker_filter_stats 
 validate_workers_after_construction worker_health_probe_timeout_s worker_restore_timeout_s
 """.split()
 OWN = {
+    "A2C": """
+entropy_coeff entropy_coeff_schedule lambda lambda_ normalize_advantages use_critic use_gae vf_loss_coeff
+""".split(),
     "DDPG": """
 actor_lr buffer_size critic_lr huber_threshold l2_reg learning_starts n_step num_steps_sampled_before_learning_starts
 policy_delay prioritized_replay prioritized_replay_alpha prioritized_replay_beta prioritized_replay_eps
@@ -66,6 +69,9 @@ prioritized_replay prioritized_replay_alpha prioritized_replay_beta prioritized_
 replay_buffer_config.capacity replay_buffer_config.prioritized_replay replay_buffer_config.prioritized_replay_alpha
 replay_buffer_config.prioritized_replay_beta replay_buffer_config.prioritized_replay_eps sigma0
 target_network_update_freq tau training_intensity v_max v_min
+""".split(),
+    "PG": """
+entropy_coeff entropy_coeff_schedule lambda lambda_ normalize_advantages use_critic use_gae vf_loss_coeff
 """.split(),
     "PPO": """
 clip_param entropy_coeff entropy_coeff_schedule kl_coeff kl_target lambda lambda_ minibatch_size normalize_advantages
