@@ -1,4 +1,4 @@
-"""The closed set of condition types and reasons, and conditions that keep the time of their last change."""
+"""All condition types and reasons, and conditions that keep the time of their last transition."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Literal
 
 from reef.api.status import Condition
 
-MAX_MESSAGE = 1024  # characters: Kubernetes cuts the messages of Events there
+# Kubernetes truncates the messages of Events at this number of characters.
+MAX_MESSAGE = 1024
 
 
 class ConditionType(StrEnum):
-    """What is observed of a job."""
+    """The type of a condition of a job."""
 
     DOCUMENT_ACCEPTED = "DocumentAccepted"
     STORAGE_DURABLE = "StorageDurable"
@@ -28,7 +29,7 @@ class ConditionType(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a condition holds or does not, and what an Event is about."""
+    """The reason of a condition or of an Event."""
 
     # the document
     ACCEPTED = "Accepted"
@@ -50,7 +51,8 @@ class Reason(StrEnum):
     WORKERS_MISSING = "WorkersMissing"
     WORKERS_FAILING = "WorkersFailing"
     UNSCHEDULABLE = "Unschedulable"
-    SCHEDULING_GATED = "SchedulingGated"  # no problem: a queue such as Kueue's may hold a pod for long
+    # Not a problem: a queue such as Kueue may hold a pod for a long time.
+    SCHEDULING_GATED = "SchedulingGated"
     IMAGE_PULL_FAILED = "ImagePullFailed"
     CONTAINER_CONFIG_ERROR = "ContainerConfigError"
     CRASH_LOOP = "CrashLoop"
@@ -75,7 +77,8 @@ class Reason(StrEnum):
     PRE_RUNNING_DEADLINE_EXCEEDED = "PreRunningDeadlineExceeded"
 
 
-PROBLEMS = frozenset(  # what a person should hear of, as an Event of type Warning
+# Reasons that create an Event of type Warning.
+PROBLEMS = frozenset(
     {
         Reason.INVALID_DOCUMENT,
         Reason.IMMUTABLE_FIELD,
@@ -100,10 +103,10 @@ _STATUS: dict[bool | None, Literal["True", "False", "Unknown"]] = {True: "True",
 
 @dataclass(frozen=True)
 class Finding:
-    """One observation, before it is known since when it holds."""
+    """One observed condition, without its transition time."""
 
     type: ConditionType
-    holds: bool | None  # None: not known, on the way from one to the other
+    holds: bool | None  # None: unknown or in transition
     reason: Reason
     message: str = ""
 
@@ -111,7 +114,7 @@ class Finding:
 def kept_times(
     findings: Iterable[Finding], old: Iterable[Condition], now: datetime, generation: int | None
 ) -> list[Condition]:
-    """Return the conditions of today; one whose status is as it was keeps the time of its last change."""
+    """Return the new conditions; a condition with an unchanged status keeps its transition time."""
     known = {condition.type: condition for condition in old}
     conditions = []
     for finding in findings:
@@ -132,27 +135,27 @@ def kept_times(
 
 
 def find(conditions: Iterable[Condition], kind: ConditionType) -> Condition | None:
-    """Return the condition of a type, None where it was not observed."""
+    """Return the condition of a type, or None where there is none."""
     return next((condition for condition in conditions if condition.type == kind), None)
 
 
 def timestamp(moment: datetime) -> str:
-    """Return a moment as Kubernetes writes it: RFC 3339 in UTC, in whole seconds."""
+    """Return a time as Kubernetes writes it: RFC 3339 in UTC, in whole seconds."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def moment(timestamp: str) -> datetime:
-    """Return the moment that a timestamp of Kubernetes names."""
+    """Return the time that a Kubernetes timestamp denotes."""
     parsed = datetime.fromisoformat(timestamp)
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
 
 
 def encodable(text: str) -> str:
-    """Return a text without halves of surrogate pairs, which JSON may name and UTF-8 cannot hold."""
+    """Return a text without unpaired surrogates: JSON allows them, UTF-8 does not."""
     return text.encode(errors="replace").decode()
 
 
 def shortened(message: str) -> str:
-    """Return a message that fits into conditions and Events."""
+    """Return a message shortened to the length limit of conditions and Events."""
     message = encodable(message)
     return message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 1] + "…"

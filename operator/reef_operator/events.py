@@ -1,4 +1,4 @@
-"""Kubernetes Events for a change from one status to the next; nothing else is reported as one."""
+"""Kubernetes Events for changes of the status; nothing else creates an Event."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from reef_operator.model import Event
 from reef_operator.phases import Outcome
 
 _WARNINGS = ("Retrying", "Failed")
-_WITHOUT_EVENT = ("Pending", "Invalid")  # nothing has happened yet; the condition says what is wrong
+# Nothing has happened in these phases; the conditions say what is wrong.
+_WITHOUT_EVENT = ("Pending", "Invalid")
 _HELD = ("Suspending", "Suspended")
 
 
 def transitions(old: JobStatus, new: JobStatus, outcome: Outcome) -> Iterator[Event]:
-    """Return the Events for the change from one status to the next."""
+    """Yield the Events for the change from the old status to the new one."""
     if old.phase in _HELD and new.phase not in (*_HELD, "Failed", "Succeeded"):
         first = "the job is no longer suspended and starts for the first time"
         message = f"the job is resumed {_place(new)}" if old.attempts else first
@@ -44,7 +45,7 @@ def _problems(old: JobStatus, new: JobStatus) -> Iterator[Event]:
         if condition.status == "True" or condition.reason not in PROBLEMS:
             continue
         was = find(old.conditions, ConditionType(condition.type))
-        # A pod's message changes with every try, and is no news; that of the document changes when a person edits it.
+        # A pod's message changes with every retry: not news. The document's message changes when a person edits it.
         same = was if was and was.reason == condition.reason else None
         if same and (condition.type != ConditionType.DOCUMENT_ACCEPTED or same.message == condition.message):
             continue

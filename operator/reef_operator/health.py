@@ -1,4 +1,4 @@
-"""What probes are told: whether the operator does its work. Asked by everybody's probe, it costs the work nothing."""
+"""Liveness of the operator. Probes read the newest check, so any number of probes costs the operator no extra work."""
 
 from __future__ import annotations
 
@@ -12,32 +12,34 @@ from reef_operator.connection.client import ApiError, Client
 from reef_operator.runtime.leases import WatchProof
 from reef_operator.runtime.queue import Key
 
-SILENCE_S = 360.0  # the API server ends every watch within five minutes, and the next one begins with a word
-ANSWER_S = 4.0  # for one look
-PAUSE_S = 2.0  # between two looks
-STILL_S = 20.0  # longest time without a look: then something holds up the event loop, and all work with it
+# The API server ends every watch within five minutes, and the next watch begins with an answer.
+SILENCE_S = 360.0
+ANSWER_S = 4.0  # limit for one check
+PAUSE_S = 2.0  # between two checks
+# After this time without a check, something blocks the event loop and with it all work.
+STILL_S = 20.0
 
 
 class Health:
-    """The newest look at the operator, told to probes.
+    """The newest check of the operator, for probes.
 
     Args:
-        clock: seconds, monotonic.
+        clock: monotonic time in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._newest = (clock(), "")  # when it was looked last, and what was wrong
+        self._newest = (clock(), "")  # time of the newest check, and the fault it found
 
     async def run(self, look: Callable[[], Awaitable[str]]) -> None:
-        """Look again and again until cancelled; `look` says what is wrong, or nothing."""
+        """Call `look` repeatedly until cancelled; it returns what is wrong, or an empty string."""
         while True:
             fault = await look()
             self._newest = (self._clock(), fault)
             await asyncio.sleep(PAUSE_S)
 
     def answer(self, path: str) -> Answer:
-        """200, or 500 with what is wrong; from any thread."""
+        """Return 200, or 500 with what is wrong; callable from any thread."""
         if path != "/healthz":
             return Answer(b"see /healthz\n", status=HTTPStatus.NOT_FOUND)
         (looked, fault), now = self._newest, self._clock()
@@ -48,18 +50,18 @@ class Health:
 
 
 async def nothing_wrong() -> str:
-    """How an operator is that only waits for its turn."""
+    """Return no fault: an operator that waits for leadership is healthy."""
     return ""
 
 
 async def fault_of(proof: WatchProof, client: Client, canary: Key, silences: Mapping[str, float]) -> str:
-    """Say what is wrong with the watches; empty when all is well, or when the API server is too slow to tell.
+    """Return what is wrong with the watches; empty when all is well, or when the API server is too slow to check.
 
     Args:
-        proof: knows what the watches have delivered.
-        client: to see whether something that a watch missed is still there.
-        canary: namespace and name of the Lease that is changed again and again.
-        silences: for how many seconds each watch has heard nothing, by kind.
+        proof: records what the watches have delivered.
+        client: checks whether an object that a watch missed still exists.
+        canary: namespace and name of the Lease that is updated regularly.
+        silences: seconds since each watch last heard from the server, by kind.
     """
     try:
         async with asyncio.timeout(ANSWER_S):
@@ -69,13 +71,14 @@ async def fault_of(proof: WatchProof, client: Client, canary: Key, silences: Map
 
 
 async def silence(client: Client, canary: Key, silences: Mapping[str, float]) -> str:
-    """Say which watch has been silent for longer than the API server is, which answers; empty when all is well."""
+    """Return which watch is silent although the API server answers; empty when all is well."""
     kind, seconds = max(silences.items(), key=lambda each: each[1], default=("", 0.0))
     if seconds <= SILENCE_S:
         return ""
     try:
         await client.get("Lease", *canary)
     except ApiError as error:
-        if error.status != 403:  # where the canary's namespace is closed, this is an answer
+        # Where the operator has no access to the canary's namespace, a 403 is an answer too.
+        if error.status != 403:
             return ""
     return f"the watch of {kind} has heard nothing for {seconds:.0f} s"

@@ -1,4 +1,4 @@
-"""Kopf: the operator's life cycle. Watches are our own, in `runtime/watch.py`, and so is what probes are told."""
+"""The operator's life cycle with Kopf. Watches and health checks are our own: `runtime/watch.py` and `health.py`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from reef_operator.connection.limits import Backoff
 
 
 def kopf_settings() -> kopf.OperatorSettings:
-    """Settings under which Kopf outlasts an API server that is away, and writes nothing itself."""
+    """Return settings with which Kopf survives an unavailable API server and writes nothing itself."""
     settings = kopf.OperatorSettings()
     settings.peering.standalone = True
     settings.posting.enabled = False
-    settings.scanning.disabled = True  # needs no rights to list namespaces and definitions
+    # Scanning needs the permission to list namespaces and definitions.
+    settings.scanning.disabled = True
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
     settings.networking.error_backoffs = Backoff(first=1.0, limit=10.0)  # without end
@@ -26,11 +27,11 @@ def kopf_settings() -> kopf.OperatorSettings:
 
 
 def registry(login: Login, ended: Callable[[], Awaitable[None]]) -> kopf.OperatorRegistry:
-    """Kopf's handlers.
+    """Return Kopf's handlers.
 
     Args:
-        login: to the API server, which Kopf asks once what it serves.
-        ended: called when Kopf has been told to end; what still runs afterwards Kopf waits for.
+        login: logs in to the API server; Kopf asks it once which resources it serves.
+        ended: called when Kopf is stopping; Kopf waits for it.
     """
     made = kopf.OperatorRegistry()
 

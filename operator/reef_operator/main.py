@@ -1,4 +1,4 @@
-"""`reef-operator`: puts the parts together, runs them, and ends when one of them does."""
+"""`reef-operator`: builds the parts of the operator, runs them, and exits when one of them fails."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ from reef_operator.runtime.watch import (
     trim_pod,
 )
 
-RELEASE_S = 5.0  # for giving the Lease back; then another operator waits for it to expire
-CLOSED_S = 5.0  # until a job of a namespace that is closed is thought of again
+RELEASE_S = 5.0  # to give back the Lease; after that, another operator has to wait until it expires
+CLOSED_S = 5.0  # until a job in an inaccessible namespace is tried again
 
 logger = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the operator until it is told to end.
+    """Run the operator until a signal stops it.
 
     Returns:
-        The code to exit with: 0 after SIGTERM or SIGINT, 1 when a part of it failed, 2 for a wrong flag or variable.
+        The exit code: 0 after SIGTERM or SIGINT, 1 when a part failed, 2 for a wrong flag or variable.
     """
     try:
         options = parse(sys.argv[1:] if arguments is None else arguments)
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def run(options: Options) -> None:
-    """Wait until there is something to do and nobody else does it, then do it until SIGTERM.
+    """Wait for the CRD and for leadership, then work until SIGTERM.
 
     Raises:
         asyncio.CancelledError: SIGTERM came while it waited.
@@ -111,7 +111,7 @@ async def run(options: Options) -> None:
 async def connected(
     options: Options, credentials: Credentials, metrics: Metrics
 ) -> AsyncIterator[tuple[LeaderElection, Client]]:
-    """The election, with a client of its own that no work holds up, and the client for work: it writes for a leader."""
+    """Yield the election and a client that writes only while this operator leads; the election has its own client."""
     made = partial(
         Client,
         credentials,
@@ -127,14 +127,14 @@ async def connected(
 
 
 def end_by_sigterm() -> None:
-    """Let SIGTERM end what waits; the first process of a container would not notice it. Later Kopf takes it over."""
+    """Let SIGTERM cancel the current task: as process 1 it would ignore the signal. Kopf takes over later."""
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
 
 
 class Operator:
-    """All parts of a working operator, connected."""
+    """All parts of a running operator, connected."""
 
     def __init__(self, options: Options, client: Client, metrics: Metrics) -> None:
         self.options = options
@@ -200,7 +200,7 @@ class Operator:
         """Run all parts and Kopf; end when Kopf ends by a signal.
 
         Raises:
-            Exception: what ended one of the parts; none of them ends by itself.
+            Exception: the failure of a part; no part ends without one.
         """
         tasks = [asyncio.create_task(part, name=name) for name, part in self.parts]
         stop = asyncio.Event()
@@ -228,28 +228,29 @@ class Operator:
                 task.result()
 
     async def fault(self) -> str:
-        """What is wrong with the watches; empty when all is well."""
+        """Return what is wrong with the watches; empty when all is well."""
         return await fault_of(self.proof, self.client, self.canary, self._watch_ages(closed=False))
 
     async def _work(self, upkeep: Upkeep) -> None:
-        """Look at jobs once the caches are filled: before, everything would seem to be missing."""
+        """Reconcile jobs once the caches are filled; before that, every object would seem to be missing."""
         await asyncio.gather(*(watch.answered.wait() for watch in self.watches))
         logger.info("caches are filled; working on jobs")
-        self.observer.renew(await self._server())  # what is made for a job depends on it, and some of that for good
+        # The objects of a job depend on it, and some of them never change later.
+        self.observer.renew(await self._server())
         async with asyncio.TaskGroup() as group:
             group.create_task(upkeep.run())
             for number in range(self.options.workers):
                 group.create_task(self.queue.work(self._handle, patient=number % SHARE == 0))
 
     async def _handle(self, key: Key) -> None:
-        """Look at a job when all of it can be seen."""
+        """Reconcile a job if the operator has access to its namespace; try again later if not."""
         if any(watch.is_closed for watch in self.watches if watch.namespace == key[0]):
             self.queue.add_after(key, CLOSED_S)
         else:
             await self.controller.handle(key)
 
     async def _server(self) -> Server:
-        """What the API server can do; asked until it answers."""
+        """Return the capabilities of the API server, asking until it answers."""
         delays = iter(Backoff(first=1.0, limit=15.0))
         while True:
             try:
@@ -292,18 +293,18 @@ class Operator:
             self.queue.add(key)
 
     def _show(self, metrics: Metrics) -> None:
-        metrics.gauge("queue_depth", "Jobs that wait to be looked at.", self.queue.depth)
-        metrics.gauge("queue_age_seconds", "For how long the oldest of them waits.", self.queue.age)
+        metrics.gauge("queue_depth", "Jobs that wait to be reconciled.", self.queue.depth)
+        metrics.gauge("queue_age_seconds", "Waiting time of the oldest job in the queue.", self.queue.age)
         metrics.watches(self._ages, lambda: self.proof.delivered)
         metrics.jobs(self.stores.jobs.all, self.stores.pods.all)
 
     def _ages(self) -> dict[str, float]:
-        """For how long a watch of each kind has been silent, or has not told of a change that is known."""
+        """Return for how many seconds the watches have been silent, or have missed a known change, by kind."""
         ages, overdue = self._watch_ages(), self.proof.ages()
         return {kind: max(age, overdue.get(kind, 0.0)) for kind, age in ages.items()}
 
     def _watch_ages(self, *, closed: bool = True) -> dict[str, float]:
-        """For how long a watch of each kind has been silent; those of closed namespaces count if `closed`."""
+        """Return the seconds of silence of the watches by kind; inaccessible namespaces count if `closed`."""
         now, ages = time.monotonic(), dict[str, float]()
         for watch in (*self.watches, self.canary_watch):
             if closed or not watch.is_closed:
@@ -312,7 +313,7 @@ class Operator:
 
 
 async def definition_is_served(client: Client) -> None:
-    """Wait until the API server knows RLTrainingJobs."""
+    """Wait until the API server serves RLTrainingJobs."""
     for delay in Backoff(first=1.0, limit=10.0):
         try:
             if await client.serves_jobs():
@@ -326,7 +327,7 @@ async def definition_is_served(client: Client) -> None:
 
 
 async def end_when_lost(election: LeaderElection) -> None:
-    """End this process at once when the Lease is lost: another operator may be working already."""
+    """Exit at once when the Lease is lost: another operator may be working already."""
     await election.hold()
     os._exit(1)
 

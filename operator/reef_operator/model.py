@@ -1,4 +1,4 @@
-"""The seam between what is decided and what is done: `reconcile` makes a `Plan` of an `Observed`; both plain data."""
+"""The interface between deciding and acting: `reconcile` turns an `Observed` into a `Plan`; both are plain data."""
 
 from __future__ import annotations
 
@@ -10,78 +10,78 @@ from typing import Any, Literal
 
 Object = Mapping[str, Any]  # a Kubernetes object as the API server writes it
 ChildKind = Literal["ConfigMap", "Secret", "Service", "NetworkPolicy", "Job", "Deployment"]
-Child = tuple[ChildKind, str]  # kind and name of an object of a job
+Child = tuple[ChildKind, str]  # kind and name of an object that a job owns
 
 
 class Freshness(IntEnum):
-    """How recent an observation is; each level includes those before it."""
+    """How recent an observation is; each level includes the ones before it."""
 
-    CACHED = 0  # what watches have reported: it may be late, and one watch later than another
-    JOB_READ = 1  # the job itself has been read from the API server, the rest is cached
-    ALL_READ = 2  # so have all its children and pods that are known
+    CACHED = 0  # from the watches' caches: each may be late, by a different time
+    JOB_READ = 1  # the job was read from the API server, the rest is cached
+    ALL_READ = 2  # the job, all its known children and its pods were read
 
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
-    """What the cluster's API server can do."""
+    """The capabilities of the cluster's API server."""
 
     major: int = 1
     minor: int = 20
 
     @property
     def names_namespaces(self) -> bool:
-        """Whether every namespace carries its name as a label (1.21)."""
+        """Whether every namespace has its name as a label (since 1.21)."""
         return (self.major, self.minor) >= (1, 21)
 
     @property
     def pod_failure_policy(self) -> bool:
-        """Whether a batch Job can tell evictions and wrong jobs from faults (1.26)."""
+        """Whether a batch Job can treat evictions and wrong jobs differently from other failures (since 1.26)."""
         return (self.major, self.minor) >= (1, 26)
 
     @property
     def counts_removed_pods(self) -> bool:
-        """Whether a batch Job counts failed pods that are removed: by finalizers, for certain since 1.26."""
+        """Whether a batch Job also counts failed pods that were removed: it uses finalizers, reliably since 1.26."""
         return (self.major, self.minor) >= (1, 26)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What the operator's installation decides for all jobs."""
+    """Settings of the operator's installation, for all jobs."""
 
     trainer_image: str = "reef-trainer"
     image_pull_policy: str = "IfNotPresent"
     cluster_domain: str = "cluster.local"
-    linger_seconds: int = 30  # a finished head keeps serving its metrics for two scrapes
+    linger_seconds: int = 30  # how long a finished head stays up; long enough for two scrapes of its metrics
     default_pre_running_deadline_s: float | None = None
-    forbidden: tuple[str, ...] = ()  # in templates of jobs: names of reading.forbidden.FORBIDDABLE
-    # Kubernetes' NetworkPolicyPeers that may read the metrics of heads, beside the operator; none: everybody
+    forbidden: tuple[str, ...] = ()  # forbidden in templates of jobs: names from reading.forbidden.FORBIDDABLE
+    # NetworkPolicyPeers that may read the metrics of heads, in addition to the operator; empty: every pod may
     metrics_from: tuple[Mapping[str, Any], ...] = ()
     operator_namespace: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """What a head last said of itself at /progress, or that it is asked and has said nothing yet."""
+    """The last report of a head from /progress, or the fact that it has not answered yet."""
 
     pod_uid: str
-    time: datetime  # of the report; without one: when the head was first asked
+    time: datetime  # of the report; without a report: of the first request to the head
     report: Mapping[str, Any] | None  # the JSON document
 
 
 @dataclass(frozen=True, kw_only=True)
 class Observed:
-    """Everything a decision is made from; the same input gives the same plan."""
+    """The complete input of a decision; the same input gives the same plan."""
 
     job: Object
     children: Mapping[Child, Object]  # owned objects by kind and name
-    pods: tuple[Object, ...]  # the job's pods, also those that end
+    pods: tuple[Object, ...]  # the job's pods, including pods that are terminating
     progress: Progress | None
-    now: datetime  # with its time zone
-    # 64 hexadecimal digits, drawn for this observation: the Ray token of a job that has no Secret yet. Never logged.
+    now: datetime  # with time zone
+    # The Ray token for a job that has no Secret yet, 64 hexadecimal digits, drawn per observation. Never logged.
     fresh_token: str = field(repr=False)
-    # What the API server answered to the last Create or Patch of an object that it refused (quota, admission, a wrong
-    # template, a name that someone else's object holds), until one is accepted or it is wanted no more: shown to the
-    # job's owner.
+    # The API server's answer to the last refused Create or Patch of an object (quota, admission, invalid template,
+    # a name that another owner's object has). It is shown to the job's owner until a request is accepted or the object
+    # is not needed any more.
     refused: Mapping[Child, str] = field(default_factory=dict)
     server: Server = Server()
     settings: Settings = Settings()
@@ -89,7 +89,7 @@ class Observed:
 
 @dataclass(frozen=True)
 class Create:
-    """Make an object; the body of a Secret holds its token, so bodies are never logged."""
+    """Create an object. Bodies are never logged, because that of a Secret holds its token."""
 
     body: Object = field(repr=False)
 
@@ -115,10 +115,10 @@ class Patch:
 
 @dataclass(frozen=True)
 class Delete:
-    """Remove an object that still has this `uid`; its pods go with it.
+    """Delete an object if it still has this `uid`; its pods are deleted too.
 
-    A batch Job is deleted with propagation Foreground, so that it is gone only when its pods have written their
-    checkpoint and are gone; everything else with Background.
+    A batch Job is deleted with propagation Foreground: it is gone only when its pods have written their checkpoint and
+    ended. Everything else is deleted with Background.
     """
 
     kind: ChildKind | Literal["Pod", "RLTrainingJob"]
@@ -131,7 +131,7 @@ Action = Create | Patch | Delete
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """News for the job's owner, reported once."""
+    """A Kubernetes Event for the job's owner, reported once."""
 
     type: Literal["Normal", "Warning"]
     reason: str  # one of conditions.Reason
@@ -140,16 +140,17 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to do now, and when to look again without an event.
+    """What to do now, and when to reconcile again if nothing happens.
 
-    Actions are done in their order; one that fails does not keep the status from being written. A plan never removes
-    something whose result its own status is the first to hold, so status and actions may be written in either order.
+    Actions run in order; the status is written even if one fails. A plan never deletes an object whose result only the
+    plan's own status holds, so the status may be written before or after the actions.
     """
 
     actions: tuple[Action, ...] = ()
-    # The whole new status, which replaces the old one (a merge patch would leave fields that are no longer there);
-    # None: it is right as it is.
+    # The complete new status, which replaces the old one (a merge patch would keep fields that are not set any more).
+    # None: unchanged.
     status: Object | None = None
-    events: tuple[Event, ...] = ()  # of the change of status: sent once it is written
+    events: tuple[Event, ...] = ()  # for the change of the status; sent after it is written
     requeue_after_s: float | None = None
-    freshness: Freshness = Freshness.CACHED  # what it was made from must be at least as fresh before it is carried out
+    # The plan is carried out only if it was made from an observation that is at least this fresh.
+    freshness: Freshness = Freshness.CACHED

@@ -1,4 +1,4 @@
-"""What the objects of a job are called, their labels and annotations, and how to find its pods."""
+"""Names, labels and annotations of a job's objects, and label selectors for them."""
 
 from __future__ import annotations
 
@@ -14,27 +14,29 @@ NAME_LABEL = "app.kubernetes.io/name"
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 JOB_LABEL = "reef.dev/job"
 COMPONENT_LABEL = "reef.dev/component"
-NAMESPACE_LABEL = "kubernetes.io/metadata.name"  # on namespaces, by Kubernetes itself
-OPERATOR_LABELS = {"app.kubernetes.io/part-of": "reef", "app.kubernetes.io/component": "operator"}  # by the chart
+NAMESPACE_LABEL = "kubernetes.io/metadata.name"  # set on namespaces by Kubernetes
+OPERATOR_LABELS = {"app.kubernetes.io/part-of": "reef", "app.kubernetes.io/component": "operator"}  # set by the chart
 POOL_LABEL = "reef.dev/pool"
 HEAD, WORKER = "head", "worker"
 
 COMMON_LABELS = {NAME_LABEL: "reef", MANAGED_BY_LABEL: "reef-operator"}
-MANAGED_SELECTOR = ",".join(f"{key}={value}" for key, value in COMMON_LABELS.items())  # objects of every job
-POD_SELECTOR = f"{MANAGED_SELECTOR},{COMPONENT_LABEL}"  # pods of every job
-POOL_ANNOTATION = "reef.dev/pool-hash"  # on a Deployment: what its pods were made from
-HEAD_ANNOTATION = "reef.dev/head-hash"  # on the head's batch Job, likewise
-FINAL_CODES_ANNOTATION = "reef.dev/no-retry-exit-codes"  # on the head's batch Job: those it was made with
-ATTEMPTS_ANNOTATION = "reef.dev/attempts-before"  # on the head's batch Job: heads of earlier ones
+MANAGED_SELECTOR = ",".join(f"{key}={value}" for key, value in COMMON_LABELS.items())  # the objects of every job
+POD_SELECTOR = f"{MANAGED_SELECTOR},{COMPONENT_LABEL}"  # the pods of every job
+POOL_ANNOTATION = "reef.dev/pool-hash"  # on a Deployment: hash of the settings of its pods
+HEAD_ANNOTATION = "reef.dev/head-hash"  # on the head's batch Job: hash of the settings of the head
+FINAL_CODES_ANNOTATION = "reef.dev/no-retry-exit-codes"  # on the head's batch Job: its exit codes without retry
+ATTEMPTS_ANNOTATION = "reef.dev/attempts-before"  # on the head's batch Job: number of earlier heads
 
 CONTAINER = "reef"
 GCS_PORT = 6379
 METRICS_PORT = 8080
 TOKEN_KEY = "token"  # noqa: S105 - the key, not the token
-REFUSAL = "reef.dev/refusal"  # a key of our making beside spec: why the document is too large to be looked at
-SHORTENED = "reef.dev/shortened"  # likewise: the job has ended, and its document is not kept
+# A key that the operator adds beside spec: why the document is too large to be processed.
+REFUSAL = "reef.dev/refusal"
+# Likewise: the job has ended, and its document is not cached.
+SHORTENED = "reef.dev/shortened"
 DOCUMENT_KEY = "job.json"
-_SCALE = {"replicas", "min_replicas", "rollout_workers"}  # fields of a pool that may change without new pods
+_SCALE = {"replicas", "min_replicas", "rollout_workers"}  # these fields of a pool may change without new pods
 
 
 def document(job: str) -> str:
@@ -53,10 +55,10 @@ def head(job: str) -> str:
 
 
 def pool(job: str, name: str) -> str:
-    """Return the name of a node pool's Deployment: `<job>-<pool>`, and more where that could be another job's.
+    """Return the name of a node pool's Deployment: `<job>-<pool>`, with a hash where another job could have that name.
 
-    Job `a` with pool `b-c` and job `a-b` with pool `c` may stand side by side. What follows the last hyphen is a pool
-    without one, so a pool with one gets a hash.
+    Job `a` with pool `b-c` and job `a-b` with pool `c` may exist at the same time. The text after the last hyphen is a
+    pool name without hyphens; a pool name with a hyphen gets a hash.
     """
     if "-" not in name:
         return f"{job}-{name}"
@@ -84,12 +86,12 @@ def worker_labels(job: str, pool: str) -> dict[str, str]:
 
 
 def selector(labels: Mapping[str, str]) -> str:
-    """Return labels as the API server's label selectors are written."""
+    """Return labels in the API server's syntax for label selectors."""
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
 
 def owner_reference(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the reference by which an object goes when its RLTrainingJob goes."""
+    """Return the owner reference: Kubernetes deletes the object together with its RLTrainingJob."""
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -103,20 +105,20 @@ def owner_reference(job: Mapping[str, Any]) -> dict[str, Any]:
 def pool_hash(spec: JobSpec, pool: NodePool) -> str:
     """Return a hash that changes when the pods of a pool must be replaced: the value of `POOL_ANNOTATION`.
 
-    It is taken from the document, not from the generated template: a newer operator leaves running pods alone.
+    The hash is computed from the document, not from the generated template, so a newer operator does not restart pods.
     """
     made_from = pool.model_dump(mode="json", by_alias=True, exclude=_SCALE, exclude_defaults=True)
     return _hash([made_from, spec.image, spec.image_pull_policy, spec.image_pull_secrets])
 
 
 def head_hash(spec: JobSpec) -> str:
-    """Return a hash that changes when the document asks for another head: the value of `HEAD_ANNOTATION`."""
+    """Return a hash that changes when the document's settings for the head change: the value of `HEAD_ANNOTATION`."""
     made_from = spec.head.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return _hash([made_from, final_codes(spec), spec.fault_tolerance.termination_grace_period_seconds])
 
 
 def final_codes(spec: JobSpec) -> list[int]:
-    """Return the head's exit codes that end the job, sorted: the values of `FINAL_CODES_ANNOTATION`."""
+    """Return the head's exit codes without retry, sorted: the values of `FINAL_CODES_ANNOTATION`."""
     return sorted(set(spec.fault_tolerance.no_retry_exit_codes))
 
 

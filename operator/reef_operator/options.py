@@ -1,4 +1,4 @@
-"""How the operator is started: every flag can be given as an environment variable REEF_OPERATOR_* too."""
+"""Command-line options of the operator; every flag can also be given as an environment variable REEF_OPERATOR_*."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ TRUE, FALSE = {"1", "true", "yes", "on"}, {"", "0", "false", "no", "off"}
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Everything the runtime must be told."""
+    """All options of the runtime."""
 
     settings: Settings
-    namespaces: tuple[str, ...]  # empty: all of them
+    namespaces: tuple[str, ...]  # empty: all namespaces
     own_namespace: str
-    name: str  # of this installation: its Leases are called after it
-    identity: str  # of this process among several
+    name: str  # of this installation; its Leases are named after it
+    identity: str  # unique among the operator's processes
     log_format: Literal["json", "text"]
     log_level: str
     dev: bool
@@ -43,19 +43,19 @@ class Options:
 
     @property
     def scopes(self) -> tuple[str | None, ...]:
-        """Namespaces to look at one by one; a single None for all of them."""
+        """Namespaces to watch one by one; a single None means all namespaces."""
         return self.namespaces or (None,)
 
     @property
     def canary_namespace(self) -> str:
-        """Where the Lease is that watches must deliver: a namespace that is watched."""
+        """Namespace of the canary Lease, which the watches must deliver: one that is watched."""
         if not self.namespaces or self.own_namespace in self.namespaces:
             return self.own_namespace
         return self.namespaces[0]
 
 
 def parse(arguments: Sequence[str], environment: Mapping[str, str] = os.environ) -> Options:
-    """Read flags, and for those that are missing the environment.
+    """Read flags; for a missing flag, read its environment variable.
 
     Raises:
         ConfigError: a variable has a wrong value, or the flags contradict each other.
@@ -106,51 +106,63 @@ PLAIN = (
 
 
 def parser(variables: Variables) -> argparse.ArgumentParser:
-    """The flags, with defaults from the environment."""
+    """Return the parser, with defaults from the environment."""
     made = argparse.ArgumentParser(prog="reef-operator", description="Runs RLTrainingJobs on Kubernetes.")
     add, of = made.add_argument, variables
-    add("--namespace", action="append", metavar="NAME", help="look for jobs here; repeatable")
-    add("--all-namespaces", action="store_true", help="look for jobs everywhere (the default without --namespace)")
+    add("--namespace", action="append", metavar="NAME", help="namespace to watch; repeatable")
+    add("--all-namespaces", action="store_true", help="watch all namespaces (default without --namespace)")
     add("--name", default=of.text("NAME", "reef-operator"), help="name of this installation, and of its Leases")
-    add("--trainer-image", default=of.text("TRAINER_IMAGE", "reef-trainer"), help="image of jobs that name none")
-    add("--image-pull-policy", default=of.text("IMAGE_PULL_POLICY", "IfNotPresent"), help="of jobs that name none")
+    add("--trainer-image", default=of.text("TRAINER_IMAGE", "reef-trainer"), help="image of jobs that set none")
+    add("--image-pull-policy", default=of.text("IMAGE_PULL_POLICY", "IfNotPresent"), help="of jobs that set none")
     add("--cluster-domain", default=of.text("CLUSTER_DOMAIN", "cluster.local"), help="DNS domain of the cluster")
     add(
-        "--linger-seconds", type=int, default=int(of.number("LINGER_SECONDS", 30)), help="a finished head stays so long"
+        "--linger-seconds", type=int, default=int(of.number("LINGER_SECONDS", 30)), help="seconds a finished head stays"
     )
     add(
         "--pre-running-deadline-seconds",
         type=float,
         default=of.optional_number("PRE_RUNNING_DEADLINE_SECONDS"),
-        help="jobs that name none fail after waiting so long for training to begin",
+        help="jobs without a limit of their own fail if training has not begun after this many seconds",
     )
     add(
         "--forbid",
         type=lambda text: [word for word in text.split(",") if word != "nothing"],
         default=of.text("FORBID", ",".join(DEFAULT)),
         metavar="NAMES",
-        help=f"what templates of jobs may not hold, with commas: nothing, or some of {', '.join(FORBIDDABLE)}",
+        help=f"forbidden in templates of jobs, comma-separated: nothing, or some of {', '.join(FORBIDDABLE)}",
     )
     add(
         "--metrics-from",
         default=of.text("METRICS_FROM", "[]"),
         metavar="JSON",
-        help="NetworkPolicyPeers that may read the metrics of heads, beside this operator; []: everybody",
+        help="NetworkPolicyPeers that may read the metrics of heads, besides this operator; []: every pod",
     )
-    add("--log-format", choices=("json", "text"), default=of.text("LOG_FORMAT", "json"), help="form of log lines")
+    add("--log-format", choices=("json", "text"), default=of.text("LOG_FORMAT", "json"), help="format of log lines")
     add("--log-level", choices=("debug", "info", "warning", "error"), default=of.text("LOG_LEVEL", "info"))
     add(
         "--dev", action="store_true", default=of.flag("DEV"), help="log in with a kubeconfig instead of a pod's account"
     )
-    add("--leader-election", action="store_true", default=of.flag("LEADER_ELECTION"), help="wait for a Lease")
+    add("--leader-election", action="store_true", default=of.flag("LEADER_ELECTION"), help="wait for the Lease")
     add("--listen", default=of.text("LISTEN", all_addresses()), help="address of metrics and health")
     add("--metrics-port", type=int, default=int(of.number("METRICS_PORT", 8081)), help="port of /metrics")
     add("--health-port", type=int, default=int(of.number("HEALTH_PORT", 8082)), help="port of /healthz")
-    add("--workers", type=int, default=int(of.number("WORKERS", 16)), help="jobs that are looked at at a time")
+    add("--workers", type=int, default=int(of.number("WORKERS", 16)), help="jobs that are reconciled at the same time")
     add("--api-rate", type=float, default=of.number("API_RATE", 100), help="requests per second to the API server")
-    add("--api-burst", type=int, default=int(of.number("API_BURST", 200)), help="requests at once after a pause")
-    add("--resync-seconds", type=float, default=of.number("RESYNC_SECONDS", 240), help="all jobs are listed so often")
-    add("--poll-seconds", type=float, default=of.number("POLL_SECONDS", 5), help="heads are asked so often")
+    add(
+        "--api-burst", type=int, default=int(of.number("API_BURST", 200)), help="requests allowed at once after a pause"
+    )
+    add(
+        "--resync-seconds",
+        type=float,
+        default=of.number("RESYNC_SECONDS", 240),
+        help="seconds between two lists of all jobs",
+    )
+    add(
+        "--poll-seconds",
+        type=float,
+        default=of.number("POLL_SECONDS", 5),
+        help="seconds between two requests to a head",
+    )
     return made
 
 
@@ -161,15 +173,15 @@ class Variables:
         self._environment = environment
 
     def text(self, name: str, default: str) -> str:
-        """The variable, or the default where it is missing or empty."""
+        """Return a variable, or the default if it is missing or empty."""
         return self._environment.get(f"REEF_OPERATOR_{name}", "").strip() or default
 
     def words(self, name: str) -> list[str]:
-        """A list with commas."""
+        """Return a comma-separated list."""
         return [word.strip() for word in self.text(name, "").split(",") if word.strip()]
 
     def optional_number(self, name: str) -> float | None:
-        """A number, or None where the variable is missing or empty."""
+        """Return a number, or None if the variable is missing or empty."""
         text = self.text(name, "")
         try:
             return float(text) if text else None
@@ -182,7 +194,7 @@ class Variables:
         return default if found is None else found
 
     def flag(self, name: str) -> bool:
-        """Whether the variable says yes."""
+        """Return whether the variable is set to a true value."""
         text = self.text(name, "").lower()
         if text in TRUE or text in FALSE:
             return text in TRUE
@@ -190,16 +202,16 @@ class Variables:
 
 
 def all_addresses() -> str:
-    """The address that stands for all of this pod's: of IPv6, which takes in IPv4, where the machine has it."""
+    """Return the wildcard address of this machine: of IPv6, which includes IPv4, if available."""
     try:
         with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True):
             return "::"
-    except (OSError, ValueError):  # the latter: it takes no IPv4 there
+    except (OSError, ValueError):  # ValueError: the IPv6 socket does not accept IPv4
         return "0.0.0.0"  # noqa: S104 (a pod)
 
 
 def peers(text: str) -> tuple[Mapping[str, Any], ...]:
-    """Read a list of NetworkPolicyPeers."""
+    """Parse a JSON list of NetworkPolicyPeers."""
     try:
         found = json.loads(text)
     except ValueError:
@@ -213,5 +225,5 @@ def peers(text: str) -> tuple[Mapping[str, Any], ...]:
 
 
 def own_namespace() -> str:
-    """The namespace of the pod that we run in, or default outside of one."""
+    """Return the namespace of this pod, or "default" outside of a pod."""
     return OWN_NAMESPACE.read_text().strip() if OWN_NAMESPACE.exists() else "default"

@@ -1,4 +1,4 @@
-"""Where a job is in its life, judged from what was observed."""
+"""The phase of a job, computed from an observation."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from reef_operator.reading import pods, readiness
 from reef_operator.reading.reports import read_report
 from reef_operator.reading.situation import Situation
 
-SILENT_HEAD_S = 60.0  # a head that is ready this long counts as training, even if it cannot be asked
-_BATCH_REASONS = {  # why Kubernetes gave a batch Job up
+SILENT_HEAD_S = 60.0  # a head that is ready this long counts as training even if it does not answer
+_BATCH_REASONS = {  # why Kubernetes marked a batch Job as failed
     "BackoffLimitExceeded": Reason.BACKOFF_LIMIT_EXCEEDED,
     "PodFailurePolicy": Reason.JOB_WRONG,
     "DeadlineExceeded": Reason.DEADLINE_EXCEEDED,
@@ -25,7 +25,7 @@ _BATCH_REASONS = {  # why Kubernetes gave a batch Job up
 
 @dataclass(frozen=True)
 class Outcome:
-    """The phase, why, and what it means for this job."""
+    """The phase, its reason and its message."""
 
     phase: Phase
     reason: Reason
@@ -33,11 +33,11 @@ class Outcome:
 
 
 def judge(situation: Situation) -> Outcome:
-    """Return the phase of a job; one that is finished stays so."""
+    """Return the phase of a job; a finished job keeps its phase."""
     if situation.was_finished:
         return _as_recorded(situation)
     if situation.has_succeeded:
-        return Outcome("Succeeded", Reason.SUCCEEDED, f"the training reached its end{_said(situation)}")
+        return Outcome("Succeeded", Reason.SUCCEEDED, f"the training reached its end{_head_message(situation)}")
     readable = situation.resolved.document is not None
     if situation.spec.suspend and (readable or situation.old.start_time):
         return _suspension(situation)
@@ -59,8 +59,8 @@ def _as_recorded(situation: Situation) -> Outcome:
 def _suspension(situation: Situation) -> Outcome:
     job_or_pods = situation.head_job or situation.deployments or situation.observed.pods
     if not job_or_pods:
-        anew = f" {readiness.beginning(situation)}" if situation.spec.checkpoint.storage is None else ""
-        what = f"resumes the job{anew}" if situation.old.attempts else "starts the job"
+        place = f" {readiness.beginning(situation)}" if situation.spec.checkpoint.storage is None else ""
+        what = f"resumes the job{place}" if situation.old.attempts else "starts the job"
         message = f"no pods are left; spec.suspend: false {what}"
         return Outcome("Suspended", Reason.SUSPENDED, message)
     left = sorted(situation.observed.pods, key=pods.name)
@@ -71,9 +71,10 @@ def _suspension(situation: Situation) -> Outcome:
 
 
 def _failure(situation: Situation) -> Outcome | None:
-    """Return the end that Kubernetes' batch Job, or an exit code that is never retried, has decided."""
+    """Return the failure that was decided by the batch Job, or by an exit code that is never retried."""
     if situation.head_job is None or pods.is_going(situation.head_job):
-        return None  # its pods were stopped by us, or by someone who deleted it: it is created again
+        # Its pods were stopped by the operator, or by a person who deleted the batch Job; it is created again.
+        return None
     given_up = situation.batch_condition("Failed")
     if ended := _last_ended(situation):
         code = pods.exit_code(ended)
@@ -89,9 +90,9 @@ def _failure(situation: Situation) -> Outcome | None:
 
 
 def _has_used_up_attempts(situation: Situation) -> bool:
-    """Whether the head whose side cars are about to be stopped was the last one.
+    """Whether the head whose sidecars are about to be stopped was the last attempt.
 
-    Servers that only count failed pods which are still there do not know of those that were removed for that.
+    Some API servers count only failed pods that still exist, so they do not count the pods that were removed here.
     """
     head, job = situation.head, situation.head_job
     if situation.observed.server.counts_removed_pods or head is None or job is None or not pods.is_outlived(head):
@@ -102,15 +103,15 @@ def _has_used_up_attempts(situation: Situation) -> bool:
 
 
 def _last_ended(situation: Situation) -> Object | None:
-    """Return the head that ended last; there may be a newer one, which servers before 1.26 start at once."""
+    """Return the head that ended last. Servers before 1.26 start its successor at once, so it may not be the newest."""
     ended = [head for head in situation.heads if pods.exit_code(head) is not None]
     return ended[-1] if ended else None
 
 
 def _end_message(head: Object) -> str:
-    """Return the message of a head that has ended, else what Kubernetes says about its pod.
+    """Return the message of an ended head, or Kubernetes' description of its pod.
 
-    A head that was killed could not write a message: its termination message is from before.
+    A killed head could not write a message: its termination message is an older one.
     """
     result = None if pods.was_cut_off(head) else pods.result(head)
     return (read_report(result).message if result is not None else "") or _how_it_ended(head)
@@ -131,12 +132,13 @@ def _failure_message(situation: Situation) -> str:
 
 
 def active_deadline(situation: Situation, status: JobStatus) -> datetime | None:
-    """When the job will have been active for longer than it may, not counting suspensions."""
+    """Return when the job exceeds its active deadline, not counting suspended time; None without a deadline."""
     limit, since = situation.spec.active_deadline_seconds, status.active_since
     if limit is None or since is None:
         return None
     due = moment(since) + timedelta(seconds=limit - status.active_seconds)
-    if situation.is_lingering:  # its work is done: it is late only if it does not end
+    # The training is done: the job is late only if the head does not end.
+    if situation.is_lingering:
         grace = situation.spec.fault_tolerance.termination_grace_period_seconds
         due += timedelta(seconds=situation.observed.settings.linger_seconds + grace)
     return due
@@ -153,7 +155,7 @@ def _active_deadline(situation: Situation) -> Outcome | None:
 
 
 def waiting_deadline(situation: Situation, status: JobStatus) -> datetime | None:
-    """When the job will have waited for its head to train for longer than it may."""
+    """Return when the job will have waited too long for its head to train."""
     limit: float | None = situation.spec.pre_running_deadline_seconds
     limit = situation.observed.settings.default_pre_running_deadline_s if limit is None else limit
     suspended = find(status.conditions, ConditionType.SUSPENDED)
@@ -174,14 +176,15 @@ def _waiting_deadline(situation: Situation) -> Outcome | None:
 
 
 def is_training(situation: Situation) -> bool:
-    """Whether the head trains; once it did, it does until the pod is another one, also while it pauses."""
+    """Whether the head trains. Once it has trained, this stays true until its pod is replaced, even while it pauses."""
     head, old, report = situation.live_head, situation.old, situation.report
     if head is None:
         return False
     if situation.state == "training" or situation.is_lingering:
         return True
     if report and report.state in ("starting", "waiting") and report.training is None:
-        return False  # it has not begun: where it counted as training, that was by its silence alone
+        # The head has not begun. If it counted as training before, that was only because it was silent.
+        return False
     if old.phase == "Running" and old.head and old.head.uid == pods.uid(head):
         return True
     due = silent_head_due(situation)
@@ -189,9 +192,9 @@ def is_training(situation: Situation) -> bool:
 
 
 def silent_head_due(situation: Situation) -> datetime | None:
-    """When a ready head that is asked in vain counts as training: the operator may be cut off from it.
+    """Return when a ready head that does not answer counts as training: the network may keep the operator from it.
 
-    The time starts again when the operator does, because a new operator has asked no head yet.
+    The time starts again when the operator restarts, because a new operator has not asked any head yet.
     """
     head, asked = situation.live_head, situation.asked_in_vain_since
     ready = pods.ready_since(head) if head else None
@@ -212,27 +215,27 @@ def _alive(situation: Situation) -> Outcome:
 
 
 def _is_again(situation: Situation) -> bool:
-    """Whether a head trained before this one; not where this one only seemed to."""
+    """Whether a head trained before this one; false if the earlier head only counted as training."""
     old, head = situation.old, situation.live_head
     seemed = head is not None and old.head is not None and old.head.uid == pods.uid(head)
     return old.phase == "Retrying" or (old.phase == "Running" and not seemed)
 
 
 def _has_failed_before(situation: Situation) -> bool:
-    """Whether a head of the present batch Job failed; pods of one that is being removed were stopped on purpose."""
+    """Whether a head of the current batch Job failed; if that is being deleted, its pods were stopped on purpose."""
     if situation.head_job is None or pods.is_going(situation.head_job):
         return False
     return any(pods.has_ended(pod) or pods.exit_code(pod) is not None for pod in situation.heads)
 
 
-def _said(situation: Situation) -> str:
+def _head_message(situation: Situation) -> str:
     return f": {situation.report.message}" if situation.report and situation.report.message else ""
 
 
 def _running_message(situation: Situation) -> str:
-    """Return how many workers train; while the head pauses, its own message about what it waits for."""
+    """Return how many workers train; while the head pauses, the head's message about what it waits for."""
     if situation.is_lingering:
-        return f"the training has ended, and the head answers for its last metrics{_said(situation)}"
+        return f"the training has ended, and the head answers for its last metrics{_head_message(situation)}"
     if situation.state == "waiting" and situation.report and situation.report.message:
         return situation.report.message
     desired = sum(situation.spec.pool_replicas.values())
@@ -242,12 +245,12 @@ def _running_message(situation: Situation) -> str:
 
 
 def _why_not(situation: Situation) -> str:
-    """Return what the job waits for: what is wrong with its objects or pods, else what the head says."""
+    """Return what the job waits for: problems of its objects or pods, otherwise the head's message."""
     return "; ".join(dict.fromkeys(_obstacles(situation))) or "the head pod starts"
 
 
 def _why_again(situation: Situation) -> str:
-    """Return what the job waits for, and before that why the head that was there ended."""
+    """Return what the job waits for, followed by why the previous head ended."""
     ended = _last_ended(situation)
     if ended is None or ended is situation.head:
         return _why_not(situation)
@@ -260,7 +263,8 @@ def _obstacles(situation: Situation) -> Iterator[str]:
         yield objects.message
     if not head.holds:
         yield head.message
-    if situation.report and situation.report.message not in head.message:  # of one that ended it is both
+    # The message of an ended head is part of both.
+    if situation.report and situation.report.message not in head.message:
         yield situation.report.message
     if head.holds and not workers.holds:
         yield workers.message

@@ -1,4 +1,4 @@
-"""What to do about one job, decided from an observation of it: a pure function, without a memory of earlier looks."""
+"""Decides what to do about one job: a pure function of an observation, without memory of earlier calls."""
 
 from __future__ import annotations
 
@@ -24,14 +24,18 @@ from reef_operator.reading.readiness import missing_head_due, slow_start_due
 from reef_operator.reading.situation import FINISHED, Situation
 from reef_operator.status import changed, next_status
 
-_PROMISES = ("Suspended", *FINISHED)  # phases that say something about the cluster for good
-_SOON_S = 1.0  # the shortest delay: while a new status is on its way back, the job is not looked at in a tight loop
+# These phases state something about the cluster, so they need a fresh observation.
+_PROMISES = ("Suspended", *FINISHED)
+_SOON_S = (
+    1.0  # the shortest delay, so that a job is not reconciled in a tight loop while its new status is on the way back
+)
 
 
 def reconcile(situation: Situation) -> Plan:
-    """Return what brings the job closer to what its document asks for."""
+    """Return the actions and the status that bring the job closer to its document."""
     if situation.observed.job["metadata"].get("deletionTimestamp"):
-        return Plan()  # its objects go with it, by their owner references
+        # Owner references delete the job's objects together with it.
+        return Plan()
     outcome = judge(situation)
     status = next_status(situation, outcome)
     actions = tuple(_actions(situation, status))
@@ -45,13 +49,13 @@ def reconcile(situation: Situation) -> Plan:
 
 
 def _freshness(situation: Situation, status: JobStatus, actions: Sequence[Action]) -> Freshness:
-    """Return how fresh the observation must be before this is done.
+    """Return how fresh the observation must be before the plan is carried out.
 
-    Caches may be late. A job that was deleted would be made again, and a job as it was before its last edit, beside
-    what was made after it, looks like an edit: so changes need the job as it is now. What removes something, or
-    promises something about the cluster, needs everything as it is now.
+    Caches may be late: a deleted job's objects would be created again, and a job as it was before its last edit,
+    seen with newer children, would look edited. So any change needs the current job. A plan that deletes something or
+    sets a final phase needs the current state of everything.
     """
-    ended_well = status.phase == "Succeeded" and situation.head is not None  # which the head cannot take back
+    ended_well = status.phase == "Succeeded" and situation.head is not None  # the head cannot take this back
     if ended_well and all(action.kind == "Deployment" for action in actions):
         return Freshness.CACHED
     promises = status.phase in _PROMISES and status.phase != situation.old.phase
@@ -62,7 +66,8 @@ def _freshness(situation: Situation, status: JobStatus, actions: Sequence[Action
 
 def _actions(situation: Situation, status: JobStatus) -> Iterator[Action]:
     if status.phase == "Invalid":
-        yield from delete_pools(situation)  # their head cannot be created again
+        # The document is invalid, so no head can be created for them.
+        yield from delete_pools(situation)
     elif status.phase in FINISHED:
         yield from clean_up(situation, status)
     elif status.phase in ("Suspending", "Suspended"):
@@ -76,7 +81,7 @@ def _actions(situation: Situation, status: JobStatus) -> Iterator[Action]:
 
 
 def _suspend(situation: Situation) -> Iterator[Action]:
-    """Remove the head, which writes a checkpoint, and the workers once it is gone or its grace period is over."""
+    """Delete the head, which writes a checkpoint; delete the workers once it is gone or its grace period is over."""
     job = situation.head_job
     if job and not pods.is_going(job):
         yield Delete("Job", job["metadata"]["name"], job["metadata"]["uid"])
@@ -88,15 +93,16 @@ def _suspend(situation: Situation) -> Iterator[Action]:
 
 
 def _head_grace_end(situation: Situation) -> datetime | None:
-    """Return when the grace period of a head that is being removed ends; None for any other head.
+    """Return when the grace period of a head that is being deleted ends; None for any other head.
 
-    The pod of a lost node stays for longer, because Kubernetes cannot know whether it has ended.
+    The pod of a lost node exists for longer, because Kubernetes cannot know whether it has ended.
     """
     job = situation.head_job
     if job is not None and not pods.is_going(job):
         return None
     if ends := [pod["metadata"]["deletionTimestamp"] for pod in situation.unended_heads if pods.is_going(pod)]:
-        return max(map(moment, ends))  # Kubernetes has added the grace of the pod
+        # Kubernetes has already added the pod's grace period.
+        return max(map(moment, ends))
     if job is None:
         return None
     grace = situation.spec.fault_tolerance.termination_grace_period_seconds
@@ -104,7 +110,7 @@ def _head_grace_end(situation: Situation) -> datetime | None:
 
 
 def _provide(situation: Situation) -> Iterator[Action]:
-    """Create what pods need before they start: the document, the token, the Service, the NetworkPolicy."""
+    """Create the objects that pods need to start: document, token, Service and NetworkPolicy."""
     children, blueprint, name = situation.observed.children, Blueprint.of(situation), situation.name
     if ("ConfigMap", names.document(name)) not in children:
         yield Create(config_map(blueprint))
@@ -121,11 +127,13 @@ def _provide(situation: Situation) -> Iterator[Action]:
 def _head(situation: Situation, readable: bool) -> Iterator[Action]:
     job = situation.head_job
     if job is None:
-        if readable and not situation.unended_heads:  # two heads would write to one folder of checkpoints
+        # Two heads would write to the same checkpoint folder.
+        if readable and not situation.unended_heads:
             yield Create(head_job(Blueprint.of(situation)))
     elif not pods.is_going(job):
         for head in situation.heads:
-            if pods.is_outlived(head) and not pods.is_going(head):  # the batch Job waits for the whole pod to end
+            # The batch Job waits until the whole pod has ended.
+            if pods.is_outlived(head) and not pods.is_going(head):
                 yield Delete("Pod", pods.name(head), pods.uid(head))
         limit = situation.spec.fault_tolerance.backoff_limit
         if readable and job["spec"].get("backoffLimit") != limit:
@@ -133,9 +141,10 @@ def _head(situation: Situation, readable: bool) -> Iterator[Action]:
 
 
 def _pools(situation: Situation, readable: bool) -> Iterator[Action]:
-    """Create, change and remove the pools: not before the head has a node, or workers could take its resources."""
+    """Create, change and delete the pools, once the head has a node: before, workers could take its resources."""
     if situation.is_lingering and situation.spec.cleanup.worker_delay_seconds == 0:
-        yield from delete_pools(situation)  # the head only serves its last metrics, which needs no GPUs
+        # The head only serves its last metrics and needs no workers.
+        yield from delete_pools(situation)
         return
     if not readable:
         return

@@ -1,4 +1,4 @@
-"""The status of a job, computed from scratch at every look."""
+"""The status of a job, computed from scratch at every reconcile."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from reef_operator.reading.reports import Report
 from reef_operator.reading.situation import FINISHED, Situation
 
 Part = TypeVar("Part")
-_STOPPED = ("Suspending", "Suspended", *FINISHED)  # phases in which no workers are wanted
+_STOPPED = ("Suspending", "Suspended", *FINISHED)  # phases in which no workers run
 
 
 def next_status(situation: Situation, outcome: Outcome) -> JobStatus:
@@ -47,10 +47,10 @@ def next_status(situation: Situation, outcome: Outcome) -> JobStatus:
 
 
 def _newer_report(situation: Situation) -> Report | None:
-    """Return the head's last report, without the parts that are older than those in the status.
+    """Return the head's last report, without the parts that are older than the status.
 
-    A head that was killed left a report that it had prepared earlier. After the job's end, the report of another head
-    than the one in the status counts only if that head trained for longer.
+    A killed head left a report that it had prepared earlier. After the end of the job, a report of another head than
+    the one in the status counts only if that head trained for longer.
     """
     report, head, old = situation.report, situation.head, situation.old
     if report is None or head is None:
@@ -65,7 +65,9 @@ def _newer_report(situation: Situation) -> Report | None:
         report,
         training=_unless_behind(report.training, old.training, attrgetter("timesteps")),
         evaluation=_unless_behind(report.evaluation, old.evaluation, attrgetter("iteration")),
-        checkpoint=_unless_behind(report.checkpoint, old.checkpoint, attrgetter("time")),  # UTC: it orders as text
+        checkpoint=_unless_behind(
+            report.checkpoint, old.checkpoint, attrgetter("time")
+        ),  # RFC 3339 in UTC: sorts as text
         trials=trials,
         best_trial=report.best_trial if trials is report.trials else None,
     )
@@ -84,12 +86,12 @@ def _lost_checkpoints(situation: Situation, outcome: Outcome, head: HeadStatus |
 
 
 def written(status: JobStatus) -> dict[str, Any]:
-    """Return a status as it is written to the API server."""
+    """Return a status in the form that is written to the API server."""
     return status.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def changed(situation: Situation, status: JobStatus) -> Object | None:
-    """Return the status to be written; None if it is the same as the old one."""
+    """Return the status to write, or None if it has not changed."""
     new = written(status)
     return None if new == written(situation.old) else new
 
@@ -109,7 +111,8 @@ def _findings(situation: Situation, outcome: Outcome) -> Iterator[Finding]:
     if phase == "Invalid":
         return
     yield Finding(ConditionType.RUNNING, phase == "Running", outcome.reason, outcome.message)
-    if phase == "Suspending":  # neither True nor False: so a suspension that is called off counts as a resumption
+    # Neither True nor False, so that a cancelled suspension counts as a resume.
+    if phase == "Suspending":
         yield Finding(ConditionType.SUSPENDED, None, outcome.reason, outcome.message)
     else:
         suspended = phase == "Suspended"
@@ -119,7 +122,7 @@ def _findings(situation: Situation, outcome: Outcome) -> Iterator[Finding]:
 
 
 def _new_heads(situation: Situation) -> int:
-    """Count head pods that `attempts` does not contain yet: newer than the newest counted one; none after the end."""
+    """Count head pods that `attempts` does not include: those newer than the newest counted one; none after the end."""
     known, head = situation.old.head, situation.head
     if situation.was_finished or head is None:
         return 0
@@ -155,7 +158,8 @@ def _workers(situation: Situation, outcome: Outcome, report: Report | None, head
         return WorkersStatus(recreated=recreated)
     pools = situation.spec.pool_replicas
     labels = {names.JOB_LABEL: situation.name, names.COMPONENT_LABEL: names.WORKER}
-    first = next(iter(pools), None)  # what `kubectl scale` and autoscalers change
+    # `kubectl scale` and autoscalers change the first pool.
+    first = next(iter(pools), None)
     if first is not None:
         labels[names.POOL_LABEL] = first
     return WorkersStatus(
@@ -189,6 +193,6 @@ def _times(situation: Situation, outcome: Outcome) -> dict[str, Any]:
 
 
 def _end(situation: Situation) -> datetime:
-    """Return when the job ended: when its head did, if that is known; never a time in the future."""
+    """Return when the job ended: the end of its head, if that is known; never a time in the future."""
     ended = pods.finished_at(situation.head) if situation.head else None
     return min(ended or situation.observed.now, situation.observed.now)

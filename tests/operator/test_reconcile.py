@@ -69,7 +69,7 @@ def test_a_head_behind_scheduling_gates_names_them_and_waits_no_longer_than_it_m
     condition = world.condition("HeadReady")
     assert (world.phase, condition["reason"], world.told) == ("Pending", "SchedulingGated", [])
     for text in (condition["message"], world.status["message"]):
-        assert "takes them away: kueue.x-k8s.io/admission, example.com/quota" in text
+        assert "removes them: kueue.x-k8s.io/admission, example.com/quota" in text
     world.after(600)
     assert world.phase == "Failed" and "kueue.x-k8s.io/admission" in world.status["message"]
 

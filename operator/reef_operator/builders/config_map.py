@@ -1,4 +1,4 @@
-"""The ConfigMap that holds the resolved document: what the pods read, and what immutable fields are compared with."""
+"""The ConfigMap with the resolved document: the pods read it, and immutable fields are compared with it."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ def config_map(blueprint: Blueprint) -> dict[str, Any]:
 
 
 def data(blueprint: Blueprint) -> dict[str, str]:
-    """Return what the ConfigMap holds."""
+    """Return the data of the ConfigMap."""
     return {names.DOCUMENT_KEY: json.dumps(blueprint.document, sort_keys=True)}

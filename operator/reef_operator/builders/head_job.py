@@ -1,4 +1,4 @@
-"""The batch Job of the head: Ray's head and the driver of the training in one pod, retried by Kubernetes itself."""
+"""The batch Job of the head: one pod with the Ray head and the driver of the training, retried by Kubernetes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def head_job(blueprint: Blueprint) -> dict[str, Any]:
 
 
 def _failure_rules(blueprint: Blueprint) -> list[dict[str, Any]]:
-    """Return what costs no attempt (eviction, preemption) and what ends the job at once (it is wrong)."""
+    """Return the rules for failures: eviction and preemption cost no attempt; a wrong job ends at once."""
     rules: list[dict[str, Any]] = [
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     ]
@@ -72,7 +72,7 @@ def _template(blueprint: Blueprint) -> dict[str, Any]:
 
 
 def _probes() -> dict[str, Any]:
-    """Return the probes: five minutes to start, then a head that does not answer for a minute is replaced."""
+    """Return the probes: the head has five minutes to start, and is replaced when it is silent for a minute."""
     health = {"httpGet": {"path": "/healthz", "port": names.METRICS_PORT}, "timeoutSeconds": 5}
     return {
         "startupProbe": health | {"periodSeconds": 2, "failureThreshold": 150},

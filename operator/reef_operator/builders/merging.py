@@ -1,17 +1,19 @@
-"""Laying a user's template over a generated object, as `kubectl apply` would; and patches from one state to another."""
+"""Merges a user's template into a generated object, as `kubectl apply` does, and computes JSON merge patches."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-_KEYS = ("name", "mountPath", "containerPort", "devicePath")  # what tells the entries of Kubernetes' lists apart
+# The fields that identify an entry of a Kubernetes list.
+_KEYS = ("name", "mountPath", "containerPort", "devicePath")
 _APPENDED = ("tolerations", "envFrom")
-_REPLACED = ("env", "volumes")  # an entry is one choice of several: half of each would be neither
+# Entries of these lists are replaced as a whole, because each entry holds exactly one of several variants.
+_REPLACED = ("env", "volumes")
 
 
 def merged(under: Any, over: Any, field: str = "") -> Any:
-    """Return `under` with `over` laid on it: mappings by key, lists by their entries' names, other values replaced.
+    """Return `under` merged with `over`: mappings by key, lists by entry name, other values replaced.
 
     A null in a mapping removes the key. Lists of entries without a name replace the generated list, except
     tolerations and envFrom, which are added to it.
@@ -31,7 +33,8 @@ def merged(under: Any, over: Any, field: str = "") -> Any:
 
 
 def _list_key(field: str, entries: list[Any]) -> str | None:
-    keys = ("mountPath",) if field == "volumeMounts" else _KEYS  # one volume may be mounted at several paths
+    # One volume may be mounted at several paths.
+    keys = ("mountPath",) if field == "volumeMounts" else _KEYS
     if not all(isinstance(entry, dict) for entry in entries):
         return None
     return next((key for key in keys if all(isinstance(entry.get(key), str | int) for entry in entries)), None)
@@ -46,9 +49,9 @@ def _by_key(under: list[Any], over: list[Any], field: str, key: str) -> list[Any
 
 
 def compact(value: Any) -> Any:
-    """A document without null and empty text, as Kubernetes' own types write themselves.
+    """Return a document without nulls and empty strings, which Kubernetes' own types omit too.
 
-    In a merge patch null means removal; and API servers of 1.20 that were built with a newer Go take "" for null.
+    In a merge patch, null means removal. Some API servers of version 1.20 read "" as null.
     """
     if isinstance(value, Mapping):
         return {key: compact(each) for key, each in value.items() if each is not None and each != ""}
@@ -58,7 +61,7 @@ def compact(value: Any) -> Any:
 
 
 def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON merge patch that makes `before` into `after`; empty when they are equal."""
+    """Return the JSON merge patch that turns `before` into `after`; empty when they are equal."""
     patch: dict[str, Any] = {key: None for key in before if key not in after}
     for key, value in after.items():
         old = before.get(key)

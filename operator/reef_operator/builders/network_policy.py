@@ -9,7 +9,7 @@ from reef_operator.builders.parts import Blueprint
 
 
 def network_policy(blueprint: Blueprint) -> dict[str, Any]:
-    """Return the policy: the job's pods reach each other; operator and Prometheus the head's metrics and progress."""
+    """Return the policy: the job's pods reach each other; the operator and Prometheus reach metrics and progress."""
     own_pods = {"matchLabels": {names.JOB_LABEL: blueprint.name}}
     spec = {
         "podSelector": own_pods,
@@ -23,7 +23,7 @@ def network_policy(blueprint: Blueprint) -> dict[str, Any]:
 
 
 def _readers(blueprint: Blueprint) -> dict[str, Any]:
-    """Return who may read metrics; nothing for everybody."""
+    """Return which pods may read metrics; an empty rule allows every pod."""
     settings = blueprint.settings
     if not settings.metrics_from:
         return {}

@@ -1,4 +1,4 @@
-"""What every builder starts from: the job that it builds for, and the metadata of its object."""
+"""The input of every builder: the job, and the metadata of its objects."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from reef_operator.reading.situation import Situation
 
 @dataclass(frozen=True, kw_only=True)
 class Blueprint:
-    """What the objects of one job are made from."""
+    """What the objects of one job are built from."""
 
-    owner: Object  # the RLTrainingJob as the API server has it
+    owner: Object  # the RLTrainingJob as the API server returns it
     document: Object  # the resolved document, which the pods read
-    job: RLTrainingJob  # the same, validated
+    job: RLTrainingJob  # the same document, validated
     settings: Settings
     server: Server
 
     @classmethod
     def of(cls, situation: Situation) -> Blueprint:
-        """Return what the objects of a job are made from; only where there is a document to act by."""
+        """Return the blueprint of a job that has a valid document."""
         observed, resolved = situation.observed, situation.resolved
         assert resolved.document is not None
         return cls(
@@ -46,11 +46,11 @@ class Blueprint:
 
     @property
     def uid(self) -> str:
-        """Uid of the job, which tells it from an earlier one of its name."""
+        """Uid of the job: it differs from that of an earlier job with the same name."""
         return str(self.owner["metadata"]["uid"])
 
     def built(self, api_version: str, kind: str, name: str, **content: Any) -> dict[str, Any]:
-        """Return an object of the job: owned by it, with its labels."""
+        """Return an object that the job owns, with the job's labels."""
         metadata = {
             "name": name,
             "namespace": self.namespace,

@@ -1,4 +1,4 @@
-"""What head and workers have in common: the pod template, safe by default, with the user's template merged over it."""
+"""The pod template of head and workers: secure defaults, with the user's template merged over them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from reef_operator import names
 from reef_operator.builders.merging import merged
 from reef_operator.builders.parts import Blueprint
 
-USER = 1000  # the image's user and group
+USER = 1000  # uid and gid in the image
 JOB_FOLDER = "/etc/reef"
 
 
@@ -26,15 +26,16 @@ def pod_template(
 
     Args:
         blueprint: the job.
-        settings: what the document says of these pods.
-        labels: of the pods; the user's template cannot change them, as selectors rely on them.
-        annotations: of the pods, unless the user's template says otherwise.
-        pod: fields of the pod in addition to the common ones; `volumes` are appended.
-        container: fields of the container `reef` likewise; `env` and `volumeMounts` are appended.
+        settings: the document's settings for these pods.
+        labels: of the pods; the user's template cannot change them, because selectors depend on them.
+        annotations: of the pods; the user's template may override them.
+        pod: additional fields of the pod; `volumes` are appended to the common ones.
+        container: additional fields of the container `reef`; `env` and `volumeMounts` are appended.
     """
     spec: dict[str, Any] = {
         "automountServiceAccountToken": False,
-        "enableServiceLinks": False,  # in big namespaces they make the environment too long to start a process
+        # In large namespaces, service links make the environment too large to start a process.
+        "enableServiceLinks": False,
         "securityContext": _pod_security(),
         **_placement(settings),
         **{key: value for key, value in pod.items() if key != "volumes"},
@@ -54,7 +55,8 @@ def _pod_security() -> dict[str, Any]:
         "runAsUser": USER,
         "runAsGroup": USER,
         "fsGroup": USER,
-        "fsGroupChangePolicy": "OnRootMismatch",  # a volume with a million files is not walked at every start
+        # A volume with a million files is not walked at every start.
+        "fsGroupChangePolicy": "OnRootMismatch",
         "seccompProfile": {"type": "RuntimeDefault"},
     }
 
@@ -62,13 +64,14 @@ def _pod_security() -> dict[str, Any]:
 def _volumes(blueprint: Blueprint) -> list[dict[str, Any]]:
     return [
         {"name": "tmp", "emptyDir": {}},
-        {"name": "shm", "emptyDir": {"medium": "Memory"}},  # Ray's object store; the runtime's own has 64 MiB
+        # Ray's object store; the default /dev/shm of the container runtime has only 64 MiB.
+        {"name": "shm", "emptyDir": {"medium": "Memory"}},
         {"name": "job", "configMap": {"name": names.document(blueprint.name)}},
     ]
 
 
 def _placement(settings: PodSettings) -> dict[str, Any]:
-    """Return where the pods may run; what is not said is left out."""
+    """Return where the pods may run; settings that are not given are omitted."""
     tolerations = [toleration.model_dump(by_alias=True, exclude_none=True) for toleration in settings.tolerations]
     selector = dict(settings.node_selector)
     if gpu := settings.gpu:
@@ -86,12 +89,12 @@ def _placement(settings: PodSettings) -> dict[str, Any]:
 
 
 def _gpu_vendor(gpu: Gpu) -> str:
-    """Return the part of the resource's name up to the slash: "nvidia.com/"."""
+    """Return the part of the resource name before the slash, with the slash: "nvidia.com/"."""
     return gpu.resource_name[: gpu.resource_name.rfind("/") + 1]
 
 
 def _gpu_tolerations(gpu: Gpu) -> list[dict[str, Any]]:
-    """Return tolerations of the taints on GPU nodes; those with MIG slices carry the taint of whole GPUs."""
+    """Return tolerations for the taints of GPU nodes; nodes with MIG slices have the taint of whole GPUs."""
     keys = dict.fromkeys((f"{_gpu_vendor(gpu)}gpu", gpu.resource_name))
     return [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in keys]
 
@@ -112,7 +115,8 @@ def _container(blueprint: Blueprint, settings: PodSettings, container: dict[str,
             "readOnlyRootFilesystem": True,
         },
         "terminationMessagePath": "/dev/termination-log",
-        "terminationMessagePolicy": "FallbackToLogsOnError",  # a crash before the message is written shows its log
+        # If the process crashes before it writes the message, Kubernetes shows the end of its log.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         **container,
         "env": _environment(blueprint, settings) + container.get("env", []),
         "volumeMounts": mounts + container.get("volumeMounts", []),
@@ -146,7 +150,8 @@ def _environment(blueprint: Blueprint, settings: PodSettings) -> list[dict[str, 
         variable("RAY_AUTH_MODE", "token"),
         {"name": "RAY_AUTH_TOKEN", "valueFrom": {"secretKeyRef": token}},
         variable("RAY_USAGE_STATS_ENABLED", "0"),
-        variable("RAY_memory_monitor_refresh_ms", "0"),  # Ray would kill without a trace in the pod's status
+        # Ray's memory monitor would kill processes without a trace in the pod's status.
+        variable("RAY_memory_monitor_refresh_ms", "0"),
     ]
 
 

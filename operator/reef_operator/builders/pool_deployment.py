@@ -1,4 +1,4 @@
-"""The Deployment of a node pool: lost worker pods come back even while the operator is down."""
+"""The Deployment of a node pool: Kubernetes replaces lost worker pods even while the operator is down."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reef_operator.builders.parts import Blueprint
 from reef_operator.builders.pod_template import pod_template, variable
 from reef_operator.builders.service import head_address
 
-JOINED_FILE = "/tmp/reef/joined"  # noqa: S108 - the pod's own volume; there while the worker belongs to a head
+JOINED_FILE = "/tmp/reef/joined"  # noqa: S108 - on the pod's own volume; it exists while the worker has joined a head
 
 
 def pool_deployment(blueprint: Blueprint, pool: NodePool) -> dict[str, Any]:

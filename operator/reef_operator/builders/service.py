@@ -9,7 +9,7 @@ from reef_operator.builders.parts import Blueprint
 
 
 def service(blueprint: Blueprint) -> dict[str, Any]:
-    """Return the headless Service: its name is the head's address, also before the head is ready."""
+    """Return the headless Service: its name is the head's address, even before the head is ready."""
     ports = [("gcs", names.GCS_PORT), ("metrics", names.METRICS_PORT)]
     spec = {
         "clusterIP": "None",
@@ -21,6 +21,6 @@ def service(blueprint: Blueprint) -> dict[str, Any]:
 
 
 def head_address(blueprint: Blueprint) -> str:
-    """Return host and port of the head's Ray, with the cluster's domain so that no search path is needed."""
+    """Return host and port of the Ray head; the host includes the cluster domain, so no DNS search path is needed."""
     host = f"{names.head(blueprint.name)}.{blueprint.namespace}.svc.{blueprint.settings.cluster_domain}"
     return f"{host}:{names.GCS_PORT}"

@@ -1,1 +1,1 @@
-"""The connection to the API server: who we are, how fast we may ask, and what comes back."""
+"""The connection to the API server: credentials, request limits and decoding."""

@@ -1,4 +1,4 @@
-"""The API server as raw JSON: limits on every call, a token bucket, retries; no models."""
+"""An API server client for raw JSON: a timeout and a size limit per request, a rate limit, and retries."""
 
 from __future__ import annotations
 
@@ -33,20 +33,23 @@ RESOURCES = {
 }
 TIMEOUT_S = 30.0
 PAGE = 50  # objects
-PAGE_BYTES = 8 * 2**20  # a page that is longer is asked for again in smaller ones
+# A longer page is requested again in smaller parts.
+PAGE_BYTES = 8 * 2**20
 ATTEMPTS = 4
 LONGEST_RETRY_AFTER_S = 30.0
-SILENCE_S = 70.0  # bookmarks come once a minute
+# The API server sends a bookmark once a minute.
+SILENCE_S = 70.0
 TRANSIENT = {429, 500, 502, 503, 504}
 NETWORK_ERRORS = (aiohttp.ClientError, OSError, asyncio.TimeoutError)
 
-Keep = Callable[[Mapping[str, Any]], Object]  # makes of an object what is kept of it
+# Returns the part of an object that is kept.
+Keep = Callable[[Mapping[str, Any]], Object]
 
 logger = logging.getLogger(__name__)
 
 
 class ApiError(Exception):
-    """The API server refused a request, or could not be reached (status 0)."""
+    """The API server refused a request, or was not reached (status 0)."""
 
     explained = True
 
@@ -54,38 +57,38 @@ class ApiError(Exception):
         super().__init__(f"{request}: {message}" if request else message)
         self.status = status
         self.reason = reason
-        self.message = message  # the server's own words
+        self.message = message  # from the server
 
 
 class TooLongError(Exception):
-    """An answer is longer than its limit."""
+    """An answer is longer than its size limit."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """A part of a list; `version` is that of the whole list."""
+    """A part of a list; `version` is the resource version of the whole list."""
 
     items: list[Object]
     version: str
 
 
 def path_of(kind: str, namespace: str | None, name: str = "", subresource: str = "") -> str:
-    """Path of a kind in a namespace, or in all of them (None), or of one object or its subresource."""
+    """Path of a kind in a namespace (None: all namespaces), of one object, or of its subresource."""
     root, plural = RESOURCES[kind]
     parts = [root, *(["namespaces", namespace] if namespace else []), plural, name, subresource]
     return "/".join(part for part in parts if part)
 
 
 class Client:
-    """Requests to the API server; used as an asynchronous context.
+    """Sends requests to the API server; used as an asynchronous context manager.
 
     Args:
-        credentials: address and identity.
-        rate: requests per second that are allowed on average.
-        burst: requests that are allowed at once after a pause.
-        observe: told verb and HTTP code of every answer ("error" when there was none).
-        skipped: told the kind of every object that was left out because it could not be read.
-        may_write: asked before everything that would change the cluster, and again before each repetition of it.
+        credentials: server address and identity.
+        rate: requests per second, on average.
+        burst: requests allowed at once after a pause.
+        observe: called with verb and HTTP code of every answer ("error" without an answer).
+        skipped: called with the kind of every object that cannot be read and is skipped.
+        may_write: called before every write and before each of its retries; False stops the write.
     """
 
     def __init__(
@@ -115,7 +118,7 @@ class Client:
         await self._session.close()
 
     async def get(self, kind: str, namespace: str, name: str) -> Object | None:
-        """One object; None when there is none of this name."""
+        """Return one object, or None when it does not exist."""
         try:
             return await self._request("get", "GET", path_of(kind, namespace, name))
         except ApiError as error:
@@ -124,21 +127,21 @@ class Client:
             raise
 
     async def listed(self, kind: str, namespace: str, name: str) -> Object | None:
-        """As `get`, by the rights that a watch needs."""
+        """Return one object as `get` does, but with the permissions of a watch (list)."""
         found = [item async for page in self.pages(kind, namespace, name=name) for item in page.items]
         return found[0] if found else None
 
     async def pages(
         self, kind: str, namespace: str | None, selector: str = "", *, name: str = "", keep: Keep = dict
     ) -> AsyncIterator[Page]:
-        """A list in parts, so that a big one is never held as a whole.
+        """Yield a list page by page, so that a long list is never held as a whole.
 
         Args:
-            kind: of the objects.
-            namespace: of the objects; None for all of them.
-            selector: of labels.
-            name: of the one object to list.
-            keep: what of each is returned.
+            kind: kind of the objects.
+            namespace: namespace of the objects; None for all namespaces.
+            selector: label selector.
+            name: name of a single object to list.
+            keep: returns the part of each object that is kept.
         """
         path, query, size = path_of(kind, namespace), selection(selector, name), PAGE
         while True:
@@ -159,40 +162,41 @@ class Client:
             query["continue"] = metadata["continue"]
 
     def _kept(self, kind: str, keep: Keep, found: Any) -> Object | None:
-        """What is kept of an object; None for one that cannot be read, so that it stops no other."""
+        """Return the kept part of an object, or None for an unreadable one, so that it does not block the others."""
         try:
             return keep(found)
         except Exception:
             self._skipped(kind)
-            logger.exception("a %s is left out, as it cannot be read", kind)
+            logger.exception("skipped an unreadable %s", kind)
             return None
 
     async def list(self, kind: str, namespace: str | None, selector: str = "") -> list[Object]:
-        """All objects that the label selector matches."""
+        """Return all objects that match the label selector."""
         return [item async for page in self.pages(kind, namespace, selector) for item in page.items]
 
     async def create(self, kind: str, namespace: str, body: Object) -> Object | None:
-        """Make an object; None when one of this name is there already."""
+        """Create an object; return None when an object of this name exists already."""
         try:
             return await self._request("create", "POST", path_of(kind, namespace), body=body)
         except ApiError as error:
-            if error.reason == "AlreadyExists":  # another 409 says that a quota was changed meanwhile
+            # Another 409 means that a quota changed at the same time.
+            if error.reason == "AlreadyExists":
                 return None
             raise
 
     async def patch(self, kind: str, namespace: str, name: str, body: Object, *, subresource: str = "") -> Object:
-        """Change fields of an object or of its subresource (JSON merge patch: null removes)."""
+        """Change fields of an object or of its subresource (JSON merge patch: null removes a field)."""
         return await self._request("patch", "PATCH", path_of(kind, namespace, name, subresource), body=body)
 
     async def delete(self, kind: str, namespace: str, name: str, uid: str, *, foreground: bool = False) -> bool:
-        """Remove an object that still has this uid, with what it owns; False when it was gone.
+        """Delete an object if it still has this uid, and the objects it owns; False when it did not exist any more.
 
         Args:
-            kind: of the object.
-            namespace: of the object.
-            name: of the object.
-            uid: of the object.
-            foreground: it stays until what it owns is gone.
+            kind: kind of the object.
+            namespace: namespace of the object.
+            name: name of the object.
+            uid: uid of the object.
+            foreground: the object stays until the objects it owns are deleted.
         """
         options = {
             "apiVersion": "v1",
@@ -203,16 +207,16 @@ class Client:
         try:
             await self._request("delete", "DELETE", path_of(kind, namespace, name), body=options)
         except ApiError as error:
-            if error.status in (404, 409):  # 409: another object has taken the name
+            if error.status in (404, 409):  # 409: another object has this name now
                 return False
             raise
         return True
 
     async def server(self) -> Server:
-        """What the API server can do.
+        """Return the capabilities of the API server.
 
         Raises:
-            ApiError: it did not say.
+            ApiError: the request failed.
         """
         found = await self._request("get", "GET", "/version")
         digits = "".join(letter for letter in str(found.get("minor", "")) if letter.isdigit())  # "28+" on some clouds
@@ -231,14 +235,14 @@ class Client:
     async def watch(
         self, kind: str, namespace: str | None, selector: str, version: str, *, name: str = "", keep: Keep = dict
     ) -> AsyncIterator[Mapping[str, Any]]:
-        """Changes since a version of a list, as the server sends them, until it ends the stream.
+        """Yield changes since a resource version as the server sends them, until the server ends the stream.
 
         The other arguments are those of `pages`.
 
         Raises:
-            ApiError: refused; status 410 when the version is too old.
-            ValueError: the server sent something else than JSON.
-            aiohttp.ClientError, OSError, TimeoutError: the connection broke, or nothing came for over a minute.
+            ApiError: the request was refused; status 410 means that the version is too old.
+            ValueError: the server sent invalid JSON.
+            aiohttp.ClientError, OSError, TimeoutError: the connection broke, or was silent for more than a minute.
         """
         query = selection(selector, name) | {
             "watch": "true",
@@ -256,7 +260,8 @@ class Client:
                     await self._credentials.current(renew=True)
                 raise refusal("watch", url, answer.status, await answer.read())
             rest = b""
-            async for chunk in answer.content.iter_any():  # an event may be longer than what readline() takes
+            # An event may be longer than the limit of readline().
+            async for chunk in answer.content.iter_any():
                 *lines, rest = (rest + chunk).split(b"\n")
                 for event in (decoded(line) for line in lines if line.strip()):
                     if event.get("type") in ("ADDED", "MODIFIED", "DELETED"):
@@ -271,7 +276,7 @@ class Client:
     async def _request(
         self, verb: str, method: str, path: str, *, query: Mapping[str, str] | None = None, body: Object | None = None
     ) -> dict[str, Any]:
-        """The answer as JSON."""
+        """Send a request and return the answer as JSON."""
         content = await self._answer(verb, method, path, query=query, body=body)
         try:
             found: dict[str, Any] = decoded(content) if content else {}
@@ -289,23 +294,26 @@ class Client:
         body: Object | None = None,
         limit: int | None = None,  # bytes
     ) -> bytes:
-        """Send, and send again after what may pass; the last failure is raised.
+        """Send a request, retry it after a temporary failure, and raise the last failure.
 
         Raises:
-            ApiError: refused, or not answered.
-            TooLongError: the answer is longer than its limit.
+            ApiError: the request was refused or got no answer.
+            TooLongError: the answer is longer than its size limit.
         """
         renew = False
         for attempt in range(1, ATTEMPTS + 1):
             await self._bucket.take()
             if method != "GET" and not self._may_write():
-                raise ApiError(0, "NotLeading", f"{method} {path}: not sent, as another operator may lead by now")
+                raise ApiError(
+                    0, "NotLeading", f"{method} {path}: not sent, because another operator may be the leader now"
+                )
             try:
                 status, headers, content = await self._send(verb, method, path, query, body, renew=renew, limit=limit)
             except NETWORK_ERRORS as error:
                 self._observe(verb, "error")
                 failure = ApiError(0, "Unreachable", f"{method} {path}: {error or type(error).__name__}")
-                renew = isinstance(error, aiohttp.ClientSSLError)  # its certificate authority may be another by now
+                # The certificate authority may have changed.
+                renew = isinstance(error, aiohttp.ClientSSLError)
                 retry_after = None
             else:
                 self._observe(verb, str(status))
@@ -349,18 +357,18 @@ class Client:
 
 
 def selection(selector: str, name: str) -> dict[str, str]:
-    """The query for objects with these labels or of this name."""
+    """Return the query for objects with these labels or with this name."""
     given = {"labelSelector": selector, "fieldSelector": f"metadata.name={name}" if name else ""}
     return {key: value for key, value in given.items() if value}
 
 
 def unreadable(method: str, path: str, error: ValueError) -> ApiError:
-    """The error for an answer that is no JSON."""
-    return ApiError(0, "Unreadable", f"{method} {path}: the answer is no JSON: {error}")
+    """Return the error for an answer that is not valid JSON."""
+    return ApiError(0, "Unreadable", f"{method} {path}: the answer is not valid JSON: {error}")
 
 
 def seconds(text: str | None) -> float | None:
-    """Retry-After in seconds, bounded; None when there is none or it is a date."""
+    """Return Retry-After in seconds, bounded; None when it is missing or is a date."""
     try:
         return None if text is None else min(max(float(text), 0.0), LONGEST_RETRY_AFTER_S)
     except ValueError:
@@ -368,7 +376,7 @@ def seconds(text: str | None) -> float | None:
 
 
 def refusal(method: str, path: str, status: int, content: bytes) -> ApiError:
-    """The error for an answer: the server's own reason and message where it gave them."""
+    """Return the error for a refused request, with the server's reason and message if it sent them."""
     try:
         said = json.loads(content)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Who we are to the API server: the pod's service account, or a developer's kubeconfig."""
+"""Credentials for the API server: the pod's service account, or a developer's kubeconfig."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ import kopf
 Login = Callable[[], Awaitable[kopf.ConnectionInfo]]
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-REFRESH_S = 60.0  # the kubelet rotates the token's file long before the token ends
+# The kubelet replaces the token file long before the token expires.
+REFRESH_S = 60.0
 
 
 async def service_account_login() -> kopf.ConnectionInfo:
-    """Credentials that the kubelet put into this pod; by address, so that the cluster's DNS may be down.
+    """Return the credentials in this pod. The server is addressed by IP, so this works while the cluster's DNS is down.
 
     Raises:
-        kopf.LoginError: there are none.
+        kopf.LoginError: the pod has no credentials.
     """
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     try:
@@ -36,12 +37,13 @@ async def service_account_login() -> kopf.ConnectionInfo:
 
 
 async def kubeconfig_login() -> kopf.ConnectionInfo:
-    """Credentials of $KUBECONFIG or ~/.kube/config, whatever way of logging in it names.
+    """Return the credentials of $KUBECONFIG or ~/.kube/config, for every login method that a kubeconfig supports.
 
     Raises:
-        kopf.LoginError: there is none that can be used.
+        kopf.LoginError: there is no usable kubeconfig.
     """
-    from kubernetes.aio.client import Configuration  # 20 MB that a pod need not load
+    # This import takes 20 MB, which a pod does not need.
+    from kubernetes.aio.client import Configuration
     from kubernetes.aio.config import ConfigException, load_kube_config
 
     found = Configuration()
@@ -62,10 +64,10 @@ async def kubeconfig_login() -> kopf.ConnectionInfo:
 
 
 class Credentials:
-    """What requests carry, read again every minute.
+    """Credentials of requests, read again every minute.
 
     Args:
-        login: reads it.
+        login: reads the credentials.
     """
 
     def __init__(self, login: Login) -> None:
@@ -76,10 +78,10 @@ class Credentials:
         self._read = 0.0
 
     async def current(self, *, renew: bool = False) -> tuple[str, dict[str, str], ssl.SSLContext | None]:
-        """Server address without a slash at its end, headers, TLS settings (None for plain HTTP).
+        """Return the server address without a trailing slash, headers, and TLS settings (None for plain HTTP).
 
         Args:
-            renew: read it again even if the last reading is young, because the server refused it.
+            renew: read the credentials again even if they are recent, because the server refused them.
         """
         if self._found is None or renew or time.monotonic() - self._read > REFRESH_S:
             found = await self._login()
@@ -91,9 +93,9 @@ class Credentials:
 
 
 def tls_parts(info: kopf.ConnectionInfo) -> tuple[object, ...]:
-    """What a TLS context is made from: making one takes milliseconds and new connections.
+    """Return the inputs of a TLS context. Creating a context takes milliseconds and needs new connections.
 
-    Files count by what is in them, as a rotated one keeps its name.
+    Files are compared by content, because a rotated file keeps its name.
     """
     return (
         info.server,
@@ -106,7 +108,7 @@ def tls_parts(info: kopf.ConnectionInfo) -> tuple[object, ...]:
 
 
 def content(path: str | bytes | os.PathLike[str] | os.PathLike[bytes] | None) -> bytes | None:
-    """What is in a file; None where it cannot be read, which is told by whoever needs it."""
+    """Return the content of a file; None if it cannot be read: the code that needs the file reports that."""
     try:
         return None if path is None else Path(os.fsdecode(path)).read_bytes()
     except OSError:

@@ -1,4 +1,4 @@
-"""JSON as tenants may write it: however deep it is nested, and of a list one item at a time."""
+"""Decodes JSON from untrusted users: limits its nesting, and decodes a list one item at a time."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-KEPT_DEPTH = 100  # more than a document may have, with what the API server puts around it
+# Deeper than any valid document, including the levels that the API server adds around it.
+KEPT_DEPTH = 100
 _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"\s*")
-_BRACKET = re.compile(r"""(?:[^][{}"]++|"(?:[^"\\]++|\\.)*+")*+([][{}])""", re.DOTALL)  # and what is before it
+_BRACKET = re.compile(
+    r"""(?:[^][{}"]++|"(?:[^"\\]++|\\.)*+")*+([][{}])""", re.DOTALL
+)  # the text before a bracket, and the bracket
 
 Kept = TypeVar("Kept")
 
 
 def decoded(content: bytes | str) -> Any:
-    """Return a JSON document; null stands for objects and lists that are nested too deeply to be decoded.
+    """Return a decoded JSON document, with null in place of objects and lists that are nested too deeply.
 
     Raises:
-        ValueError: it is no JSON.
+        ValueError: the content is not valid JSON.
     """
     text = content.decode() if isinstance(content, bytes) else content
     try:
@@ -29,12 +32,12 @@ def decoded(content: bytes | str) -> Any:
 
 
 def decoded_list(content: bytes, keep: Callable[[Any], Kept | None]) -> tuple[list[Kept], dict[str, Any]]:
-    """Return what `keep` makes of each item of a Kubernetes list (None drops it), and the list's metadata.
+    """Return what `keep` returns for each item of a Kubernetes list (None drops the item), and the list's metadata.
 
-    Only one item is held whole at a time: a page of large objects takes more than the operator's memory.
+    Only one item is fully decoded at a time: a page of large objects does not fit into the operator's memory.
 
     Raises:
-        ValueError: it is no JSON object.
+        ValueError: the content is not a JSON object.
     """
     text = content.decode().strip()
     kept: list[Kept] = []
@@ -62,7 +65,7 @@ def decoded_list(content: bytes, keep: Callable[[Any], Kept | None]) -> tuple[li
 
 
 def _value(text: str, at: int) -> tuple[Any, int]:
-    """Decode the value that begins at a place; return it and where the next sign is."""
+    """Decode the value at position `at`; return it and the position of the next character that is not a space."""
     try:
         value, end = _DECODER.raw_decode(text, at)
     except RecursionError:
@@ -72,7 +75,7 @@ def _value(text: str, at: int) -> tuple[Any, int]:
 
 
 def _after(text: str, at: int, sign: str) -> int:
-    """Where the next sign is after this one."""
+    """Check that `sign` is at position `at`; return the position of the next character that is not a space."""
     if not text.startswith(sign, at):
         raise ValueError(f"expected {sign!r} at character {at} of a list")
     found = _SPACE.match(text, at + len(sign))
@@ -81,7 +84,7 @@ def _after(text: str, at: int, sign: str) -> int:
 
 
 def _brackets(text: str, at: int = 0) -> Iterator[tuple[int, int]]:
-    """Yield where each bracket outside of texts is, and how many are open after it."""
+    """Yield the position of each bracket outside of strings, and the nesting depth after it."""
     depth = 0
     for found in _BRACKET.finditer(text, at):
         depth += 1 if found[1] in "[{" else -1
@@ -89,7 +92,7 @@ def _brackets(text: str, at: int = 0) -> Iterator[tuple[int, int]]:
 
 
 def _flattened(text: str) -> str:
-    """A JSON text with null in place of every object and list below `KEPT_DEPTH`."""
+    """Return a JSON text with null in place of every object and list nested deeper than `KEPT_DEPTH`."""
     parts, after, before = [], 0, 0
     for place, depth in _brackets(text):
         if depth == KEPT_DEPTH + 1 and before == KEPT_DEPTH:

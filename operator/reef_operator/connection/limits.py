@@ -1,4 +1,4 @@
-"""How fast we may go: a token bucket for requests, and delays that grow after failures."""
+"""Rate limits: a token bucket for requests, and exponential backoff after failures."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 
 class TokenBucket:
-    """Lets `rate` requests per second through, and up to `burst` at once after a pause.
+    """Allows `rate` requests per second, and up to `burst` at once after a pause.
 
     Args:
         rate: tokens per second.
-        burst: most tokens that are saved.
-        clock: seconds, monotonic.
+        burst: maximum number of saved tokens.
+        clock: monotonic time in seconds.
     """
 
     def __init__(self, rate: float, burst: int, clock: Callable[[], float] | None = None) -> None:
@@ -25,7 +25,7 @@ class TokenBucket:
         self._filled = self._clock()
 
     def reserve(self) -> float:
-        """Take one token, on credit where none is left; return the seconds to wait before using it."""
+        """Take one token, on credit if none is left; return the seconds to wait before using it."""
         now = self._clock()
         self._tokens = min(self._burst, self._tokens + (now - self._filled) * self._rate)
         self._filled = now
@@ -33,7 +33,7 @@ class TokenBucket:
         return max(0.0, -self._tokens / self._rate)
 
     async def take(self) -> None:
-        """Wait for one token; those who came first go first."""
+        """Wait for one token; waiting callers are served in order."""
         delay = self.reserve()
         if delay > 0:
             await asyncio.sleep(delay)
@@ -41,10 +41,10 @@ class TokenBucket:
 
 @dataclass(frozen=True)
 class Backoff:
-    """Delays in seconds that double from `first` to `limit` and never end.
+    """An endless series of delays in seconds that double from `first` to `limit`.
 
-    Each is shortened by a random part of itself, up to `jitter`, so that many clients of a restarted server do not come
-    back at the same moment.
+    Each delay is shortened by a random fraction of up to `jitter`, so that the clients of a restarted server do not
+    all return at the same moment.
     """
 
     first: float = 0.5
@@ -52,12 +52,12 @@ class Backoff:
     jitter: float = 0.3
 
     def delay(self, failures: int) -> float:
-        """Seconds to wait after so many failures in a row, counted from 1."""
+        """Return the seconds to wait after `failures` failures in a row, counted from 1."""
         longest = min(self.limit, self.first * 2.0 ** min(failures - 1, 30))
         return longest * (1 - self.jitter * random.random())  # noqa: S311 (spread, not secrecy)
 
     def __iter__(self) -> Iterator[float]:
-        """All delays in order, without end."""
+        """Yield all delays in order, without end."""
         failures = 0
         while True:
             failures += 1

@@ -1,1 +1,1 @@
-"""Reading what was observed: pods, the document, and what heads say; pure, and forgiving towards odd content."""
+"""Interprets what was observed: pods, document and heads' reports. Pure functions that tolerate malformed content."""

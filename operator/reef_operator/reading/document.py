@@ -1,4 +1,4 @@
-"""The document that a job runs by: what is asked for, validated, with immutable fields as they were at its creation."""
+"""The document that a job runs by: the requested one, validated, with immutable fields as they were at creation."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from reef_operator.model import Object, Observed, Settings
 from reef_operator.reading.forbidden import violations
 
 IMMUTABLE = ("algorithm", "environment.name", "restoreFrom", "checkpoint.storage")
-ACCEPTED = ("config", "stop", "tune")  # another version may know more keys here, or accept more values
-_LIFE = (  # what the job's life depends on, apart from what is trained and on which image
+ACCEPTED = ("config", "stop", "tune")  # other versions may know more keys here, or accept more values
+_LIFE = (  # fields that decide about the job's life, apart from what is trained and on which image
     *("checkpoint", "restoreFrom", "workers", "replicas", "faultTolerance", "suspend", "cleanup"),
     *("activeDeadlineSeconds", "preRunningDeadlineSeconds", "ttlSecondsAfterFinished"),
 )
 _STAND_IN = {"algorithm": "PPO", "environment": {"name": "unknown"}, "stop": {"training_iteration": 1}}
-_IMAGE = ("image", "imagePullPolicy", "imagePullSecrets")  # workers run the image of the head that they join
+_IMAGE = ("image", "imagePullPolicy", "imagePullSecrets")  # workers run the same image as the head that they join
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
-    """All that the document to act by is made from."""
+    """The inputs from which the effective document is made."""
 
     identity: Object  # name, namespace and uid of the job
-    spec: Any  # what is asked for
-    refusal: str | None  # why that is too large to be validated
-    stored: dict[str, Any] | None  # what the ConfigMap holds, not validated; None where it holds no document
+    spec: Any  # the requested one
+    refusal: str | None  # why the requested spec is too large to be validated
+    stored: dict[str, Any] | None  # the content of the ConfigMap, not validated; None without a document
     has_head_job: bool
     is_running: bool  # it has a batch Job or a pod
     settings: Settings
@@ -42,22 +42,22 @@ class Sources:
 
 @dataclass(frozen=True, kw_only=True)
 class Resolved:
-    """The document to act by."""
+    """The effective document."""
 
-    document: Object | None  # None: it is invalid and so is the former one, so that no object can be made from it
-    job: RLTrainingJob  # the same, validated; without a document its valid fields, to look after what runs
-    accepted: Finding  # whether the document that was asked for is valid
+    document: Object | None  # None: both the requested and the former document are invalid, so no object can be created
+    job: RLTrainingJob  # the same, validated; without a document: its valid fields, to take care of what runs
+    accepted: Finding  # whether the requested document is valid
     sources: Sources
 
 
 def resolve(observed: Observed, earlier: Resolved | None = None) -> Resolved:
-    """Return the document to act by: the one asked for where it is valid, else the one the job was made from.
+    """Return the effective document: the requested one if it is valid, otherwise the one that the job was made from.
 
-    Validation is most of the work of a look, so the former document is validated only where it differs from the result.
+    Validation takes most of the time of a reconcile, so the former document is validated only if it differs.
 
     Args:
         observed: the job and its objects.
-        earlier: what an earlier observation gave; it is returned if it was made from the same sources.
+        earlier: the result for an earlier observation; it is returned if its sources are the same.
     """
     sources = _sources(observed)
     if earlier is not None and earlier.sources == sources:
@@ -67,10 +67,10 @@ def resolve(observed: Observed, earlier: Resolved | None = None) -> Resolved:
         former = None
     asked = _asked(sources, former)
     if isinstance(asked, Resolved) and asked.document == former:
-        return asked  # which shows that the former one is valid too
+        return asked  # so the former document is valid too
     kept = None if former is None else _still_valid(former)
     if former is not None and kept is None:
-        asked = _asked(sources, None)  # again, without what was taken from it
+        asked = _asked(sources, None)  # again, without the fields taken from the former document
     return asked if isinstance(asked, Resolved) else _refused(sources, kept, asked)
 
 
@@ -97,7 +97,7 @@ def _stored(config_map: Object | None) -> dict[str, Any] | None:
 
 
 def _still_valid(former: dict[str, Any]) -> tuple[dict[str, Any], RLTrainingJob] | None:
-    """Return the former document with its job; None if it is no longer valid."""
+    """Return the former document with its job; None if it is not valid any more."""
     try:
         return former, job_from_document(former, accepted=ACCEPTED)
     except ConfigError:
@@ -105,7 +105,7 @@ def _still_valid(former: dict[str, Any]) -> tuple[dict[str, Any], RLTrainingJob]
 
 
 def _asked(sources: Sources, former: Mapping[str, Any] | None) -> Resolved | str:
-    """Return the document that is asked for, with immutable fields as in the former one; or why it is invalid."""
+    """Return the requested document with immutable fields as in the former one; or why it is invalid."""
     if sources.refusal is not None:
         return sources.refusal
     spec = copy.deepcopy(sources.spec)
@@ -119,7 +119,7 @@ def _asked(sources: Sources, former: Mapping[str, Any] | None) -> Resolved | str
         if restored := _restore(sources, spec, former):
             edits = [_edit(*change) for change in restored if change[0] in IMMUTABLE]
             job = job_from_document(_document(sources, spec), "the document", accepted=same)
-    except ConfigError as error:  # a field that was put back may contradict one that was changed
+    except ConfigError as error:  # a restored field may contradict a changed one
         return "\n".join([*edits, str(error)])
     accepted = Finding(ConditionType.DOCUMENT_ACCEPTED, True, Reason.ACCEPTED)
     if edits:
@@ -133,14 +133,14 @@ def _document(sources: Sources, spec: Any) -> dict[str, Any]:
 
 
 def _unchanged(spec: Any, former: Mapping[str, Any] | None) -> list[str]:
-    """Return the fields of `ACCEPTED` that are as in the former document."""
+    """Return the fields of `ACCEPTED` that have not changed since the former document."""
     if former is None or not isinstance(spec, Mapping):
         return []
     return [field for field in ACCEPTED if spec.get(field) == former["spec"].get(field)]
 
 
 def _fill_in_image(sources: Sources, spec: Any, former: Mapping[str, Any] | None) -> None:
-    """Set the image if the document names none: that of the running head, else the default."""
+    """Set the image if the document names none: the running head's image, otherwise the default."""
     if not isinstance(spec, dict):
         return
     if former is not None and sources.has_head_job:
@@ -151,7 +151,7 @@ def _fill_in_image(sources: Sources, spec: Any, former: Mapping[str, Any] | None
 
 
 def _restore(sources: Sources, spec: dict[str, Any], former: Mapping[str, Any] | None) -> list[tuple[str, Any, Any]]:
-    """Put back fields that must not change, now or ever; return path, new and old value of those that had changed."""
+    """Restore fields that must not change, now or at all; return path, new and old value of those that had changed."""
     if former is None:
         return []
     changes = []
@@ -182,7 +182,7 @@ def _shown(value: Any) -> str:
 
 
 def _fold_replicas(spec: dict[str, Any], job: RLTrainingJob) -> RLTrainingJob:
-    """Write `spec.replicas`, which autoscalers set, into the first pool, and return the job with it."""
+    """Write `spec.replicas`, which autoscalers set, into the first pool; return the job with it."""
     replicas = spec.pop("replicas", None)
     if replicas is None:
         return job
@@ -195,12 +195,12 @@ def _fold_replicas(spec: dict[str, Any], job: RLTrainingJob) -> RLTrainingJob:
 
 
 def _with(job: RLTrainingJob, **fields: Any) -> RLTrainingJob:
-    """Return a job with other values of some fields of its spec, which are not validated."""
+    """Return a job with other values for some fields of its spec, without validation."""
     return job.model_copy(update={"spec": job.spec.model_copy(update=fields)})
 
 
 def _readable(*specs: Any) -> RLTrainingJob:
-    """Return a job with every field of the specs that is valid; of two values the later one's."""
+    """Return a job with every valid field of the specs; the later of two values wins."""
     document: dict[str, Any] = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "job"}, "spec": _STAND_IN}
     job = job_from_document(document)
     for spec in specs:
@@ -214,9 +214,9 @@ def _readable(*specs: Any) -> RLTrainingJob:
 
 
 def _refused(sources: Sources, kept: tuple[dict[str, Any], RLTrainingJob] | None, problem: str) -> Resolved:
-    """Return what an invalid document leads to: the job goes on by the former one, and can still be suspended.
+    """Return the result for an invalid document: the job goes on with the former one, and can still be suspended.
 
-    If that is invalid too (this operator is older, or it was damaged), what runs is still looked after.
+    If the former one is invalid too (damaged, or written by a newer operator), the operator takes care of what runs.
     """
     text, spec = " ".join(problem.split()), sources.spec
     sentence = f"{text}{'' if text.endswith(('.', '?')) else '.'}"

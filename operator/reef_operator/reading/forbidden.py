@@ -1,4 +1,4 @@
-"""What a cluster does not want in the pods of jobs, found in the templates of a document."""
+"""Finds fields in a document's pod templates that the cluster's administrator forbids."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 SETTING = "templates.forbid"  # in the chart's values
-CONTAINER_TYPES = ("container_t", "container_init_t", "container_kvm_t", "container_engine_t")  # of SELinux
-Found = Iterator[tuple[str, Any]]  # path in the pod's specification, value
+CONTAINER_TYPES = ("container_t", "container_init_t", "container_kvm_t", "container_engine_t")  # SELinux types
+Found = Iterator[tuple[str, Any]]  # path in the pod's spec, value
 
 
 def _named(*fields: str) -> Callable[[Mapping[str, Any]], Found]:
@@ -60,7 +60,7 @@ def _is_unconfined(security: Mapping[str, Any], profile: str) -> str | None:
 
 
 def _selinux(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options beyond those of Kubernetes' Pod Security Standard "baseline"."""
+    """Return SELinux options that Kubernetes' Pod Security Standard "baseline" does not allow."""
     found = {f"seLinuxOptions.{field}": options.get(field) for field in ("user", "role", "type")}
     return {path: value for path, value in found.items() if value not in CONTAINER_TYPES}
 
@@ -74,13 +74,13 @@ FORBIDDABLE: Mapping[str, Callable[[Mapping[str, Any]], Found]] = {
     "hostIPC": _named("hostIPC"),
     "privileged": _privileges,
 }
-# What takes over the node. Service accounts stay: clouds give pods their identity by them, and a job can only name
-# those of its own namespace.
+# Fields that give control of the node. Service accounts are not among them: clouds give pods their identity through
+# them, and a job can only name those of its own namespace.
 DEFAULT = ("hostPath", "hostNetwork", "hostPID", "hostIPC", "privileged")
 
 
 def violations(spec: Mapping[str, Any], forbidden: Collection[str]) -> list[str]:
-    """A sentence for each field of a valid document's templates that is forbidden here."""
+    """Return a message for each forbidden field in the templates of a valid document."""
     places = [("head", _mapping(spec.get("head"))), *_entries(spec, "workers")]
     return [
         f"spec.{place}.template.spec.{path} is {value!r}, which this cluster forbids ({SETTING}: {name}): remove it"
@@ -96,7 +96,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _entries(holder: Mapping[str, Any], field: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Path and value of the entries of a list; the API server refuses what is none."""
+    """Yield path and value of the entries of a list; the API server refuses malformed lists."""
     found = holder.get(field)
     for index, entry in enumerate(found if isinstance(found, list) else []):
         yield f"{field}[{index}]", _mapping(entry)

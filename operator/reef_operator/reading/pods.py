@@ -1,4 +1,4 @@
-"""What a pod says about itself: whether it is ready, why it is not, and how its container ended."""
+"""The state of a pod: whether it is ready, why it is not, and how its container ended."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _WAITING = {
     "RunContainerError": Reason.CONTAINER_CONFIG_ERROR,
     "CrashLoopBackOff": Reason.CRASH_LOOP,
 }
-KILLED = 137  # the exit code after SIGKILL
+KILLED = 137  # exit code after SIGKILL
 _LOST = {"NodeLost": Reason.NODE_LOST, "NodeShutdown": Reason.NODE_LOST, "Shutdown": Reason.NODE_LOST}
-_SHOWN = 300  # characters of a crashed container's output: its last lines hold the error
+_SHOWN = 300  # last characters of a crashed container's output, which contain the error
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def created(pod: Object) -> datetime:
 
 
 def label(pod: Object, key: str) -> str:
-    """Value of a label, "" without it."""
+    """Value of a label; "" without it."""
     return str((pod["metadata"].get("labels") or {}).get(key, ""))
 
 
@@ -63,7 +63,7 @@ def is_going(pod: Object) -> bool:
 
 
 def is_orphaned(pod: Object) -> bool:
-    """Whether nothing owns the pod, as after `kubectl delete job --cascade=orphan`: nobody else removes it then."""
+    """Whether the pod has no owner, as after `kubectl delete job --cascade=orphan`: only the operator deletes it."""
     return not pod["metadata"].get("ownerReferences")
 
 
@@ -73,12 +73,12 @@ def is_scheduled(pod: Object) -> bool:
 
 
 def has_ended(pod: Object) -> bool:
-    """Whether no container of the pod will run any more."""
+    """Whether all containers of the pod have ended for good."""
     return _status(pod).get("phase") in ("Succeeded", "Failed")
 
 
 def is_outlived(pod: Object) -> bool:
-    """Whether side cars keep a pod alive whose container `reef` has ended."""
+    """Whether the container `reef` has ended and only sidecars keep the pod alive."""
     others = (one for one in _status(pod).get("containerStatuses") or [] if one.get("name") != names.CONTAINER)
     running = any((one.get("state") or {}).get("terminated") is None for one in others)
     return exit_code(pod) is not None and running and not has_ended(pod)
@@ -90,7 +90,7 @@ def is_ready(pod: Object) -> bool:
 
 
 def ready_since(pod: Object) -> datetime | None:
-    """Since when the pod has been ready; None when it is not."""
+    """Time since which the pod has been ready; None if it is not."""
     condition = _condition(pod, "Ready")
     if is_going(pod) or has_ended(pod) or condition.get("status") != "True":
         return None
@@ -98,7 +98,7 @@ def ready_since(pod: Object) -> datetime | None:
 
 
 def unstarted_since(pod: Object) -> datetime | None:
-    """Since when the pod has had a node on which none of its containers has started; None when that is not so."""
+    """Time since which the pod has had a node without any started container; None if that is not so."""
     if not is_scheduled(pod) or is_going(pod) or has_ended(pod):
         return None
     states = ((container.get("state") or {}) for container in _status(pod).get("containerStatuses") or [])
@@ -108,7 +108,7 @@ def unstarted_since(pod: Object) -> datetime | None:
 
 
 def exit_code(pod: Object) -> int | None:
-    """Exit code of the container `reef`; None while it has not ended."""
+    """Exit code of the container `reef`; None if it has not ended."""
     code = _ended(pod).get("exitCode")
     return int(code) if code is not None else None
 
@@ -120,7 +120,7 @@ def finished_at(pod: Object) -> datetime | None:
 
 
 def result(pod: Object) -> Mapping[str, Any] | None:
-    """The document in the head's termination message; None when it wrote none, as after SIGKILL."""
+    """The document in the head's termination message; None if it wrote none, for example after SIGKILL."""
     try:
         document = json.loads(_ended(pod).get("message") or "")
     except (ValueError, RecursionError):
@@ -129,18 +129,19 @@ def result(pod: Object) -> Mapping[str, Any] | None:
 
 
 def was_cut_off(pod: Object) -> bool:
-    """Whether it ended without a last word: what its termination message says had been prepared for that."""
+    """Whether the head ended without writing its final termination message: the one found was prepared in advance."""
     said = result(pod)
     return said is not None and said.get("exitCode") != exit_code(pod)
 
 
 def problem(pod: Object) -> Problem | None:
-    """Return why the pod is not ready, in the words of scheduler and kubelet; None when nothing is wrong yet."""
+    """Return why the pod is not ready, in the words of scheduler and kubelet; None if nothing is wrong so far."""
     status = _status(pod)
     reason = str(status.get("reason") or "")
     if reason in _LOST or reason in ("Evicted", "Preempting", "Terminated"):
         return Problem(_LOST.get(reason, Reason.EVICTED), _sentence(reason, status.get("message")))
-    if _is_silent(pod):  # also once it is evicted for that: it cannot go
+    # Also after it has been evicted for that, because it cannot terminate.
+    if _is_silent(pod):
         return Problem(Reason.NODE_LOST, _of_lost_node(pod))
     disruption = _condition(pod, "DisruptionTarget")
     if disruption.get("status") == "True":
@@ -154,7 +155,7 @@ def problem(pod: Object) -> Problem | None:
 
 
 def _is_silent(pod: Object) -> bool:
-    """Whether the cluster took a pod's readiness away, not the pod: its node has not been heard of."""
+    """Whether the cluster, not the pod, set the pod to not ready, because its node does not answer."""
     all_ready = _condition(pod, "ContainersReady").get("status") == "True"
     gated = pod.get("spec", {}).get("readinessGates")
     return all_ready and not gated and _condition(pod, "Ready").get("status") == "False" and not has_ended(pod)
@@ -162,7 +163,9 @@ def _is_silent(pod: Object) -> bool:
 
 def _of_gated(gates: Sequence[Mapping[str, Any]]) -> str:
     which = ", ".join(str(gate.get("name")) for gate in gates)
-    return f"SchedulingGated: it is not scheduled before whoever set the scheduling gates takes them away: {which}"
+    return (
+        f"SchedulingGated: it is not scheduled until the controller that set its scheduling gates removes them: {which}"
+    )
 
 
 def _of_lost_node(pod: Object) -> str:
@@ -226,7 +229,7 @@ def _condition(pod: Object, kind: str) -> Mapping[str, Any]:
 
 
 def _containers(pod: Object) -> Iterator[Mapping[str, Any]]:
-    """The states of all containers, those that prepare the pod first."""
+    """Yield the states of all containers, init containers first."""
     yield from _status(pod).get("initContainerStatuses") or []
     yield from _status(pod).get("containerStatuses") or []
 

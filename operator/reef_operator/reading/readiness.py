@@ -1,4 +1,4 @@
-"""Conditions about what the job needs: its storage, its objects, its head and its workers."""
+"""The conditions for what a job needs: storage, objects, head and workers."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from reef_operator.reading import pods
 from reef_operator.reading.pods import Problem
 from reef_operator.reading.situation import Situation
 
-# From a batch Job to its pod, or from a node to a container: after this time the message says where to look.
+# Time from a batch Job to its pod, or from a node to a container; after it the message says where to look.
 SLOW_START_S = 60.0
 
 
 def storage(situation: Situation) -> Finding:
-    """Whether checkpoints outlive the head pod, and what is lost if they do not."""
+    """Return whether checkpoints survive the head pod, and what is lost if they do not."""
     stored = situation.spec.checkpoint.storage
     if stored is None:
         return Finding(
             ConditionType.STORAGE_DURABLE,
             False,
             Reason.NOT_DURABLE,
-            "spec.checkpoint.storage is not given: checkpoints and results lie in the head pod. When it is replaced or "
-            f"suspended, training starts anew {beginning(situation)}; when the job ends, they are gone. Name a "
+            "spec.checkpoint.storage is not given: checkpoints and results are in the head pod. When it is replaced or "
+            f"suspended, training starts again {beginning(situation)}; when the job ends, they are gone. Name a "
             "persistentVolumeClaim or a uri to keep them",
         )
     if stored.persistent_volume_claim:
@@ -44,12 +44,12 @@ def storage(situation: Situation) -> Finding:
 
 
 def beginning(situation: Situation) -> str:
-    """Return where a head begins that finds no checkpoint of this job."""
+    """Return where a head starts that finds no checkpoint of this job."""
     return "from spec.restoreFrom" if situation.spec.restore_from else "from step 0"
 
 
 def objects(situation: Situation) -> Finding:
-    """Whether the API server accepted every object of the job, and why it refused one."""
+    """Return whether the API server accepted every object of the job, and why it refused one."""
     refused = [f"{kind} {name}: {why}" for (kind, name), why in sorted(situation.observed.refused.items())]
     if refused:
         return Finding(ConditionType.OBJECTS_ACCEPTED, False, Reason.REFUSED, "; ".join(refused))
@@ -57,7 +57,7 @@ def objects(situation: Situation) -> Finding:
 
 
 def head(situation: Situation) -> Finding:
-    """Whether the head answers, and why it does not."""
+    """Return whether the head is ready, and why it is not."""
     pod = situation.head
     if pod is None:
         return Finding(ConditionType.HEAD_READY, False, Reason.NO_POD, f"there is no head pod yet{_no_pod(situation)}")
@@ -71,19 +71,20 @@ def head(situation: Situation) -> Finding:
 
 
 def missing_head_due(situation: Situation) -> datetime | None:
-    """Return when the head's batch Job will have been without a pod for too long; None if it has one or is gone."""
+    """Return when the head's batch Job will have been without a pod for too long; None if it has one or was deleted."""
     job = situation.head_job
     if situation.head is not None or job is None:
         return None
     since = moment(job["metadata"]["creationTimestamp"])
     ready = find(situation.old.conditions, ConditionType.HEAD_READY)
-    if ready is not None:  # there was a pod, until then or until now
+    # There was a pod until then, or there still is.
+    if ready is not None:
         since = max(since, moment(ready.last_transition_time) if ready.status == "False" else situation.observed.now)
     return since + timedelta(seconds=SLOW_START_S)
 
 
 def _no_pod(situation: Situation) -> str:
-    """Say where to look when Kubernetes creates no pod: for a quota, a policy or a missing class."""
+    """Return where to look when Kubernetes creates no pod: a quota, a policy or a missing class can prevent it."""
     due = missing_head_due(situation)
     if due is None or situation.observed.now < due:
         return ""
@@ -92,7 +93,7 @@ def _no_pod(situation: Situation) -> str:
 
 
 def _not_in_effect(situation: Situation) -> str:
-    """Say if the document asks for another head than the one that runs, which is not stopped for that."""
+    """Return a note if the document changed the head's settings; the running head is not stopped for that."""
     made_from = situation.head_annotations.get(names.HEAD_ANNOTATION)
     if situation.resolved.document is None or made_from in (None, names.head_hash(situation.spec)):
         return ""
@@ -103,7 +104,7 @@ def _not_in_effect(situation: Situation) -> str:
 
 
 def workers(situation: Situation) -> Finding:
-    """Whether every pool has the pods that were asked for and all sample; else how many are missing, and why."""
+    """Return whether every pool has all its pods and all of them sample; if not, how many are missing, and why."""
     spec = situation.spec
     desired = sum(spec.pool_replicas.values())
     short = [pool for pool in spec.workers if len(ready_workers(situation, pool.name)) < pool.replicas]
@@ -137,10 +138,11 @@ def ready_workers(situation: Situation, pool: str | None = None) -> list[str]:
 
 
 def _pool_problem(situation: Situation, pool: NodePool) -> Problem:
-    """Return what keeps most of a pool's workers from joining."""
+    """Return the problem that keeps most of a pool's workers from joining."""
     workers = situation.workers(pool.name)
     live = [pod for pod in workers if not pods.has_ended(pod) and not pods.is_ready(pod)]
-    unready = live or [pod for pod in workers if pods.has_ended(pod)]  # evicted pods stay long after they are replaced
+    # Evicted pods still exist long after they were replaced.
+    unready = live or [pod for pod in workers if pods.has_ended(pod)]
     problems = [problem for pod in unready if (problem := pods.problem(pod))]
     if problems:
         reason, _ = Counter(problem.reason for problem in problems).most_common(1)[0]
@@ -162,7 +164,7 @@ def slow_start_due(pod: Object) -> datetime | None:
 
 
 def _slow_start(situation: Situation, starting: Sequence[Object]) -> str:
-    """Say where to look when a pod takes long: neither status nor conditions of a pod name its missing volume."""
+    """Return where to look when a pod is slow to start: neither its status nor its conditions name a missing volume."""
     for pod in starting:
         if (due := slow_start_due(pod)) and situation.observed.now >= due:
             namespace = situation.observed.job["metadata"]["namespace"]

@@ -1,4 +1,4 @@
-"""What a head says of the training, at /progress and in its termination message: checked, as users' code makes it."""
+"""The head's reports, from /progress and its termination message; validated, because users' code can write them."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any, TypeGuard, TypeVar
 from reef.api.status import CheckpointStatus, EvaluationStatus, StatusModel, TrainingStatus, TrialsStatus, TrialStatus
 from reef_operator.conditions import encodable
 
-MAX_PART = 4096  # characters of one part of a report, as JSON: it is written to the API server
+MAX_PART = 4096  # characters of one part of a report as JSON, because it is written to the API server
 LARGEST = 2**63
 Part = TypeVar("Part", bound=StatusModel)
 
 
 @dataclass(frozen=True)
 class Report:
-    """One document of a head; what was missing or malformed in it is None."""
+    """One report of a head; missing or malformed fields are None."""
 
     state: str | None = None  # starting, waiting, training, done
-    exit_code: int | None = None  # once the head knows it
+    exit_code: int | None = None  # once it is known
     message: str = ""
-    storage_problem: str = ""  # what keeps checkpoints from the object store
-    worker_problem: str = ""  # what befell a rollout worker that has not sampled since
+    storage_problem: str = ""  # why checkpoints do not reach the object store
+    worker_problem: str = ""  # why a rollout worker failed that has not sampled since
     workers_recreated: int = 0
     training: TrainingStatus | None = None
     evaluation: EvaluationStatus | None = None
@@ -33,7 +33,7 @@ class Report:
 
 
 def read_report(document: Mapping[str, Any]) -> Report:
-    """Return the report that a JSON document holds."""
+    """Parse a report from a JSON document."""
     state = document.get("state")
     code, recreated = document.get("exitCode"), document.get("workersRecreated")
     return Report(
@@ -52,7 +52,7 @@ def read_report(document: Mapping[str, Any]) -> Report:
 
 
 def _is_number(value: Any) -> TypeGuard[int]:
-    """Whether a value is an integer that the API server takes for one."""
+    """Whether a value is an integer in the API server's range."""
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < LARGEST
 
 
@@ -62,18 +62,18 @@ def _part(model: type[Part], document: Any) -> Part | None:
     try:
         part = model.model_validate(_rounded(_storable(document)), by_alias=True)
         fits = len(part.model_dump_json()) <= MAX_PART
-    except (ValueError, RecursionError):  # pydantic's ValidationError is the former
+    except (ValueError, RecursionError):  # pydantic's ValidationError is a ValueError
         return None
     return part if fits else None
 
 
 def _rounded(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a part with its numbers as a table shows them, with six digits; not those of a trial's settings."""
+    """Return a part with its numbers rounded to six digits for display, except the settings of a trial."""
     return {key: float(f"{value:.6g}") if isinstance(value, float) else value for key, value in document.items()}
 
 
 def _storable(value: Any) -> Any:
-    """Return a JSON value without what the API server does not take: NaN, infinity, huge integers, half characters."""
+    """Return a JSON value without what the API server refuses: NaN, infinity, huge integers, unpaired surrogates."""
     if isinstance(value, int) and abs(value) >= LARGEST:
         return None
     if isinstance(value, float):

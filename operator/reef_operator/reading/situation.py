@@ -19,18 +19,18 @@ FINISHED = ("Succeeded", "Failed")
 
 @dataclass(frozen=True)
 class Situation:
-    """One job at one moment; everything is computed from what was observed.
+    """One job at one moment; every property is computed from the observation.
 
     Args:
         observed: the job and its objects.
-        earlier: the document as it was resolved from an observation before this one.
+        earlier: the document as resolved from an earlier observation.
     """
 
     observed: Observed
     earlier: Resolved | None = None
 
     def renewed(self, observed: Observed) -> Situation:
-        """Return the situation of a later observation; its document is validated only if it has changed."""
+        """Return the situation for a later observation; the document is validated again only if it has changed."""
         return Situation(observed, self.resolved)
 
     @property
@@ -40,43 +40,43 @@ class Situation:
 
     @cached_property
     def old(self) -> JobStatus:
-        """The last status that was written; an empty one if there is none or it is damaged."""
+        """The last written status; an empty one if there is none or it is damaged."""
         try:
             return JobStatus.model_validate(self.observed.job.get("status") or {}, by_alias=True)
-        except ValueError:  # pydantic's ValidationError is one
+        except ValueError:  # pydantic's ValidationError is a ValueError
             return JobStatus()
 
     @property
     def was_finished(self) -> bool:
-        """Whether the status says that the job has ended."""
+        """Whether the status says that the job has finished."""
         return self.old.phase in FINISHED
 
     @cached_property
     def resolved(self) -> Resolved:
-        """The document to act by."""
+        """The effective document."""
         return resolve(self.observed, self.earlier)
 
     @property
     def spec(self) -> JobSpec:
-        """The spec of the document to act by; without one, its valid fields."""
+        """The spec of the effective document; without one, the valid fields of the spec."""
         return self.resolved.job.spec
 
     @cached_property
     def heads(self) -> tuple[Object, ...]:
-        """All head pods, also those that ended; the current one is last: one that ended well, if there is one."""
+        """All head pods, including ended ones, with the current one last: a successful one if there is one."""
         heads = [pod for pod in self.observed.pods if pods.label(pod, names.COMPONENT_LABEL) == names.HEAD]
-        return tuple(sorted(heads, key=_standing))
+        return tuple(sorted(heads, key=_head_order))
 
     @cached_property
     def head(self) -> Object | None:
-        """The pod that is the head now, or was the last one; not one that was created after the training had ended."""
+        """The current or last head pod; a pod created after the training had ended does not count."""
         if not self.heads or (self.has_succeeded and not self._ended_well):
             return None
         return self.heads[-1]
 
     @cached_property
     def has_succeeded(self) -> bool:
-        """Whether a head trained to the end: its pod shows it, or the batch Job, or the status."""
+        """Whether a head trained to the end, according to its pod, the batch Job or the status."""
         counted = self.batch_condition("Complete") is not None
         return self._ended_well or counted or self.old.phase == "Succeeded"
 
@@ -86,19 +86,19 @@ class Situation:
 
     @cached_property
     def live_head(self) -> Object | None:
-        """The head that runs or will run; None while the old one ends and the next one is not there."""
+        """The head that runs or will run; None while the old one terminates and the next one does not exist."""
         if self.head is None or not _is_alive(self.head):
             return None
         return None if self.head_job and pods.is_going(self.head_job) else self.head
 
     @property
     def live_heads(self) -> tuple[Object, ...]:
-        """Head pods that run or will run and are not being stopped; of a job that has succeeded, they came too late."""
+        """Head pods that run or will run and are not being deleted; superfluous after the job has succeeded."""
         return tuple(pod for pod in self.heads if _is_alive(pod))
 
     @property
     def unended_heads(self) -> tuple[Object, ...]:
-        """Head pods that may still write a checkpoint, also those that are being stopped."""
+        """Head pods that may still write a checkpoint, including those that are being deleted."""
         return tuple(pod for pod in self.heads if not pods.has_ended(pod))
 
     @cached_property
@@ -107,7 +107,7 @@ class Situation:
         return self.observed.children.get(("Job", names.head(self.name)))
 
     def batch_condition(self, kind: str) -> str | None:
-        """The reason of the batch Job's condition Complete or Failed; None when it does not hold."""
+        """The reason of the batch Job's condition Complete or Failed; None if it is not true."""
         for condition in ((self.head_job or {}).get("status") or {}).get("conditions") or []:
             if condition.get("type") == kind and condition.get("status") == "True":
                 return str(condition.get("reason") or "")
@@ -115,12 +115,12 @@ class Situation:
 
     @property
     def head_annotations(self) -> Mapping[str, str]:
-        """Annotations of the head's batch Job, from its creation; empty if there is none."""
+        """Annotations of the head's batch Job from its creation; empty without a batch Job."""
         return (self.head_job or {"metadata": {}})["metadata"].get("annotations") or {}
 
     @property
     def no_retry_exit_codes(self) -> Collection[int]:
-        """The head's exit codes that end the job, from when its batch Job was made; an edit counts for the next."""
+        """Exit codes without retry, from the creation of the head's batch Job; a later edit applies to the next one."""
         noted = self.head_annotations.get(names.FINAL_CODES_ANNOTATION)
         if noted is None:
             return self.spec.fault_tolerance.no_retry_exit_codes
@@ -133,7 +133,7 @@ class Situation:
         return dict(sorted(owned.items()))
 
     def workers(self, pool: str | None = None) -> list[Object]:
-        """Worker pods that are not being deleted: of one pool, or of all; in the order of their names."""
+        """Worker pods that are not being deleted, of one pool or of all, sorted by name."""
         found = [
             pod
             for pod in self.observed.pods
@@ -145,7 +145,7 @@ class Situation:
 
     @cached_property
     def report(self) -> Report | None:
-        """The last report of the current head: its result once it has ended, else its progress."""
+        """The last report of the current head: its result if it has ended, otherwise its progress."""
         if self.head is None:
             return None
         if (result := pods.result(self.head)) is not None:
@@ -155,7 +155,7 @@ class Situation:
 
     @property
     def asked_in_vain_since(self) -> datetime | None:
-        """When the current head was first asked, if it has not answered yet; else None."""
+        """When the current head was first asked, if it has not answered yet; otherwise None."""
         progress = self._progress_of_head
         return progress.time if progress and progress.report is None else None
 
@@ -166,14 +166,14 @@ class Situation:
 
     @property
     def state(self) -> str | None:
-        """What the live head does: starting, waiting, training or done; None before its first report."""
+        """State of the live head: starting, waiting, training or done; None before its first report."""
         return self.report.state if self.live_head and self.report else None
 
     @property
     def is_lingering(self) -> bool:
         """Whether the live head has finished the training and only serves its metrics.
 
-        A head that is to be replaced says done as well, and so does one that ends at once because the job is wrong.
+        A head that will be replaced also reports "done", and so does one that ends at once because the job is wrong.
         """
         report = self.report
         if self.state != "done" or report is None or report.training is None:
@@ -181,7 +181,7 @@ class Situation:
         return report.exit_code == 0 or report.exit_code in self.no_retry_exit_codes
 
 
-def _standing(pod: Object) -> tuple[bool, bool, datetime, str]:
+def _head_order(pod: Object) -> tuple[bool, bool, datetime, str]:
     return pods.exit_code(pod) == 0, _is_alive(pod), pods.created(pod), pods.uid(pod)
 
 

@@ -1,4 +1,4 @@
-"""Handles one job at a time: observe it, let `reconcile` decide, carry out the plan. Nothing is decided here."""
+"""Handles one job at a time: observe it, call `reconcile`, carry out the plan. Nothing is decided here."""
 
 from __future__ import annotations
 
@@ -34,26 +34,27 @@ from reef_operator.runtime.watch import (
 
 Decide = Callable[[Situation], Plan]
 
-PASSING = {404, 409, 429}  # no refusals: the object was just replaced, or the server is busy
+# These answers are not refusals: the object was just replaced, or the server is busy.
+PASSING = {404, 409, 429}
 NAME_TAKEN = "NameTaken"  # a 409 that stays until a person acts
-# Refusals all the same. A Conflict comes from a quota that others use up at the same time.
+# 409 answers that are refusals. A Conflict can come from a quota that other users exhaust at the same time.
 REFUSED = {(Create, NAME_TAKEN), (Create, "Conflict")}
 
 logger = logging.getLogger(__name__)
 
 
 class Controller:
-    """Carries out what `decide` plans, one job at a time.
+    """Carries out the plans of `decide`, one job at a time.
 
     Args:
-        client: requests.
-        stores: what watches have reported.
-        observer: observes jobs.
-        decide: the pure function that makes the plan.
-        queue: where keys come from.
+        client: sends requests.
+        stores: the caches of the watches.
+        observer: makes observations of jobs.
+        decide: the pure function that makes a plan.
+        queue: the queue of keys.
         recorder: writes Events.
-        metrics: counts.
-        written: called with every job whose status was written, as the API server has it now.
+        metrics: counters.
+        written: called with every job whose status was written, as the API server returned it.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Controller:
         """Observe a job and carry out the plan for it.
 
         Raises:
-            ApiError: an action failed; the status is written nevertheless if that is possible.
+            ApiError: an action failed; the status is still written if possible.
         """
         started = time.perf_counter()
         try:
@@ -99,7 +100,7 @@ class Controller:
 
     async def _handle(self, key: Key) -> None:
         job = self._stores.jobs.get(key)
-        if job is None or job["metadata"].get("deletionTimestamp"):  # the garbage collector removes its objects
+        if job is None or job["metadata"].get("deletionTimestamp"):  # the garbage collector deletes its objects
             if job is None:
                 self._queue.forget(key)
                 if self._memories.pop(key, None) is not None:
@@ -108,11 +109,11 @@ class Controller:
         memory = self._memories.get(key)
         if memory is None or memory.uid != job["metadata"]["uid"]:
             memory = self._memories[key] = Memory(job["metadata"]["uid"])
-        whole = await self._whole(job, memory)
-        if whole is not None:
-            await self._bring_about(whole, memory)
+        found = await self._with_document(job, memory)
+        if found is not None:
+            await self._reconcile(found, memory)
 
-    async def _bring_about(self, job: Object, memory: Memory) -> None:
+    async def _reconcile(self, job: Object, memory: Memory) -> None:
         await self._observer.read_unwatched(job, memory)
         decided = await self._decided(job, memory)
         if decided is None:
@@ -122,11 +123,11 @@ class Controller:
         await self._carry_out(job, memory, plan)
         if plan.status is None and not plan.actions and names.SHORTENED in (self._stores.jobs.get(key_of(job)) or {}):
             rest_s = math.inf if plan.requeue_after_s is None else plan.requeue_after_s
-            memory.rests = (fingerprint, time.monotonic() + rest_s)
+            memory.idle = (fingerprint, time.monotonic() + rest_s)
             memory.unwatched, memory.read_again = {}, None
 
     async def _decided(self, job: Object, memory: Memory) -> tuple[Object, Plan] | None:
-        """Return the job and its plan, from an observation as fresh as the plan needs; None when the job is gone."""
+        """Return the job and its plan, from an observation as fresh as the plan requires; None for a deleted job."""
         situation, freshness = Situation(self._observer.known(job, memory)), Freshness.CACHED
         plan = self._decide(situation)
         while plan.freshness > freshness:
@@ -139,11 +140,11 @@ class Controller:
                 plan = self._decide(situation)
         return situation.observed.job, plan
 
-    async def _whole(self, job: Object, memory: Memory) -> Object | None:
-        """Return the job with its document; None when there is nothing to do: it is gone, or has ended and rests."""
+    async def _with_document(self, job: Object, memory: Memory) -> Object | None:
+        """Return the job with its document; None if it is deleted, or has finished and nothing is due."""
         if names.SHORTENED not in job:
             return job
-        fingerprint, until = memory.rests
+        fingerprint, until = memory.idle
         left_s = until - time.monotonic()
         if left_s <= 0 or fingerprint != self._observer.fingerprint(job):
             return await self._observer.job_now(job)
@@ -159,15 +160,17 @@ class Controller:
                 await self._recorder.record(job, event)
         if plan.requeue_after_s is not None:
             self._queue.add_after(key, plan.requeue_after_s)
-        if memory.refused.keys() != refused_before:  # the status reports what was refused
+        # The status reports which objects were refused. A message that only varies does not queue the job again:
+        # the next try reports it after its delay.
+        if memory.refused.keys() != refused_before:
             self._queue.add(key)  # not for a message that merely varies: the next try, after its pause, reports that
         if failure is not None:
             raise failure
 
     async def _apply_all(self, job: Object, memory: Memory, plan: Plan) -> ApiError | None:
-        """Carry out the actions in their order; return the first failure.
+        """Carry out the actions in order; return the first failure.
 
-        After a failure no object is created any more (workers could take the resources that the head was refused), but
+        After a failure no more objects are created (workers could take the resources that the head was refused), but
         objects are still deleted and changed.
         """
         failure: ApiError | None = None
@@ -200,7 +203,7 @@ class Controller:
             made = await self._client.create(action.kind, namespace, action.body)
             if made is None:
                 made = await self._adopt(namespace, action.kind, action.name, uid)
-                self._queue.add(key_of(job))  # the plan was made without it
+                self._queue.add(key_of(job))  # the plan was made without this object
         else:
             made = await self._patch(job, memory, child, action.body)
         memory.refused.pop(child, None)
@@ -208,7 +211,7 @@ class Controller:
             self._observer.keep(memory, child, made)
 
     async def _adopt(self, namespace: str, kind: str, name: str, uid: str) -> Object | None:
-        """Return the object that already has the name, if it is this job's; None if it has been deleted meanwhile.
+        """Return the existing object of that name if it belongs to this job; None if it was deleted in the meantime.
 
         Raises:
             ApiError: it does not belong to this job.
@@ -217,7 +220,9 @@ class Controller:
         if found is None or (is_owned_by(found, uid) and not found["metadata"].get("deletionTimestamp")):
             return found
         if is_leftover(found):
-            raise ApiError(409, "Leftover", f"{kind} {name} is going, or of an earlier job of this name")
+            raise ApiError(
+                409, "Leftover", f"{kind} {name} is being deleted, or belongs to an earlier job of this name"
+            )
         raise ApiError(
             409, NAME_TAKEN, f"{kind} {name} exists and does not belong to this job; delete it or rename the job"
         )
@@ -225,12 +230,12 @@ class Controller:
     async def _patch(self, job: Object, memory: Memory, child: Child, body: Object) -> Object:
         namespace, (kind, name) = key_of(job)[0], child
         known = self._observer.children(job, memory).get(child)
-        if known is not None:  # not another object that has taken the name
+        if known is not None:  # not another object that has the name now
             body = {**body, "metadata": {**(body.get("metadata") or {}), "uid": known["metadata"]["uid"]}}
         return await self._client.patch(kind, namespace, name, body)
 
     async def _write_status(self, job: Object, status: Object) -> bool:
-        """Replace the status; return False when the job has changed since it was observed, and is queued again."""
+        """Replace the status; return False if the job has changed since it was observed, and queue it again."""
         change = merge_patch(job.get("status") or {}, compact(status))
         if not change:
             return True
@@ -248,7 +253,8 @@ class Controller:
             if now is not None:
                 self._stores.jobs.put(trim_job(now))
                 self._queue.add(key_of(job))
-            return now is not None and now.get("status") == compact(status)  # written, and the answer was lost
+            # True: the status was written, but the answer was lost.
+            return now is not None and now.get("status") == compact(status)
         self._stores.jobs.put(trim_job(found))
         self._written(found)
         return True

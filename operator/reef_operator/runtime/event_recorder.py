@@ -1,4 +1,4 @@
-"""Writes Events for a job's owner; equal ones become one with a count. One that cannot be written is only logged."""
+"""Writes Events for a job's owner. Equal Events become one with a count; a failed write is only logged."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class EventRecorder:
     """Writes Events.
 
     Args:
-        client: requests.
-        component: name of the program that reports.
-        instance: which of several operators it is.
+        client: sends requests.
+        component: name of the reporting program.
+        instance: name of the operator's process.
     """
 
     def __init__(self, client: Client, component: str = "reef-operator", instance: str = "") -> None:
@@ -46,7 +46,7 @@ class EventRecorder:
             logger.warning("event not written: %s", error, extra=log_fields(key_of(job)))
 
     async def _repeat(self, namespace: str, name: str) -> bool:
-        """Raise the count; return False if this Event is not known here or has expired."""
+        """Raise the count; return False if this Event is unknown here or has expired."""
         count = self._counts.get((namespace, name))
         if count is None:
             return False
@@ -95,12 +95,12 @@ class EventRecorder:
 
 
 def name_of(job: Object, event: Event) -> str:
-    """Return a name that equal Events of one job share."""
+    """Return a name that is the same for equal Events of one job."""
     content = "\0".join((job["metadata"]["uid"], event.type, event.reason, event.message))
     digest = hashlib.sha256(content.encode(errors="replace")).hexdigest()
     return f"{job['metadata']['name']}.{digest[:16]}"
 
 
 def now() -> str:
-    """Return the current time as Events write it."""
+    """Return the current time in the format of Events."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""Leases: a canary that proves that watches deliver, and the election of one operator among several."""
+"""Leases: a canary that proves that watches deliver changes, and leader election between operators."""
 
 from __future__ import annotations
 
@@ -15,36 +15,38 @@ from reef_operator.model import Object
 from reef_operator.runtime.watch import key_of
 
 BEAT_S = 30.0
-PATIENCE_S = 150.0  # a silent stream is noticed after 70 s, and as long again while the API server restarts
-WATCHED = ("RLTrainingJob", "Lease")  # kinds whose watches are proved in this way
+# A silent stream is noticed after 70 s, and after 70 s more if the API server restarts.
+PATIENCE_S = 150.0
+WATCHED = ("RLTrainingJob", "Lease")  # kinds whose watches are checked this way
 LEASE_S, RENEW_WITHIN_S, RETRY_S = 15.0, 10.0, 2.0
-CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on while the machine is suspended, where it can
+# This clock goes on while the machine is suspended, if the system has such a clock.
+CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 logger = logging.getLogger(__name__)
 
 
 class WatchProof:
-    """Whether a watch delivers what is known to have been written.
+    """Checks that watches deliver the states that are known to have been written.
 
-    A watch may be deaf although its connection lives. So every state that we know from elsewhere is expected to come
-    by on the watch.
+    A watch may deliver nothing although its connection is alive. So every state that is known from elsewhere must also
+    arrive on the watch.
     """
 
     def __init__(self, patience_s: float = PATIENCE_S, clock: Callable[[], float] = time.monotonic) -> None:
         self._patience_s = patience_s
         self._clock = clock
-        self._seen: dict[str, int] = {}  # by uid: newest version that came by
-        self._expected: dict[str, tuple[float, Object]] = {}  # by uid: until when, and which state
-        self.delivered = dict.fromkeys(WATCHED, 0)  # by kind: changes that a watch told, those of its listings left out
+        self._seen: dict[str, int] = {}  # by uid: newest delivered version
+        self._expected: dict[str, tuple[float, Object]] = {}  # by uid: deadline and expected state
+        self.delivered = dict.fromkeys(WATCHED, 0)  # by kind: changes delivered by the watch, without its lists
 
     def expect(self, found: Object) -> None:
-        """This state, or a later one, must come by."""
+        """Expect this state, or a later one, on the watch."""
         uid = found["metadata"]["uid"]
         if self._seen.get(uid, -1) < version_of(found) and uid not in self._expected:
-            self._expected[uid] = (self._clock() + self._patience_s, outline(found))
+            self._expected[uid] = (self._clock() + self._patience_s, identity_of(found))
 
     def saw(self, found: Object, how: str = "MODIFIED") -> None:
-        """This state came by, as LISTED when a watch began, or as ADDED, MODIFIED or DELETED."""
+        """Record a delivered state: LISTED at the start of a watch, or ADDED, MODIFIED or DELETED."""
         uid, version = found["metadata"]["uid"], version_of(found)
         self.delivered[kind_of(found)] += how != "LISTED"
         if how == "DELETED":
@@ -55,17 +57,17 @@ class WatchProof:
             del self._expected[uid]
 
     def drop(self, uid: str) -> None:
-        """Nothing more is expected of an object that is gone."""
+        """Expect nothing more of a deleted object."""
         self._expected.pop(uid, None)
         self._seen.pop(uid, None)
 
     def overdue(self) -> list[Object]:
-        """What should have come by and has not."""
+        """Return the expected states whose deadline has passed."""
         now = self._clock()
         return [found for until, found in self._expected.values() if now > until]
 
     def ages(self) -> dict[str, float]:
-        """How long ago the oldest state came to be that is overdue, by kind; 0 where none is: silence is no fault."""
+        """Return the age of the oldest overdue state by kind, in seconds; 0 where none is: silence is not a fault."""
         now, ages = self._clock(), dict.fromkeys(WATCHED, 0.0)
         for until, found in list(self._expected.values()):
             if now > until:
@@ -73,10 +75,10 @@ class WatchProof:
         return ages
 
     async def fault(self, client: Client) -> str:
-        """Say what a watch has missed; empty when all is well.
+        """Return which state a watch has missed; empty when all is well.
 
-        A deletion may pass a watch unseen while it lists anew: what is gone is not missed. Without an API server that
-        answers nothing is known, and nothing said; nor of a namespace that is closed to the operator.
+        A watch can miss a deletion while it lists again, so a deleted object does not count as missed. Nothing is
+        reported while the API server does not answer, or about an inaccessible namespace.
         """
         for found in self.overdue():
             kind, key = found["kind"], key_of(found)
@@ -92,31 +94,31 @@ class WatchProof:
         return ""
 
 
-def outline(found: Object) -> Object:
-    """What is needed to find an object and its state again."""
+def identity_of(found: Object) -> Object:
+    """Return the fields that identify an object and its state."""
     metadata = {key: found["metadata"].get(key, "") for key in ("namespace", "name", "uid", "resourceVersion")}
     return {"kind": kind_of(found), "metadata": metadata}
 
 
 def kind_of(found: Object) -> str:
-    """The kind of an object, which the items of a list of jobs do not name."""
+    """Return the kind of an object; the items in a list of jobs do not contain it."""
     return found.get("kind") or "RLTrainingJob"
 
 
 def version_of(found: Object) -> int:
-    """An object's version as a number; 0 where the server counts otherwise, so that any state will do."""
+    """Return an object's resource version as a number; 0 if it is not a number, so that any state is accepted."""
     version = found["metadata"].get("resourceVersion", "")
     return int(version) if version.isdecimal() else 0
 
 
 class Canary:
-    """Changes a Lease of its own again and again, for a watch to see.
+    """Updates its own Lease regularly, for a watch to deliver.
 
     Args:
-        client: requests.
-        namespace: where the Lease is.
-        name: of the Lease.
-        proof: told what was written.
+        client: sends requests.
+        namespace: namespace of the Lease.
+        name: name of the Lease.
+        proof: called with every written state.
     """
 
     def __init__(self, client: Client, namespace: str, name: str, proof: WatchProof) -> None:
@@ -126,7 +128,7 @@ class Canary:
         self._proof = proof
 
     async def run(self) -> None:
-        """Beat until cancelled; an API server that does not answer is no sign of a dead watch."""
+        """Update the Lease until cancelled; an unavailable API server is not a sign of a dead watch."""
         while True:
             try:
                 self._proof.expect(await self.beat())
@@ -135,7 +137,7 @@ class Canary:
             await asyncio.sleep(BEAT_S)
 
     async def beat(self) -> Object:
-        """Change the Lease, or make it; return it."""
+        """Update the Lease, or create it; return it."""
         spec = {"renewTime": micro_time()}
         try:
             return await self._client.patch("Lease", self._namespace, self._name, {"spec": spec})
@@ -147,13 +149,13 @@ class Canary:
 
 
 class LeaderElection:
-    """Holds a Lease, so that of several operators one works.
+    """Holds a Lease, so that only one of several operators works.
 
     Args:
-        client: requests.
-        namespace: where the Lease is.
-        name: of the Lease.
-        identity: of this operator, different for each.
+        client: sends requests.
+        namespace: namespace of the Lease.
+        name: name of the Lease.
+        identity: unique name of this operator.
     """
 
     def __init__(self, client: Client, namespace: str, name: str, identity: str) -> None:
@@ -161,34 +163,34 @@ class LeaderElection:
         self._namespace = namespace
         self._name = name
         self._identity = identity
-        self._last: tuple[str, float] = ("", 0.0)  # version of another's lease, and since when it has not changed
-        self._renewed = -math.inf  # when the renewal was asked for that succeeded last
+        self._last: tuple[str, float] = ("", 0.0)  # version of another operator's Lease, and when it last changed
+        self._renewed = -math.inf  # time of the request of the last successful renewal
 
     def leads(self) -> bool:
-        """Whether no other operator can have the Lease yet; False also after this process has stood still for long."""
+        """Whether no other operator can hold the Lease yet; False also after this process was paused for long."""
         return time.clock_gettime(CLOCK) - self._renewed < RENEW_WITHIN_S
 
     async def acquire(self) -> None:
         """Wait until this operator leads."""
-        told = False
+        logged = False
         while True:
             try:
                 if await self._attempt():
                     if self.leads():
                         break
                     logger.warning("lease: written only after %.0f s, so that it is renewed first", RENEW_WITHIN_S)
-                elif not told:
+                elif not logged:
                     logger.info("another operator leads; waiting for the Lease %s/%s", self._namespace, self._name)
-                    told = True
+                    logged = True
             except ApiError as error:
                 logger.warning("lease: %s", error)
             await asyncio.sleep(RETRY_S)
         logger.info("this operator leads: %s", self._identity)
 
     async def hold(self) -> None:
-        """After `acquire`: renew until another leads, or until renewing fails for nearly as long as another would wait.
+        """Renew the Lease after `acquire`, until another operator leads or renewals fail for almost the lease time.
 
-        This operator must end at once then.
+        Then this operator must exit at once.
         """
         while self.leads():
             try:
@@ -197,13 +199,13 @@ class LeaderElection:
                         break
             except TimeoutError:
                 break
-            except ApiError as error:  # another cannot take it yet
+            except ApiError as error:  # another operator cannot take the Lease yet
                 logger.warning("lease: %s", error)
             await asyncio.sleep(RETRY_S)
         logger.error("the Lease %s/%s is lost", self._namespace, self._name)
 
     async def release(self) -> None:
-        """Let the next one lead at once."""
+        """Release the Lease, so that the next operator leads at once."""
         try:
             found = await self._client.get("Lease", self._namespace, self._name)
             if found is not None and found["spec"].get("holderIdentity") == self._identity:
@@ -212,13 +214,14 @@ class LeaderElection:
             logger.debug("lease not released: %s", error)
 
     async def _attempt(self, *, take: bool = True) -> bool:
-        """Renew the lease, or `take` it; False when another has it or, without `take`, has had it.
+        """Renew the Lease, or `take` it; False if another operator holds it or, without `take`, has held it.
 
         Raises:
-            ApiError: the API server did not do it, or the Lease changed meanwhile.
+            ApiError: the request failed, or the Lease changed in the meantime.
         """
         found = await self._client.get("Lease", self._namespace, self._name)
-        asked = time.clock_gettime(CLOCK)  # others count from when they see what is written now
+        # Others measure the lease time from when they see what is written now.
+        asked = time.clock_gettime(CLOCK)
         if found is None:
             spec = self._spec() | {"acquireTime": micro_time(), "leaseTransitions": 0}
             if await self._client.create("Lease", self._namespace, lease(self._name, spec)) is None:
@@ -234,7 +237,7 @@ class LeaderElection:
         return True
 
     def _expired(self, found: Object, spec: Mapping[str, Any]) -> bool:
-        """Whether the holder has not renewed for the lease's time, measured with our own clock."""
+        """Whether the holder has not renewed the Lease for the lease time, measured with our own clock."""
         if not spec.get("holderIdentity"):
             return True
         version = found["metadata"]["resourceVersion"]
@@ -262,5 +265,5 @@ def lease(name: str, spec: Mapping[str, Any]) -> Object:
 
 
 def micro_time() -> str:
-    """The time as Leases write it."""
+    """Return the current time in the format of Leases."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

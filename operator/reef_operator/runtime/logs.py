@@ -1,4 +1,4 @@
-"""Log lines: JSON for machines, one line of text for people; both with the job's name, neither with a secret."""
+"""Log formats: JSON for machines, a line of text for people. Both contain the job's name and never a secret."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOISY = ("aiohttp.access", "asyncio", "kopf.activities", "kopf.objects", "urllib
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per line: time, level, logger, message, and namespace and job where there is one."""
+    """One JSON object per line: time, level, logger and message, with namespace and job if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -31,7 +31,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """A line for people."""
+    """One line of text per record."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
@@ -43,7 +43,7 @@ class TextFormatter(logging.Formatter):
 
 
 def job_of(record: logging.LogRecord) -> dict[str, str]:
-    """Namespace and name of the job that a record is about: ours or Kopf's way of saying it."""
+    """Return namespace and name of a record's job, from our own fields or Kopf's."""
     reference = getattr(record, "k8s_ref", None) or {}
     namespace = getattr(record, "namespace", None) or reference.get("namespace")
     job = getattr(record, "job", None) or reference.get("name")
@@ -57,5 +57,6 @@ def configure(log_format: Format, *, level: str = "info") -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    for name in NOISY:  # a line for every request and every event of a watch
+    # These loggers write a line for every request and every event of a watch.
+    for name in NOISY:
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -1,4 +1,4 @@
-"""What Prometheus sees of the operator, and of every job that exists at the moment of the scrape."""
+"""Prometheus metrics of the operator, and of every job that exists at the time of the scrape."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from reef_operator.model import Object
 from reef_operator.names import COMPONENT_LABEL
 from reef_operator.runtime.watch import job_of_label
 
-JOB = ("namespace", "job_name")  # `job` is Prometheus' own label
+JOB = ("namespace", "job_name")  # Prometheus uses the label `job` itself
 
-JOB_GAUGES = {  # name after reef_job_, place in the status, what it is
+JOB_GAUGES = {  # name after "reef_job_": field of the status, field in it, help text
     "workers_desired": ("workers", "desired", "Worker pods that the document asks for."),
     "workers_ready": ("workers", "ready", "Worker pods that have joined."),
     "workers_recreated": ("workers", "recreated", "Rollout workers that were replaced, for whatever reason."),
@@ -50,24 +50,24 @@ JOB_GAUGES = {  # name after reef_job_, place in the status, what it is
 
 
 class Metrics:
-    """The operator's own counts; none of them carries a job's name."""
+    """The operator's own metrics; none of them has a label with a job's name."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
         self.reconcile = Histogram(
-            "reef_operator_reconcile_seconds", "Time of one look at a job.", registry=self.registry
+            "reef_operator_reconcile_seconds", "Time of one reconcile of a job.", registry=self.registry
         )
         self.errors = Counter(
-            "reef_operator_reconcile_errors", "Looks that failed, by reason.", ["reason"], registry=self.registry
+            "reef_operator_reconcile_errors", "Reconciles that failed, by reason.", ["reason"], registry=self.registry
         )
         self._requests = Counter(
             "reef_operator_api_requests", "Requests to the API server.", ["verb", "code"], registry=self.registry
         )
         self._skipped = Counter(
             "reef_operator_objects_skipped",
-            "Objects left out because they could not be read.",
+            "Objects skipped because they could not be read.",
             ["kind"],
             registry=self.registry,
         )
@@ -75,20 +75,22 @@ class Metrics:
             "reef_operator_resync_timestamp_seconds", "When all jobs were last listed.", registry=self.registry
         )
         self.sweep = Gauge(
-            "reef_operator_sweep_timestamp_seconds", "When orphans were last looked for.", registry=self.registry
+            "reef_operator_sweep_timestamp_seconds",
+            "When the operator last searched for orphans.",
+            registry=self.registry,
         )
         self.orphans = Counter(
             "reef_operator_orphans_deleted", "Objects deleted because their job is gone.", registry=self.registry
         )
 
     def answer(self, path: str) -> Answer:
-        """What is sent to whoever asks for a path."""
+        """Return the answer to a request for a path."""
         if path == "/metrics":
             return Answer(generate_latest(self.registry), CONTENT_TYPE_LATEST)
         return Answer(b"there is /metrics\n", status=HTTPStatus.NOT_FOUND)
 
     def skipped(self, kind: str) -> None:
-        """Count an object that is left out, as it could not be read."""
+        """Count an object that was skipped because it could not be read."""
         self._skipped.labels(kind).inc()
 
     def request(self, verb: str, code: str) -> None:
@@ -96,28 +98,32 @@ class Metrics:
         self._requests.labels(verb, code).inc()
 
     def gauge(self, name: str, text: str, value: Callable[[], float]) -> None:
-        """Show what a function returns at the moment of the scrape."""
+        """Add a gauge whose value is computed at every scrape."""
         Gauge(f"reef_operator_{name}", text, registry=self.registry).set_function(value)
 
     def watches(self, ages: Callable[[], Mapping[str, float]], delivered: Callable[[], Mapping[str, int]]) -> None:
-        """Show how long each watch has been silent, and how many changes some have told, by kind."""
+        """Add metrics of the watches: seconds of silence, and number of delivered changes, by kind."""
         self.registry.register(WatchCollector(ages, delivered))
 
     def jobs(self, jobs: Callable[[], Iterable[Object]], pods: Callable[[], Iterable[Object]]) -> None:
-        """Show the jobs that exist."""
+        """Add metrics of all existing jobs."""
         self.registry.register(JobCollector(jobs, pods))
 
 
 class WatchCollector(Collector):
-    """Whether the watches are alive."""
+    """Metrics that show whether the watches are alive."""
 
     def __init__(self, ages: Callable[[], Mapping[str, float]], delivered: Callable[[], Mapping[str, int]]) -> None:
         self._ages, self._delivered = ages, delivered
 
     def collect(self) -> Iterator[Metric]:
         """Yield both families."""
-        ages = GaugeMetricFamily("reef_operator_watch_age_seconds", "Since when a watch is silent.", labels=["kind"])
-        changes = CounterMetricFamily("reef_operator_watch_changes", "Changes a watch has told.", labels=["kind"])
+        ages = GaugeMetricFamily(
+            "reef_operator_watch_age_seconds", "For how long a watch has been silent.", labels=["kind"]
+        )
+        changes = CounterMetricFamily(
+            "reef_operator_watch_changes", "Changes that a watch has delivered.", labels=["kind"]
+        )
         for kind, age in self._ages().items():
             ages.add_metric([kind], age)
         for kind, count in self._delivered().items():
@@ -126,7 +132,7 @@ class WatchCollector(Collector):
 
 
 class JobCollector(Collector):
-    """Gauges of jobs, made from their objects at every scrape: a deleted job leaves nothing behind."""
+    """Gauges of jobs, computed from their objects at every scrape, so that a deleted job leaves no series."""
 
     def __init__(self, jobs: Callable[[], Iterable[Object]], pods: Callable[[], Iterable[Object]]) -> None:
         self._jobs = jobs
@@ -154,7 +160,7 @@ class JobCollector(Collector):
     def _restarts(self) -> Metric:
         family = GaugeMetricFamily(
             "reef_job_container_restarts",
-            "Restarts of containers in the job's present pods, by the reason of the last one.",
+            "Restarts of containers in the job's current pods, by the reason of the last one.",
             labels=[*JOB, "component", "reason"],
         )
         sums: dict[tuple[str, str, str, str], float] = {}
@@ -170,7 +176,7 @@ class JobCollector(Collector):
         return family
 
     def _gpus(self) -> Metric:
-        """The label `pod` tells GPUs of this job from those of one whose name begins alike; pods without have none."""
+        """GPUs by pod: the label `pod` separates jobs whose names start alike. Pods without GPUs have no series."""
         text, labels = "GPUs that a pod of the job holds.", [*JOB, "component", "pod"]
         family = GaugeMetricFamily("reef_job_pod_gpus", text, labels=labels)
         for pod in self._pods():
@@ -181,14 +187,14 @@ class JobCollector(Collector):
 
 
 def gpus(pod: Object) -> int:
-    """GPUs in the limits of a pod's containers."""
+    """Number of GPUs in the limits of a pod's containers."""
     limits = [(each.get("resources") or {}).get("limits") or {} for each in pod["spec"].get("containers") or []]
     found = [count for each in limits for name, count in each.items() if is_gpu(name)]
     return sum(int(count) for count in found if str(count).isdecimal())
 
 
 def describe(job: Object) -> dict[str, str]:
-    """The labels of reef_job_info."""
+    """Labels of reef_job_info."""
     spec = job.get("spec") or {}
     environment = spec.get("environment")
     name = environment.get("name", "") if isinstance(environment, Mapping) else ""
@@ -200,7 +206,7 @@ def describe(job: Object) -> dict[str, str]:
 
 
 def number(value: Any) -> float | None:
-    """A field of the status as a gauge: times become seconds since 1970; None for what is no number."""
+    """Return a field of the status as a gauge value: a time becomes seconds since 1970; None if it is not a number."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int | float):

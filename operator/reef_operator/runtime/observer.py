@@ -35,24 +35,24 @@ FEW_PODS = 10
 
 @dataclass
 class Memory:
-    """What is known of one job in addition to the stores; empty when the operator starts."""
+    """What is known about one job in addition to the caches; empty when the operator starts."""
 
     uid: str  # of the job
     unwatched: dict[Child, Object] = field(default_factory=dict)
-    read_again: float | None = None  # when `unwatched` is to be read again; None: it was never read
+    read_again: float | None = None  # when `unwatched` is due to be read again; None: it was never read
     refused: dict[Child, str] = field(default_factory=dict)
-    rests: tuple[str, float] = ("", 0.0)  # fingerprint of an ended job with nothing to do, and until when
+    idle: tuple[str, float] = ("", 0.0)  # fingerprint of a finished job that needs nothing, and until when
 
 
 class Observer:
-    """Makes the `Observed` of a job.
+    """Makes observations of jobs.
 
     Args:
-        client: requests.
-        stores: what watches have reported.
-        progress: what the poller knows of a job's head.
-        settings: of the installation.
-        reread_s: objects that are not watched are read again after this time at the latest, in seconds.
+        client: sends requests.
+        stores: the caches of the watches.
+        progress: returns the poller's result for a job's head.
+        settings: settings of the installation.
+        reread_s: maximum age of objects that are not watched, in seconds.
     """
 
     def __init__(
@@ -72,20 +72,21 @@ class Observer:
         self._reread_s = reread_s
 
     def renew(self, server: Server) -> None:
-        """Set what the API server can do: it may have been upgraded."""
+        """Set the capabilities of the API server, which may have been upgraded."""
         self._server = server
 
     async def read_unwatched(self, job: Object, memory: Memory) -> None:
-        """Read the children that are not watched from time to time, in case someone has changed them.
+        """Read the children that are not watched again when they are due, because a person may have changed them.
 
-        Each job has its own time for it: reading those of all jobs at once would delay all other work.
+        Each job has its own random time: reading the children of all jobs at once would delay all other work.
         """
         phase = (job.get("status") or {}).get("phase")
         if memory.read_again is not None and (phase in ENDED or time.monotonic() < memory.read_again):
             return
         namespace, name = key_of(job)
         found: dict[Child, Object] = {}
-        if phase:  # a job without a status has none yet
+        # A new job, without a status, has no children yet.
+        if phase:
             for child in unwatched_children(name):
                 body = await self._client.get(child[0], namespace, child[1])
                 if body is not None and is_owned_by(body, job["metadata"]["uid"]):
@@ -94,7 +95,7 @@ class Observer:
         memory.read_again = time.monotonic() + self._reread_s * random.uniform(0.5, 1.0)  # noqa: S311 (spread)
 
     def known(self, job: Object, memory: Memory) -> Observed:
-        """Return what the caches hold."""
+        """Return an observation from the caches."""
         return self._observed(job, memory, self.children(job, memory), self._stores.pods.of_job(key_of(job)))
 
     def children(self, job: Object, memory: Memory) -> dict[Child, Object]:
@@ -108,21 +109,21 @@ class Observer:
         return memory.unwatched | watched
 
     def fingerprint(self, job: Object) -> str:
-        """Return a hash of the cached states of a job, its watched children and its pods."""
+        """Return a hash of the cached versions of a job, its watched children and its pods."""
         key = key_of(job)
         beside = [found for store in (*self._stores.owned.values(), self._stores.pods) for found in store.of_job(key)]
         states = [[each["metadata"].get(part) for part in ("uid", "resourceVersion")] for each in (job, *beside)]
         return hashlib.sha256(json.dumps(states).encode()).hexdigest()
 
     def keep(self, memory: Memory, child: Child, found: Object) -> None:
-        """Cache what was written, before a watch reports it."""
+        """Cache a written object before a watch reports it."""
         if child[0] in self._stores.owned:
             self._stores.owned[child[0]].put(trim_owner_of_pods(found))
         else:
             memory.unwatched[child] = trim_whole(found)
 
     async def job_now(self, job: Object) -> Object | None:
-        """Read the job from the API server; None when it is deleted or being deleted."""
+        """Read the job from the API server; None if it is deleted or being deleted."""
         found = await self._client.get("RLTrainingJob", *key_of(job))
         if found is None or found["metadata"]["uid"] != job["metadata"]["uid"]:
             return None
@@ -131,9 +132,9 @@ class Observer:
         return None if now["metadata"].get("deletionTimestamp") else now
 
     async def refreshed(self, observed: Observed, memory: Memory, freshness: Freshness) -> Observed | None:
-        """Return an observation that is at least this fresh; None when the job is deleted or being deleted.
+        """Return an observation that is at least this fresh; None if the job is deleted or being deleted.
 
-        It is `observed` itself where reading the job alone shows that the job has not changed.
+        If the job alone has to be read and has not changed, this is `observed` itself.
         """
         job = observed.job
         if freshness is Freshness.ALL_READ:
@@ -145,10 +146,10 @@ class Observer:
         return observed if unchanged else self.known(now, memory)
 
     async def _all_now(self, job: Object, memory: Memory) -> Observed | None:
-        """Read the job and its known children and pods; None when the job is deleted or being deleted.
+        """Read the job and its known children and pods; None if the job is deleted or being deleted.
 
-        They are read by their names, except many pods: to list those of one job, an API server before 1.31 reads those
-        of all jobs.
+        Objects are read one by one, except if there are many pods: to list the pods of one job, an API server before
+        1.31 reads the pods of all jobs.
         """
         now, owned, pods = await asyncio.gather(
             self.job_now(job), self._owned_now(job, memory), self._pods_now(key_of(job))

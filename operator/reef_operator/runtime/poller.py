@@ -1,4 +1,4 @@
-"""Asks heads for their progress, in the background and within limits: a silent head delays nobody's reconcile."""
+"""Asks heads for their progress in the background, within limits, so that a silent head delays no reconcile."""
 
 from __future__ import annotations
 
@@ -22,27 +22,28 @@ from reef_operator.runtime.watch import job_of_label
 
 LARGEST_REPORT = 64 * 1024  # bytes
 TICK_S = 0.5
-TRAINING_PER_S = 40.0  # heads that train and are asked a second: each answer is a status that is written
+# Requests per second to heads that train; each answer causes a write of the status.
+TRAINING_PER_S = 40.0
 
 logger = logging.getLogger(__name__)
 
 
 class Poller:
-    """The last report of every running head, or since when it is asked in vain.
+    """Keeps the last report of every running head, or since when the head has not answered.
 
-    Each head has its own clock, so that the load is even. A head that does not train yet is asked every `interval_s`;
-    those that train are asked less often when they are many, as each of their answers is written to a status. One
-    namespace with many heads, or silent ones, slows down its own alone: namespaces share the questions and take turns.
+    Each head has its own schedule, so that the load is even. A head that does not train yet is asked every `interval_s`
+    seconds. Heads that train are asked less often if there are many, because each answer causes a write of the status.
+    Namespaces share the rate and take turns, so a namespace with many or silent heads slows down only its own heads.
 
     Args:
-        pods: the pods to look through for heads.
-        changed: told the job whose head does something else than before.
-        progressed: told the job whose head does the same, and is further.
-        interval_s: pause between two questions to a head.
+        pods: returns the pods among which heads are searched.
+        changed: called with the job when the state of its head changes.
+        progressed: called with the job when its head has made progress in the same state.
+        interval_s: pause between two requests to a head.
         timeout_s: limit for one answer.
-        concurrency: heads that are asked at a time.
-        port: where heads answer.
-        clock: seconds, monotonic.
+        concurrency: maximum number of simultaneous requests.
+        port: port of the heads.
+        clock: monotonic time in seconds.
     """
 
     def __init__(
@@ -64,30 +65,32 @@ class Poller:
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
         self._free = concurrency
         self._turns = Turns()
-        self._asked: dict[Key, Object] = {}  # heads that wait for their turn
-        self._pauses: dict[str, float] = {}  # by namespace: between two questions to a head that trains
+        self._asked: dict[Key, Object] = {}  # heads that wait for a request
+        self._pauses: dict[str, float] = {}  # by namespace: seconds between two requests to a head that trains
         self._port = port
         self._clock = clock
         self._reports: dict[Key, Progress] = {}
-        self._due: dict[str, float] = {}  # by uid of the pod: when to ask it next; never while it is being asked
+        self._due: dict[str, float] = {}  # by uid of the pod: time of the next request; infinite during a request
 
     def get(self, key: Key) -> Progress | None:
-        """What the head of a job said last, or since when it is asked in vain; None when it has no running head."""
+        """Return the last report of a job's head, or since when it has not answered; None without a running head."""
         return self._reports.get(key)
 
     async def run(self) -> None:
-        """Ask all heads, again and again, until cancelled."""
+        """Ask all heads repeatedly until cancelled."""
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
         session = aiohttp.ClientSession(connector=connector, timeout=self._timeout)
         async with session, asyncio.TaskGroup() as rounds:
             while True:
-                rounds.create_task(self.round(session))  # one that waits for a silent head delays no other
+                # Rounds overlap: one that waits for a silent head does not delay the others.
+                rounds.create_task(self.round(session))
                 await asyncio.sleep(min(TICK_S, self._interval_s))
 
     async def round(self, session: aiohttp.ClientSession) -> None:
-        """Ask every running head whose time has come."""
+        """Ask every running head that is due."""
         running = sorted((pod for pod in self._pods() if is_running_head(pod)), key=seniority)
-        heads = {job_of_label(pod): pod for pod in running}  # of two of a job the newest that stays
+        # Of two heads of a job, the newest one that is not terminating is kept.
+        heads = {job_of_label(pod): pod for pod in running}
         for gone in self._reports.keys() - heads.keys():
             del self._reports[gone]
         uids = {pod["metadata"]["uid"] for pod in heads.values()}
@@ -102,7 +105,7 @@ class Poller:
         await asyncio.gather(*(self._work(session) for _ in range(min(self._free, len(ready)))))
 
     async def _work(self, session: aiohttp.ClientSession) -> None:
-        """Ask heads one after the other until none waits."""
+        """Ask heads one after the other until none is waiting."""
         self._free -= 1
         try:
             while (key := self._turns.pop()) is not None:
@@ -117,7 +120,7 @@ class Poller:
             report = await read_report(session, url_of(pod, self._port))
         except (ValueError, *NETWORK_ERRORS) as error:
             logger.debug("no progress: %s", error or type(error).__name__, extra={"namespace": key[0], "job": key[1]})
-        if uid not in self._due:  # another pod is the head by now
+        if uid not in self._due:  # another pod is the head now
             return
         before = self._reports.get(key)
         if report is None:
@@ -132,18 +135,18 @@ class Poller:
         known = before.report if before and before.pod_uid == uid else None
         if known is None or known.get("state") != report.get("state"):
             self._changed(key)
-        elif telling(known) != telling(report):
+        elif without_time(known) != without_time(report):
             self._progressed(key)
 
 
 def pauses(heads: Mapping[str, int], interval_s: float) -> dict[str, float]:
-    """Seconds between two questions to a head that trains, by namespace.
+    """Return the seconds between two requests to a head that trains, by namespace.
 
-    All together are asked `TRAINING_PER_S` times a second. No namespace gets more of that than another one that would
-    like to have more; what those with few heads leave goes to the others.
+    The total rate is at most `TRAINING_PER_S`. Namespaces share it fairly: what those with few heads do not use goes to
+    the others.
 
     Args:
-        heads: how many there are, by namespace.
+        heads: number of heads by namespace.
         interval_s: the shortest pause.
     """
     left, share = TRAINING_PER_S, math.inf
@@ -158,18 +161,18 @@ def pauses(heads: Mapping[str, int], interval_s: float) -> dict[str, float]:
 
 
 def url_of(pod: Object, port: int) -> str:
-    """Where a head tells its progress."""
+    """Return the URL of a head's progress report."""
     address = pod["status"]["podIP"]
     host = f"[{address}]" if ":" in address else address
     return f"http://{host}:{port}/progress"
 
 
 async def read_report(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
-    """The JSON object at a URL, which a user's code wrote: nothing of it is trusted.
+    """Read a JSON object from a URL. Users' code may have written it, so it is validated.
 
     Raises:
-        ValueError: not a JSON object, too long, or not answered with 200.
-        aiohttp.ClientError, OSError, TimeoutError: not reached in time.
+        ValueError: the answer is not a JSON object, is too long, or does not have the status 200.
+        aiohttp.ClientError, OSError, TimeoutError: the head was not reached in time.
     """
     async with session.get(url, allow_redirects=False) as answer:
         if answer.status != 200:
@@ -180,7 +183,7 @@ async def read_report(session: aiohttp.ClientSession, url: str) -> dict[str, Any
             if len(content) > LARGEST_REPORT:
                 raise ValueError(f"more than {LARGEST_REPORT} bytes")
     try:
-        report = json.loads(content, parse_constant=lambda name: None)  # NaN is no JSON for the API server
+        report = json.loads(content, parse_constant=lambda name: None)  # NaN is not valid JSON for the API server
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if not isinstance(report, dict):
@@ -188,13 +191,13 @@ async def read_report(session: aiohttp.ClientSession, url: str) -> dict[str, Any
     return report
 
 
-def telling(report: Mapping[str, Any]) -> dict[str, Any]:
-    """A report without its time, which always changes."""
+def without_time(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a report without its time, which always changes."""
     return {key: value for key, value in report.items() if key != "time"}
 
 
 def seniority(pod: Object) -> tuple[bool, str]:
-    """What pods are ordered by, so that the one in charge is last: those that end, then by age."""
+    """Return the sort key of pods that puts the current head last: terminating pods first, then by age."""
     metadata = pod["metadata"]
     return not metadata.get("deletionTimestamp"), metadata.get("creationTimestamp") or ""
 

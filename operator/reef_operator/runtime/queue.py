@@ -1,4 +1,4 @@
-"""The work queue: keys of jobs, each at most once, never two reconciles of one key at a time."""
+"""The work queue: each job's key is queued at most once, and a job is never reconciled twice at the same time."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from enum import IntEnum
 from reef_operator.connection.limits import Backoff
 
 Key = tuple[str, str]  # namespace and name of a job
-SHARE = 4  # of so many that work on keys one is patient
+SHARE = 4  # one of this many queue workers is patient
 
 logger = logging.getLogger(__name__)
 
 
 class Urgency(IntEnum):
-    """Why a job is to be looked at, the most urgent first."""
+    """Why a job is queued, the most urgent reason first."""
 
-    CHANGED = 0  # something has happened to it
-    NEW = 1  # hundreds that come at once must not hide what happens to the others
-    PROGRESS = 2  # there may be something to say of it
+    CHANGED = 0  # something happened to it
+    NEW = 1  # hundreds of new jobs at once must not delay changes of the others
+    PROGRESS = 2  # there may be progress to report
 
 
 class Turns:
-    """Keys that wait, of which namespaces take turns; those of one namespace go in the order in which they came.
+    """Waiting keys. Namespaces take turns; keys of one namespace are served in order of arrival.
 
-    So one that has ten thousand of them delays another's by no more than one at a time.
+    A namespace with ten thousand keys delays each key of another namespace by at most one key.
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[str, dict[Key, None]] = {}  # by namespace, the next one first
+        self._waiting: dict[str, dict[Key, None]] = {}  # by namespace; the first one is next
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -39,21 +39,21 @@ class Turns:
         return key in self._waiting.get(key[0], ())
 
     def add(self, key: Key) -> None:
-        """Let a key wait behind those of its namespace."""
+        """Append a key to the queue of its namespace."""
         self._waiting.setdefault(key[0], {})[key] = None
 
     def discard(self, key: Key) -> None:
-        """Let a key wait no more."""
+        """Remove a key."""
         own = self._waiting.get(key[0], {})
         own.pop(key, None)
         if not own:
             self._waiting.pop(key[0], None)
 
     def pop(self, *, besides: Iterable[Turns] = ()) -> Key | None:
-        """The next key, whose namespace goes behind the others; None when none waits.
+        """Remove and return the next key, and move its namespace to the end; None if no key waits.
 
         Args:
-            besides: namespaces that wait in one of these are passed over.
+            besides: namespaces with keys in one of these are skipped.
         """
         passed_over = set().union(*(turns._waiting for turns in besides))
         namespace = next((each for each in self._waiting if each not in passed_over), None)
@@ -68,31 +68,31 @@ class Turns:
 
 
 class WorkQueue:
-    """Keys that want to be looked at; namespaces take turns.
+    """Keys of jobs to reconcile; namespaces take turns.
 
-    A key that is added while it waits is not added again; one that is added while it is worked on comes again. What is
-    more urgent goes first: however much there is to say of progress, a lost pod is seen at once. Only the patient say
-    something of progress, so that the API server is never full of it when something happens; and they first take what
-    is less urgent in namespaces where nothing is more so: what one tenant makes does not stop the progress of others.
+    A waiting key is not added twice; a key that is added while it is being handled is handled again. More urgent keys
+    go first, so a lost pod is handled at once however much progress there is to report. Only patient workers handle
+    progress, so the API server is never busy with it when something happens. They begin with less urgent keys of
+    namespaces that have no more urgent ones, so that one tenant's changes do not stop the progress reports of others.
 
     Args:
-        backoff: delays after failures of one key in a row.
+        backoff: delays after consecutive failures of one key.
     """
 
     def __init__(self, backoff: Backoff | None = None) -> None:
         self._backoff = backoff or Backoff(first=0.2, limit=15.0)
         self._loop = asyncio.get_running_loop()
         self._waiting = {urgency: Turns() for urgency in Urgency}
-        self._since: dict[Key, float] = {}  # when a waiting or marked key was first added
+        self._since: dict[Key, float] = {}  # time at which a waiting or marked key was first added
         self._working: set[Key] = set()
-        self._marked: dict[Key, Urgency] = {}  # those that were added while they are worked on
-        self._taken = 0  # by the patient
+        self._marked: dict[Key, Urgency] = {}  # keys that were added while they are being handled
+        self._taken = 0  # number of keys taken by patient workers
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._failures: dict[Key, int] = {}
         self._added = asyncio.Event()
 
     def add(self, key: Key, urgency: Urgency = Urgency.CHANGED) -> None:
-        """Let the key be worked on soon; of several reasons the most urgent counts."""
+        """Queue a key; of several reasons the most urgent one counts."""
         if key in self._working:
             self._since.setdefault(key, self._loop.time())
             self._marked[key] = min(self._marked.get(key, urgency), urgency)
@@ -109,7 +109,7 @@ class WorkQueue:
         self._added.set()
 
     def add_after(self, key: Key, delay_s: float) -> None:
-        """Let the key be worked on after so many seconds; of several such wishes the earliest counts."""
+        """Queue a key after a delay in seconds; of several delays the earliest end counts."""
         due = self._loop.time() + delay_s
         timer = self._timers.get(key)
         if timer is not None:
@@ -119,25 +119,25 @@ class WorkQueue:
         self._timers[key] = self._loop.call_at(due, self._elapsed, key)
 
     def add_failed(self, key: Key) -> float:
-        """Let the key be worked on again after a delay that grows with its failures; return the delay in seconds."""
+        """Queue a key after a delay that grows with its failures; return the delay in seconds."""
         self._failures[key] = self._failures.get(key, 0) + 1
         delay = self._backoff.delay(self._failures[key])
         self.add_after(key, delay)
         return delay
 
     def succeeded(self, key: Key) -> None:
-        """Forget the failures of a key."""
+        """Reset the failures of a key."""
         self._failures.pop(key, None)
 
     def forget(self, key: Key) -> None:
-        """Drop everything that is kept for a key whose job is gone."""
+        """Remove all state of a key whose job is deleted."""
         self._failures.pop(key, None)
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
 
     async def get(self, *, patient: bool = True) -> Key:
-        """The next key; it counts as worked on until `done`."""
+        """Wait for the next key and return it; it counts as being handled until `done`."""
         while (key := next(filter(None, self._candidates(patient)), None)) is None:
             self._added.clear()
             await self._added.wait()
@@ -146,7 +146,7 @@ class WorkQueue:
         return key
 
     def _candidates(self, patient: bool) -> Iterator[Key | None]:
-        """The next key or None by each rule in turn; taken off only as far as they are asked for."""
+        """Yield the next key, or None, by each rule in turn; a key is removed only when it is asked for."""
         changed, new, progress = self._waiting.values()
         if patient:
             self._taken += 1
@@ -159,23 +159,23 @@ class WorkQueue:
             yield progress.pop()
 
     def done(self, key: Key) -> None:
-        """The key is not worked on any more."""
+        """Mark a key as handled."""
         self._working.discard(key)
         if key in self._marked:
             self._let_wait(key, self._marked.pop(key))
 
     def depth(self) -> int:
-        """Number of keys that wait."""
+        """Number of waiting keys."""
         return len(self._since)
 
     def age(self) -> float:
-        """Seconds for which the oldest key waits; 0 when none does."""
+        """Waiting time of the oldest key in seconds; 0 if no key waits."""
         return max((self._loop.time() - since for since in list(self._since.values())), default=0.0)
 
     async def work(self, handle: Callable[[Key], Awaitable[None]], *, patient: bool = True) -> None:
-        """Work on keys for ever, one after the other; run several of these for several keys at a time, some patient.
+        """Handle keys one after the other, forever; run several of these in parallel, some of them patient.
 
-        An exception of `handle` is logged, and the key comes again after its backoff.
+        An exception of `handle` is logged, and the key is queued again after a delay.
         """
         while True:
             key = await self.get(patient=patient)
@@ -183,7 +183,9 @@ class WorkQueue:
                 await handle(key)
             except Exception as error:
                 delay = self.add_failed(key)
-                logger.warning("again in %.1f s: %s", delay, error, extra=log_fields(key), exc_info=unexpected(error))
+                logger.warning(
+                    "retrying in %.1f s: %s", delay, error, extra=log_fields(key), exc_info=unexpected(error)
+                )
             else:
                 self.succeeded(key)
             finally:
@@ -195,10 +197,10 @@ class WorkQueue:
 
 
 def log_fields(key: Key) -> dict[str, str]:
-    """The job's name for a log record."""
+    """Return the fields with the job's name for a log record."""
     return {"namespace": key[0], "job": key[1]}
 
 
 def unexpected(error: Exception) -> bool:
-    """Whether an error needs a traceback: one that says who refused what does not."""
+    """Whether the traceback of an error should be logged; an error that names the refused request does not need one."""
     return not getattr(error, "explained", False)

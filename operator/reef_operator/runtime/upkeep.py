@@ -1,4 +1,4 @@
-"""What is done every few minutes although nothing calls for it: list all jobs, and remove what belongs to none."""
+"""Periodic work, every few minutes: list all jobs, and delete objects whose job is gone."""
 
 from __future__ import annotations
 
@@ -25,22 +25,23 @@ from reef_operator.runtime.watch import (
     unwatched_children,
 )
 
-SWEPT = 300  # jobs whose remains are looked for in one round: the next full look does not wait longer
+# Maximum number of deleted jobs whose objects are searched in one round, so that the next round starts in time.
+SWEPT = 300
 
 logger = logging.getLogger(__name__)
 
 
 class Upkeep:
-    """Lists all jobs, lets each be looked at again, and sweeps orphans.
+    """Lists all jobs, queues each of them, and deletes orphans.
 
     Args:
-        client: requests.
-        namespaces: that are served; None for all of them.
-        stores: what is known.
-        queue: for the jobs.
-        metrics: counts.
-        begun: told at the beginning of a round what the API server can do.
-        listed: told every listed job, as proof of what a watch must have told.
+        client: sends requests.
+        namespaces: watched namespaces; None stands for all of them.
+        stores: the caches of the watches.
+        queue: the queue of jobs.
+        metrics: counters.
+        begun: called at the start of a round with the capabilities of the API server.
+        listed: called with every listed job, which the watch must have delivered too.
         interval_s: pause between two rounds.
     """
 
@@ -64,10 +65,10 @@ class Upkeep:
         self._begun = begun
         self._listed = listed
         self._interval_s = interval_s
-        self._suspects: set[Key] = set()  # jobs whose children may have been orphans in the last round
+        self._suspects: set[Key] = set()  # jobs whose children looked like orphans in the last round
 
     async def run(self) -> None:
-        """Do a round at once and then again and again, until cancelled."""
+        """Run a round at once and then periodically, until cancelled."""
         backoff = Backoff(first=1.0, limit=15.0)
         failures = 0
         while True:
@@ -84,7 +85,7 @@ class Upkeep:
                 await asyncio.sleep(self._interval_s * (0.9 + 0.2 * random.random()))  # noqa: S311
 
     async def resync(self) -> None:
-        """Look at every job again, and forget those that are gone; one closed namespace holds up no other."""
+        """Queue every job, and forget deleted jobs; an inaccessible namespace does not affect the others."""
         for namespace in self._namespaces:
             try:
                 await self._resync(namespace)
@@ -104,15 +105,15 @@ class Upkeep:
                 self._queue.add(key_of(job), Urgency.PROGRESS)
         for key in ghosts:
             ghost = self._stores.jobs.get(key)
-            if ghost and await self._client.get("RLTrainingJob", *key) is None:  # one may be younger than the list
+            if ghost and await self._client.get("RLTrainingJob", *key) is None:  # a job may be younger than the list
                 self._stores.jobs.remove(ghost)
                 self._queue.add(key)
 
     async def sweep(self) -> None:
-        """Remove the Jobs, Deployments and orphaned pods of jobs that are gone, and what lies beside them.
+        """Delete Jobs, Deployments and orphaned pods of jobs that are gone, and their other objects.
 
-        The garbage collector does this too, but not after a deletion with --cascade=orphan, and these hold GPUs. It is
-        given the time until the next round. Namespaces take turns; what is too much for this round waits for the next.
+        The garbage collector deletes them too, but not after a deletion with --cascade=orphan, and they hold GPUs. It
+        has time until the next round. Namespaces take turns; what exceeds the limit of a round waits for the next.
         """
         suspects = {
             job_of_label(found)
@@ -132,7 +133,7 @@ class Upkeep:
                 if key[1] and (key in suspects or await self._has_document(key)):
                     await self._remove_orphans(key)
             except ApiError as error:
-                logger.warning("removing what is left of a job that is gone: %s", error, extra=log_fields(key))
+                logger.warning("cannot delete the objects of a deleted job: %s", error, extra=log_fields(key))
                 self._suspects.add(key)
         self._suspects |= before
         self._metrics.sweep.set_to_current_time()
@@ -146,7 +147,7 @@ class Upkeep:
         return not is_orphaned(pod) or (job is not None and not is_older(pod, job))
 
     async def _has_document(self, key: Key) -> bool:
-        """Whether a job that ended before it went has left something: what no watch follows goes together."""
+        """Whether a job that had ended before its deletion left objects; those without a watch are left together."""
         return await self._client.get("ConfigMap", key[0], document(key[1])) is not None
 
     async def _remove_orphans(self, key: Key) -> None:
@@ -157,9 +158,11 @@ class Upkeep:
             beside = await self._client.get(child[0], key[0], child[1])
             if beside is not None:
                 children.append((child[0], beside))
-        job = await self._client.get("RLTrainingJob", *key)  # after its children: it may have been created anew
+        # Read after its children, because the job may have been created again.
+        job = await self._client.get("RLTrainingJob", *key)
         uid = job["metadata"]["uid"] if job is not None else ""
-        pods = (pod for pod in self._stores.pods.of_job(key) if is_orphaned(pod))  # a job's own may be one of them
+        # Pods of an existing job may be among them.
+        pods = (pod for pod in self._stores.pods.of_job(key) if is_orphaned(pod))
         children += [("Pod", pod) for pod in pods if job is None or is_older(pod, job)]
         for kind, found in children:
             if is_orphan(found, key, uid):
@@ -170,12 +173,12 @@ class Upkeep:
 
 
 def is_orphan(found: Object, job: Key, uid: str) -> bool:
-    """Whether an object that was made for a job belongs to none: not to the present one, and to nobody else.
+    """Whether an object was made for a job and has no owner now: neither the current job nor another object.
 
     Args:
         found: the object.
-        job: the job that it was made for.
-        uid: of the present job of this name; empty when there is none.
+        job: key of the job that it was made for.
+        uid: uid of the current job of this name; empty if there is none.
     """
     metadata = found["metadata"]
     labels, owners = metadata.get("labels") or {}, metadata.get("ownerReferences") or []

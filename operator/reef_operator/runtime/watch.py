@@ -1,4 +1,4 @@
-"""LIST and WATCH with a label selector: small caches of a job's pods and children that follow the API server."""
+"""LIST and WATCH with a label selector: small caches of jobs, pods and children that follow the API server."""
 
 from __future__ import annotations
 
@@ -29,45 +29,46 @@ JOB_METADATA = (
     "resourceVersion",
     "uid",
 )
-GONE_S = 300.0  # how long an answer that is on its way may tell of what has gone: longer than any request lasts
+# How long an answer in flight may contain a deleted object: longer than any request takes.
+GONE_S = 300.0
 
 logger = logging.getLogger(__name__)
 
 
 class Store:
-    """The last known state of objects of one kind, found by their own key or by their job's.
+    """The last known state of objects of one kind, by key and by job.
 
-    What has gone does not come back: an answer to an older request, such as a page of a list, may still tell of it.
+    A deleted object does not return: the answer to an older request, such as a page of a list, may still contain it.
 
     Args:
-        job_of: the key of the job that an object belongs to.
+        job_of: returns the key of the job that an object belongs to.
     """
 
     def __init__(self, job_of: Callable[[Object], Key]) -> None:
         self._job_of = job_of
         self._objects: dict[Key, Object] = {}
         self._by_job: dict[Key, dict[str, Object]] = {}
-        self._gone: dict[str, float] = {}  # uid of what has gone, the earliest first, and when
+        self._gone: dict[str, float] = {}  # uid of each deleted object and when it was deleted, the earliest first
 
     def get(self, key: Key) -> Object | None:
-        """The object of this namespace and name."""
+        """Return the object with this namespace and name."""
         return self._objects.get(key)
 
     def of_job(self, job: Key) -> list[Object]:
-        """Objects of a job, by name."""
+        """Return the objects of a job, sorted by name."""
         found = self._by_job.get(job, {})
         return [found[name] for name in sorted(found)]
 
     def all(self) -> list[Object]:
-        """Every object, as a list of its own."""
+        """Return all objects, as a new list."""
         return list(self._objects.values())
 
     def keys(self, namespace: str | None) -> set[Key]:
-        """Keys of the objects in a namespace, or in all of them."""
+        """Return the keys of the objects in a namespace; None: in all of them."""
         return {key for key in self._objects if namespace in (None, key[0])}
 
     def put(self, found: Object) -> bool:
-        """Keep an object unless it has gone or a newer state of it is kept; whether this changed anything."""
+        """Store an object unless it was deleted or a newer state is stored; return whether this changed anything."""
         uid, now = found["metadata"].get("uid", ""), time.monotonic()
         if now - self._gone.get(uid, -math.inf) < GONE_S:
             return False
@@ -84,7 +85,7 @@ class Store:
         return True
 
     def remove(self, gone: Object) -> Object | None:
-        """Drop an object that has gone; return it if it was there, and not another one that has its name by now."""
+        """Remove a deleted object; return it if it was stored, None if another object has its name now."""
         uid, now = gone["metadata"].get("uid", ""), time.monotonic()
         while self._gone and next(iter(self._gone.values())) < now - GONE_S:
             del self._gone[next(iter(self._gone))]
@@ -103,30 +104,30 @@ class Store:
 
 @dataclass
 class Stores:
-    """What watches have told."""
+    """The caches of the watches."""
 
     jobs: Store
     pods: Store
-    owned: Mapping[ChildKind, Store]  # by kind: Job and Deployment; the others are read once and kept
-    gone: set[Key] = field(default_factory=set)  # jobs that went and may have left something
+    owned: Mapping[ChildKind, Store]  # by kind: Job and Deployment; other kinds are not watched
+    gone: set[Key] = field(default_factory=set)  # deleted jobs that may have left objects
 
 
 class Watch:
-    """Keeps a store true to the API server for ever: whatever fails, it lists again.
+    """Keeps a store in step with the API server; after any failure it lists again.
 
-    One namespace of several may be closed to the operator: deleted, or its rights there withdrawn. Its watches ask on,
-    and hold up nothing else.
+    One of several namespaces may become inaccessible: it was deleted, or the operator lost its permissions there. The
+    watches of that namespace keep trying, and nothing else is affected.
 
     Args:
-        client: requests.
-        kind: of the objects.
-        namespace: to look at; None for all.
-        selector: labels of the objects; empty for all of them.
-        name: of the one object to look at; empty for all of them.
-        store: is kept true.
-        trim: what of an object is kept.
-        changed: told every object that came, changed or went.
-        delivered: told every state that came by, and how: ADDED, MODIFIED or DELETED, or LISTED.
+        client: sends requests.
+        kind: kind of the objects.
+        namespace: namespace to watch; None for all namespaces.
+        selector: label selector; empty for all objects.
+        name: name of a single object to watch; empty for all objects.
+        store: the cache to update.
+        trim: returns the part of an object that is kept.
+        changed: called with every object that was added, changed or deleted.
+        delivered: called with every delivered state and its type: ADDED, MODIFIED or DELETED, or LISTED.
     """
 
     def __init__(
@@ -145,9 +146,9 @@ class Watch:
     ) -> None:
         self.kind = kind
         self.namespace = namespace
-        self.synced = asyncio.Event()  # the store has been filled once, and may be followed
-        self.answered = asyncio.Event()  # it has, or the server has said that this namespace is closed
-        self.heard = time.monotonic()  # when the server last said something
+        self.synced = asyncio.Event()  # the store has been filled once
+        self.answered = asyncio.Event()  # the store has been filled, or the server refused access to this namespace
+        self.heard = time.monotonic()  # when the server last sent something
         self._client = client
         self._selector = selector
         self._name = name
@@ -159,7 +160,7 @@ class Watch:
         self._version = ""  # empty: list before watching
 
     async def run(self) -> None:
-        """Follow until cancelled."""
+        """Follow the API server until cancelled."""
         failures = 0
         while True:
             before = self.heard
@@ -168,7 +169,8 @@ class Watch:
                     await self._list()
                 await self._follow()
                 failures = 0
-                await asyncio.sleep(0.05)  # a server that ends streams at once is not asked without pause
+                # A server that ends streams at once is not asked without a pause.
+                await asyncio.sleep(0.05)
             except (ApiError, ValueError, *NETWORK_ERRORS) as error:
                 failures = 1 if self.heard > before else failures + 1
                 if isinstance(error, ApiError) and error.status == 410:
@@ -180,7 +182,7 @@ class Watch:
                 delay = self._backoff.delay(failures)
                 where = self.namespace or "all namespaces"
                 log = logger.debug if failures == 1 else logger.warning
-                log("watch of %s in %s again in %.1f s: %s", self.kind, where, delay, error or type(error).__name__)
+                log("watch of %s in %s: retrying in %.1f s: %s", self.kind, where, delay, error or type(error).__name__)
                 await asyncio.sleep(delay)
 
     async def _list(self) -> None:
@@ -194,7 +196,7 @@ class Watch:
                 ghosts.pop(key_of(item), None)
                 self._delivered(item, "LISTED")
                 self._put(item)
-        for ghost in filter(None, ghosts.values()):  # deleted while nobody watched
+        for ghost in filter(None, ghosts.values()):  # deleted while no watch was running
             self._delivered(ghost, "DELETED")
             self._remove(ghost)
         self._version = version
@@ -203,7 +205,7 @@ class Watch:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the operator may not look at this namespace now."""
+        """Whether the operator has no access to this namespace now."""
         return self.answered.is_set() and not self.synced.is_set()
 
     async def _follow(self) -> None:
@@ -214,7 +216,7 @@ class Watch:
             self.heard = time.monotonic()
             how, found = event.get("type"), event["object"]
             if how == "ERROR":
-                self._version = ""  # whatever it is, a new list heals it
+                self._version = ""  # a new list repairs any state
                 raise ApiError(found.get("code") or 0, found.get("reason") or "", f"watch: {found.get('message')}")
             if how in ("ADDED", "MODIFIED", "DELETED"):
                 self._delivered(found, how)
@@ -231,7 +233,7 @@ class Watch:
 
 
 def unwatched_children(job: str) -> tuple[Child, ...]:
-    """Kind and name of the objects of a job that no watch follows."""
+    """Kind and name of a job's objects that are not watched."""
     return (
         ("ConfigMap", names.document(job)),
         ("Secret", names.token(job)),
@@ -246,13 +248,13 @@ def key_of(found: Object) -> Key:
 
 
 def job_of_label(found: Object) -> Key:
-    """The job that an object's label names; an empty name where there is no label."""
+    """The job named by an object's label; an empty name if it has no label."""
     metadata = found["metadata"]
     return metadata.get("namespace", ""), (metadata.get("labels") or {}).get(names.JOB_LABEL, "")
 
 
 def newer(found: Object, before: Object) -> bool:
-    """Whether one state of an object follows another; in doubt it does."""
+    """Whether one state of an object is newer than another; true if that is unknown."""
     if found["metadata"].get("uid") != before["metadata"].get("uid"):
         return True
     now, then = (str(each["metadata"].get("resourceVersion", "")) for each in (found, before))
@@ -265,25 +267,25 @@ def owners(found: Object) -> Iterator[Mapping[str, Any]]:
 
 
 def is_owned_by(found: Object, uid: str) -> bool:
-    """Whether an object belongs to the owner with this uid."""
+    """Whether an object is owned by the object with this uid."""
     return any(owner.get("uid") == uid for owner in owners(found))
 
 
 def is_older(pod: Object, job: Object) -> bool:
-    """Whether a pod is of an earlier job of the same name; times of Kubernetes are UTC, so that they order as text."""
+    """Whether a pod belongs to an earlier job of the same name; Kubernetes' times are in UTC and sort as text."""
     made: str = pod["metadata"].get("creationTimestamp") or "9"
     return made < (job["metadata"].get("creationTimestamp") or "")
 
 
 def is_leftover(found: Object) -> bool:
-    """Whether an object is going, or belongs to another RLTrainingJob than the present one."""
+    """Whether an object is being deleted, or belongs to another RLTrainingJob than the current one."""
     return bool(found["metadata"].get("deletionTimestamp")) or any(
         owner["kind"] == "RLTrainingJob" for owner in owners(found)
     )
 
 
 def trim_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata without what only the API server and kubectl read."""
+    """Return metadata without the fields that only the API server and kubectl read."""
     kept = {key: value for key, value in metadata.items() if key not in ("managedFields", "selfLink")}
     annotations = metadata.get("annotations") or {}
     if "kubectl.kubernetes.io/last-applied-configuration" in annotations:
@@ -292,7 +294,7 @@ def trim_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def trim_pod(found: Mapping[str, Any]) -> Object:
-    """What a decision needs of a pod: not its volumes, environment, commands and annotations, which are most of it."""
+    """Return a pod without volumes, environment, commands and annotations: its largest parts, not needed to decide."""
     metadata = trim_metadata(found["metadata"])
     metadata.pop("annotations", None)
     metadata["labels"] = {key: value for key, value in (metadata.get("labels") or {}).items() if key in POD_LABELS}
@@ -307,35 +309,35 @@ def trim_pod(found: Mapping[str, Any]) -> Object:
 
 
 def trim_owner_of_pods(found: Mapping[str, Any]) -> Object:
-    """What a decision needs of a Job or Deployment: not the pod template, which annotations tell apart."""
+    """Return a Job or Deployment without its pod template; annotations identify the template."""
     spec = {key: value for key, value in (found.get("spec") or {}).items() if key != "template"}
     return {"metadata": trim_metadata(found["metadata"]), "spec": spec, "status": found.get("status") or {}}
 
 
 def trim_whole(found: Mapping[str, Any]) -> Object:
-    """An object without noise in its metadata."""
+    """Return an object without unneeded metadata."""
     return {**found, "metadata": trim_metadata(found["metadata"])}
 
 
 def trim_lease(found: Mapping[str, Any]) -> Object:
-    """What tells one state of a Lease from another."""
+    """Return the fields that distinguish two states of a Lease."""
     return {"kind": "Lease", "metadata": trim_metadata(found["metadata"])}
 
 
 def trim_job(found: Mapping[str, Any]) -> Object:
-    """What is kept of an RLTrainingJob: what a decision needs of it, and of one that has ended not its document."""
+    """Return what is cached of an RLTrainingJob: what decisions need, without the document if the job has ended."""
     job = whole_job(found)
     if job["status"].get("phase") not in FINISHED:
         return job
     spec = job["spec"] if isinstance(job["spec"], dict) else {}
-    told = {key: spec[key] for key in ("algorithm",) if key in spec}
+    kept = {key: spec[key] for key in ("algorithm",) if key in spec}
     if isinstance(environment := spec.get("environment"), dict):
-        told["environment"] = {"name": environment.get("name")}
-    return {**job, "spec": told, names.SHORTENED: True}
+        kept["environment"] = {"name": environment.get("name")}
+    return {**job, "spec": kept, names.SHORTENED: True}
 
 
 def whole_job(found: Mapping[str, Any]) -> Object:
-    """What a decision needs of an RLTrainingJob; of a document beyond the limits only why it is refused."""
+    """Return what a decision needs of an RLTrainingJob; for a document above the limits, only why it is refused."""
     metadata, spec = found["metadata"], found.get("spec")
     kept: dict[str, Any] = {
         "apiVersion": "reef.dev/v1",

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from reef_operator.connection.client import ApiError, Client
-from reef_operator.connection.credentials import Credentials
+from reef_operator.connection.credentials import Credentials, service_account_login
 
 LIMIT_S = 20
 NEW_KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
@@ -101,3 +101,28 @@ def test_a_context_is_made_again_only_for_other_files(tmp_path: Path, certificat
         assert (await credentials.current(renew=True))[2] is not contexts[0]
 
     asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    ("host", "server"), [("10.0.0.1", "https://10.0.0.1:6443"), ("fd00::1", "https://[fd00::1]:6443")]
+)
+def test_the_address_of_the_api_server_may_be_of_ipv6(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, server: str
+) -> None:
+    monkeypatch.setattr("reef_operator.connection.credentials.SERVICE_ACCOUNT", tmp_path)
+    (tmp_path / "token").write_text("secret\n")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "6443")
+    found = asyncio.run(service_account_login())
+    assert (found.server, found.token) == (server, "secret")
+
+
+@pytest.mark.parametrize(("host", "token"), [("", "secret"), ("10.0.0.1", " ")])
+def test_what_is_no_pod_of_a_cluster_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, token: str
+) -> None:
+    monkeypatch.setattr("reef_operator.connection.credentials.SERVICE_ACCOUNT", tmp_path)
+    (tmp_path / "token").write_text(token)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+    with pytest.raises(kopf.LoginError, match="no service account here: run as a pod, or with --dev"):
+        asyncio.run(service_account_login())

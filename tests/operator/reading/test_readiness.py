@@ -17,7 +17,7 @@ DEPLOYED: dict[str, Any] = {"children": {("Deployment", "pole-cpu"): {"metadata"
 @pytest.mark.parametrize(
     ("checkpoint", "holds", "part"),
     [
-        (None, False, "starts anew from step 0"),
+        (None, False, "starts again from step 0"),
         ({"storage": {"persistentVolumeClaim": {"claimName": "results"}}}, True, "results"),
         ({"storage": {"uri": "s3://bucket/folder"}}, True, "s3://bucket/folder"),
     ],

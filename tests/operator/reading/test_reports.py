@@ -84,7 +84,7 @@ def test_nothing_that_a_head_says_breaks_the_reader(document: dict[str, Any]) ->
 
 def test_what_a_head_really_says_is_understood() -> None:
     head_state = HeadState()
-    head_state.tell("waiting", "1 of 2 workers")
+    head_state.enter("waiting", "1 of 2 workers")
     report = read_report(head_state.progress())
     assert (report.state, report.message, report.training) == ("waiting", "1 of 2 workers", None)
     ending = read_report(json.loads(head_state.ending(2, "spec.config.lr: is no number")))

@@ -409,7 +409,7 @@ def test_our_own_object_that_is_going_is_waited_for(rig):
         rig.server.on("GET", f"{CONFIG_MAPS}/j-job", going)
         bench = Bench(rig, Plan(actions=(Create(child("ConfigMap", "j-job")),)))
         for _ in range(2):
-            with pytest.raises(ApiError, match="is going"):
+            with pytest.raises(ApiError, match="is being deleted"):
                 await bench.handle()
         assert (bench.observed[-1].children, bench.observed[-1].refused) == ({}, {})
 

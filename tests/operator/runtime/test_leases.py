@@ -218,12 +218,12 @@ def test_the_client_for_work_writes_for_a_leader_alone(rig):
         async with connected(options, credentials, Metrics()) as (election, client):
             rig.server.on("GET", f"{LEASES}/l-leader", lease("", 3))
             rig.server.on("PATCH", f"{LEASES}/l-leader", lease(options.identity, 4))
-            with pytest.raises(ApiError, match="another operator may lead"):
+            with pytest.raises(ApiError, match="another operator may be the leader"):
                 await client.create("Pod", "ns", {})
             await election.acquire()
             assert await client.create("Pod", "ns", {}) == {"made": 1}
             election._renewed -= leases.RENEW_WITHIN_S
-            with pytest.raises(ApiError, match="another operator may lead"):
+            with pytest.raises(ApiError, match="another operator may be the leader"):
                 await client.create("Pod", "ns", {})
         async with connected(parse([], {}), credentials, Metrics()) as (_, client):
             assert await client.create("Pod", "ns", {}) == {"made": 1}

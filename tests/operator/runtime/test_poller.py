@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from reef_operator.runtime.poller import LARGEST_REPORT, TRAINING_PER_S, Poller, pauses
+from reef_operator.runtime.poller import LARGEST_REPORT, TRAINING_PER_S, Poller, pauses, url_of
 
 KEY = ("ns", "j")
 
@@ -293,3 +293,8 @@ def test_a_silent_head_is_not_asked_twice_at_a_time_and_a_new_one_at_once(rig):
 
 async def answered(report):
     return web.json_response(report)
+
+
+@pytest.mark.parametrize(("address", "host"), [("10.0.0.1", "10.0.0.1"), ("fd00::1", "[fd00::1]")])
+def test_the_address_of_a_head_may_be_of_ipv6(address: str, host: str):
+    assert url_of(head(address=address), 8080) == f"http://{host}:8080/progress"

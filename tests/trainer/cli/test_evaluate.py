@@ -1,9 +1,13 @@
-"""`reef evaluate`: the episodes of a checkpoint's policy, on the screen and as JSON lines."""
+"""`reef evaluate`: the episodes of a checkpoint's policy, on the screen and as JSON lines.
+
+It tests reef.run.reporters.episodes too.
+"""
 
 from __future__ import annotations
 
 import itertools
 import json
+import os
 import sys
 import weakref
 from pathlib import Path
@@ -24,7 +28,7 @@ from reef.cli.main import main
 from reef.config import AlgorithmConfig
 from reef.envs.vector import VectorEnv
 from reef.errors import EXIT_WRONG_USE
-from reef.run.algorithm import Algorithm
+from reef.rollout.policy_runner import PolicyRunner
 
 BROKEN: dict[str, Any] = {  # the second step of an environment that returns something else
     "three values": lambda obs, reward, ended, cut, info: (obs, reward, ended),
@@ -174,13 +178,13 @@ def test_a_flag_lets_the_policy_explore(
     checkpoint: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen: list[bool] = []
-    single = Algorithm.compute_single_action
+    act = PolicyRunner.act
 
-    def watched(self: Algorithm, *given: Any, explore: bool, **rest: Any) -> Any:
-        seen.append(explore)
-        return single(self, *given, explore=explore, **rest)
+    def watched(self: PolicyRunner, *given: Any) -> Any:
+        seen.append(self.explores)
+        return act(self, *given)
 
-    monkeypatch.setattr(Algorithm, "compute_single_action", watched)
+    monkeypatch.setattr(PolicyRunner, "act", watched)
     for flags, explored, warnings in (([], False, 1), (["--explore"], True, 0), (["--no-explore"], False, 0)):
         seen.clear()
         caplog.clear()
@@ -209,6 +213,14 @@ def test_out_holds_one_episode_per_line(checkpoint: str, tmp_path: Path) -> None
     assert step.keys() == {"obs", "action", "next_obs", "reward", "terminated", "truncated", "info"}
     assert (step["obs"], step["terminated"], step["action"] in (0, 1)) == ([0.0, 0.0], True, True)
     assert step["info"] == {"where": [1, 2], "info": "info", "(3, 4)": None}  # whatever JSON has no form for
+
+
+def test_out_may_be_a_pipe(checkpoint: str) -> None:
+    read, write = os.pipe()
+    assert main(["evaluate", checkpoint, "--episodes", "2", "--out", f"/dev/fd/{write}"]) == 0
+    os.close(write)
+    with os.fdopen(read) as lines:
+        assert [json.loads(line)["number"] for line in lines] == [1, 2]
 
 
 @pytest.mark.parametrize(

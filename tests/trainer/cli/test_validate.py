@@ -10,7 +10,7 @@ import yaml
 
 from reef.algorithms.ppo import PPOConfig
 from reef.algorithms.registry import ALGORITHMS, config_class
-from reef.api import known_settings
+from reef.api.keys import KNOWN_SETTINGS
 from reef.cli import schema
 from reef.cli.main import main
 from reef.config import AlgorithmConfig
@@ -111,7 +111,10 @@ def test_pools_without_room_for_other_workers_are_wrong(workers: str, capsys: py
         ),
         ("checkpoint.scoreAttribute=min-evaluation/episode_len_mean", "is never there without evaluations"),
         ("config.exploration_config={type: Nothing}", "exploration_config.type='Nothing' is unknown"),
-        ("config.exploration_config={type: Random, noise: 1}", "exploration_config.noise=1 is no argument of Random"),
+        (
+            "config.exploration_config={type: Random, noise: 1}",
+            "exploration_config.noise=1 is not an argument of Random",
+        ),
         ("config.model.custom_model=no_such_module:Net", "there is no module 'no_such_module'"),
         ("config.model.free_log_std=true", "model.free_log_std=True needs a Box action space"),
     ],
@@ -180,7 +183,7 @@ def test_the_schema_types_the_settings_of_all_algorithms() -> None:
     refused = {key for key in REFUSALS if "." not in key}
     assert refused <= settings.keys()
     assert settings["count_steps_by"] == {"description": 'Leave it at "env_steps": not available yet.'}
-    assert "model.use_lstm" in known_settings.SHARED
+    assert "model.use_lstm" in KNOWN_SETTINGS["shared"]
     assert all("default" not in setting for setting in settings.values())
 
 

@@ -118,7 +118,7 @@ def test_who_calls_again_after_the_end_is_told_why_and_does_not_wait(make, toget
     with pytest.raises(WorkerError, match="its process"):
         group.call_all("sample", (1,), timeout_s=30.0)
     for call in (group.call_all, lambda method, timeout_s: group.ready(timeout_s)):
-        with pytest.raises(WorkerError, match=r"(?s)fake worker 1 failed in sample\(\).*nobody is started again"):
+        with pytest.raises(WorkerError, match=r"(?s)fake worker 1 failed in sample\(\).*no actor is started again"):
             call("get", timeout_s=1.0)
     assert group.num_restarts == 0
 
@@ -131,7 +131,7 @@ def test_a_limit_that_ended_the_run_is_kept_by_later_calls(make, limit, text):
     group = make(recreate_failed_workers=True, **limit)
     with pytest.raises(WorkerError, match=text):
         group.call_all("sample", (2,), timeout_s=30.0)
-    with pytest.raises(WorkerError, match="nobody is started again"):
+    with pytest.raises(WorkerError, match="no actor is started again"):
         group.call_all("get", timeout_s=1.0)
     assert (group.num_restarts, group.healthy) == (0, [1])
 
@@ -335,6 +335,14 @@ def test_pauses_grow_to_the_delay_and_end_with_an_actor_that_lasts():
             slot.take_down(5.0)
         due.append(round(slot.due - slot.started_at, 3))
     assert due == [0.0, 1.0, 2.0, 4.0, 5.0, 0.0, 0.0, 1.0]
+
+
+def test_thousands_of_quick_ends_pause_for_the_delay():
+    slot = Slot(1, quick_ends=5000)
+    slot.actor, slot.started_at = MagicMock(), time.monotonic()
+    with patch("reef.distributed.slot.ray.kill"):
+        slot.take_down(5.0)
+    assert slot.due == slot.started_at + 5.0
 
 
 @pytest.mark.parametrize("together", [False, True])

@@ -172,7 +172,7 @@ def test_an_environment_whose_every_step_raises_is_given_up(counter, settings):
         for _ in range(10):
             env.step(ONES)
     assert env.restarts == 5
-    assert "made anew 5 times" in str(caught.value) and "simulator crashed" in str(caught.value)
+    assert "made again 5 times" in str(caught.value) and "simulator crashed" in str(caught.value)
 
 
 def test_state_goes_on_with_the_episodes_in_progress(settings):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from pettingzoo.butterfly.knights_archers_zombies import knights_archers_zombies
 from pettingzoo.classic.rps import rps
 
 from reef.algorithms.ppo import PPOConfig
+from reef.rollout.recording import STEP_KEYS, recording_worker
 from reef.rollout.worker import RolloutWorker
 
 
@@ -54,6 +56,18 @@ def test_knights_and_archers_fall_one_by_one(mode: str) -> None:
     for rollout in sample.rollouts.values():
         assert (rollout.done <= rollout.mask).all(), "an agent ends in a step that counts"
         assert np.isfinite(rollout.obs[rollout.mask]).all()
+
+
+def test_an_episode_is_recorded() -> None:
+    config = settings(rock_paper_scissors, ["player_0", "player_1"], None, max_cycles=8).freeze()
+    env = rock_paper_scissors({"max_cycles": 8})
+    worker, recorded = recording_worker(config, RolloutWorker(config), env, STEP_KEYS)
+    recorded.begin(1, math.inf)
+    worker.sample_episodes(1)
+    episode = recorded.episode
+    assert (episode.length, episode.reward, episode.complete) == (8, 0.0, True), "what one wins the other one loses"
+    assert episode.steps[0]["action"].keys() == {"player_0", "player_1"}
+    assert episode.steps[-1]["truncated"] == {"player_0": True, "player_1": True}
 
 
 def test_a_restored_worker_goes_on_among_zombies() -> None:

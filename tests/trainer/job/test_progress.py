@@ -13,7 +13,7 @@ from reef.job.progress import CUT, LARGEST, HeadState, TerminationMessage
 
 def test_before_training_everything_is_there_but_the_training_itself() -> None:
     head_state = HeadState()
-    head_state.tell("waiting", "waiting for workers")
+    head_state.enter("waiting", "waiting for workers")
     progress = head_state.progress()
     assert (progress["state"], progress["message"]) == ("waiting", "waiting for workers")
     assert (progress["workersHealthy"], progress["workersRecreated"]) == (0, 0)
@@ -25,7 +25,7 @@ def test_before_training_everything_is_there_but_the_training_itself() -> None:
 def test_a_head_that_is_done_says_with_which_code_it_will_end() -> None:
     head_state = HeadState()
     assert "exitCode" not in head_state.progress()
-    head_state.tell("done", "training_iteration 6 >= 6", exit_code=0)
+    head_state.enter("done", "training_iteration 6 >= 6", exit_code=0)
     assert (head_state.progress()["state"], head_state.progress()["exitCode"]) == ("done", 0)
 
 
@@ -72,7 +72,7 @@ def test_a_message_is_ready_for_a_sudden_end_and_the_first_real_one_stays(tmp_pa
     path = tmp_path / "log"
     termination = TerminationMessage(path, HeadState())
     termination.prepare()
-    assert "without a word" in json.loads(path.read_bytes())["message"]
+    assert "without a message" in json.loads(path.read_bytes())["message"]
     termination.write(2, "wrong")
     termination.prepare()
     termination.write(1, "later")

@@ -50,7 +50,7 @@ def test_only_a_result_that_was_told_is_an_end(tmp_path: Path, child: str, code:
     assert process.wait(20) == code
     said = json.loads(words.read_text())
     assert (said["message"], said["training"]) == (message, {"iteration": 7})
-    assert said["exitCode"] == (1 if message == SILENT else None), "without a word of its own there is no code"
+    assert said["exitCode"] == (1 if message == SILENT else None), "without a message of its own there is no code"
 
 
 @pytest.mark.parametrize(

@@ -55,14 +55,14 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 class Record(HeadState):
-    """Keeps what it was told."""
+    """Keeps the states that it entered."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.told: list[tuple[str, str]] = []
+        self.entered: list[tuple[str, str]] = []
 
-    def tell(self, state: Any, message: str = "") -> None:
-        self.told.append((state, message))
+    def enter(self, state: Any, message: str = "") -> None:
+        self.entered.append((state, message))
 
 
 def test_what_is_missing_is_said_by_pool(spec: JobSpec, document: Any) -> None:
@@ -84,7 +84,7 @@ def test_the_wait_ends_when_all_are_there_or_patience_with_the_rest_does(spec: J
     head_state = Record()
     wait_for_pools(lambda: spec, head_state, patience_s=0.05)
     assert some.looks > 3
-    assert {state for state, _ in head_state.told} == {"waiting"}
+    assert {state for state, _ in head_state.entered} == {"waiting"}
 
 
 def test_patience_begins_anew_when_too_few_are_left(spec: JobSpec, cluster: Any) -> None:
@@ -126,7 +126,7 @@ def test_a_head_that_waits_goes_by_the_document_as_it_is_now(
     wrong = [ConfigError("half-written"), ConfigError("half-written")]
     wait_for_pools(edited(spec, [spec, *wrong, after]), head_state, patience_s=600)
     assert found.looks == 4
-    assert head_state.told == [("waiting", "waiting for workers, pool a: 1 of 3 pods have joined")] * 3
+    assert head_state.entered == [("waiting", "waiting for workers, pool a: 1 of 3 pods have joined")] * 3
     assert caplog.text.count("half-written") == 1, "it is said once"
 
 
@@ -151,8 +151,8 @@ def test_a_pause_that_a_signal_ends_leaves_a_checkpoint_of_the_newest_iteration(
     spec: JobSpec, cluster: Any, document: Any, tmp_path: Path
 ) -> None:
     class Signalled(Record):
-        def tell(self, state: Any, message: str = "") -> None:
-            super().tell(state, message)
+        def enter(self, state: Any, message: str = "") -> None:
+            super().enter(state, message)
             if state == "waiting":
                 os.kill(os.getpid(), signal.SIGTERM)
 
@@ -169,7 +169,7 @@ def test_a_pause_that_a_signal_ends_leaves_a_checkpoint_of_the_newest_iteration(
     )
     assert (summary.exit_code, summary.reason) == (EXIT_TERMINATED, "SIGTERM")
     assert summary.checkpoint is not None and read_metadata(summary.checkpoint)["iteration"] == 1
-    assert [state for state, _ in head_state.told] == ["training", "waiting"]
+    assert [state for state, _ in head_state.entered] == ["training", "waiting"]
 
 
 def test_training_pauses_while_a_pool_is_too_small(spec: JobSpec, cluster: Any) -> None:
@@ -177,7 +177,7 @@ def test_training_pauses_while_a_pool_is_too_small(spec: JobSpec, cluster: Any) 
     gate = PoolGate(lambda: spec, head_state)
     cluster({"a": 1, "b": 1}, {"a": 1, "b": 1}, {"a": 2, "b": 1})
     gate(WORKERS)
-    assert head_state.told == [("waiting", "training pauses, pool a: 1 of 3 pods have joined (at least 2)")] * 2 + [
+    assert head_state.entered == [("waiting", "training pauses, pool a: 1 of 3 pods have joined (at least 2)")] * 2 + [
         ("training", "")
     ]
 

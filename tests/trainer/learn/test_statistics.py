@@ -52,3 +52,14 @@ def test_learners_that_report_different_statistics_are_told() -> None:
     one, other = mean_of_learners([scalars(kl=2.0, loss=1.0)], [scalars(kl=4.0, entropy=1.0)])
     assert isinstance(one, TrainingError) and "['kl', 'loss']" in str(one)
     assert isinstance(other, TrainingError) and "['entropy', 'kl']" in str(other)
+
+
+def test_that_many_learners_report_the_same_is_seen_exactly() -> None:
+    def reduce(values: torch.Tensor) -> None:
+        own = values.clone()
+        for _ in range(62):
+            values += own
+        values /= 63
+
+    for number in range(100):
+        assert mean_stats([scalars(**{f"loss_{number}": 2.0})], reduce) == {f"loss_{number}": 2.0}

@@ -190,7 +190,7 @@ def test_products_count_a_convolution_at_every_place() -> None:
     [
         (OneOutput, r"returns \(shape \[2, 1\], shape \[2\]\) for 2 observations"),
         (NoPair, r"returns shape \[2, 3\] for 2 observations"),
-        (NoGradient, "no gradient goes from its outputs to parameters"),
+        (NoGradient, "no gradient flows from its outputs to parameters"),
         (
             Fails,
             r"(?s)fails on observations of shape \[2, 4\] and type torch.float32: KeyError: 'no such layer'.*"
@@ -288,7 +288,7 @@ def test_weights_that_do_not_fit_are_told_by_name_and_change_nothing() -> None:
     assert "pi.bias: is missing, expected shape [3]. Did you mean 'pi.biases'?" in told
     assert "vf.bias: has shape [3], expected shape [1]. Give weights of the same spaces" in told
     assert "vf.weight: has values that are NaN" in told
-    assert "pi.biases: is no parameter of this policy, leave it out. Did you mean 'pi.bias'?" in told
+    assert "pi.biases: is not a parameter of this policy, leave it out. Did you mean 'pi.bias'?" in told
     assert all(np.array_equal(policy.get_weights()[name], value) for name, value in before.items())
 
 

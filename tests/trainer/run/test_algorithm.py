@@ -179,6 +179,23 @@ def test_weights_set_by_hand_reach_learners_and_workers() -> None:
         assert (algorithm.get_policy().get_weights()["pi.bias"] == 5).all()
 
 
+@pytest.mark.parametrize("config_class", [PPOConfig, DQNConfig])
+def test_filters_are_merged_with_each_step_and_not_by_publishing(config_class: type[AlgorithmConfig]) -> None:
+    def waiting() -> int:
+        count: int = algorithm.workers.local_worker().filters[DEFAULT_POLICY].state()["delta"]["count"]
+        return count
+
+    small = {"env": "CartPole-v1", "observation_filter": "MeanStdFilter", "model": {"fcnet_hiddens": [4]}}
+    with config_class.from_dict(small | {"train_batch_size": 128, "rollout_fragment_length": 128}).build() as algorithm:
+        algorithm.sample()
+        algorithm.publish_weights()
+        assert waiting() > 0
+        algorithm.synchronize_filters()
+        assert waiting() == 0
+        algorithm.train()
+        assert waiting() == 0
+
+
 def fives(algorithm: Algorithm) -> dict[str, Any]:
     return {name: np.full_like(value, 5.0) for name, value in algorithm.get_policy().get_weights().items()}
 

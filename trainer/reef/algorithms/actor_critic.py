@@ -38,7 +38,7 @@ class ActorCriticConfig(AlgorithmConfig):
     normalize_advantages: bool = setting(True, "Scale the advantages of a train batch to mean 0, deviation 1")
 
     def problems(self) -> Iterator[str]:
-        """Contradictions of these settings."""
+        """Yield contradictions between these settings."""
         yield from super().problems()
         yield from self.batch_size_problems()
         if self.batch_mode == "truncate_episodes" and not self.use_critic:
@@ -48,7 +48,7 @@ class ActorCriticConfig(AlgorithmConfig):
             )
 
     def ignored_settings(self, network: Network) -> Iterator[str]:
-        """Texts for an actor and a critic, which have no choice of what a memory lets them share."""
+        """Yield notes for an actor and a critic; a recurrent model always shares layers between the two."""
         yield from super().ignored_settings(network)
         if self.model.memories:
             reason = "with a recurrent model, whose actor and critic share all but their last layers"
@@ -56,7 +56,7 @@ class ActorCriticConfig(AlgorithmConfig):
 
 
 class ActorCriticLearner(Learner[Rollout]):
-    """Reads values and advantages before it learns, from the whole batch at once unless a subclass cuts it."""
+    """Computes advantages, then takes one gradient step on the whole batch unless a subclass cuts minibatches."""
 
     config: Any
     policy: Policy
@@ -69,12 +69,12 @@ class ActorCriticLearner(Learner[Rollout]):
         self.entropy_schedule = Schedule(self.config.entropy_coeff)
 
     def begin(self, timestep: int) -> None:
-        """Learning rate and entropy weight follow their schedules."""
+        """Set learning rate and entropy weight by their schedules."""
         super().begin(timestep)
         self.entropy_coeff.fill_(self.entropy_schedule(timestep))
 
     def prepare(self, batch: Rollout) -> Columns:
-        """Add `advantages` and `value_targets` [N] from the critic as it is now; only valid steps are kept."""
+        """Add `advantages` and `value_targets` [N] from the current critic; keep only valid steps."""
         values, next_values, inputs = self.layout.read(batch, with_values=self.config.use_critic)
         advantages, targets = gae(
             batch.rewards,
@@ -105,5 +105,5 @@ class ActorCriticAlgorithm(Algorithm):
     """Sample a batch, improve on it, publish the weights."""
 
     def training_step(self) -> dict[str, Stats]:
-        """One round of the on-policy flow."""
+        """One iteration of the on-policy flow."""
         return on_policy(self)

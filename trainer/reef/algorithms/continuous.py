@@ -22,10 +22,10 @@ class ContinuousConfig(OffPolicyConfig):
     """Settings of an actor and one or two critics, with targets that follow them."""
 
     model: ModelConfig = default({"fcnet_activation": "relu"})
-    twin_q: bool = setting(True, "Train two critics and believe the smaller value.")
+    twin_q: bool = setting(True, "Train two critics and use the smaller value.")
     actor_lr: float | list[list[float]] | None = setting(None, "Learning rate of the actor; null: lr.")
     critic_lr: float | list[list[float]] | None = setting(None, "Learning rate of the critics; null: lr.")
-    tau: float = setting(5e-3, "Share that each update of the targets takes over.", above=0.0, maximum=1.0)
+    tau: float = setting(5e-3, "Fraction that each update copies to the targets.", above=0.0, maximum=1.0)
     target_network_update_freq: int = setting(
         0,
         "Environment steps between updates of the targets; 0: they follow the gradient steps.",
@@ -34,7 +34,7 @@ class ContinuousConfig(OffPolicyConfig):
     )
 
     def problems(self) -> Iterator[str]:
-        """Contradictions of these settings."""
+        """Yield contradictions between these settings."""
         yield from super().problems()
         if not self.normalize_actions:
             yield "normalize_actions=False: the actor's actions lie between -1 and 1. Leave it at True."
@@ -42,7 +42,7 @@ class ContinuousConfig(OffPolicyConfig):
             yield f"torch_compile_learner=True: not available yet with {self.algorithm}. Leave it at False."
 
     def ignored_settings(self, network: Network) -> Iterator[str]:
-        """Texts for networks whose actor and critics are of another kind than PPO's."""
+        """Yield notes for networks whose actor and critics differ from PPO's."""
         if network.has_image is not None:
             yield from ignored_with(self, network.has_image, "model.fcnet_hiddens")
             yield from ignored(self, "on an actor and critics of its own kind", *FOR_ACTOR_CRITICS)
@@ -59,7 +59,7 @@ class ContinuousLearner(ReplayingLearner):
     policy: ContinuousActorCritic
 
     def setup(self) -> None:
-        """The critics are trained by `critic_loss`, the actor by `actor_loss`."""
+        """Train the critics by `critic_loss` and the actor by `actor_loss`."""
         policy, config = self.policy, self.config
         observed, rates = ("obs",), (config.rate(config.critic_lr), config.rate(config.actor_lr))
         self.critics = self.train_by(
@@ -69,17 +69,17 @@ class ContinuousLearner(ReplayingLearner):
         self.target = Target(policy, tau=config.tau, period=config.target_network_update_freq)
 
     def begin(self, timestep: int) -> None:
-        """Learning rates follow their schedules, the targets their period."""
+        """Set learning rates by their schedules; update the targets when they are due."""
         super().begin(timestep)
         if self.config.target_network_update_freq:
             self.target.follow(timestep)
 
     def prepare(self, batch: Transitions) -> Columns:
-        """The columns of the replayed transitions."""
+        """Return the columns of the replayed transitions."""
         return transition_columns(batch, self.device)
 
     def critic_loss(self, outputs: Tensor, minibatch: Columns) -> Loss:
-        """Half the squared error of each critic, weighted if prioritized; `outputs`: [critics, N]."""
+        """Half the squared error of each critic, weighted if replay is prioritized; `outputs`: [critics, N]."""
         errors = outputs - minibatch["targets"]
         losses = self.critic_error(errors).sum(0)
         weights = minibatch.get("weights")
@@ -97,6 +97,6 @@ class ContinuousLearner(ReplayingLearner):
 
     def noise(self, rows: int) -> Tensor:
         """[rows, n] standard normal, for each element of the actions."""
-        # that of all learners, of which this one takes its part: together they do what one would
+        # All learners draw the same noise and each uses its part, so that several learners compute what one would.
         drawn = torch.randn(rows * self.world_size, self.policy.action_layout.size, generator=self.generator)
         return drawn[rows * self.rank :][:rows].to(self.device)

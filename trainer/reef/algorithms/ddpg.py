@@ -43,7 +43,7 @@ class DDPGConfig(ContinuousConfig):
     policy_delay: int = setting(
         1, "Steps of the critics for each step of the actor and of the targets.", minimum=1, unit="steps"
     )
-    smooth_target_policy: bool = setting(False, "Disturb the actions of the target actor by clipped normal noise.")
+    smooth_target_policy: bool = setting(False, "Add clipped normal noise to the actions of the target actor.")
     target_noise: float = setting(0.2, "Standard deviation of that noise; actions reach from -1 to 1.", minimum=0.0)
     target_noise_clip: float = setting(0.5, "Bound of that noise.", minimum=0.0)
     use_huber: bool = setting(False, "Huber loss of the critics in place of half the square.")
@@ -56,22 +56,22 @@ class DDPGConfig(ContinuousConfig):
 def deterministic_actor_critic(
     config: DDPGConfig, observation_space: Space, action_space: Space
 ) -> ContinuousActorCritic:
-    """The networks that these settings ask for."""
+    """Build the networks for these settings."""
     return ContinuousActorCritic(config, observation_space, action_space, twin_q=config.twin_q, box=Squashed)
 
 
 class DDPGLearner(ContinuousLearner):
-    """A step of the critics for every replayed batch, of actor and targets for some."""
+    """One gradient step of the critics per replayed batch; one of the actor every `policy_delay` steps."""
 
     config: DDPGConfig
 
     def setup(self) -> None:
-        """Steps are counted, for the delay of the actor."""
+        """Count steps, for the delay of the actor."""
         super().setup()
         self.steps = 0
 
     def step(self, minibatch: Columns) -> Loss:
-        """Algorithm 1 of both papers, from the update of the critics on."""
+        """Algorithm 1 of both papers, from the critic update on."""
         critic = self.critics.descend(minibatch | {"targets": self.targets(minibatch)})
         self.steps += 1
         if self.steps % self.config.policy_delay:
@@ -117,11 +117,11 @@ class DDPGLearner(ContinuousLearner):
         return 0.5 * self.config.l2_reg * torch.stack(squares).sum()
 
     def state(self) -> State:
-        """Adds the number of steps."""
+        """The learner's state with the number of steps."""
         return super().state() | {"steps": self.steps}
 
     def set_state(self, state: State) -> None:
-        """The reverse of `state`."""
+        """Restore what `state` returned."""
         super().set_state(state)
         self.steps = state["steps"]
 

@@ -1,4 +1,4 @@
-"""Deep Q-learning (Mnih et al. 2015) with the parts of Rainbow (Hessel et al. 2018), each of which can be switched off.
+"""Deep Q-learning (Mnih et al. 2015) with the extensions of Rainbow (Hessel et al. 2018), each of which is optional.
 
 Rollout [T, B] -> n-step transitions -> replay, uniform or prioritized -> TD errors against a target network -> new
 weights. Double Q-learning, dueling heads, distributions over returns (C51) and noisy layers.
@@ -56,16 +56,16 @@ class DQNConfig(OffPolicyConfig):
     target_network_update_freq: int = setting(
         500, "Environment steps between updates of the target network.", minimum=1, unit="steps"
     )
-    tau: float = setting(1.0, "Share of the online weights that each update takes over.", above=0.0, maximum=1.0)
+    tau: float = setting(1.0, "Fraction of the online weights that each update copies.", above=0.0, maximum=1.0)
 
     def problems(self) -> Iterator[str]:
-        """Contradictions of these settings."""
+        """Yield contradictions between these settings."""
         yield from super().problems()
         if self.num_atoms > 1 and self.v_min >= self.v_max:
             yield f"v_min={self.v_min}, v_max={self.v_max}: the atoms need v_min below v_max."
 
     def ignored_settings(self, network: Network) -> Iterator[str]:
-        """Texts for Q-networks, whose streams read model.fcnet_activation even with an image in the observations."""
+        """Yield notes for Q-networks, whose streams use model.fcnet_activation even for image observations."""
         if self.model.custom_model:
             noise = () if any(isinstance(part, NoisyLinear) for part in network.modules()) else ("noisy",)
             yield from ignored_beside_custom_model(self, "dueling", "hiddens", "sigma0", *noise)
@@ -75,7 +75,7 @@ class DQNConfig(OffPolicyConfig):
 
 
 def q_policy(config: DQNConfig, observation_space: Space, action_space: Space) -> QPolicy:
-    """The network that these settings ask for."""
+    """Build the network for these settings."""
     return QPolicy(
         config,
         observation_space,
@@ -91,13 +91,13 @@ def q_policy(config: DQNConfig, observation_space: Space, action_space: Space) -
 
 
 class DQNLearner(ReplayingLearner):
-    """TD errors against a target network, by Huber's loss or by cross-entropy between distributions."""
+    """Learns from TD errors against a target network: Huber loss, or cross-entropy between return distributions."""
 
     config: DQNConfig
     policy: QPolicy
 
     def setup(self) -> None:
-        """The whole network is trained by `loss`, towards what a copy says."""
+        """Train the whole network by `loss`; make the target network."""
         super().setup()
         self.target = Target(self.policy, tau=self.config.tau, period=self.config.target_network_update_freq)
 
@@ -107,14 +107,14 @@ class DQNLearner(ReplayingLearner):
         self.target.follow(timestep)
 
     def prepare(self, batch: Transitions) -> Columns:
-        """The columns that the loss reads; all rows get their targets at once, from the networks as they are now."""
+        """Return the columns for the loss; all targets are computed at once, with the current networks."""
         tensors = transition_columns(batch, self.device)
         with torch.no_grad():
             targets = self.targets(*(tensors.pop(name) for name in ("rewards", "next_obs", "terminated", "discounts")))
         return tensors | {"targets": targets}
 
     def targets(self, rewards: Tensor, next_obs: Tensor, terminated: Tensor, discounts: Tensor) -> Tensor:
-        """[N] values, or [N, atoms] probabilities, to learn towards."""
+        """Return the learning targets: [N] values, or [N, atoms] probabilities."""
         target = self.target.network
         target.draw_noise(self.generator)
         logits = target(next_obs)
@@ -125,12 +125,12 @@ class DQNLearner(ReplayingLearner):
         return project(torch.softmax(best, -1), rewards, discounts * ~terminated, self.policy.atoms)
 
     def step(self, minibatch: Columns) -> Loss:
-        """One gradient step, with new noise on the weights where there is any."""
+        """One gradient step; noisy layers draw new noise first."""
         self.policy.draw_noise(self.generator)
         return super().step(minibatch)
 
     def loss(self, outputs: Tensor, minibatch: Columns) -> Loss:
-        """The mean, weighted if prioritized, from the logits; with atoms the TD error is the cross-entropy."""
+        """Mean loss of the logits, weighted if replay is prioritized; with atoms the TD error is the cross-entropy."""
         chosen, targets = take_actions(outputs, minibatch["actions"]), minibatch["targets"]
         if self.config.num_atoms == 1:
             losses, td_errors = huber(chosen, targets), chosen.detach() - targets
@@ -142,7 +142,7 @@ class DQNLearner(ReplayingLearner):
         return Loss(loss, {"mean_q": self.policy.expected(chosen.detach()).mean()}, {"td_errors": td_errors})
 
     def update(self, batch: Transitions, timestep: int) -> Update:
-        """As every learner's; the rows include "td_errors"."""
+        """Update the policy; the rows in the result include "td_errors"."""
         stats, rows = super().update(batch, timestep)
         self.policy.draw_noise(None)
         return Update(stats | {"mean_td_error": float(rows["td_errors"].mean())}, rows)
@@ -152,7 +152,7 @@ def take_actions(
     logits: Tensor,  # [N, A] or [N, A, atoms]
     actions: Tensor,  # [N]
 ) -> Tensor:  # [N] or [N, atoms]
-    """The entries of the given actions."""
+    """Select the entries of the given actions."""
     if logits.dim() == 2:
         return logits.gather(1, actions[:, None]).squeeze(1)
     return logits[torch.arange(len(actions), device=actions.device), actions]

@@ -41,7 +41,7 @@ class PPOConfig(ActorCriticConfig):
     )
 
     def problems(self) -> Iterator[str]:
-        """Contradictions of these settings."""
+        """Yield contradictions between these settings."""
         yield from super().problems()
         if self.sgd_minibatch_size > self.total_train_batch_size:
             yield (
@@ -71,7 +71,7 @@ class PPOLearner(ActorCriticLearner):
 
     @property
     def minibatch_size(self) -> int:
-        """Rows of a gradient step over all learners."""
+        """Rows per gradient step, over all learners."""
         return self.config.sgd_minibatch_size
 
     def acted(self, batch: Rollout) -> dict[str, Array]:
@@ -80,12 +80,12 @@ class PPOLearner(ActorCriticLearner):
         return super().acted(batch) | {name: batch.extras[name] for name in names}
 
     def minibatches(self, columns: Columns) -> Iterator[Columns]:
-        """Several passes over the rows or sequences in random order."""
+        """Several passes over the rows or sequences, in random order."""
         passes, size = self.config.num_sgd_iter, self.config.sgd_minibatch_size
         return self.layout.minibatches(columns, size, passes, self.generator, self.rank, self.world_size)
 
     def loss(self, outputs: tuple[Tensor, Tensor], minibatch: Columns) -> Loss:
-        """The mean of PPO's loss; `outputs`: distribution inputs [N, D] and values [N]."""
+        """Mean PPO loss; `outputs`: distribution inputs [N, D] and values [N]."""
         config, actions = self.config, minibatch["actions"]
         dist_inputs, values = outputs
         dist = self.policy.dist_class(dist_inputs)
@@ -103,7 +103,7 @@ class PPOLearner(ActorCriticLearner):
         return Loss(loss, {name: value.detach() for name, value in stats.items()})
 
     def adapt(self, stats: Stats) -> Stats:
-        """The weight of the KL penalty follows `kl_target` (section 4 of the paper)."""
+        """Adapt the weight of the KL penalty to `kl_target` (section 4 of the paper)."""
         if "kl" in stats:
             if stats["kl"] > 2.0 * self.config.kl_target:
                 self.kl_coeff *= 1.5
@@ -112,11 +112,11 @@ class PPOLearner(ActorCriticLearner):
         return stats | {"cur_kl_coeff": self.kl_coeff.item(), "entropy_coeff": self.entropy_coeff.item()}
 
     def state(self) -> State:
-        """As `Learner.state`, with the adapted KL weight."""
+        """The learner's state with the adapted KL weight."""
         return super().state() | {"kl_coeff": self.kl_coeff.item()}
 
     def set_state(self, state: State) -> None:
-        """The reverse of `state`."""
+        """Restore what `state` returned."""
         super().set_state(state)
         self.kl_coeff.fill_(state["kl_coeff"])
 

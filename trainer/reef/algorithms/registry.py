@@ -1,4 +1,4 @@
-"""Names of algorithms, as strings: nothing is imported until it is asked for."""
+"""Algorithms by name, as import paths: a module is imported only when its algorithm is used."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PLANNED = (
 
 
 def algorithm_class(name: str) -> type[Any]:
-    """The `Algorithm` of that name in any case, or of a "package.module:Class" path; ConfigError when unknown."""
+    """Return the `Algorithm` of that name (any case), or of a "package.module:Class" path; ConfigError if unknown."""
     if ":" in name:
         found: type[Any] = load(name, what="algorithm")
         if not isinstance(getattr(found, "config_class", None), type):
@@ -50,10 +50,10 @@ def algorithm_class(name: str) -> type[Any]:
 
 
 def config_class(name: str) -> type[AlgorithmConfig]:
-    """The settings class of that algorithm; ConfigError when unknown."""
+    """Return the settings class of that algorithm; ConfigError if unknown."""
     return algorithm_class(name).config_class  # type: ignore[no-any-return]
 
 
 def stored_config(metadata: Mapping[str, Any]) -> AlgorithmConfig:
-    """The settings in a checkpoint's metadata, of the class that wrote it; ConfigError when that is not here."""
+    """Return the settings in a checkpoint's metadata; ConfigError if the class that wrote it cannot be imported."""
     return config_class(metadata.get("algorithm_class", metadata["algorithm"])).from_dict(metadata["config"])

@@ -1,4 +1,4 @@
-"""What algorithms that learn from replayed transitions share: settings, a learner with a target network, the loop."""
+"""Common parts of algorithms that learn from replayed transitions: settings, learner with target network, loop."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class OffPolicyConfig(AlgorithmConfig):
     n_step: int = setting(1, "Rewards summed before the value of a later state is used.", minimum=1, unit="steps")
 
     def updates_due(self, before: int, after: int) -> int:
-        """Gradient steps to make when the sampled environment steps have grown from `before` to `after`."""
+        """Number of gradient steps due when the sampled environment steps have grown from `before` to `after`."""
         if after < self.num_steps_sampled_before_learning_starts:
             return 0
         if self.training_intensity is None:
@@ -44,7 +44,7 @@ class OffPolicyConfig(AlgorithmConfig):
         return int(after * per_step) - int(before * per_step)
 
     def problems(self) -> Iterator[str]:
-        """Say what is wrong."""
+        """Yield contradictions between these settings."""
         yield from super().problems()
         if self.num_learner_workers > 1 and self.total_train_batch_size % self.num_learner_workers:
             yield (
@@ -54,26 +54,26 @@ class OffPolicyConfig(AlgorithmConfig):
 
 
 class ReplayingLearner(Learner[Transitions]):
-    """One gradient step per `train_batch_size` rows; `setup` of a subclass makes the `target`."""
+    """One gradient step per `train_batch_size` rows; a subclass creates `target` in `setup`."""
 
     learns_from = Transitions
     target: Target[Any]
 
     def minibatches(self, columns: Columns) -> Iterator[Columns]:
-        """The drawn rows as they come."""
+        """Yield the sampled rows in their order."""
         return in_order(columns, self.minibatch_size, self.rank, self.world_size)
 
     def set_weights(self, weights: Array) -> None:
-        """As `Learner.set_weights`; the target becomes a copy: the old one's values would pull them back."""
+        """Overwrite the parameters, and copy them to the target: its old values would pull the new ones back."""
         super().set_weights(weights)
         self.target.copy_source()
 
     def state(self) -> State:
-        """Adds the target network."""
+        """The learner's state with the target network."""
         return super().state() | {"target": self.target.state()}
 
     def set_state(self, state: State) -> None:
-        """The reverse of `state`."""
+        """Restore what `state` returned."""
         super().set_state(state)
         self.target.set_state(state["target"])
 
@@ -84,22 +84,22 @@ class ReplayingAlgorithm(Algorithm):
     config: OffPolicyConfig
 
     def setup(self) -> None:
-        """Make room for what is remembered."""
+        """Create the replay memory."""
         config = self.config
         self.memory = ReplayMemory(
             config.replay_buffer_config, n_step=config.n_step, gamma=config.gamma, seed=config.seed
         )
 
     def training_step(self) -> dict[PolicyId, Stats]:
-        """One round of the replay flow."""
+        """One iteration of the replay flow."""
         return replay(self, self.memory, self.config.updates_due)
 
     def state(self) -> State:
-        """Adds what is remembered."""
+        """The algorithm's state with the replay memory."""
         return super().state() | {"memory": self.memory.state()}
 
     def set_state(self, state: State) -> None:
-        """The reverse of `state`."""
+        """Restore what `state` returned."""
         super().set_state(state)
         with restoring("its memory"):
             memory = state["memory"]

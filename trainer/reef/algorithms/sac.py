@@ -1,6 +1,6 @@
 """Soft actor-critic (Haarnoja et al. 2018, "Algorithms and Applications") for continuous actions.
 
-Rollout [T, B] -> n-step transitions -> replay, uniform or prioritized -> critics, actor and temperature, a step each.
+Rollout [T, B] -> n-step transitions -> replay, uniform or prioritized -> one step each of critics, actor, temperature.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ class SACConfig(ContinuousConfig):
 
 
 def soft_actor_critic(config: SACConfig, observation_space: Space, action_space: Space) -> SoftActorCritic:
-    """The networks that these settings ask for."""
+    """Build the networks for these settings."""
     return SoftActorCritic(
         config, observation_space, action_space, twin_q=config.twin_q, initial_alpha=config.initial_alpha
     )
 
 
 class SACLearner(ContinuousLearner):
-    """One step each of critics, actor and temperature for every replayed batch."""
+    """One gradient step each of critics, actor and temperature per replayed batch."""
 
     config: SACConfig
     policy: SoftActorCritic
 
     def setup(self) -> None:
-        """The temperature is trained too."""
+        """Train the temperature too."""
         super().setup()
         rate = self.config.rate(self.config.alpha_lr)
         self.temperature = self.train_by(self.alpha_loss, self.policy.temperature, (), lr=rate, name="alpha")
@@ -64,7 +64,7 @@ class SACLearner(ContinuousLearner):
         self.target_entropy = auto if given == "auto" else float(given)
 
     def step(self, minibatch: Columns) -> Loss:
-        """Algorithm 1 of the paper, from the update of the critics on."""
+        """Algorithm 1 of the paper, from the critic update on."""
         critic = self.critics.descend(minibatch | {"targets": self.targets(minibatch)})
         actor = self.actor.descend(minibatch)
         temperature = self.temperature.descend({"logp": actor.rows["logp"]})
@@ -75,30 +75,30 @@ class SACLearner(ContinuousLearner):
 
     @torch.no_grad()
     def targets(self, minibatch: Columns) -> Tensor:
-        """[N] r + gamma^n (min Q'(s', a') - alpha log pi(a'|s')), with a' drawn by the actor as it is now (eq. 3)."""
+        """[N] r + gamma^n (min Q'(s', a') - alpha log pi(a'|s')), with a' sampled from the current actor (eq. 3)."""
         next_obs = minibatch["next_obs"]
         actions, logp = self.sample(self.policy.actor(next_obs))
         values = self.target.network.critics(next_obs, actions).amin(0) - self.alpha * logp
         return td_targets(minibatch["rewards"], minibatch["discounts"], minibatch["terminated"], values)
 
     def actor_loss(self, outputs: Tensor, minibatch: Columns) -> Loss:
-        """Alpha log pi(a|s) - min Q(s, a) of reparametrised actions (eq. 9); `outputs`: of the actor [N, 2 n]."""
+        """Alpha log pi(a|s) - min Q(s, a) of reparametrised actions (eq. 9); `outputs`: actor outputs [N, 2 n]."""
         actions, logp = self.sample(outputs)
         values = self.policy.critics(minibatch["obs"], actions).amin(0)
         return Loss((self.alpha * logp - values).mean(), {"entropy": -logp.detach().mean()}, {"logp": logp.detach()})
 
     def alpha_loss(self, outputs: Tensor, minibatch: Columns) -> Loss:
-        """Moves the entropy towards its target (eq. 17, of log alpha, as is usual); `outputs`: log alpha [1]."""
+        """Move the entropy towards its target (eq. 17, with log alpha as is common); `outputs`: log alpha [1]."""
         loss = -(outputs * (minibatch["logp"] + self.target_entropy)).mean()
         return Loss(loss, {"alpha": outputs.detach().exp().squeeze()})
 
     @property
     def alpha(self) -> Tensor:
-        """The weight of the entropy [1], of which no gradient goes back."""
+        """The weight of the entropy [1], detached."""
         return self.policy.temperature.log_alpha.detach().exp()
 
     def sample(self, dist_inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Actions [N, n] and their logp [N], by noise of the learner's own generator."""
+        """Sample actions [N, n] and their logp [N] with noise from the learner's own generator."""
         return SquashedGaussian(dist_inputs).sample(self.noise(len(dist_inputs)))
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    JsonValue,
     PlainValidator,
     StringConstraints,
     ValidationInfo,
@@ -49,9 +51,20 @@ class DocumentModel(BaseModel):
     )
 
 
-def was_accepted(field: str, info: ValidationInfo) -> bool:
-    """Whether this field of the spec was accepted as it is, maybe by a version that knows more: `job_from_document`."""
-    return field in (info.context or {}).get("accepted", ())
+def server_rules(*rules: tuple[str, str]) -> ConfigDict:
+    """The settings of a model with rules in CEL that the API server checks too, each with its message."""
+    checks: list[JsonValue] = [{"rule": rule, "message": message} for rule, message in rules]
+    return ConfigDict(json_schema_extra={"x-kubernetes-validations": checks})
+
+
+def refuse(problems: Iterable[str], field: str, info: ValidationInfo) -> None:
+    """Raise ValueError with the problems of a field of the spec, if there are any.
+
+    Unless it was accepted as it is, maybe by a version that knows more: see `job_from_document`.
+    """
+    found = [*problems]
+    if found and field not in (info.context or {}).get("accepted", ()):
+        raise ValueError("\n".join(found))
 
 
 def shown(value: Any) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import ConfigDict, Field, JsonValue, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
-from reef.api.fields import DocumentModel, Name
+from reef.api.fields import DocumentModel, Name, server_rules
 from reef.api.pods import HEAD_NAME
 from reef.api.spec import JobSpec
 from reef.api.status import JobStatus
@@ -15,18 +15,7 @@ GROUP, VERSION, KIND = "reef.dev", "v1", "RLTrainingJob"
 API_VERSION = f"{GROUP}/{VERSION}"
 MAX_CHILD_NAME = 57  # a pod's host name has 63 characters, of which its controller takes six ("-x7k2p")
 
-_CHILD_RULES: list[JsonValue] = [
-    {
-        "rule": f"size(self.metadata.name) <= {MAX_CHILD_NAME - len(HEAD_NAME) - 1}",
-        "message": f"metadata.name is too long: shorten it to {MAX_CHILD_NAME - len(HEAD_NAME) - 1} characters",
-    },
-    {
-        "rule": "!has(self.spec.workers) || self.spec.workers.all("
-        f"pool, size(self.metadata.name) + size(pool.name) < {MAX_CHILD_NAME})",
-        "message": "metadata.name and a pool's name are too long: shorten them to "
-        f"{MAX_CHILD_NAME - 1} characters together",
-    },
-]
+MAX_JOB_NAME = MAX_CHILD_NAME - len(HEAD_NAME) - 1
 
 
 class Metadata(DocumentModel):
@@ -43,7 +32,17 @@ class Metadata(DocumentModel):
 class RLTrainingJob(DocumentModel):
     """A reinforcement-learning training: algorithm, environment, stop criterion and the pods it runs on."""
 
-    model_config = ConfigDict(json_schema_extra={"x-kubernetes-validations": _CHILD_RULES})
+    model_config = server_rules(
+        (
+            f"size(self.metadata.name) <= {MAX_JOB_NAME}",
+            f"metadata.name is too long: shorten it to {MAX_JOB_NAME} characters",
+        ),
+        (
+            "!has(self.spec.workers) || self.spec.workers.all("
+            f"pool, size(self.metadata.name) + size(pool.name) < {MAX_CHILD_NAME})",
+            f"metadata.name and a pool's name are too long: shorten them to {MAX_CHILD_NAME - 1} characters together",
+        ),
+    )
 
     api_version: Literal["reef.dev/v1"] = Field(default="reef.dev/v1", description="Version of the document's form.")
     kind: Literal["RLTrainingJob"] = Field(default="RLTrainingJob", description="Kind of the document.")

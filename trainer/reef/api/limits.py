@@ -7,6 +7,14 @@ from reef.errors import ConfigError
 MAX_BYTES = 256 * 1024  # as JSON
 MAX_DEPTH = 64  # mappings and lists inside each other
 MAX_VALUES = 10_000  # numbers, texts, mappings, lists: what it takes to look at a document goes by their number
+PROBLEMS = (  # of a document with more levels, bytes or values than these
+    (MAX_DEPTH, f"is nested more than {MAX_DEPTH} levels deep, or holds itself by an alias: keep what is deeper"),
+    (MAX_BYTES, f"has more than {MAX_BYTES // 1024} KiB, with its aliases written out: keep large values"),
+    (
+        MAX_VALUES,
+        f"has more than {MAX_VALUES:,} numbers, texts, lists and mappings, with its aliases written out: keep tables",
+    ),
+)
 
 
 def check_limits(document: object, source: str = "the document") -> None:
@@ -24,7 +32,7 @@ def check_limits(document: object, source: str = "the document") -> None:
         check_counts(size, depth, source)
         inner: list[object] = []
         for each in level:
-            size += 2 * len(each)  # what stands between them
+            size += 2 * len(each)  # what separates them
             values += len(each)
             check_counts(size, depth, source, values)
             if isinstance(each, dict):
@@ -39,21 +47,9 @@ def check_limits(document: object, source: str = "the document") -> None:
 
 def check_counts(size: int, depth: int, source: str, values: int = 0) -> None:
     """Raise `ConfigError` where these bytes, levels or values are too many for a document."""
-    if depth > MAX_DEPTH:
-        raise ConfigError(
-            f"{source} is nested more than {MAX_DEPTH} levels deep, or holds itself by an alias: "
-            "keep what is deeper in a file of the image"
-        )
-    if size > MAX_BYTES:
-        raise ConfigError(
-            f"{source} has more than {MAX_BYTES // 1024} KiB, with its aliases written out: "
-            "keep large values in a file of the image"
-        )
-    if values > MAX_VALUES:
-        raise ConfigError(
-            f"{source} has more than {MAX_VALUES:,} numbers, texts, lists and mappings, with its aliases written out: "
-            "keep tables in a file of the image"
-        )
+    for count, (most, problem) in zip((depth, size, values), PROBLEMS, strict=True):
+        if count > most:
+            raise ConfigError(f"{source} {problem} in a file of the image")
 
 
 def _size(value: object) -> int:

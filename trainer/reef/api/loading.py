@@ -34,7 +34,7 @@ class _Loader(yaml.SafeLoader):
         self._sizes: dict[yaml.Node, tuple[int, int]] = {}  # bytes and levels of a node with its aliases written out
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """A node within the limits, which no alias within what it stands for can be."""
+        """A node within the limits, which an alias inside of its own target is not."""
         self._depth += 1
         check_counts(0, self._depth, SOURCE)
         is_alias = self.check_event(yaml.AliasEvent)
@@ -68,7 +68,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _whole_number(loader: _Loader, node: yaml.ScalarNode) -> int:
-    """As YAML's; with so many digits that Python would not even write it, it is refused."""
+    """As YAML's; one with more digits than Python writes is refused."""
     value = int(loader.construct_yaml_int(node))
     if value.bit_length() > MAX_BITS:
         problem = f"a number has {len(node.value)} digits"
@@ -166,7 +166,7 @@ def job_from_document(
 
 
 def _from_rllib(document: Mapping[Any, Any]) -> str:
-    """How to go on with a file of RLlib's, "" for any other: its experiments stand under their names."""
+    """How to go on with a file of RLlib's, "" for any other: its experiments are keyed by their names."""
     names = [name for name, found in document.items() if isinstance(found, Mapping) and {"run", "env"} <= found.keys()]
     if not names:
         return ""
@@ -222,7 +222,7 @@ def _messages(kind: str, detail: Mapping[str, Any], location: tuple[int | str, .
 
 
 def _model_at(location: tuple[int | str, ...]) -> type[BaseModel]:
-    """Return the model whose fields stand at `location` of a job document."""
+    """Return the model whose fields are at `location` of a job document."""
     model: type[BaseModel] = RLTrainingJob
     for step in location:
         for name, field in model.model_fields.items():

@@ -22,6 +22,7 @@ from reef.api.fields import (
     Seconds,
     Text,
     quantity_value,
+    server_rules,
 )
 
 HEAD_NAME = "head"  # the head's objects are called <job>-head, so that no pool may take this name
@@ -141,7 +142,7 @@ class PodSettings(DocumentModel):
 
 
 def _amounts(resources: Any) -> dict[str, float]:
-    """Requests and limits as numbers; the template is anybody's text, and what is no number there is left out."""
+    """Requests and limits as numbers; the template is free text, and what is no number in it is left out."""
     found: dict[str, float] = {}
     for part in ("requests", "limits"):
         asked = resources.get(part) if isinstance(resources, Mapping) else None
@@ -158,20 +159,17 @@ class Head(PodSettings):
 
 
 _NAME_MESSAGE = f"name '{HEAD_NAME}' belongs to the head pod: give the pool another name"
-_REPLICAS_MESSAGE = "minReplicas is larger than replicas (1 when not given): lower it or raise replicas"
-_REPLICAS_RULE = "!has(self.minReplicas) || self.minReplicas <= (has(self.replicas) ? self.replicas : 1)"
 
 
 class NodePool(PodSettings):
     """A group of equal worker pods."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                {"rule": _REPLICAS_RULE, "message": _REPLICAS_MESSAGE},
-                {"rule": f"self.name != '{HEAD_NAME}'", "message": _NAME_MESSAGE},
-            ]
-        }
+    model_config = server_rules(
+        (
+            "!has(self.minReplicas) || self.minReplicas <= (has(self.replicas) ? self.replicas : 1)",
+            "minReplicas is larger than replicas (1 when not given): lower it or raise replicas",
+        ),
+        (f"self.name != '{HEAD_NAME}'", _NAME_MESSAGE),
     )
 
     name: Name = Field(description="Name of the pool, unique in the job; part of its pods' names.")

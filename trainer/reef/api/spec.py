@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, model_validator
-from pydantic.config import JsonDict
+from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from reef.api.fields import (
     Count,
@@ -17,17 +16,19 @@ from reef.api.fields import (
     PositiveSeconds,
     Seconds,
     Text,
-    was_accepted,
+    refuse,
+    server_rules,
 )
 from reef.api.keys import SHOWN, setting_problems, stop_key_problem, stop_value_problem
 from reef.api.pods import Head, NodePool, RuntimeEnv
 from reef.api.storage import Checkpoint
 from reef.api.tune import Tune
 
+UNCHANGEABLE = "spec.{} cannot be changed: set it back, or create another job"
 ExitCode = Annotated[int, Field(ge=1, le=255)]
 
 
-def _immutable(path: str, parent: str = "") -> JsonDict:
+def _immutable(path: str, parent: str = "") -> tuple[str, str]:
     """Return the CEL rule that keeps an optional field, with an optional parent, as it was created."""
     was, now = f"oldSelf.{path}", f"self.{path}"
     same = f"(has({now}) == has({was}) && (!has({now}) || {now} == {was}))"
@@ -36,21 +37,17 @@ def _immutable(path: str, parent: str = "") -> JsonDict:
         alone = f"(!has(self.{parent}) || !has({now})) && (!has(oldSelf.{parent}) || !has({was}))"
         same = f"({both}) ? {same} : ({alone})"
     message = f"spec.{path} cannot be changed: delete the job and create it again, or create another one"
-    return {"rule": same, "message": message}
+    return same, message
 
 
 def _possible_stop(stop: dict[str, float], info: ValidationInfo) -> dict[str, float]:
     found = ((key, stop_key_problem(key) or stop_value_problem(key, value)) for key, value in stop.items())
-    problems = [*islice((f"key {key!r} {problem}" for key, problem in found if problem), SHOWN)]
-    if problems and not was_accepted("stop", info):
-        raise ValueError("\n".join(problems))
+    refuse(islice((f"key {key!r} {problem}" for key, problem in found if problem), SHOWN), "stop", info)
     return stop
 
 
 def _known_settings(config: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-    problems = [*setting_problems(info.data.get("algorithm", ""), config)]
-    if problems and not was_accepted("config", info):
-        raise ValueError("\n".join(problems))
+    refuse(setting_problems(info.data.get("algorithm", ""), config), "config", info)
     return config
 
 
@@ -101,21 +98,11 @@ class Cleanup(DocumentModel):
 class JobSpec(DocumentModel):
     """What is trained, until when, on which pods, and what happens when something fails."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                {
-                    "rule": "self.algorithm == oldSelf.algorithm",
-                    "message": "spec.algorithm cannot be changed: set it back, or create another job",
-                },
-                {
-                    "rule": "self.environment.name == oldSelf.environment.name",
-                    "message": "spec.environment.name cannot be changed: set it back, or create another job",
-                },
-                _immutable("restoreFrom"),
-                _immutable("checkpoint.storage", parent="checkpoint"),
-            ]
-        }
+    model_config = server_rules(
+        ("self.algorithm == oldSelf.algorithm", UNCHANGEABLE.format("algorithm")),
+        ("self.environment.name == oldSelf.environment.name", UNCHANGEABLE.format("environment.name")),
+        _immutable("restoreFrom"),
+        _immutable("checkpoint.storage", parent="checkpoint"),
     )
 
     algorithm: Text = Field(description="Algorithm, for example PPO or DQN; `reef list` prints all.")

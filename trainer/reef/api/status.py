@@ -99,7 +99,7 @@ class TrialsStatus(StatusModel):
 
 
 class HeadStatus(StatusModel):
-    """The newest head pod: what tells the next one from it."""
+    """The newest head pod: what distinguishes the next one from it."""
 
     pod: str = Field(description="Name of the newest head pod.")
     uid: str = Field(description="Uid of the newest head pod.")
@@ -123,7 +123,7 @@ class JobStatus(StatusModel):
     evaluation: EvaluationStatus | None = Field(default=None, description="The newest evaluation.")
     checkpoint: CheckpointStatus | None = Field(default=None, description="The newest valid checkpoint.")
     best_trial: TrialStatus | None = Field(default=None, description="The best trial of a sweep.")
-    trials: TrialsStatus | None = Field(default=None, description="How many trials of a sweep stand how.")
+    trials: TrialsStatus | None = Field(default=None, description="Numbers of a sweep's trials, by state.")
     start_time: str | None = Field(default=None, description="When the operator took the job up (RFC 3339).")
     running_time: str | None = Field(default=None, description="When training began (RFC 3339).")
     active_since: str | None = Field(

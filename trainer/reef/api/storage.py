@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Self
 
-from pydantic import ConfigDict, Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
-from reef.api.fields import STORAGE_URI, Count, DocumentModel, ObjectName, Text
+from reef.api.fields import STORAGE_URI, Count, DocumentModel, ObjectName, Text, server_rules
 
 
 class VolumeClaim(DocumentModel):
@@ -27,19 +27,15 @@ class SecretReference(DocumentModel):
 class Storage(DocumentModel):
     """Where results and checkpoints are kept: a volume or an object store, one of the two."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                {
-                    "rule": "has(self.persistentVolumeClaim) != has(self.uri)",
-                    "message": "give exactly one of persistentVolumeClaim and uri: add one, or remove the other",
-                },
-                {
-                    "rule": "!has(self.secretRef) || has(self.uri)",
-                    "message": "secretRef belongs to uri, and a persistentVolumeClaim needs no credentials: remove it",
-                },
-            ]
-        }
+    model_config = server_rules(
+        (
+            "has(self.persistentVolumeClaim) != has(self.uri)",
+            "give exactly one of persistentVolumeClaim and uri: add one, or remove the other",
+        ),
+        (
+            "!has(self.secretRef) || has(self.uri)",
+            "secretRef belongs to uri, and a persistentVolumeClaim needs no credentials: remove it",
+        ),
     )
 
     persistent_volume_claim: VolumeClaim | None = Field(

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, model_validator
 from pydantic.alias_generators import to_snake
 
-from reef.api.fields import DocumentModel, Number, PositiveCount, Text, was_accepted
+from reef.api.fields import DocumentModel, Number, PositiveCount, Text, refuse
 from reef.api.keys import stop_key_problem
 
 Interval = Annotated[list[Number], Field(min_length=2, max_length=2)]
@@ -62,8 +62,8 @@ class Scheduler(DocumentModel):
 
 
 def _known_metric(metric: str, info: ValidationInfo) -> str:
-    if (problem := stop_key_problem(metric)) and not was_accepted("tune", info):
-        raise ValueError(f"{metric!r} {problem}")
+    problem = stop_key_problem(metric)
+    refuse([f"{metric!r} {problem}"] if problem else [], "tune", info)
     return metric
 
 

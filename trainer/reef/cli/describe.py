@@ -6,14 +6,15 @@ import argparse
 import json
 import textwrap
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from reef.errors import ConfigError
 
 if TYPE_CHECKING:
-    from reef.config import AlgorithmConfig
-    from reef.config.describe import SettingInfo
+    from reef.config.declaration import Setting
+
+SHOWN = ("name", "group", "type", "default", "doc", "choices", "minimum", "maximum", "above", "unit")
 
 
 def add_parser(
@@ -38,11 +39,13 @@ def _command(args: argparse.Namespace) -> int:
 
         print(job_reference())
         return 0
+    from reef.algorithms.registry import config_class
+    from reef.config import AlgorithmConfig
     from reef.config.describe import settings_of
 
-    settings = settings_of(config_class_of(args.algorithm))
+    settings = settings_of(config_class(args.algorithm) if args.algorithm else AlgorithmConfig)
     if args.json:
-        print(json.dumps([asdict(info) for info in settings], indent=2, default=str))
+        print(json.dumps([{key: getattr(info, key) for key in SHOWN} for info in settings], indent=2, default=str))
         return 0
     print("\n".join(_text(settings)))
     print("\n".join(_refusals_text()))
@@ -51,24 +54,16 @@ def _command(args: argparse.Namespace) -> int:
     return 0
 
 
-def config_class_of(algorithm: str | None) -> type[AlgorithmConfig]:
-    """Return the settings of an algorithm, or those that all share."""
-    from reef.algorithms.registry import config_class
-    from reef.config import AlgorithmConfig
-
-    return config_class(algorithm) if algorithm else AlgorithmConfig
-
-
-def in_groups(settings: Iterable[SettingInfo]) -> Iterator[tuple[str, list[SettingInfo]]]:
+def in_groups(settings: Iterable[Setting]) -> Iterator[tuple[str, list[Setting]]]:
     """Yield each group of settings with its name, in the order of the groups' first setting."""
-    order: dict[str, list[SettingInfo]] = {}
+    order: dict[str, list[Setting]] = {}
     for info in settings:
         order.setdefault(info.group, []).append(info)
     yield from order.items()
 
 
-def limits_of(info: SettingInfo) -> str:
-    """Return what a setting may be, beyond its type."""
+def meaning_of(info: Setting) -> str:
+    """Return what a setting means, and what it may be beyond its type."""
     parts = [f"in {info.unit}"] if info.unit else []
     if info.choices:
         parts.append("one of " + ", ".join(map(repr, info.choices)))
@@ -78,7 +73,7 @@ def limits_of(info: SettingInfo) -> str:
         parts.append(f"at most {info.maximum:g}")
     if info.above is not None:
         parts.append(f"more than {info.above:g}")
-    return "; ".join(parts)
+    return f"{info.doc} ({'; '.join(parts)})" if parts else info.doc
 
 
 def explorations() -> Iterator[tuple[str, dict[str, Any], str]]:
@@ -94,14 +89,12 @@ def explorations() -> Iterator[tuple[str, dict[str, Any], str]]:
             yield name, arguments, " ".join((kind.__doc__ or "").split())
 
 
-def _text(settings: Iterable[SettingInfo]) -> Iterator[str]:
+def _text(settings: Iterable[Setting]) -> Iterator[str]:
     for group, members in in_groups(settings):
         yield f"\n{group.replace('_', ' ').upper()}"
         for info in members:
             yield f"  {info.name}: {info.type} = {json.dumps(info.default, default=str)}"
-            limits = limits_of(info)
-            meaning = f"{info.doc} ({limits})" if limits else info.doc
-            yield _indented(meaning)
+            yield _indented(meaning_of(info))
 
 
 def _refusals_text() -> Iterator[str]:

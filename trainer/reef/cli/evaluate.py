@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import os
 import warnings
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from reef.cli.train import json_mapping
 from reef.errors import ConfigError, StorageError
@@ -20,10 +18,9 @@ from reef.errors import ConfigError, StorageError
 if TYPE_CHECKING:
     from reef.config import AlgorithmConfig
     from reef.run.algorithm import Algorithm
-    from reef.spaces import Layout
+    from reef.run.reporters.episodes import EpisodeReporter
 
 DEFAULT_STEPS = 10_000
-PROGRESS_PREFIX = "__progress_"
 ALONE = {  # the settings of an algorithm without other processes and GPUs
     "num_rollout_workers": 0,
     "num_learner_workers": 0,
@@ -31,18 +28,8 @@ ALONE = {  # the settings of an algorithm without other processes and GPUs
     "num_gpus_per_learner_worker": 0,
     "sample_async": False,
     "train_batch_size_per_learner": None,
+    "evaluation_interval": 1,  # an environment of evaluation's own is compared with that of training
 }
-
-
-@dataclass
-class PlayedEpisode:
-    """One episode as it was played."""
-
-    number: int
-    reward: float = 0.0
-    length: int = 0
-    complete: bool = False  # False: the step limit cut it
-    steps: list[dict[str, Any]] = field(default_factory=list)  # filled only when somebody wants to keep them
 
 
 def add_parser(
@@ -79,7 +66,7 @@ def add_parser(
     parser.add_argument(
         "--track-progress",
         action="store_true",
-        help=f"with --out, keep the numbers of episodes and steps so far in {PROGRESS_PREFIX}FILE beside it",
+        help="with --out, keep the numbers of episodes and steps so far in __progress_FILE beside it",
     )
     parser.add_argument(
         "--use-shelve", action="store_true", help="no effect: --out writes each episode when it ends, memory stays flat"
@@ -101,61 +88,47 @@ def _command(args: argparse.Namespace) -> int:
         raise ConfigError(
             "--video-dir needs moviepy to write mp4 files: pip install moviepy, or Reef with its extra 'video'."
         )
-    about_out = ("save_info", "track_progress", "use_shelve")
-    needy = [f"--{name.replace('_', '-')}" for name in about_out if vars(args)[name]]
+    needy = [f"--{key.replace('_', '-')}" for key in ("save_info", "track_progress", "use_shelve") if vars(args)[key]]
     if needy and not args.out:
         raise ConfigError(f"{', '.join(needy)}: is about the file that --out names. Give --out FILE.")
     if args.use_shelve:
         warnings.warn(
             "--use-shelve has no effect: --out holds JSON lines and takes each episode as it ends.", stacklevel=1
         )
-    from reef.run.evaluation import tell_of_greedy
-
     with ExitStack() as stack:
-        algorithm = stack.enter_context(_algorithm(args))
-        settings = algorithm.config.evaluation_settings()
-        tell_of_greedy(algorithm.config, algorithm.workers.local_worker())
-        env = _environment(settings, args)
-        stack.callback(env.close)
-        if args.track_progress:
-            _write_progress(args.out, 0, 0)  # before any episode: here it turns out whether it can be written
-        out = stack.enter_context(_appending(args.out)) if args.out else None
-        finished: list[PlayedEpisode] = []
-        complete = steps = 0
-        for episode in _episodes(algorithm, env, settings, args):
-            if out and not finished and os.path.isfile(args.out):  # which /dev/stdout need not be
-                out.truncate(0)  # an older file stays until there is something to take its place
-            finished.append(episode)
-            _report(episode, args, out)
-            episode.steps.clear()
-            complete, steps = complete + episode.complete, steps + episode.length
-            if args.track_progress:
-                _write_progress(args.out, complete, steps)
-    _summarize(finished, as_json=args.json)
+        reporter = _play(args, stack)
+    reporter.summarize()
     return 0
 
 
-@contextmanager
-def _appending(path: str) -> Iterator[TextIO]:
-    """The file `path`; one that was not there before is removed again if nothing comes to be in it."""
-    new = not os.path.lexists(path)
-    with _opened(path) as out:
-        try:
-            yield out
-        finally:
-            if new and not out.tell():
-                os.unlink(path)
+def _play(args: argparse.Namespace, stack: ExitStack) -> EpisodeReporter:
+    """Play the episodes and report each; `stack` closes what that takes."""
+    from reef.rollout.recording import STEP_KEYS, recording_worker
+    from reef.run.evaluation import tell_of_greedy
+    from reef.run.process.watchdog import Watchdog
+    from reef.run.reporters.episodes import EpisodeReporter
+
+    config, build = _settings(args)
+    settings = config.evaluation_settings()
+    watchdog = stack.enter_context(Watchdog(settings))
+    algorithm = stack.enter_context(build())
+    trained = algorithm.workers.local_worker()
+    tell_of_greedy(config, trained)
+    env = _environment(settings, args)
+    stack.callback(env.close)
+    worker, recorded = recording_worker(settings, trained, env, STEP_KEYS[: 6 + args.save_info] if args.out else ())
+    reporter = stack.enter_context(EpisodeReporter(args.out, track_progress=args.track_progress, as_json=args.json))
+    watchdog.begin(lambda: worker.progress, lambda: "every episode that ended was reported.")
+    limit = (DEFAULT_STEPS if args.steps is None and not args.episodes else args.steps) or math.inf
+    while reporter.episodes < (args.episodes or math.inf) and reporter.steps < limit:
+        recorded.begin(reporter.episodes + 1, limit - reporter.steps)
+        worker.sample_episodes(1)
+        reporter.report(recorded.episode)
+    return reporter
 
 
-def _opened(path: str) -> TextIO:
-    try:
-        return open(path, "a", encoding="utf-8")
-    except OSError as error:
-        raise StorageError(f"--out {path}: cannot be written: {error.strerror}.") from error
-
-
-def _algorithm(args: argparse.Namespace) -> Algorithm:
-    """Build the algorithm in this process alone, whatever workers and GPUs it was trained with."""
+def _settings(args: argparse.Namespace) -> tuple[AlgorithmConfig, Callable[[], Algorithm]]:
+    """The settings, and what makes their algorithm in this process alone, whatever workers and GPUs trained it."""
     from reef.algorithms.registry import config_class, stored_config
     from reef.rollout.local_workers import without_episodes
     from reef.run.build import build_restored
@@ -173,12 +146,12 @@ def _algorithm(args: argparse.Namespace) -> Algorithm:
         config = config_class(args.algo)()
     config.train_batch_size = config.total_train_batch_size
     _change(config, args)
-    config.update_from_dict(ALONE)
+    config = config.update_from_dict(ALONE).checked()
     if state is None:
-        return config.build()
+        return config, config.build
     with restoring(args.checkpoint):  # episodes that training was in need not be played again
         state |= {"workers": without_episodes(state["workers"])}
-    return build_restored(config, args.checkpoint, state)
+    return config, partial(build_restored, config, args.checkpoint, state)
 
 
 def _change(config: AlgorithmConfig, args: argparse.Namespace) -> None:
@@ -205,11 +178,15 @@ def _change(config: AlgorithmConfig, args: argparse.Namespace) -> None:
 
 def _environment(settings: AlgorithmConfig, args: argparse.Namespace) -> Any:
     from reef.envs.make import EnvContext, make_env
+    from reef.envs.multi_agent import is_multi_agent
 
     mode = "human" if args.render else "rgb_array" if args.video_dir else None
     env = make_env(settings, EnvContext(settings.env_config), render_mode=mode)
     if not args.video_dir:
         return env
+    if is_multi_agent(env):
+        env.close()
+        raise ConfigError("--video-dir: not available with an environment of several agents. Leave it out.")
     try:
         Path(args.video_dir).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -221,121 +198,3 @@ def _environment(settings: AlgorithmConfig, args: argparse.Namespace) -> Any:
         if not any(Path(args.video_dir).iterdir()):  # Gymnasium takes a folder that is there for one with videos
             warnings.filterwarnings("ignore", message=".*Overwriting existing videos")
         return RecordVideo(env, args.video_dir, episode_trigger=lambda number: True)
-
-
-def _episodes(
-    algorithm: Algorithm, env: Any, settings: AlgorithmConfig, args: argparse.Namespace
-) -> Iterator[PlayedEpisode]:
-    limit = args.steps if args.steps is not None else 0 if args.episodes else DEFAULT_STEPS
-    number = steps = 0
-    while (not args.episodes or number < args.episodes) and (not limit or steps < limit):
-        number += 1
-        seed = settings.seed if number == 1 else None
-        episode = _play(algorithm, env, settings, PlayedEpisode(number), seed, limit - steps if limit else None, args)
-        steps += episode.length
-        yield episode
-
-
-def _play(
-    algorithm: Algorithm,
-    env: Any,
-    settings: AlgorithmConfig,
-    episode: PlayedEpisode,
-    seed: int | None,
-    limit: int | None,
-    args: argparse.Namespace,
-) -> PlayedEpisode:
-    from reef.envs.failures import env_name
-
-    name, layout = env_name(settings.env), algorithm.get_policy().observation_layout
-    with _guarded(name, "reset", episode):
-        obs, _ = env.reset(seed=seed)
-        _check_obs(obs, layout)
-    state, reward = None, 0.0
-    while not episode.complete and (limit is None or episode.length < limit):
-        action, state, _ = algorithm.compute_single_action(
-            obs, state, prev_reward=reward, explore=settings.explore, full_fetch=True
-        )
-        with _guarded(name, "step", episode):
-            next_obs, reward, terminated, truncated, info = env.step(action)
-            _check_obs(next_obs, layout)
-            if not math.isfinite(reward := float(reward)):
-                raise ValueError(f"reward is {reward}, expected a finite number")
-            ended = bool(terminated or truncated)
-        episode.reward += reward
-        episode.length += 1
-        episode.complete = ended or episode.length == settings.horizon
-        if args.out:
-            step = {"obs": obs, "action": action, "next_obs": next_obs, "reward": reward}
-            step |= {"terminated": bool(terminated), "truncated": bool(truncated)}
-            episode.steps.append(step | ({"info": info} if args.save_info else {}))
-        obs = next_obs
-    return episode
-
-
-@contextmanager
-def _guarded(name: str, call: str, episode: PlayedEpisode) -> Iterator[None]:
-    """What the environment raises, or returns that cannot be used, becomes a message that says where."""
-    try:
-        yield
-    except Exception as error:
-        from reef.envs.failures import failure
-
-        raise failure(name, call, f"after {episode.length} steps of episode {episode.number}", error) from error
-
-
-def _check_obs(obs: Any, layout: Layout) -> None:
-    import numpy as np
-
-    values = layout.flatten(obs)
-    if values.shape != layout.shape:
-        raise ValueError(f"obs has the shape {values.shape}, expected {layout.shape}")
-    if not np.isfinite(values).all():
-        index = np.argwhere(~np.isfinite(values))[0]
-        raise ValueError(f"obs has {values[tuple(index)]} at index {index.tolist()}, expected finite numbers")
-
-
-def _report(episode: PlayedEpisode, args: argparse.Namespace, out: TextIO | None) -> None:
-    from reef.run.metrics import json_safe
-
-    if not args.json:
-        cut = "" if episode.complete else ", cut by the step limit"
-        print(f"Episode #{episode.number}: reward: {episode.reward:g} ({episode.length} steps{cut})")
-    if out:
-        out.write(json.dumps(json_safe(vars(episode))) + "\n")
-        out.flush()  # a process that is killed leaves every episode that it finished
-
-
-def _write_progress(out: str, episodes: int, steps: int) -> None:
-    """Replace the progress file beside `out`, so that a reader never sees half of it."""
-    path = Path(out).with_name(f"{PROGRESS_PREFIX}{Path(out).name}")
-    new = path.with_name(f"{path.name}.tmp")
-    try:
-        new.write_text(f"episodes {episodes}\nsteps {steps}\n", encoding="utf-8")
-        new.replace(path)
-    except OSError as error:
-        raise StorageError(f"--track-progress: {path} cannot be written: {error.strerror}.") from error
-
-
-def _summarize(episodes: list[PlayedEpisode], *, as_json: bool) -> None:
-    complete = [episode for episode in episodes if episode.complete]
-    rewards = [episode.reward for episode in complete]
-    count = len(complete)
-    mean = sum(rewards) / count if count else None
-    length = sum(episode.length for episode in complete) / count if count else None
-    if as_json:
-        summary = {
-            "episodes": count,
-            "steps": sum(episode.length for episode in episodes),
-            "episode_reward_mean": mean,
-            "episode_reward_min": min(rewards, default=None),
-            "episode_reward_max": max(rewards, default=None),
-            "episode_len_mean": length,
-            "episode_rewards": rewards,
-        }
-        print(json.dumps(summary))
-    elif count:
-        spread = f"{min(rewards):g} to {max(rewards):g}"
-        print(f"{count} complete episode{'s' * (count != 1)}: mean reward {mean:g} ({spread}), mean length {length:g}")
-    else:
-        print("No episode was complete: raise --steps.")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reef.job.capacity import Room, pods_of, rollout_workers_that_fit
 from reef.job.settings import check_training, checkpoint_settings, config_of
 
 if TYPE_CHECKING:
@@ -21,24 +22,15 @@ if TYPE_CHECKING:
     from reef.api.pods import PodSettings
     from reef.config import AlgorithmConfig
     from reef.distributed.start import RaySession
-    from reef.job.capacity import Room
     from reef.rollout.worker import RolloutWorker
 
 DEFAULT_STORAGE_PATH = "~/reef_results"
 _LOG_LEVELS = ("", "INFO", "DEBUG")
 _POD_FIELDS = ("node_selector", "tolerations", "affinity", "priority_class_name", "scheduler_name", "template")
 _SPEC_FIELDS = (
-    "image",
-    "image_pull_policy",
-    "image_pull_secrets",
-    "runtime_env",
-    "fault_tolerance",
-    "suspend",
-    "active_deadline_seconds",
-    "pre_running_deadline_seconds",
-    "ttl_seconds_after_finished",
-    "cleanup",
-)
+    "image", "image_pull_policy", "image_pull_secrets", "runtime_env", "fault_tolerance", "suspend",
+    "active_deadline_seconds", "pre_running_deadline_seconds", "ttl_seconds_after_finished", "cleanup",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -110,16 +102,12 @@ def _checked_process(
 
 def local_rooms(job: RLTrainingJob) -> list[Room]:
     """Return what head and pools offer, of which a local Ray is made; nothing for a job without pools: all there is."""
-    from reef.job.capacity import pods_of
-
     head = job.spec.head
     return pods_of(job.spec, float(math.ceil(head.cpus)), float(head.gpus)) if job.spec.workers else []
 
 
 def with_workers_that_fit(config: AlgorithmConfig, rooms: list[Room]) -> AlgorithmConfig:
     """The settings without the rollout workers that have no room in the job's pods, as a cluster would."""
-    from reef.job.capacity import rollout_workers_that_fit
-
     asked = config.num_rollout_workers
     fitting = rollout_workers_that_fit(config, [dict(room) for room in rooms])
     if fitting == asked:
@@ -158,54 +146,57 @@ def _train(
     if result.result is None:
         print("No iteration ended, nothing was written.")
         return exit_code
-    _tell_results(result.folder, result.uri)
+    _print_results(result.folder, result.uri)
     if result.picture:
         print(f"Learning curve  {result.picture}")
-    _tell_checkpoint(
+    _print_checkpoint(
         f"{result.uri}/{result.checkpoint.name}" if result.uri and result.checkpoint else result.checkpoint
     )
     return exit_code
 
 
 def _sweep(job: RLTrainingJob, config: AlgorithmConfig, options: Options, stop: dict[str, float]) -> int:
-    from reef.job.sweep import checked_plan, run_job_sweep
     from reef.run.build import serve_metrics
-    from reef.sweep.plan import described
+    from reef.sweep.plan import Plan, described
 
-    plan = checked_plan(job, config, stop)
+    assert job.spec.tune is not None, "a sweep was asked for"
+    plan = Plan(job.spec.tune, config, stop)
     _checked_process(job, config, stop, here=False)
     with ExitStack() as stack:
         run_state = serve_metrics(stack, options.metrics_port)
         stack.enter_context(_session(options, local_rooms(job) if options.ray_address is None else []))
         from reef.distributed.resources import check_resources
+        from reef.distributed.sweep import run_sweep
 
         for trial in plan.trials:
             check_resources(plan.config(trial), with_driver=True)
-        result = run_job_sweep(
-            job,
+        result = run_sweep(
             plan,
             stop=stop,
+            checkpoint=checkpoint_settings(job),
             name=job.metadata.name,
             storage_path=storage_path_of(job, options),
             resume=options.resume,
+            restore_from=job.spec.restore_from,
             run_state=run_state,
+            max_failures=job.spec.fault_tolerance.backoff_limit,
         )
     print(f"\n{result.reason}")
-    _tell_results(result.folder, result.uri)
+    _print_results(result.folder, result.uri)
     if (best := result.best) is not None:
         print(f"Best trial      {best.name} ({described(best.parameters)}), iteration {best.iteration}")
-        _tell_checkpoint(result.checkpoint)
+        _print_checkpoint(result.checkpoint)
     exit_code: int = result.exit_code
     return exit_code
 
 
-def _tell_results(folder: Path, uri: str | None) -> None:
+def _print_results(folder: Path, uri: str | None) -> None:
     print(f"Results         {uri or folder}")
     if uri:
         print(f"Copy of them    {folder}")
 
 
-def _tell_checkpoint(checkpoint: str | Path | None) -> None:
+def _print_checkpoint(checkpoint: str | Path | None) -> None:
     from reef.config.loading import LAST_FOLDER
 
     if checkpoint:

@@ -64,28 +64,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(args: argparse.Namespace) -> int:
     try:
         with sigterm_raises():
-            code: int = args.action(args)
+            return int(args.action(args))
     except Terminated:
-        print(f"reef {args.command}: stopped by SIGTERM", file=sys.stderr)
-        return EXIT_TERMINATED
+        code, text = EXIT_TERMINATED, "stopped by SIGTERM"
     except ReefError as error:
         if args.verbose > 1:
             print(redacted(traceback.format_exc()), end="", file=sys.stderr)
-        print(f"reef {args.command}: {error}", file=sys.stderr)
-        return error.exit_code
+        code, text = error.exit_code, str(error)
     except KeyboardInterrupt:
-        print(f"reef {args.command}: stopped by Ctrl-C", file=sys.stderr)
-        return EXIT_INTERRUPTED
+        code, text = EXIT_INTERRUPTED, "stopped by Ctrl-C"
     except SystemExit as stop:  # or a job whose environment gives up would count as done
         where = "".join(traceback.format_tb(stop.__traceback__)[-1:])
-        print(
-            f"reef {args.command}: sys.exit({stop.code!r}) was called, raise an error instead:\n{where}",
-            file=sys.stderr,
-        )
-        return EXIT_WRONG_USE
+        code, text = EXIT_WRONG_USE, f"sys.exit({stop.code!r}) was called, raise an error instead:\n{where}"
     except BrokenPipeError:  # `reef describe PPO | head`: Python would complain again at its exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
+    print(f"reef {args.command}: {text}", file=sys.stderr)
     return code
 
 
@@ -97,7 +91,7 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Show a warning as a sentence: the line of our code that noticed it tells a person nothing."""
+    """Show a warning as a sentence: the line of our code that noticed it does not help a person."""
     print(f"reef: warning: {redacted(COLOUR.sub('', str(message)))}", file=file or sys.stderr)
 
 

@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from reef.cli.describe import explorations, in_groups, limits_of
+from reef.cli.describe import explorations, in_groups, meaning_of
 
 if TYPE_CHECKING:
-    from reef.config.describe import SettingInfo
+    from reef.config.declaration import Setting
 
 
 def job_reference() -> str:
@@ -62,14 +62,12 @@ def _fields(path: str, schema: dict[str, Any]) -> Iterator[str]:
             yield from _fields(f"{path}.{name}.*", values)
 
 
-def _settings(settings: list[SettingInfo]) -> Iterator[str]:
+def _settings(settings: list[Setting]) -> Iterator[str]:
     for group, members in in_groups(settings):
         yield f"\n### {group.replace('_', ' ')}\n\n| Setting | Type | Default | Meaning |\n|---|---|---|---|"
         for info in members:
-            limits = limits_of(info)
-            meaning = f"{info.doc} ({limits})" if limits else info.doc
             default = json.dumps(info.default, default=str)
-            yield f"| `{info.name}` | {_cell(info.type)} | `{_cell(default)}` | {_cell(meaning)} |"
+            yield f"| `{info.name}` | {_cell(info.type)} | `{_cell(default)}` | {_cell(meaning_of(info))} |"
 
 
 def _cell(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from dataclasses import fields
 
 from reef.cli.experiment import DEFAULT_STORAGE_PATH, Options, run_job
 from reef.cli.overrides import apply_overrides
@@ -73,16 +74,8 @@ def _store_memory(text: str) -> int:
 
 def options_of(args: argparse.Namespace) -> Options:
     """Return what `add_options` read."""
-    return Options(
-        args.storage_path,
-        resume=args.resume,
-        metrics_port=args.metrics_port,
-        verbosity=args.verbose,
-        ray_address=args.ray_address,
-        ray_num_cpus=args.ray_num_cpus,
-        ray_num_gpus=args.ray_num_gpus,
-        ray_object_store_memory=args.ray_object_store_memory,
-    )
+    given = {each.name for each in fields(Options)} & vars(args).keys()
+    return Options(verbosity=args.verbose, **{name: getattr(args, name) for name in given})
 
 
 def _command(args: argparse.Namespace) -> int:

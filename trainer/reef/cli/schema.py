@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import textwrap
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +13,7 @@ FILES = {  # where each form is kept; a chart can hold no file from outside its 
     "json": ("docs/rltrainingjob.schema.json",),
 }
 
-KNOWN = "trainer/reef/api/known_settings.py"
-KNOWN_HEADING = '''"""Keys of settings: those that all algorithms have, and what each has beside them.
-
-Generated from the settings' declarations by `make schema`; do not edit.
-"""
-'''
+KNOWN = "trainer/reef/api/known_settings.json"
 
 
 def add_parser(
@@ -73,23 +66,22 @@ def all_settings() -> dict[str, dict[str, Any]]:
 
 
 def known_settings() -> str:
-    """Return the text of the module that names every setting's key, by algorithm: older spellings are among them."""
+    """Return as JSON the keys of the settings that all algorithms have ("shared") and that each adds ("own").
+
+    Older spellings are among them.
+    """
     from reef.algorithms.registry import ALGORITHMS, config_class
     from reef.config.aliases import WITHOUT_EFFECT
     from reef.config.describe import json_schema
 
     keys: dict[str, set[str]] = {}
-    for name in ALGORITHMS:
+    for name in sorted(ALGORITHMS):
         properties = json_schema(config_class(name))["properties"]
         inside = {f"{key}.{inner}" for key, schema in properties.items() for inner in schema.get("properties", ())}
         keys[name] = {*properties, *inside, *WITHOUT_EFFECT, "multiagent"}
     shared = set.intersection(*keys.values())
-    own = "".join(f'    "{name}": """\n{_filled(keys[name] - shared)}\n""".split(),\n' for name in sorted(keys))
-    return f'{KNOWN_HEADING}\nSHARED = """\n{_filled(shared)}\n""".split()\nOWN = {{\n{own}}}\n'
-
-
-def _filled(keys: Iterable[str]) -> str:
-    return textwrap.fill(" ".join(sorted(keys)), width=120, break_on_hyphens=False)
+    own = {name: sorted(found - shared) for name, found in keys.items()}
+    return json.dumps({"shared": sorted(shared), "own": own}, indent=1) + "\n"
 
 
 def write(root: Path) -> None:

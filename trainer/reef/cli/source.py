@@ -54,7 +54,7 @@ def fetch(url: str) -> str:
     such an exchange ends with the process.
 
     Raises:
-        ConfigError: nobody answers in time, the answer is an error, cut off, too large or no UTF-8 text.
+        ConfigError: no server answers in time, the answer is an error, cut off, too large or no UTF-8 text.
     """
     answers: queue.Queue[bytes | Exception] = queue.Queue()
 
@@ -66,7 +66,7 @@ def fetch(url: str) -> str:
 
     threading.Thread(target=exchange, name="fetch", daemon=True).start()
     try:
-        answer = answers.get(timeout=max(TOTAL_TIMEOUT_S, 0.0))
+        answer = answers.get(timeout=TOTAL_TIMEOUT_S)
     except queue.Empty:
         raise ConfigError(f"{url}: did not arrive within {TOTAL_TIMEOUT_S:g} seconds.") from None
     if isinstance(answer, Exception):
@@ -143,7 +143,7 @@ def run_python(path: Path) -> ModuleType:
 
     path = path.absolute()
     name = path.stem
-    if not os.path.isfile(path):  # Path.is_file raises where nobody may look
+    if not os.path.isfile(path):  # Path.is_file raises where looking is not allowed
         raise ConfigError(f"{path}: there is no such file.")
     if not name.isidentifier() or _is_taken(name, path):
         raise ConfigError(f"{path}: {name!r} cannot be the name of a module, or is one's already. Rename the file.")

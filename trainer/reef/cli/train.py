@@ -19,6 +19,10 @@ NOT_YET = (
     "--export-formats", "--sync-on-checkpoint", "--config-file", "-f", "--ray-num-nodes", "--ray-ui", "--no-ray-ui",
     "--local-mode", "--wandb-key", "--wandb-project", "--wandb-run-name",
 )  # fmt: skip
+INSTEAD_OF_FILE = (
+    "--algo", "--env", "--config", "--stop", "--restore", "--experiment-name", "--checkpoint-freq",
+    "--[no-]checkpoint-at-end", "--keep-checkpoints-num", "--checkpoint-score-attr", "--framework",
+)  # fmt: skip
 SETTING_OF = {"--eager": "enable_tf1_exec_eagerly", "--trace": "eager_tracing"}  # says what there is in their place
 FLAG_OF = {  # where a person wrote what the job document calls by this path
     "spec.algorithm": "--algo",
@@ -126,23 +130,13 @@ def _command(args: argparse.Namespace) -> int:
         return _train_flags(args)
     if len(args.source) != 2 or args.source[0] != "file":
         raise ConfigError(f"{' '.join(args.source)!r} is no argument. Give flags, or `file PATH`.")
-    flags = {
-        "--algo": args.algo,
-        "--env": args.env,
-        "--config": args.config,
-        "--stop": args.stop,
-        "--restore": args.restore,
-        "--experiment-name": args.experiment_name,
-        "--checkpoint-freq": args.checkpoint_freq,
-        "--[no-]checkpoint-at-end": args.checkpoint_at_end,
-        "--keep-checkpoints-num": args.keep_checkpoints_num,
-        "--checkpoint-score-attr": args.checkpoint_score_attr,
-        "--framework": args.framework,
-    }
-    given = [flag for flag, value in flags.items() if value is not None]
-    if given:
+    if given := [flag for flag in INSTEAD_OF_FILE if getattr(args, _attribute(flag)) is not None]:
         raise ConfigError(f"{', '.join(given)}: the file says this. Change what it says with --set PATH=VALUE.")
     return _train_source(args, args.source[1])
+
+
+def _attribute(flag: str) -> str:
+    return flag.replace("[no-]", "").removeprefix("--").replace("-", "_")
 
 
 def _train_source(args: argparse.Namespace, source: str) -> int:

@@ -12,8 +12,8 @@ from reef.cli.experiment import kubernetes_notice, local_rooms
 from reef.cli.overrides import apply_overrides
 from reef.cli.run import add_override
 from reef.errors import EXIT_OK, EXIT_WRONG_USE, ReefError, ResourceError
+from reef.job.capacity import check_trials, pods_of, rollout_workers_that_fit
 from reef.job.settings import check_training, config_of
-from reef.job.sweep import check_room, checked_plan
 
 if TYPE_CHECKING:
     from reef.api import RLTrainingJob
@@ -47,10 +47,11 @@ def _command(args: argparse.Namespace) -> int:
 def _checked(file: str, overrides: Sequence[str]) -> Iterator[str]:
     """Yield what a document would do in both places; raises a ReefError for one that is wrong."""
     from reef.api.loading import job_from_document, read_yaml
+    from reef.sweep.plan import Plan
 
     job = job_from_document(apply_overrides(read_yaml(file), overrides), file)
     config = config_of(job)
-    plan = checked_plan(job, config, job.spec.stop) if job.spec.tune else None
+    plan = Plan(job.spec.tune, config, job.spec.stop) if job.spec.tune else None
     policies = check_training(job, config, job.spec.stop, here=False).policy_map.values()
     ignored = [text for policy in policies for text in config.ignored_settings(policy)]
     here, cluster = _with_reef_run(job, config, plan), _on_kubernetes(job, config, plan)
@@ -67,8 +68,6 @@ def _checked(file: str, overrides: Sequence[str]) -> Iterator[str]:
 def _with_reef_run(job: RLTrainingJob, config: AlgorithmConfig, plan: Plan | None) -> str:
     if plan:
         return "as many trials at a time as this machine has room for"
-    from reef.job.capacity import rollout_workers_that_fit
-
     rooms = local_rooms(job)
     fitting = rollout_workers_that_fit(config, rooms) if rooms else config.num_rollout_workers
     if not config.num_rollout_workers:
@@ -78,13 +77,11 @@ def _with_reef_run(job: RLTrainingJob, config: AlgorithmConfig, plan: Plan | Non
 
 
 def _on_kubernetes(job: RLTrainingJob, config: AlgorithmConfig, plan: Plan | None) -> str:
-    from reef.job.capacity import pods_of, rollout_workers_that_fit
-
     pods = pods_of(job.spec, math.ceil(job.spec.head.cpus), job.spec.head.gpus)
     places = "the head" if len(pods) == 1 else f"the head and {len(pods) - 1} pod{'s' * (len(pods) > 2)}"
     try:
         if plan:
-            check_room(plan, pods)
+            check_trials(plan, pods)
             return f"its trials share {places}"
         fitting = rollout_workers_that_fit(config, pods)
     except ResourceError as error:  # with pools, `reef run` refuses it too

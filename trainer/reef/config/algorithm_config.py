@@ -13,12 +13,12 @@ from reef.config.groups.evaluation import EvaluationSettings
 from reef.config.groups.fault_tolerance import FaultToleranceSettings
 from reef.config.groups.framework import FrameworkSettings
 from reef.config.groups.multi_agent import MultiAgentSettings
-from reef.config.groups.offline_data import OfflineDataSettings
 from reef.config.groups.operations import (
     CallbackSettings,
     CheckpointingSettings,
     DebuggingSettings,
     ExperimentalSettings,
+    OfflineDataSettings,
     ReportingSettings,
 )
 from reef.config.groups.resources import PythonEnvironmentSettings, ResourceSettings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
@@ -93,31 +93,19 @@ def _numbers_in(value: Any) -> list[float]:
     return [value] if isinstance(value, int | float) else []
 
 
-def setting(
-    default: Any,
-    doc: str,
-    *,
-    choices: Iterable[Any] | None = None,
-    minimum: float | None = None,
-    maximum: float | None = None,
-    above: float | None = None,
-    unit: str | None = None,
-    key: str = "",
-    convert: Callable[[Any], Any] | None = None,
-) -> Any:
-    """Declare a setting: its default, its meaning and what it may be.
+def setting(default: Any, doc: str, **limits: Any) -> Any:
+    """Declare a setting: its default, its meaning and what it may be, by the names of `Setting`.
 
     Limits hold for the number itself, for every value of a schedule, which may fall to what a number must be above, and
     for each number of a setting that is always a list or mapping. `key` is its name in dictionaries where a method of
     the class has that name; `convert` builds the value from its plain form.
     """
-    options = None if choices is None else tuple(choices)
-    return Setting(default, doc, options, minimum, maximum, above, unit, key, convert)
+    return Setting(default, doc, **limits)
 
 
 @dataclass(frozen=True)
 class NewDefault:
-    """Stands in a class body until the inherited setting is found."""
+    """Takes the place of a setting in a class body until the inherited one is found."""
 
     value: Any
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -15,28 +15,15 @@ from reef.config.settings import Settings
 from reef.config.values import plain, type_text
 
 
-@dataclass(frozen=True, slots=True)
-class SettingInfo:
-    """One setting, described for people."""
+def settings_of(config_class: type[Settings]) -> list[Setting]:
+    """All settings of a class that can be changed, described for people, group after group.
 
-    name: str  # dotted where it is inside another one: "model.fcnet_hiddens"
-    group: str
-    type: str
-    default: Any  # JSON data
-    doc: str
-    choices: tuple[Any, ...] | None
-    minimum: float | None
-    maximum: float | None
-    above: float | None
-    unit: str | None
-
-
-def settings_of(config_class: type[Settings]) -> list[SettingInfo]:
-    """All settings of a class that can be changed, group after group, those inside the model with dotted names."""
+    Names are dotted inside another setting ("model.fcnet_hiddens"), types are text and defaults are JSON data.
+    """
     return list(_infos(config_class()))
 
 
-def _infos(defaults: Settings, prefix: str = "", group: str = "") -> Iterator[SettingInfo]:
+def _infos(defaults: Settings, prefix: str = "", group: str = "") -> Iterator[Setting]:
     for item in defaults.declared.values():
         if item.key in defaults.refusals:
             continue
@@ -44,18 +31,8 @@ def _infos(defaults: Settings, prefix: str = "", group: str = "") -> Iterator[Se
         if isinstance(default, Settings):
             yield from _infos(default, f"{item.key}.", item.group)
             continue
-        yield SettingInfo(
-            name=f"{prefix}{item.key}",
-            group=item.group or group,
-            type=type_text(item.type),
-            default=plain(default),
-            doc=item.doc,
-            choices=item.choices,
-            minimum=item.minimum,
-            maximum=item.maximum,
-            above=item.above,
-            unit=item.unit,
-        )
+        name, kind = f"{prefix}{item.key}", type_text(item.type)
+        yield replace(item, name=name, group=item.group or group, type=kind, default=plain(default))
 
 
 def json_schema(config_class: type[Settings]) -> dict[str, Any]:
@@ -73,8 +50,8 @@ def json_schema(config_class: type[Settings]) -> dict[str, Any]:
 
 
 def _property(item: Setting) -> dict[str, Any]:
-    inner = _inner(item)
-    shape = json_schema(inner) if inner else _shape(item.type)
+    is_group = isinstance(item.type, type) and issubclass(item.type, Settings)
+    shape = json_schema(item.type) if is_group else _shape(item.type)
     unit = f" Unit: {item.unit}." if item.unit else ""
     found = {
         **shape,
@@ -98,10 +75,6 @@ def _innermost(shape: dict[str, Any]) -> dict[str, Any]:
     """The part of a list's or mapping's schema that is about its numbers."""
     inside = shape.get("items") or shape.get("additionalProperties") or shape.get("anyOf", [None])[0]
     return _innermost(inside) if isinstance(inside, dict) else shape
-
-
-def _inner(item: Setting) -> type[Settings] | None:
-    return item.type if isinstance(item.type, type) and issubclass(item.type, Settings) else None
 
 
 def _shape(hint: Any) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def import_failure(error: Exception) -> str:
 def search_last(folder: str) -> None:
     """Find modules in `folder` too, here and in processes started from here, but none in place of an installed one.
 
-    PYTHONPATH would come first: a `random.py` there would be everybody's.
+    PYTHONPATH would come first: a `random.py` there would replace Python's.
     """
     os.environ[LAST_FOLDER] = folder
     if folder not in sys.path:
@@ -60,7 +60,7 @@ def search_last(folder: str) -> None:
 
 
 def _missing(module_name: str, error: ModuleNotFoundError) -> str:
-    """Tell a module that does not exist from one that itself imports something that does not."""
+    """Say whether a module does not exist, or itself imports something that does not."""
     if error.name and (module_name == error.name or module_name.startswith(f"{error.name}.")):
         return f"there is no module {error.name!r}. Install it, or put its folder on PYTHONPATH."
     return f"module {module_name!r} imports {error.name!r}, which is not installed."

@@ -28,9 +28,7 @@ class OptimizerConfig(Settings):
     label: ClassVar[str] = "optimizer"
     prefix: ClassVar[str] = "optimizer."
 
-    type: str = setting(
-        "Adam", "RMSpropTF is RMSprop as TensorFlow computes it.", choices=dict.fromkeys((*ADAM, *RMSPROP, *SGD))
-    )
+    type: str = setting("Adam", "RMSpropTF is RMSprop as TensorFlow computes it.", choices=(*ADAM, *RMSPROP, *SGD))
     betas: tuple[float, float] | None = setting(
         None, "Adam, AdamW: decay of the means of gradients and of their squares; null: 0.9 and 0.999.", minimum=0.0
     )

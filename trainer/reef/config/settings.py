@@ -19,7 +19,7 @@ class Settings:
 
     group: ClassVar[str] = ""  # the group of the settings that this class declares
     label: ClassVar[str] = ""  # what messages call it
-    prefix: ClassVar[str] = ""  # what stands before its keys in messages
+    prefix: ClassVar[str] = ""  # what comes before its keys in messages
     declared: ClassVar[dict[str, Setting]] = {}  # by attribute, in the order of the groups
     by_key: ClassVar[dict[str, Setting]] = {}  # by the name that dictionaries and documents use
     # by key: what must stay at its default; few of them are declared
@@ -51,11 +51,6 @@ class Settings:
         for item in self.declared.values():
             vars(self)[item.name] = item.fresh()
         self.assign(settings)
-
-    @classmethod
-    def from_mapping(cls, settings: Mapping[str, Any]) -> Self:
-        """Make one with these settings over the defaults."""
-        return cls(**settings)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if self._frozen:

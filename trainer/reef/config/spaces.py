@@ -11,7 +11,7 @@ KINDS = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple")
 
 
 def is_space(value: Any) -> bool:
-    """Whether `value` is a Gymnasium space; told by its class, so that nothing has to be imported."""
+    """Whether `value` is a Gymnasium space; known by its class, so that nothing has to be imported."""
     return any(kind.__module__ == "gymnasium.spaces.space" for kind in type(value).__mro__)
 
 

@@ -37,24 +37,19 @@ def fit(value: Any, hint: Any) -> Any:
     if origin is dict or hint is dict:
         _require(isinstance(value, Mapping), value)
         key_hint, item_hint = arguments or (Any, Any)
-        return {_fit_key(key, key_hint): _fit_item(key, item, item_hint) for key, item in value.items()}
+        keys = [_fit_part(key, key_hint, f"{type_text(key_hint)} in place of the key {key!r}") for key in value]
+        items = [_fit_part(item, item_hint, f"for {key!r} {type_text(item_hint)}") for key, item in value.items()]
+        return dict(zip(keys, items, strict=True))
     if origin is not None or hint is Callable:
         return _require(callable(value), value)
     return _fit_plain(value, hint)
 
 
-def _fit_key(key: Any, hint: Any) -> Any:
+def _fit_part(value: Any, hint: Any, text: str) -> Any:
     try:
-        return fit(key, hint)
+        return fit(value, hint)
     except MisfitError as error:
-        raise MisfitError(f"{type_text(hint)} in place of the key {key!r}") from error
-
-
-def _fit_item(key: Any, item: Any, hint: Any) -> Any:
-    try:
-        return fit(item, hint)
-    except MisfitError as error:
-        raise MisfitError(f"for {key!r} {type_text(hint)}") from error
+        raise MisfitError(text) from error
 
 
 def _fit_union(value: Any, hints: Sequence[Any]) -> Any:
@@ -78,8 +73,8 @@ def _fit_plain(value: Any, hint: Any) -> Any:
     if hint is int:
         number = value if isinstance(value, int) and not isinstance(value, bool) else _number(value)
         return int(_require(number == int(number), number))
-    if isinstance(value, Mapping) and hasattr(hint, "from_mapping"):
-        return hint.from_mapping(value)
+    if isinstance(value, Mapping) and hasattr(hint, "declared"):  # a group of settings, made over its defaults
+        return hint(**value)
     return _require(isinstance(value, hint), value)
 
 

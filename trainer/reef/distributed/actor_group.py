@@ -19,7 +19,7 @@ from reef.errors import WorkerError
 from reef.run.signals import Deadline
 
 log = logging.getLogger(__name__)
-OVER = "That ended the run: nobody is started again, and there is nobody to take calls."
+OVER = "That ended the run: no actor is started again, and none takes calls."
 LOOK_AGAIN_S = 0.2  # how often to look for replacements while nothing else can be done
 ROOM_S = 1.0  # how often to look for room
 CLOSE_S = 2.0  # how long idle actors have to close their environments
@@ -64,7 +64,7 @@ class ActorGroup:
         self._in_doubt = wait  # whether idle actors are asked for a sign of life before the next call
         self._room, self._capacity = room, math.inf
         self._looked_at, self._crowded = NEVER, False
-        self._size = 0
+        self.size = 0  # actors that are wanted
         self.resize(count)
         try:
             self._look_for_room()
@@ -94,11 +94,6 @@ class ActorGroup:
         return len(self._slots[index].in_flight)
 
     @property
-    def size(self) -> int:
-        """Actors that are wanted."""
-        return self._size
-
-    @property
     def num_waiting(self) -> int:
         """Actors that wait for room."""
         not_lost = sum(not slot.history.dropped for slot in self._slots.values())
@@ -112,14 +107,14 @@ class ActorGroup:
     @property
     def problem(self) -> str:
         """Why the first failed actor stopped, until it works again; empty while all is well. Safe from any thread."""
-        return problem_of(self._spec.name, list(self._slots.values()), min(self._capacity, self._size))
+        return problem_of(self._spec.name, list(self._slots.values()), min(self._capacity, self.size))
 
     def resize(self, count: int) -> None:
         """Want `count` actors: more start when they have room; where nodes come and go, those too many are let go."""
         for index in range(len(self._slots) + 1, count + 1):
             self._slots[index] = Slot(index)
-        if count != self._size:
-            self._size, self._looked_at = count, NEVER
+        if count != self.size:
+            self.size, self._looked_at = count, NEVER
 
     def pid(self, index: int) -> int:
         """The process id of an actor that is up, 0 of one that is not."""
@@ -128,7 +123,7 @@ class ActorGroup:
     def call_all(self, method: str, *args: Any, timeout_s: float | None) -> dict[int, Any]:
         """What `method(*args)` returns in every healthy actor, by index; those that fail are left out.
 
-        Waits for a replacement when nobody is healthy. Raises WorkerError when the settings do not cover a failure.
+        Waits for a replacement when no actor is healthy. Raises WorkerError when the settings do not cover a failure.
         """
         while True:
             results = self.call_some(method, dict.fromkeys(self.await_healthy(), args), timeout_s=timeout_s)
@@ -138,7 +133,7 @@ class ActorGroup:
     def call_some(
         self, method: str, arguments: Mapping[int, tuple[Any, ...]], *, timeout_s: float | None
     ) -> dict[int, Any]:
-        """As `call_all` for some actors, each with its own arguments; nobody is waited for.
+        """As `call_all` for some actors, each with its own arguments; does not wait for others.
 
         Actors that have failed are left out; when one of a group that works together fails, the result is empty.
         """
@@ -163,7 +158,7 @@ class ActorGroup:
         return dict(sorted(results.items()))
 
     def ask_briefly(self, method: str, timeout_s: float) -> dict[int, Any]:
-        """As `call_all` for an end that waits for nobody: who fails or is late is left out, and nothing follows."""
+        """As `call_all` for the end of a run: an actor that fails or is late is left out, and nothing follows."""
         asked = {slot.actor.call.remote(method): index for index, slot in self._slots.items() if slot.entered}
         answers: dict[int, Any] = {}
         for ref in ray.wait(list(asked), num_returns=len(asked), timeout=timeout_s)[0] if asked else []:
@@ -263,7 +258,7 @@ class ActorGroup:
             self._on_entered(self, [slot.index for slot in up])
 
     def await_healthy(self) -> list[int]:
-        """Wait until somebody takes calls and return the indices; raises WorkerError when nobody can."""
+        """Wait until an actor takes calls and return the indices; raises WorkerError when none can."""
         if self._over:
             raise self._over
         self.heal()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
 
 from reef.config import AlgorithmConfig
 from reef.distributed.failures import PROBE, START, Failure
@@ -29,17 +29,10 @@ class FaultTolerance:
     late_is_an_error: bool = False  # a call past its limit ends the run, whatever else is covered
 
     @classmethod
-    def of(cls, config: AlgorithmConfig) -> FaultTolerance:
-        """What an algorithm's settings say; the limits of requests are the caller's."""
-        return cls(
-            ignore_worker_failures=config.ignore_worker_failures,
-            recreate_failed_workers=config.recreate_failed_workers,
-            num_consecutive_worker_failures_tolerance=config.num_consecutive_worker_failures_tolerance,
-            max_num_worker_restarts=config.max_num_worker_restarts,
-            delay_between_worker_restarts_s=config.delay_between_worker_restarts_s,
-            worker_health_probe_timeout_s=config.worker_health_probe_timeout_s,
-            worker_restore_timeout_s=config.worker_restore_timeout_s,
-        )
+    def of(cls, config: AlgorithmConfig, **limits: Any) -> FaultTolerance:
+        """What an algorithm's settings say, with the `limits` of requests."""
+        settings = {each.name for each in fields(cls)} & config.by_key.keys()
+        return cls(**{name: getattr(config, name) for name in settings}, **limits)
 
 
 @dataclass(slots=True)
@@ -107,7 +100,8 @@ class FailurePolicy:
         tolerance = settings.num_consecutive_worker_failures_tolerance
         if in_a_row > tolerance:
             yield f"{in_a_row} failures in a row exceed num_consecutive_worker_failures_tolerance={tolerance}."
-        failed_again = failure.seems_lasting and history.restarts and history.failures_in_a_row > 1
+        is_likely_to_last = failure.raised or failure.exit_code == EXIT_WRONG_USE
+        failed_again = is_likely_to_last and history.restarts and history.failures_in_a_row > 1
         if failed_again and not any(failure.method in each.succeeded for each in histories):
             yield f"It was started again and failed again, and {failure.method}() has not succeeded anywhere so far."
         if self._restarts and history.restarts >= settings.max_num_worker_restarts:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from ray.exceptions import RayActorError, RayError
 
-from reef.errors import EXIT_FAILED, EXIT_WRONG_USE, WorkerError, WorkerTimeoutError
+from reef.errors import EXIT_FAILED, WorkerError, WorkerTimeoutError
 
 log = logging.getLogger(__name__)
 START = "start"  # the pseudo method of a failure to come up at all
@@ -31,11 +31,6 @@ class Failure:
     raised: bool = False  # by code, and not a lost process or time that ran out
     late: bool = False  # no answer within the limit
     statistics: Mapping[str, float] = field(default_factory=dict)  # of the error
-
-    @property
-    def seems_lasting(self) -> bool:
-        """Whether another try is likely to fail in the same way."""
-        return self.raised or self.exit_code == EXIT_WRONG_USE
 
 
 def late(index: int, method: str, limit_s: float | None, setting: str | None) -> Failure:

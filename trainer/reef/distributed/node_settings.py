@@ -1,4 +1,4 @@
-"""What the processes of Ray's nodes are told when they start; free of Ray itself, as a worker pod does not load it."""
+"""The settings with which the processes of Ray's nodes start; free of Ray itself, as a worker pod does not load it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 def leave_out_helpers(parameters: Any, head: bool) -> None:
-    """Take out of `ray start` what nobody uses: the autoscaler, and the server for Ray's client, which has no option.
+    """Take out of `ray start` what is not used: the autoscaler, and the server for Ray's client, which has no option.
 
     Args:
         parameters: Ray's `RayParams`, changed in place.

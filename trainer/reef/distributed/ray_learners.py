@@ -9,7 +9,7 @@ import socket
 import struct
 import time
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -134,9 +134,8 @@ class RayLearners:
         self._last: State | None = None
         self._rounds: deque[Round] = deque()  # under way, oldest first
         self._updates: list[dict[PolicyId, Update]] = []  # that `results` owes
-        settings = replace(
-            FaultTolerance.of(config), request_timeout_s=self._limit_s, max_requests_in_flight=MOST_SUBMITTED
-        )
+        limits = {"request_timeout_s": self._limit_s, "max_requests_in_flight": MOST_SUBMITTED}
+        settings = FaultTolerance.of(config, **limits)
         first = 1 + config.evaluation_num_workers + config.num_rollout_workers  # as in `trial_bundles`
         self._placement = reserve(config, [learner_bundle(config)] * count, first, deadline)
         spec = ActorSpec(
@@ -201,10 +200,10 @@ class RayLearners:
     def _collect(self, timeout_s: float | None) -> None:
         """Wait for an answer to what was submitted. An error ends all of it, as does a run that is cut short."""
         try:
-            everyone = self._group.await_healthy()
+            healthy = self._group.await_healthy()
             for each in self._rounds:
                 if not each.is_requested:
-                    for index in everyone:
+                    for index in healthy:
                         self._group.request(index, "update_and_state", each.batches, each.timestep, self._may_lose)
                     each.is_requested = True
             for index, answer in self._group.ready(timeout_s):

@@ -6,7 +6,6 @@ import math
 import traceback
 from collections import defaultdict, deque
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import ray
@@ -68,8 +67,8 @@ class RayWorkers:
         self._published: tuple[Any, int, int] | None = None  # stored weights, version, timestep
         self._arrived: defaultdict[int, deque[Sample]] = defaultdict(deque)  # sampled ahead
         self._filters_move = config.synchronize_filters and config.observation_filter != "NoFilter"
-        self._limits = replace(
-            FaultTolerance.of(config),
+        self._limits = FaultTolerance.of(
+            config,
             request_timeout_s=config.sample_timeout_s,
             max_requests_in_flight=config.max_requests_in_flight_per_sampler_worker,
             late_is_an_error=evaluation,
@@ -156,7 +155,7 @@ class RayWorkers:
         """One fragment from every healthy worker, in the order of their indices.
 
         With `sample_async` the oldest of `max_requests_in_flight_per_sampler_worker` fragments that each worker has
-        begun ahead; only fragments as the settings say are, none of so many `steps` or `anew`.
+        begun ahead; only fragments as the settings say are, none with `steps` or `anew`.
         """
         if self._config.sample_async and steps is None and not anew:
             return self._sample_ahead()
@@ -167,7 +166,7 @@ class RayWorkers:
         return list(samples.values())
 
     def _fragment_lengths(self) -> dict[int, int]:
-        """Steps of the next fragment by the indices of those who are there; waits for somebody."""
+        """Steps of the next fragment by the indices of the healthy workers; waits for one."""
         healthy = self._group.await_healthy()
         return {index: self._config.fragment_length(rank, len(healthy)) for rank, index in enumerate(healthy, 1)}
 
@@ -182,7 +181,7 @@ class RayWorkers:
         return samples
 
     def _begin_fragments(self) -> None:
-        """Keep every worker busy; nobody is further ahead of the learner than the setting says."""
+        """Keep every worker busy; none is further ahead of the learner than the setting says."""
         for index, steps in self._fragment_lengths().items():
             ahead = self._group.num_in_flight(index) + len(self._arrived[index])
             for _ in range(ahead, self._limits.max_requests_in_flight):
@@ -259,8 +258,8 @@ class RayWorkers:
         if (left := self._deadline.time_left()) < math.inf:
             states = self._group.ask_briefly("state", left / 2)  # the rest of the time is for writing
         else:
-            everyone: dict[int, tuple[Any, ...]] = dict.fromkeys(self._group.healthy, ())
-            states = self._group.call_some("state", everyone, timeout_s=self._limits.worker_restore_timeout_s)
+            arguments: dict[int, tuple[Any, ...]] = dict.fromkeys(self._group.healthy, ())
+            states = self._group.call_some("state", arguments, timeout_s=self._limits.worker_restore_timeout_s)
         return {
             "local": self._local.state(),
             "remote": [states.get(index + 1) for index in range(max([self._group.size, *states]))],

@@ -36,6 +36,11 @@ class Demand:
     bundle: Bundle
     keys: Mapping[str, str]  # resource name to the setting that gives its amount
 
+    @property
+    def needs(self) -> str:
+        """What one process reserves, by the settings that say so."""
+        return ", ".join(f"{self.keys[name]} {amount:g}" for name, amount in self.bundle.items())
+
     def term(self, resource: str) -> str:
         """The product as a person would write it."""
         return f"{self.count_key} {self.count} x {self.keys[resource]} {self.bundle[resource]:g}"
@@ -46,10 +51,9 @@ def demands(config: AlgorithmConfig, *, with_driver: bool = False) -> list[Deman
 
     The driver is a process outside Ray and counts only where Ray places it too: `with_driver`, as a trial of a sweep.
     """
-    worker = _bundle(config.num_cpus_per_worker, config.num_gpus_per_worker, config.custom_resources_per_worker)
+    worker, learner = worker_bundle(config), learner_bundle(config)
     worker_keys = {name: f"custom_resources_per_worker[{name!r}]" for name in worker}
     worker_keys |= {"CPU": "num_cpus_per_worker", "GPU": "num_gpus_per_worker"}
-    learner = _bundle(config.num_cpus_per_learner_worker, config.num_gpus_per_learner_worker, {})
     learner_keys = {"CPU": "num_cpus_per_learner_worker", "GPU": "num_gpus_per_learner_worker"}
     if config.in_evaluation:
         found = [Demand(config.num_rollout_workers, "evaluation_num_workers", worker, worker_keys)]
@@ -152,24 +156,21 @@ def missing(asked: Sequence[Demand], available: Mapping[str, float]) -> Iterator
             yield f"{sum_of} = {total:g} {name}, the cluster has {there:g}"
 
 
-def check_resources(config: AlgorithmConfig, *, with_driver: bool = False, wait_s: float = 0.0) -> None:
-    """Compare what the settings ask for with the whole cluster, for up to `wait_s` seconds while nodes join.
+def check_resources(config: AlgorithmConfig, *, with_driver: bool = False) -> None:
+    """Compare what the settings ask for with the whole cluster.
 
     Raises ResourceError with the arithmetic of what is missing; an elastic cluster was checked before it was started.
     """
     if is_elastic():
         return
     asked = demands(config, with_driver=with_driver)
-    deadline = time.monotonic() + wait_s
-    while problems := list(missing(asked, _cluster())):
-        if time.monotonic() >= deadline:
-            keys = dict.fromkeys(demand.count_key for demand in asked if demand.count_key != "driver")
-            more_cpus = " --ray-num-cpus lets a local Ray count on more CPUs than there are."
-            raise ResourceError(
-                f"{'; '.join(problems)}. Lower {' or '.join(keys)}, let each process reserve less (fractions share a "
-                f"CPU or GPU), or add nodes.{more_cpus if any('CPUs' in problem for problem in problems) else ''}"
-            )
-        time.sleep(min(1.0, max(deadline - time.monotonic(), 0.0)))
+    if problems := list(missing(asked, _cluster())):
+        keys = dict.fromkeys(demand.count_key for demand in asked if demand.count_key != "driver")
+        more_cpus = " --ray-num-cpus lets a local Ray count on more CPUs than there are."
+        raise ResourceError(
+            f"{'; '.join(problems)}. Lower {' or '.join(keys)}, let each process reserve less (fractions share a "
+            f"CPU or GPU), or add nodes.{more_cpus if any('CPUs' in problem for problem in problems) else ''}"
+        )
 
 
 class ElasticPlacement:
@@ -200,8 +201,27 @@ class ElasticPlacement:
         """Nothing was reserved."""
 
 
-class Placement:
-    """Room for one process per bundle, reserved together; bundle i belongs to the actor with index i + 1.
+class TrialPlacement:
+    """The room of some processes in a placement group; bundle i belongs to the actor with index i + 1.
+
+    In a trial, which is this process, it is the group that the sweep reserved for it: see `trial_bundles`.
+    """
+
+    def __init__(self, bundles: Sequence[Bundle], group: Any, first: int = 0) -> None:
+        """`first` is the place of these bundles among those of the `group`."""
+        self._bundles, self._group, self._first = bundles, group, first
+
+    def options(self, index: int) -> dict[str, Any]:
+        """Ray's options of the actor with this index (from 1)."""
+        place = PlacementGroupSchedulingStrategy(self._group, self._first + index - 1)
+        return actor_options(self._bundles[index - 1], place)
+
+    def remove(self) -> None:
+        """The sweep gives the room back when the trial has ended."""
+
+
+class Placement(TrialPlacement):
+    """Room for one process per bundle, reserved together.
 
     When a node is lost, Ray reserves its bundles again as soon as there is room.
     """
@@ -210,9 +230,8 @@ class Placement:
         self, bundles: Sequence[Bundle], strategy: str, wait_s: float, deadline: Deadline | None = None
     ) -> None:
         """`strategy`: PACK, SPREAD, STRICT_PACK or STRICT_SPREAD. Raises ResourceError after `wait_s` seconds."""
+        super().__init__(bundles, placement_group([bundle or EMPTY_BUNDLE for bundle in bundles], strategy=strategy))
         self._deadline = deadline or Deadline()
-        self._bundles = bundles
-        self._group = placement_group([bundle or EMPTY_BUNDLE for bundle in bundles], strategy=strategy)
         try:
             self._await_room(strategy, wait_s)
         except BaseException:
@@ -241,33 +260,10 @@ class Placement:
         placed = fitting([Demand(count, "", self._bundles[0], {})], nodes)[""]
         return f", of which {placed} would have some" if placed < count else ""
 
-    def options(self, index: int) -> dict[str, Any]:
-        """Ray's options of the actor with this index (from 1)."""
-        return actor_options(self._bundles[index - 1], PlacementGroupSchedulingStrategy(self._group, index - 1))
-
     def remove(self) -> None:
         """Give the room back."""
         if ray.is_initialized():
             remove_placement_group(self._group)
-
-
-class TrialPlacement:
-    """The room that a sweep reserved for one of its trials, which is this process: see `trial_bundles`."""
-
-    def __init__(self, bundles: Sequence[Bundle], first: int) -> None:
-        """`first` is the place of these bundles among the trial's."""
-        self._bundles, self._first = bundles, first
-        group = get_current_placement_group()
-        assert group is not None, "this process is a trial"
-        self._group = group
-
-    def options(self, index: int) -> dict[str, Any]:
-        """Ray's options of the actor with this index (from 1)."""
-        place = PlacementGroupSchedulingStrategy(self._group, self._first + index - 1)
-        return actor_options(self._bundles[index - 1], place)
-
-    def remove(self) -> None:
-        """The sweep gives the room back when the trial has ended."""
 
 
 def in_a_trial() -> bool:
@@ -277,10 +273,10 @@ def in_a_trial() -> bool:
 
 def reserve(
     config: AlgorithmConfig, bundles: Sequence[Bundle], first: int, deadline: Deadline | None = None
-) -> Placement | TrialPlacement:
+) -> TrialPlacement:
     """Reserve room for these processes; in a trial it is there already, from the place `first` on."""
-    if in_a_trial():
-        return TrialPlacement(bundles, first)
+    if (trial := get_current_placement_group()) is not None:
+        return TrialPlacement(bundles, trial, first)
     return Placement(bundles, config.placement_strategy, config.worker_restore_timeout_s, deadline)
 
 

@@ -53,7 +53,7 @@ class Slot:
     history: History = field(default_factory=History)
     in_flight: dict[Any, str] = field(default_factory=dict)  # method of each request, oldest first
     busy_since: float = 0.0
-    sent: dict[Any, str] = field(default_factory=dict)  # method of each call whose value nobody waits for
+    sent: dict[Any, str] = field(default_factory=dict)  # method of each call whose value is not waited for
 
     @property
     def recreated(self) -> bool:
@@ -78,7 +78,9 @@ class Slot:
             ray.kill(self.actor, no_restart=True)
             lasted = time.monotonic() - self.started_at
             self.quick_ends = self.quick_ends + 1 if lasted < delay_s else 0
-            pause = min(FIRST_PAUSE_S * 2.0 ** (self.quick_ends - 2), delay_s) if self.quick_ends > 1 else 0.0
+            # A run may restart an actor thousands of times, and 2.0**1024 is no float.
+            doublings = min(self.quick_ends - 2, 99)
+            pause = min(FIRST_PAUSE_S * 2.0**doublings, delay_s) if self.quick_ends > 1 else 0.0
             self.due = self.started_at + pause
         self.actor = self.starting = None
         self.entered, self.node = False, ""
@@ -123,9 +125,9 @@ def problem_of(name: str, slots: Sequence[Slot], room: float) -> str:
 
 
 def first_done(busy: Mapping[Any, Slot], timeout_s: float | None, end: Deadline) -> list[Any]:
-    """Wait until an answer of somebody `busy` is there; nothing when time runs out.
+    """Wait until a `busy` actor has answered; returns nothing when time runs out.
 
-    Those that keep an ending run waiting are taken down: they would not tell their state in time either.
+    Those that keep an ending run waiting are taken down: they would not return their state in time either.
     """
     deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
     while True:

@@ -9,7 +9,7 @@ import os
 import shlex
 import socket
 import sys
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import ray
 from ray._private import ray_constants
@@ -28,26 +28,14 @@ log = logging.getLogger(__name__)
 CONNECT_S = 5.0
 
 
-class RaySession:
-    """A connection to Ray that ends with `stop`, or with the `with` block."""
+class RaySession(contextlib.ExitStack):
+    """A connection to Ray that ends with `stop`, or with the `with` block; so does a cluster that was started for it.
 
-    def __init__(self, *, owned: bool, embedded: bool, resources: contextlib.ExitStack | None = None) -> None:
-        """`resources` are closed once Ray has ended."""
-        self._owned, self._resources = owned, resources or contextlib.ExitStack()
-        self.embedded = embedded  # this session started the cluster
+    A Ray that was there before stays.
+    """
 
-    def stop(self) -> None:
-        """Leave the cluster, and end it where this session started it. Does nothing when Ray was there before."""
-        if self._owned:
-            ray.shutdown()
-            self._resources.close()
-            self._owned = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.stop()
+    embedded = False  # whether the cluster was started for this session
+    stop = contextlib.ExitStack.close
 
 
 def start(
@@ -75,32 +63,35 @@ def start(
     if not show_output:
         # Ray prints what killed an actor's process to stdout, among results; the actor's group says it already
         ray_worker.print_to_stdstream = lambda data, **_: log.debug("\n".join(data["lines"]))
+    session = RaySession()
     if ray.is_initialized():
-        return RaySession(owned=False, embedded=False)
+        return session
+    counts = {"num_cpus": num_cpus, "num_gpus": num_gpus}
+    sizes: dict[str, Any] = {key: None if count is None else math.ceil(count) for key, count in counts.items()}
+    sizes |= {"resources": resources, "object_store_memory": object_store_memory}
     if address is not None:
-        sizes = {"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": resources}
-        sizes["object_store_memory"] = object_store_memory
         if given := [key for key, value in sizes.items() if value is not None]:
             raise ConfigError(f"address={address!r} names a running cluster, whose size {given} cannot set. Drop one.")
         with sigterm_as_before():
             _join(address, runtime_env, show_output)
-        return RaySession(owned=True, embedded=False)
+        session.callback(ray.shutdown)
+        return session
     # Ray binds its services to 127.0.0.1 where this is False, but reads the variable behind it only when imported
     ray_constants.ENABLE_RAY_CLUSTER = False
-    with sigterm_as_before(), contextlib.ExitStack() as stack:
-        stack.enter_context(output_shown())
+    with sigterm_as_before(), session:
+        session.enter_context(output_shown())
         ray.init(
             address="local",
-            num_cpus=None if num_cpus is None else math.ceil(num_cpus),
-            num_gpus=None if num_gpus is None else math.ceil(num_gpus),
-            resources=resources,
-            object_store_memory=object_store_memory,
+            **sizes,
             runtime_env=_quoted_python(),
             include_dashboard=False,
             log_to_driver=show_output,
             logging_level=logging.ERROR,
         )
-        return RaySession(owned=True, embedded=True, resources=stack.pop_all())
+        session.callback(ray.shutdown)
+        started = session.pop_all()
+    started.embedded = True
+    return started
 
 
 def _join(address: str, runtime_env: RuntimeEnv | None, show_output: bool) -> None:

@@ -22,16 +22,17 @@ import ray
 from ray import tune
 from ray.exceptions import RayError, RayTaskError
 from ray.tune import Callback, Stopper
-from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, TrialScheduler
+from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from reef.config import AlgorithmConfig
 from reef.distributed.resources import trial_bundles
-from reef.distributed.trial import SCORE, TOLD, TrialProcess
+from reef.distributed.trial import REPORT, SCORE, TrialProcess
+from reef.envs.failures import env_name
 from reef.errors import EXIT_OK, EXIT_WRONG_USE, StorageError, TrainingError, WorkerError
 from reef.run.checkpoint import CheckpointStore
 from reef.run.experiment import CheckpointSettings, check_settings
-from reef.run.folders import DEFAULT_FOLDER, environment_name, places_of
+from reef.run.folders import DEFAULT_FOLDER, places_of
 from reef.run.process.identity import Claim
 from reef.run.prometheus import RunState
 from reef.run.remote.mirror import SPARE_S, Mirror, Missing, end_limit, say_missing
@@ -47,14 +48,14 @@ from reef.sweep.record import Record, finite
 log = logging.getLogger(__name__)
 ENDLESS = 1_000_000_000  # iterations: asha's rungs go on for as long as spec.stop lets trials run
 ANSWER_S, LOOK_AGAIN_S = 20.0, 0.5  # how long the files' keeper may take to answer, and when to ask it again
-SETTLE_S = 1.0  # how long nobody may run before a sweep that is to end does so: trials may just be starting
+SETTLE_S = 1.0  # how long no trial may run before a sweep that is to end does so: trials may just be starting
 TUNE = {  # what of Tune has a variable and no argument
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths of a user's environment mean what they mean elsewhere
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # before an episode ended there is no score
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
-    "RAY_AIR_NEW_OUTPUT": "0",  # else it draws tables although it is told to be silent
+    "RAY_AIR_NEW_OUTPUT": "0",  # else it draws tables although it is set to be silent
 }
 
 
@@ -90,7 +91,7 @@ def run_sweep(
     claim = Claim()
     parent, remote = places_of(storage_path, local_folder, name)
     record, restore_from = begin(plan, parent, claim, resume=resume, remote=remote, restore_from=restore_from)
-    configs = {trial.name: plan.config(trial.drawn) for trial in record.trials.values()}
+    configs = {trial.name: plan.config(trial) for trial in record.trials.values()}
     with ExitStack() as stack:
         signals = stack.enter_context(signals or StopSignals())
         mirror = None
@@ -102,7 +103,7 @@ def run_sweep(
         keeper_name = f"reef-sweep-{secrets.token_hex(8)}"
         arguments = record.folder, configs, stop, checkpoint, claim, restore_from, record.uri
         stack.enter_context(keeper_of(keeper_name, arguments, signals.deadline if remote else None))
-        progress.start(plan.base.algorithm, environment_name(plan.base), StopConditions(stop))
+        progress.start(plan.base.algorithm, env_name(plan.base.env), StopConditions(stop))
         if record.in_state("waiting"):
             run_trials(plan, configs, progress, signals, keeper_name, max_failures)
         return summarized(progress, signals)
@@ -116,7 +117,7 @@ def run_trials(
     keeper_name: str,
     max_failures: int,
 ) -> None:
-    """Let Tune run those that wait; returns when nobody runs any more."""
+    """Let Tune run those that wait; returns when none runs any more."""
     record, keeper = progress.record, ray.get_actor(keeper_name)
     trials = [
         {"name": name, "bundles": trial_bundles(configs[name]), "strategy": configs[name].placement_strategy}
@@ -128,7 +129,7 @@ def run_trials(
             TrialProcess,
             name=record.folder.name,
             config=config,
-            scheduler=scheduler_of(plan, record, keeper),
+            scheduler=Asha(plan, record, keeper) if plan.tune.scheduler.kind == "asha" else None,
             stop=Ending(record, signals),
             callbacks=[Watch(progress, keeper, signals)],
             max_concurrent_trials=plan.tune.max_concurrent_trials,
@@ -224,9 +225,9 @@ def summarized(progress: SweepProgress, signals: StopSignals) -> SweepSummary:
     """Say how the sweep ended."""
     record = progress.record
     unfinished = record.in_state("running", "waiting")
-    for trial in record.in_state("running"):  # not told of in time
+    for trial in record.in_state("running"):  # not reported in time
         progress.changed(trial.name, "waiting", "given up")
-    progress.tell()
+    progress.publish()
     reason, failed, best = progress.summary(), record.in_state("failed"), record.best
     found: dict[str, Any] = {"best": best, "checkpoint": record.place_of(best) if best else None, "uri": record.uri}
     if unfinished:
@@ -249,13 +250,6 @@ def name_of(trial: Any) -> str:
     """The name of one of Tune's trials in the record."""
     name: str = trial.config["trial"]["name"]
     return name
-
-
-def scheduler_of(plan: Plan, record: Record, keeper: Any) -> TrialScheduler:
-    """What decides which trials end early."""
-    if plan.tune.scheduler.kind == "fifo":
-        return FIFOScheduler()  # type: ignore[no-untyped-call]
-    return Asha(plan, record, keeper)
 
 
 class Asha(ASHAScheduler):
@@ -283,8 +277,8 @@ class Asha(ASHAScheduler):
         super().on_trial_add(tune_controller, trial)
         for result in read_results(self._record.folder / name_of(trial)):
             if (score := finite(lookup(result, self._record.metric))) is not None:
-                told = {"training_iteration": result["training_iteration"], SCORE: score}
-                super().on_trial_result(tune_controller, trial, told)
+                known = {"training_iteration": result["training_iteration"], SCORE: score}
+                super().on_trial_result(tune_controller, trial, known)
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """Compare a new result with those of the other trials at the same rung."""
@@ -299,10 +293,10 @@ class Ending(Stopper):
 
     def __init__(self, record: Record, signals: StopSignals) -> None:
         self._record, self._signals = record, signals
-        self._nobody_since: float | None = None
+        self._idle_since: float | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Tune writes its stopper down; nobody reads it."""
+        """Tune writes its stopper to a file, which is not read."""
         return {}
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
@@ -315,15 +309,15 @@ class Ending(Stopper):
             return False
         now = time.monotonic()
         if self._record.in_state("running"):
-            self._nobody_since = None
-        elif self._nobody_since is None:
-            self._nobody_since = now
-        settled = self._nobody_since is not None and now - self._nobody_since >= SETTLE_S
+            self._idle_since = None
+        elif self._idle_since is None:
+            self._idle_since = now
+        settled = self._idle_since is not None and now - self._idle_since >= SETTLE_S
         return settled or now >= self._signals.deadline.waiting_ends
 
 
 class Watch(Callback):
-    """Takes down what Tune and the trials tell, and passes a signal on to the trials."""
+    """Records what Tune and the trials report, and passes a signal on to the trials."""
 
     def __init__(self, progress: SweepProgress, keeper: Any, signals: StopSignals) -> None:
         self._progress, self._keeper, self._signals = progress, keeper, signals
@@ -334,7 +328,7 @@ class Watch(Callback):
         if self._signals.received is not None and not self._passed_on:
             self._passed_on = True
             ray.get(self._keeper.end.remote(None, Order(self._signals.received.name, finished=False)))
-        self._progress.tell_soon()
+        self._progress.publish_if_due()
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """The process of a trial is there."""
@@ -344,15 +338,15 @@ class Watch(Callback):
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
-        """A trial has told what came of a step."""
-        name, told = name_of(trial), result[TOLD]
-        if told.failure is not None:
-            self._progress.changed(name, "failed", told.failure)
+        """A trial has reported on a step."""
+        name, report = name_of(trial), result[REPORT]
+        if report.failure is not None:
+            self._progress.changed(name, "failed", report.failure)
             return
-        if told.result is not None:
-            self._progress.took(name, told.result)
-        if told.end is not None:
-            self._progress.changed(name, "finished" if told.end.finished else "waiting", told.end.reason)
+        if report.result is not None:
+            self._progress.took(name, report.result)
+        if report.end is not None:
+            self._progress.changed(name, "finished" if report.end.finished else "waiting", report.end.reason)
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """A trial was lost and is started again."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from reef.run.checkpoint import restoring
 from reef.run.experiment import Experiment
 from reef.run.metrics import Result
 from reef.run.remote.mirror import END_S
-from reef.run.reporters.reporter import Run, Summary
+from reef.run.reporters.reporter import Reporter, Run
 from reef.run.signals import StopSignals
 from reef.run.stopping import lookup
 from reef.sweep.folders import Beginning, Order
@@ -28,13 +28,13 @@ from reef.sweep.record import finite
 from reef.types import State
 
 LOOK_AGAIN_S = 0.5  # how often a trial that is through looks whether the object store has all of it
-TOLD = "reef"  # the key in Tune's results under which a trial tells of itself
+REPORT = "reef"  # the key in Tune's results under which a trial reports on its steps
 SCORE = "score"  # the key by which Tune compares; not there while the metric has no value
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a trial tells of one step; no mapping, which Tune would take apart."""
+class StepReport:
+    """What a trial reports on one step; no mapping, which Tune would take apart."""
 
     result: Result | None = None  # the newest
     end: Order | None = None
@@ -45,7 +45,7 @@ class TrialProcess(Trainable):
     """Trains as one run does, one iteration a step.
 
     It ends by itself, also when asked to, so that its checkpoint is written before Tune takes the process down. A
-    trial that is wrong tells so and is done; any other failure is raised, and Tune starts the trial again.
+    trial that is wrong reports it and is done; any other failure is raised, and Tune starts the trial again.
     """
 
     @classmethod
@@ -55,7 +55,7 @@ class TrialProcess(Trainable):
         return PlacementGroupFactory(trial["bundles"], strategy=trial["strategy"])
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Find the files' keeper; all else happens in the first step, whose failures can be told."""
+        """Find the files' keeper; all else happens in the first step, whose failures can be reported."""
         self._name: str = config["trial"]["name"]
         send_output(self._name)
         self._metric: str = config["metric"]
@@ -64,14 +64,14 @@ class TrialProcess(Trainable):
         self._ending = ExitStack()
 
     def step(self) -> dict[str, Any]:
-        """Train for an iteration and tell what came of it."""
+        """Train for an iteration and report on it."""
         try:
             return self._step()
         except Exception as error:
             cause = getattr(error, "cause", error)  # what the keeper raised, without Ray's wrapping
             text = str(cause) if isinstance(cause, ReefError) else f"{type(cause).__name__}: {cause}"
             if isinstance(cause, ReefError) and cause.exit_code == EXIT_WRONG_USE:
-                return {"done": True, TOLD: Told(failure=text)}
+                return {"done": True, REPORT: StepReport(failure=text)}
             self._files.ask("fail", text)
             raise
 
@@ -80,18 +80,13 @@ class TrialProcess(Trainable):
             self._experiment = self._begin()
         experiment = self._experiment
         if reason := experiment.reason():  # it had reached its end when it was cut off
-            return self._told(experiment, Order(reason, finished=True))
+            return self._report(experiment, Order(reason, finished=True))
         if order := self._files.ask("order"):
-            wanted = experiment.settings.at_end or not order.finished
-            if (
-                wanted
-                and experiment.result is not None
-                and experiment.algorithm.iteration > self._files.saved_iteration
-            ):
+            if experiment.is_unsaved and (experiment.settings.at_end or not order.finished):
                 experiment.save()
-            return self._told(experiment, order)
+            return self._report(experiment, order)
         reason = experiment.iterate()
-        return self._told(experiment, Order(reason, finished=True) if reason else None)
+        return self._report(experiment, Order(reason, finished=True) if reason else None)
 
     def _begin(self) -> Experiment:
         beginning: Beginning = self._files.ask("begin")
@@ -102,7 +97,6 @@ class TrialProcess(Trainable):
                 own = copy.deepcopy(beginning.state)  # arrays that Ray brought cannot be written to
                 with restoring(beginning.checkpoint or "the checkpoint to start from"):
                     algorithm.set_state(own)
-                self._files.saved_iteration = algorithm.iteration
             return Experiment(
                 algorithm=algorithm,
                 name=self._name,
@@ -122,13 +116,16 @@ class TrialProcess(Trainable):
     def _say(self, exit_code: int, message: str) -> None:
         self._files.ask("fail", message)
 
-    def _told(self, experiment: Experiment, end: Order | None) -> dict[str, Any]:
+    def _report(self, experiment: Experiment, end: Order | None) -> dict[str, Any]:
         """What Tune and the driver learn of this step."""
         if end is not None:
             end = self._files.end(end)
         result = experiment.result
-        told = Told(result, end)
-        found = {"done": end is not None, "training_iteration": experiment.algorithm.iteration, TOLD: told}
+        found = {
+            "done": end is not None,
+            "training_iteration": experiment.algorithm.iteration,
+            REPORT: StepReport(result, end),
+        }
         score = finite(lookup(result, self._metric)) if result and end is None else None
         return found if score is None else found | {SCORE: score}
 
@@ -137,13 +134,12 @@ class TrialProcess(Trainable):
         self._ending.close()
 
 
-class TrialFiles:
+class TrialFiles(Reporter):
     """The folder of one trial, on another node: where its checkpoints go, and its reporter."""
 
     def __init__(self, name: str, keeper: Any) -> None:
         """`keeper`: the actor that holds the `TrialFolders`."""
         self._name, self._keeper = name, keeper
-        self.saved_iteration = 0
 
     def ask(self, method: str, *arguments: Any) -> Any:
         """Call a method of the keeper for this trial, and wait for it."""
@@ -152,27 +148,23 @@ class TrialFiles:
     def save(self, state: State, metadata: dict[str, Any], score: float | None = None) -> Path:
         """Write a checkpoint and return its path there."""
         path: Path = self.ask("save", state, metadata, score)
-        self.saved_iteration = metadata["iteration"]
         return path
 
     def start(self, run: Run) -> None:
         """The trial begins."""
-        self.ask("start", run.restored_iteration, run.restored_timesteps)
+        self.ask("start", replace(run, worker_problem=str))  # "", as workers cannot be asked from another process
 
     def report(self, result: Result) -> None:
         """Write a result."""
         self.ask("report", result)
 
-    def finish(self, summary: Summary | None) -> None:
-        """Told apart, by `end`."""
-
     def end(self, order: Order) -> Order:
-        """Say why the trial ends, and return what it is to tell.
+        """Say why the trial ends, and return the order that it is to report.
 
-        One that is through waits until an object store has all of it, as nobody goes on with it later; when the sweep
-        is to end meanwhile, it is one that goes on. Raises `StoreUnavailableError` where waiting is of no use.
+        One that is through waits until an object store has all of it, as no process goes on with it later; when the
+        sweep is to end meanwhile, it is one that goes on. Raises `StoreUnavailableError` where waiting is of no use.
         """
-        self.ask("finish", order.reason)
+        self.ask("finish")
         deadline = time.monotonic() + END_S
         while order.finished and (missing := self.ask("missing")) is not None:
             if missing.hopeless or time.monotonic() > deadline:

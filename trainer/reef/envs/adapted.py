@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
+from reef.config import AlgorithmConfig
 from reef.envs.failures import failure
 from reef.envs.vector import StepResult, VectorEnv
 from reef.errors import EnvironmentError
 from reef.types import Array, State
-
-if TYPE_CHECKING:
-    from reef.config import AlgorithmConfig
 
 
 class AdaptedVector(VectorEnv):
@@ -25,16 +23,9 @@ class AdaptedVector(VectorEnv):
     progress cannot be saved: after a restore every column starts a new one. The first seed decides for all columns.
     """
 
-    def __init__(
-        self,
-        config: AlgorithmConfig,
-        worker_index: int,
-        env: gym.vector.VectorEnv[Any, Any, Any],
-        *,
-        atari: bool = False,
-    ) -> None:
+    def __init__(self, config: AlgorithmConfig, worker_index: int, env: gym.vector.VectorEnv[Any, Any, Any]) -> None:
         observation_space, action_space = env.single_observation_space, env.single_action_space
-        super().__init__(config, worker_index, env.num_envs, observation_space, action_space, atari=atari)
+        super().__init__(config, worker_index, env.num_envs, observation_space, action_space)
         mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         if mode not in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
             raise EnvironmentError(

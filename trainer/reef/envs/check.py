@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
+from reef.config import AlgorithmConfig
 from reef.envs.failures import failure
 from reef.envs.old_api import STEPS_TO_NEW_API
 from reef.errors import EnvironmentError
 from reef.spaces import Layout, Space
-
-if TYPE_CHECKING:
-    from reef.config import AlgorithmConfig
 
 Differences = Callable[..., Iterator[str]]  # of a value, and what it is called, from its space
 STEP_RESULT = ("obs", "reward", "terminated", "truncated", "info")

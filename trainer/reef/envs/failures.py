@@ -28,7 +28,12 @@ def failure(
     fix: str = "Correct the environment.",
     expected: str = "",
 ) -> EnvironmentError:
-    """The error to raise for it, with the environment's own traceback or what it should return (`expected`)."""
+    """The error to raise for it, with the environment's own traceback or what it should return (`expected`).
+
+    An EnvironmentError, which a wrapper of ours raises, is raised as it is: it says where already.
+    """
+    if isinstance(error, EnvironmentError):
+        raise error
     if isinstance(error, gym.error.DependencyNotInstalled):
         return missing_package(name, error)
     returns = f" {call}() returns {expected or RESULTS[call]}, with obs as observation_space says."

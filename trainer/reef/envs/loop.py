@@ -7,18 +7,16 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
+from reef.config import AlgorithmConfig
 from reef.envs.failures import describe, failure
 from reef.envs.vector import StepResult, VectorEnv
 from reef.envs.wrappers import env_actions
 from reef.types import Array, State
-
-if TYPE_CHECKING:
-    from reef.config import AlgorithmConfig
 
 logger = logging.getLogger(__name__)
 Env = gym.Env[Any, Any]
@@ -30,18 +28,10 @@ RESTART_ATTEMPTS = 5  # environments made in a row, without one step that worked
 class LoopVectorEnv(VectorEnv):
     """B independent environments; `create(column)` makes one."""
 
-    def __init__(
-        self,
-        config: AlgorithmConfig,
-        worker_index: int,
-        num_envs: int,
-        create: Callable[[int], Env],
-        *,
-        atari: bool = False,
-    ) -> None:
+    def __init__(self, config: AlgorithmConfig, worker_index: int, num_envs: int, create: Callable[[int], Env]) -> None:
         self.envs = [create(column) for column in range(num_envs)]
         own: list[Any] = [getattr(self.envs[0], kind, None) for kind in ("observation_space", "action_space")]
-        super().__init__(config, worker_index, num_envs, *own, atari=atari)
+        super().__init__(config, worker_index, num_envs, *own)
         self._worker_index = worker_index
         self._create = create
         self._restart = config.restart_failed_sub_environments
@@ -173,18 +163,23 @@ class LoopVectorEnv(VectorEnv):
         """The actions as the environments take them; none shares memory with the caller's."""
         return env_actions(actions, self.action_layout, self.action_transform)
 
-    def _begin(self, column: int) -> None:
-        """Start the next episode of a column."""
+    def _begin(self, column: int, *, recreate: bool = False) -> None:
+        """Start the next episode of a column, in a new environment with `recreate` or where the present one fails.
+
+        Siblings are not touched.
+        """
+        begun = True
         try:
+            if recreate:
+                self.envs[column] = self._create(column)
             obs, _ = self.envs[column].reset(seed=self._seeds.next(column))
             self._obs[column] = self.observation_layout.checked(obs)
         except Exception as error:
             self._fail(column, "reset", error)
+            begun = False
+        if not begun:  # outside of the handler, or the next error would be shown with this one
             self._recreate(column)
-        else:
-            self._begun(column)
-
-    def _begun(self, column: int) -> None:
+            return
         self._lengths[column] = 0
         self._begins[column] = self._steps
         oldest = min(self._begins)
@@ -200,26 +195,15 @@ class LoopVectorEnv(VectorEnv):
             fix = "Correct the environment, or set restart_failed_sub_environments=True to replace it when it fails."
             raise failure(self.name, call, where, error, fix) from error
         if self._failures[column] > RESTART_ATTEMPTS:
-            fix = f"It was made anew {RESTART_ATTEMPTS} times and no step of it worked. Correct the environment."
+            fix = f"It was made again {RESTART_ATTEMPTS} times and no step of it worked. Correct the environment."
             raise failure(self.name, call, where, error, fix) from error
-        logger.warning("%s. It is made anew; its episode is dropped.", describe(self.name, call, where, error))
+        logger.warning("%s. It is made again; its episode is dropped.", describe(self.name, call, where, error))
 
     def _recreate(self, column: int) -> None:
-        """Replace the environment of a column and start an episode in it; siblings are not touched."""
-        begun = False
-        while not begun:  # `_fail` ends it
-            with suppress(Exception):
-                self.envs[column].close()
-            self.restarts += 1
-            try:
-                self.envs[column] = self._create(column)
-                obs, _ = self.envs[column].reset(seed=self._seeds.next(column))
-                self._obs[column] = self.observation_layout.checked(obs)
-            except Exception as error:
-                self._fail(column, "reset", error)
-            else:
-                begun = True
-        self._begun(column)
+        with suppress(Exception):
+            self.envs[column].close()
+        self.restarts += 1
+        self._begin(column, recreate=True)
 
     def _kill(self, failed: list[int]) -> Array:
         """Turn the step of failed columns into a dead one; return which columns are live, [B] bool."""

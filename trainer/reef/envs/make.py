@@ -9,10 +9,11 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium as gym
 
+from reef.config import AlgorithmConfig
 from reef.config.loading import load
 from reef.envs.adapted import AdaptedVector, FirstColumn
 from reef.envs.by_policy import PolicyEnvs, SingleAgentEnvs
@@ -22,12 +23,9 @@ from reef.envs.loop import Env, LoopVectorEnv
 from reef.envs.multi_agent import MultiAgentEnvs, is_multi_agent
 from reef.envs.native import CartPoleVector
 from reef.envs.old_api import STEPS_TO_NEW_API, OldApiEnv, speaks_old_api
-from reef.envs.vector import VectorEnv
+from reef.envs.vector import VectorEnv, is_atari, registered
 from reef.errors import ConfigError, EnvironmentError, nearest, own_traceback
 from reef.types import DEFAULT_POLICY
-
-if TYPE_CHECKING:
-    from reef.config import AlgorithmConfig
 
 logger = logging.getLogger(__name__)
 
@@ -68,14 +66,14 @@ def make_vector_env(config: AlgorithmConfig, worker_index: int, num_envs: int, *
 
 
 def _vector_env(config: AlgorithmConfig, worker_index: int, num_envs: int, make: _Factory) -> VectorEnv:
-    spec, atari = registered(config.env), _is_atari(config)
+    spec = registered(config.env)
     if spec is not None and _runs_natively(config, spec):
         limit = spec.max_episode_steps or sys.maxsize
-        return CartPoleVector(config, worker_index, num_envs, max_episode_steps=limit, atari=atari)
-    vectorised = None if spec is None else _vectorised(config, spec, num_envs, atari=atari)
+        return CartPoleVector(config, worker_index, num_envs, max_episode_steps=limit)
+    vectorised = None if spec is None else _vectorised(config, spec, num_envs)
     if vectorised is not None:
-        return AdaptedVector(config, worker_index, vectorised, atari=atari)
-    return LoopVectorEnv(config, worker_index, num_envs, make, atari=atari)
+        return AdaptedVector(config, worker_index, vectorised)
+    return LoopVectorEnv(config, worker_index, num_envs, make)
 
 
 def make_envs(config: AlgorithmConfig, worker_index: int, num_envs: int, *, recreated: bool = False) -> PolicyEnvs:
@@ -142,9 +140,10 @@ class _Factory:
 def make_env(config: AlgorithmConfig, context: EnvContext, *, render_mode: str | None = None) -> Env:
     """Make one environment of `config.env`, wrapped where it is of the old API, as the workers have it.
 
-    `render_mode` goes to registered environments only.
+    `render_mode` goes to registered environments only. One of several agents is returned as it is.
     """
-    return prepared(config, _created(config, context, render_mode), context)
+    env = _created(config, context, render_mode)
+    return env if registered(config.env) is None and is_multi_agent(env) else prepared(config, env, context)
 
 
 def prepared(config: AlgorithmConfig, env: Env, context: EnvContext) -> Env:
@@ -201,11 +200,6 @@ def _making(name: str, env_config: Mapping[str, Any], *, own_code: bool = False)
         ) from error
 
 
-def registered(env: object) -> gym.envs.registration.EnvSpec | None:
-    """The registration of a Gymnasium id, or None for anything else."""
-    return gym.registry.get(env) if isinstance(env, str) else None
-
-
 def _creator(env: object) -> Callable[[EnvContext], Env] | str:
     if callable(env):
         return env
@@ -246,7 +240,7 @@ def _call(creator: Callable[..., Env], context: EnvContext) -> Env:
 def unprepared(config: AlgorithmConfig, observations: gym.Space[Any]) -> Iterator[str]:
     """Say what is not done with these observations, as settings that do it by default are not available yet."""
     name = env_name(config.env)
-    if _is_atari(config) and registered(config.env):  # a function or class of the user's may prepare them itself
+    if is_atari(config) and registered(config.env):  # a function or class of the user's may prepare them itself
         yield (
             f"environment {name!r} is an Atari game, and is learned from as it is: preprocessor_pref='deepmind' and "
             "model.framestack=True are not available yet. A function or class that wraps it "
@@ -259,13 +253,6 @@ def unprepared(config: AlgorithmConfig, observations: gym.Space[Any]) -> Iterato
         )
 
 
-def _is_atari(config: AlgorithmConfig) -> bool:
-    if config.is_atari is not None:
-        return bool(config.is_atari)
-    spec = registered(config.env)
-    return spec is not None and str(spec.entry_point).startswith(("ale_py", "shimmy.atari"))
-
-
 def _runs_natively(config: AlgorithmConfig, spec: gym.envs.registration.EnvSpec) -> bool:
     plain = not config.env_config and config.horizon is None and not config.no_done_at_end
     plain = plain and spec.vector_entry_point == CARTPOLE and not spec.additional_wrappers
@@ -273,7 +260,7 @@ def _runs_natively(config: AlgorithmConfig, spec: gym.envs.registration.EnvSpec)
 
 
 def _vectorised(
-    config: AlgorithmConfig, spec: gym.envs.registration.EnvSpec, num_envs: int, *, atari: bool
+    config: AlgorithmConfig, spec: gym.envs.registration.EnvSpec, num_envs: int
 ) -> gym.vector.VectorEnv[Any, Any, Any] | None:
     """The form that its author registered for many columns, or None to step single environments one by one.
 
@@ -288,7 +275,7 @@ def _vectorised(
             f"{settings}: environment {spec.id!r} is registered in its vectorised form alone, which does not know "
             "this. Leave it out, or register a single environment (entry_point) too."
         )
-    if spec.entry_point is not None and (num_envs == 1 or atari or asked):
+    if spec.entry_point is not None and (num_envs == 1 or is_atari(config) or asked):
         return None
     with _making(spec.id, config.env_config):
         env = gym.make_vec(spec.id, num_envs, "vector_entry_point", **config.env_config)

@@ -7,11 +7,12 @@ import sys
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 
+from reef.config import AlgorithmConfig
 from reef.envs.by_policy import AgentGroup, EnvStep
 from reef.envs.failures import env_name, failure
 from reef.envs.loop import REPLAY_LIMIT
@@ -20,9 +21,6 @@ from reef.envs.vector import close_all
 from reef.errors import ConfigError
 from reef.spaces import Space
 from reef.types import AgentId, Array, PolicyId, State
-
-if TYPE_CHECKING:
-    from reef.config import AlgorithmConfig
 
 logger = logging.getLogger(__name__)
 ALL = "__all__"  # in `terminated` and `truncated`: the episode of all agents
@@ -287,7 +285,7 @@ class MultiAgentEnvs:
         return found
 
     def set_state(self, state: State) -> tuple[dict[PolicyId, Array], Array]:
-        """Begin every episode again from its seed and replay its actions; one that cannot be replayed begins anew."""
+        """Begin every episode again from its seed and replay its actions; one that cannot be replayed is a new one."""
         self._seeds.restore(state["seeds"])
         resumed = np.zeros(self.num_envs, np.bool_)
         for env in range(self.num_envs):

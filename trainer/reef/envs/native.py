@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
+from reef.config import AlgorithmConfig
 from reef.envs.vector import StepResult, VectorEnv
 from reef.spaces import Space
 from reef.types import Array, State
-
-if TYPE_CHECKING:
-    from reef.config import AlgorithmConfig
 
 START_BOUND = 0.05  # every number of CartPole's first state lies within +- this
 
@@ -23,18 +21,10 @@ class CartPoleVector(VectorEnv):
     All columns draw their first states from one generator, seeded by the columns' seeds.
     """
 
-    def __init__(
-        self,
-        config: AlgorithmConfig,
-        worker_index: int,
-        num_envs: int,
-        *,
-        max_episode_steps: int,
-        atari: bool = False,
-    ) -> None:
+    def __init__(self, config: AlgorithmConfig, worker_index: int, num_envs: int, *, max_episode_steps: int) -> None:
         env = CartPoleVectorEnv(num_envs, max_episode_steps)
         observation_space, action_space = env.single_observation_space, env.single_action_space
-        super().__init__(config, worker_index, num_envs, observation_space, action_space, atari=atari)
+        super().__init__(config, worker_index, num_envs, observation_space, action_space)
         env.reset()  # makes its arrays; what is in them is always drawn by `_begin`
         self._env: Any = env
         self.envs = [env]

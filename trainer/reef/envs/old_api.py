@@ -92,7 +92,7 @@ def reset_takes_seed(env: Any) -> bool:
 
 
 def speaks_old_api(env: Any, *, try_out: bool) -> bool:
-    """Whether an environment is of the old API; `try_out` resets and steps it where its signature does not tell."""
+    """Whether an environment is of the old API; `try_out` resets and steps it where its signature does not show it."""
     given = [getattr(env, kind, None) for kind in ("observation_space", "action_space")]
     if not reset_takes_seed(env) or any(gymnasium_space(space) is not space for space in given):
         return True

@@ -21,18 +21,15 @@ class ActionTransform:
 
     def __init__(self, layout: Layout, *, normalize: bool, clip: bool) -> None:
         self._dtype = layout.dtype
-        self._low = np.full(layout.size, -np.inf)
-        self._high = np.full(layout.size, np.inf)
-        self._whole = np.zeros(layout.size, np.bool_)  # elements that must be whole numbers
+        low, high = np.full(layout.size, -np.inf), np.full(layout.size, np.inf)
+        whole = np.zeros(layout.size, np.bool_)  # elements that must be whole numbers
         for leaf in layout.leaves:
             if isinstance(leaf.space, spaces.Box):
                 part = slice(leaf.offset, leaf.offset + leaf.size)
-                self._low[part] = leaf.space.low.reshape(-1)
-                self._high[part] = leaf.space.high.reshape(-1)
-                self._whole[part] = np.issubdtype(leaf.space.dtype, np.integer)
-        self._low = self._low.reshape(layout.shape)
-        self._high = self._high.reshape(layout.shape)
-        self._whole = self._whole.reshape(layout.shape)
+                low[part] = leaf.space.low.reshape(-1)
+                high[part] = leaf.space.high.reshape(-1)
+                whole[part] = np.issubdtype(leaf.space.dtype, np.integer)
+        self._low, self._high, self._whole = (each.reshape(layout.shape) for each in (low, high, whole))
         bounded = np.isfinite(self._low) & np.isfinite(self._high)
         has_box = any(isinstance(leaf.space, spaces.Box) for leaf in layout.leaves)
         self.identity = not (has_box and (normalize or clip))

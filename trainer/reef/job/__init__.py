@@ -1,1 +1,1 @@
-"""What runs in the pods of a cluster: the head, the workers, and what both tell the outside."""
+"""What runs in the pods of a cluster: the head, the workers, and what both report to the outside."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from reef.api.pods import HEAD_NAME
-from reef.distributed.node_settings import POOL
+from reef.distributed.node_settings import ELASTIC, POOL
 from reef.errors import ResourceError
 
 if TYPE_CHECKING:
     from reef.api import JobSpec
     from reef.config import AlgorithmConfig
+    from reef.distributed.resources import Demand
+    from reef.sweep.plan import Plan
 
 Room = dict[str, float]  # resource name to what is free in one pod
 
@@ -23,7 +25,7 @@ def pods_of(spec: JobSpec, head_cpus: float, head_gpus: float) -> list[Room]:
     for pool in spec.workers:
         offer = {"CPU": float(math.ceil(pool.cpus)), "GPU": float(pool.gpus), f"{POOL}{pool.name}": 1.0}
         rooms += [dict(offer) for _ in range(wanted[pool.name])]
-    return [*rooms, {"CPU": head_cpus, "GPU": head_gpus, f"{POOL}{HEAD_NAME}": 1.0}]
+    return [*rooms, {"CPU": head_cpus, "GPU": head_gpus, ELASTIC: 1.0}]
 
 
 def rollout_workers_that_fit(config: AlgorithmConfig, rooms: list[Room]) -> int:
@@ -32,32 +34,36 @@ def rollout_workers_that_fit(config: AlgorithmConfig, rooms: list[Room]) -> int:
     Raises:
         ResourceError: not even one has, or an evaluation worker or a learner has none.
     """
-    from reef.distributed.resources import ROLLOUT_WORKERS, demands, fitting
+    from reef.distributed.resources import ROLLOUT_WORKERS
 
-    asked = {demand.count_key: demand for demand in demands(config)}
-    counts = fitting(asked.values(), rooms)
-    for key, count in counts.items():
-        demand = asked[key]
+    fitting = config.num_rollout_workers  # those that reserve nothing always fit
+    for demand, count in placed(config, rooms):
+        key = demand.count_key
         if count < (1 if key == ROLLOUT_WORKERS else demand.count):
-            needs = ", ".join(f"{demand.keys[name]} {amount:g}" for name, amount in demand.bundle.items())
             raise ResourceError(
-                f"{key}={demand.count}: the job's pods have room for {count} of them, as each needs {needs}. "
+                f"{key}={demand.count}: the job's pods have room for {count} of them, as each needs {demand.needs}. "
                 f"Lower {key}, let each process reserve less, or give spec.workers more or larger pods."
             )
-    return counts.get(ROLLOUT_WORKERS, config.num_rollout_workers)  # those that reserve nothing always fit
+        fitting = count if key == ROLLOUT_WORKERS else fitting
+    return fitting
 
 
-def check_trial(config: AlgorithmConfig, rooms: list[Room]) -> None:
-    """Raise ResourceError when the processes of one trial of a sweep do not fit into all pods together."""
+def check_trials(plan: Plan, rooms: list[Room]) -> None:
+    """Raise ResourceError for a trial of a sweep that has no room in all pods together, as it would wait for ever."""
+    for trial in plan.trials:
+        for demand, count in placed(plan.config(trial), rooms, with_driver=True):
+            if count < demand.count:
+                key = demand.count_key
+                what = "the process of a trial" if key == "driver" else f"{key}={demand.count} of a trial"
+                raise ResourceError(
+                    f"{what}: the job's pods have room for {count}, as each needs {demand.needs}. Let it reserve less, "
+                    "or give spec.workers more or larger pods."
+                )
+
+
+def placed(config: AlgorithmConfig, rooms: list[Room], *, with_driver: bool = False) -> Iterator[tuple[Demand, int]]:
+    """What the settings ask for, each with the number of processes that have room."""
     from reef.distributed.resources import demands, fitting
 
-    asked = {demand.count_key: demand for demand in demands(config, with_driver=True)}
-    for key, count in fitting(asked.values(), rooms).items():
-        demand = asked[key]
-        if count < demand.count:
-            needs = ", ".join(f"{demand.keys[name]} {amount:g}" for name, amount in demand.bundle.items())
-            what = "the process of a trial" if key == "driver" else f"{key}={demand.count} of a trial"
-            raise ResourceError(
-                f"{what}: the job's pods have room for {count}, as each needs {needs}. Let it reserve less, or give "
-                "spec.workers more or larger pods."
-            )
+    asked = {demand.count_key: demand for demand in demands(config, with_driver=with_driver)}
+    yield from ((asked[key], count) for key, count in fitting(asked.values(), rooms).items())

@@ -68,12 +68,8 @@ class Node:
     def worker_command(self, address: str, pool: str) -> list[str]:
         """The command line of a worker's node of that pool, which joins the head at `address`."""
         resources = json.dumps({f"{POOL}{pool}": 1})
-        return [
-            *self._command(),
-            f"--address={address}",
-            f"--resources={resources}",
-            f"--labels={POOL_LABEL}={pool}",
-        ]
+        join = [f"--address={address}", f"--resources={resources}", f"--labels={POOL_LABEL}={pool}"]
+        return [*self._command(), *join]
 
     def _command(self) -> list[str]:
         return [
@@ -104,18 +100,18 @@ def number(environment: Mapping[str, str], key: str, default: float) -> float:
 
 
 def require_token(environment: Mapping[str, str]) -> None:
-    """Raise ConfigError unless Ray will ask for a token: without one, anybody who reaches the pod runs code in it."""
+    """Raise ConfigError unless Ray will ask for a token: without one, whoever reaches the pod can run code in it."""
     if environment.get("RAY_AUTH_MODE") != "token":
         raise ConfigError(
             f"environment variable RAY_AUTH_MODE={environment.get('RAY_AUTH_MODE')!r}: expected 'token', as Ray "
-            "without authentication runs anybody's code."
+            "without authentication runs any code that it is sent."
         )
     if not environment.get("RAY_AUTH_TOKEN"):
         raise ConfigError("environment variable RAY_AUTH_TOKEN: is not set, expected the token of the job's Secret.")
 
 
 def object_store_bytes(shared_memory: str = SHARED_MEMORY) -> int:
-    """How large Ray's object store may be: less than /dev/shm has free, or Ray would use the disk without a word."""
+    """How large Ray's object store may be: less than /dev/shm has free, or Ray would use the disk without a warning."""
     room = SHARED_SHARE * shutil.disk_usage(shared_memory).free
     if room < STORE_LEAST:
         log.warning(
@@ -144,6 +140,7 @@ class RayProcess:
             env=environment,
             process_group=0,
         )
+        self.pid = self._process.pid
         self._said: deque[str] = deque(maxlen=KEPT_LINES)
         self.changed = threading.Event()  # it is ready, refused, or has ended
         self.ready = self.refused = self.expected_to_end = False
@@ -159,11 +156,6 @@ class RayProcess:
             if self.ready or self.refused:
                 self.changed.set()
         self.changed.set()
-
-    @property
-    def pid(self) -> int:
-        """The process id."""
-        return self._process.pid
 
     @property
     def exit_code(self) -> int | None:

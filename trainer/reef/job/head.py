@@ -14,7 +14,7 @@ if __name__ == "__main__":  # the rest takes a second to load, and SIGTERM waits
 
     from reef.job.supervisor import go_on_in_child
 
-    tell_parent = go_on_in_child()  # before there are threads, and while there is little memory to share
+    report_to_parent = go_on_in_child()  # before there are threads, and while there is little memory to share
 
 import contextlib
 import logging
@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 from reef.api import RLTrainingJob, load_job
 from reef.distributed.node_settings import address_of
 from reef.errors import EXIT_FAILED, EXIT_OK, EXIT_TERMINATED, ConfigError, ReefError
-from reef.job.capacity import pods_of, rollout_workers_that_fit
+from reef.job.capacity import check_trials, pods_of, rollout_workers_that_fit
 from reef.job.cluster import Node, RayProcess, number, required
 from reef.job.progress import HeadState, TerminationMessage
 from reef.job.settings import check_training, checkpoint_settings, cluster_config_of
@@ -40,8 +40,7 @@ from reef.job.supervisor import termination_log
 from reef.logs import WITH_TIME, log_to_stderr
 from reef.output import named_stdout, output_shown
 from reef.run.prometheus import MetricsServer
-from reef.run.remote.mirror import checked_folder
-from reef.run.remote.object_store import is_uri
+from reef.run.remote.object_store import RemoteFolder, is_uri
 from reef.run.signals import StopSignals, Terminated, raise_on_sigterm
 
 if TYPE_CHECKING:
@@ -115,12 +114,12 @@ def main() -> int:
             code, message = EXIT_FAILED, "".join(traceback.format_exception(error)).strip()
         if code != EXIT_OK:
             log.error("ends with exit code %d: %s", code, message)
-        # Ray may have left it to the default, which ends without a word
+        # Ray may have left it to the default, which ends without a message
         signal.signal(signal.SIGTERM, signals.note_sigterm)
         termination.write(code, message)
         with contextlib.suppress(Terminated):
             raise_on_sigterm()
-            head_state.tell("done", message, exit_code=code)
+            head_state.enter("done", message, exit_code=code)
             linger(code, head_state, signals)
     return code
 
@@ -145,10 +144,12 @@ def head(
     plan = checked_sweep(job, local.config, pod.node)
     storage_path, name = pod.results_of(job)
     if is_uri(storage_path):
-        checked_folder(storage_path, name)  # before anything waits for workers
+        (RemoteFolder(storage_path) / name).check()  # before anything waits for workers
     stack.enter_context(output_shown())
-    ray = stack.enter_context(ray_head(pod, termination))
-    with joined_cluster(job, pod, ray):
+    stack.enter_context(ray_head(pod, termination))
+    from reef.distributed.start import start
+
+    with start(address_of(pod.node.ip, pod.gcs_port), runtime_env=job.spec.runtime_env):
         if plan is None:
             summary: Summary | SweepSummary = train(job, local, pod, head_state, signals, termination.write)
         else:
@@ -182,12 +183,12 @@ def checked_process(job: RLTrainingJob, node: Node, say: Callable[[int, str], No
 
 def checked_sweep(job: RLTrainingJob, config: AlgorithmConfig, node: Node) -> Plan | None:
     """The trials of the job, each checked against its pods; None for a job without `spec.tune`."""
-    from reef.job.sweep import check_room, checked_plan
+    from reef.sweep.plan import Plan
 
     if job.spec.tune is None:
         return None
-    plan = checked_plan(job, config, job.spec.stop)
-    check_room(plan, pods_of(job.spec, node.cpus, node.gpus))
+    plan = Plan(job.spec.tune, config, job.spec.stop)
+    check_trials(plan, pods_of(job.spec, node.cpus, node.gpus))
     return plan
 
 
@@ -208,7 +209,7 @@ def with_rollout_workers_that_fit(config: AlgorithmConfig, job: RLTrainingJob, n
 
 
 @contextlib.contextmanager
-def ray_head(pod: Pod, termination: TerminationMessage) -> Iterator[RayProcess]:
+def ray_head(pod: Pod, termination: TerminationMessage) -> Iterator[None]:
     """Have Ray's head as a child process; when it ends by itself, so does this process, as a fault."""
     ray = RayProcess(pod.node.head_command(pod.gcs_port))
     try:
@@ -217,7 +218,7 @@ def ray_head(pod: Pod, termination: TerminationMessage) -> Iterator[RayProcess]:
             raise ReefError(f"Ray's head did not start {how}. Its last lines:\n{ray.last_lines}")
         watch = threading.Thread(target=watch_ray, args=(ray, termination), name="ray-watch", daemon=True)
         watch.start()
-        yield ray
+        yield
     finally:
         ray.stop()
 
@@ -237,15 +238,6 @@ def watch_ray(ray: RayProcess, termination: TerminationMessage) -> None:
         os._exit(EXIT_FAILED)
 
 
-@contextlib.contextmanager
-def joined_cluster(job: RLTrainingJob, pod: Pod, ray: RayProcess) -> Iterator[None]:
-    """Be a driver of the cluster."""
-    from reef.distributed.start import start
-
-    with start(address_of(pod.node.ip, pod.gcs_port), runtime_env=job.spec.runtime_env):
-        yield
-
-
 def train(
     job: RLTrainingJob,
     local: RolloutWorker,
@@ -262,7 +254,7 @@ def train(
 
     read_spec = LatestSpec(job.spec, lambda: load_job(pod.job_file).spec)
     wait_for_pools(read_spec, head_state, pod.patience_s)
-    head_state.tell("starting", "starting the rollout workers")
+    head_state.enter("starting", "starting the rollout workers")
     storage_path, name = pod.results_of(job)
     try:
         return run_experiment(
@@ -287,22 +279,24 @@ def train(
 
 def sweep(job: RLTrainingJob, plan: Plan, pod: Pod, head_state: HeadState, signals: StopSignals) -> SweepSummary:
     """Wait for the pods and run the trials; those that an earlier head ended are not run again."""
-    from reef.job.sweep import run_job_sweep
+    from reef.distributed.sweep import run_sweep
     from reef.job.waiting import LatestSpec, wait_for_pools
 
     wait_for_pools(LatestSpec(job.spec, lambda: load_job(pod.job_file).spec), head_state, pod.patience_s)
-    head_state.tell("training")
+    head_state.enter("training")
     storage_path, name = pod.results_of(job)
-    return run_job_sweep(
-        job,
+    return run_sweep(
         plan,
         stop=job.spec.stop,
+        checkpoint=checkpoint_settings(job),
         name=name,
         storage_path=storage_path,
         local_folder=pod.storage,
         resume=True,
+        restore_from=job.spec.restore_from,
         run_state=head_state,
         signals=signals,
+        max_failures=job.spec.fault_tolerance.backoff_limit,
         stream=sys.stderr,
     )
 
@@ -318,5 +312,5 @@ def linger(code: int, head_state: HeadState, signals: StopSignals) -> None:
 
 if __name__ == "__main__":
     exit_code = main()
-    tell_parent(exit_code)
+    report_to_parent(exit_code)
     sys.exit(exit_code)

@@ -1,4 +1,4 @@
-"""What the head tells the outside: /progress from its first moment on, and the termination message at its end."""
+"""What the head reports to the outside: /progress from its first moment on, and the termination message at its end."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class HeadState(RunState):
     def start(self, run: Run) -> None:
         """Take in what is trained, from now on."""
         super().start(run)
-        self.tell("training")
+        self.enter("training")
 
-    def tell(self, state: State, message: str = "", exit_code: int | None = None) -> None:
+    def enter(self, state: State, message: str = "", exit_code: int | None = None) -> None:
         """Say what the head does now, and what it waits for; when it is done, with which code it will end."""
         if (state, message) != (self._state, self._message):
             log.info("%s%s", state, f": {message}" if message else "")
@@ -51,17 +51,14 @@ class HeadState(RunState):
         """The parts of the job's status that the head knows, and its own state."""
         result = self.result or {}
         known = {} if self._exit_code is None else {"exitCode": self._exit_code}
-        return (
-            super().progress()
-            | known
-            | {
-                "state": self._state,
-                "message": self._message,
-                "workersHealthy": result.get("num_healthy_workers", 0),
-                "workersRecreated": result.get("num_worker_restarts", 0),
-                "time": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-            }
-        )
+        own = {
+            "state": self._state,
+            "message": self._message,
+            "workersHealthy": result.get("num_healthy_workers", 0),
+            "workersRecreated": result.get("num_worker_restarts", 0),
+            "time": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        }
+        return super().progress() | known | own
 
     def ending(self, exit_code: int, message: str) -> bytes:
         """The termination message: JSON of at most 4096 bytes."""

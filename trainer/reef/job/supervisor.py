@@ -16,7 +16,7 @@ from pathlib import Path
 from reef.errors import EXIT_FAILED, EXIT_OK
 
 SILENT = (
-    "the head ended without a word: it was killed, Ray's processes beside it ended, or it hung in code that lets no "
+    "the head ended without a message: it was killed, Ray's processes beside it ended, or it hung in code that lets no "
     "thread of Python run, whose stack is at the end of the log"
 )
 NO_RESULT = (
@@ -31,35 +31,35 @@ def termination_log(environment: Mapping[str, str]) -> Path:
 
 
 def go_on_in_child() -> Callable[[int], None]:
-    """Return in a child process what tells the parent the exit code; the parent ends with that code.
+    """Return in a child process the function that reports the exit code to the parent; the parent ends with that code.
 
     To be called before there are threads, with SIGTERM blocked: both processes unblock it when they can handle it.
     """
-    told, tell = os.pipe()
+    reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(told)
-        return lambda code: _tell(tell, code)
-    os.close(tell)
-    os._exit(supervise(child, told, termination_log(os.environ)))
+        os.close(reading)
+        return lambda code: _report(writing, code)
+    os.close(writing)
+    os._exit(supervise(child, reading, termination_log(os.environ)))
 
 
-def _tell(pipe: int, code: int) -> None:
+def _report(pipe: int, code: int) -> None:
     with contextlib.suppress(OSError):  # the parent is gone
         os.write(pipe, b"%d" % code)
 
 
-def supervise(child: int, told: int, message: Path) -> int:
-    """Wait until the child has ended; return the exit code that it told, else one that says it told none."""
+def supervise(child: int, reports: int, message: Path) -> int:
+    """Wait until the child has ended; return the exit code that it reported, or one for an end without a report."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the child too
     signal.signal(signal.SIGTERM, lambda *_: forward_sigterm(child))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     while (ended := os.wait())[0] != child:
         pass  # a process whose parent is gone, which in a container falls to the first one
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    os.set_blocking(told, False)  # others may have its end open still
+    os.set_blocking(reports, False)  # others may have its end open still
     with contextlib.suppress(BlockingIOError):
-        if code := os.read(told, 8):
+        if code := os.read(reports, 8):
             return int(code)
     status = os.waitstatus_to_exitcode(ended[1])
     if status == EXIT_OK:
@@ -80,7 +80,7 @@ def forward_sigterm(child: int) -> None:
 def explain(path: Path, message: str) -> None:
     """Write why the head ended, unless it did so itself; what it had prepared about the training stays.
 
-    There is no exit code in it, as the head told none: that tells readers that it was cut off.
+    There is no exit code in it, as the head reported none: so readers know that it was cut off.
     """
     try:
         text = path.read_text(encoding="utf-8")

@@ -75,7 +75,7 @@ def wait_for_pools(read_spec: Callable[[], JobSpec], head_state: HeadState, pati
         elif time.monotonic() - enough_since >= patience_s:
             log.warning("training begins with fewer pods: %s", "; ".join(missing))
             return
-        head_state.tell("waiting", "waiting for workers, " + "; ".join(missing))
+        head_state.enter("waiting", "waiting for workers, " + "; ".join(missing))
         time.sleep(LOOK_AGAIN_S)
 
 
@@ -102,9 +102,9 @@ class PoolGate:
             return
         while missing := list(lacking(spec := self._read_spec(), joined(), all_of_them=False)):
             self._deadline.end_if_set()
-            self._head_state.tell("waiting", "training pauses, " + "; ".join(missing))
+            self._head_state.enter("waiting", "training pauses, " + "; ".join(missing))
             time.sleep(LOOK_AGAIN_S)
-        self._head_state.tell("training")
+        self._head_state.enter("training")
         if pools_decide(spec):
             there, wanted = joined(), spec.pool_replicas  # pods come before the document says so
             pods = {name: max(there[name], wanted[name]) for name in wanted}

@@ -75,7 +75,7 @@ class Pod:
 
 @dataclass(frozen=True)
 class Head:
-    """One life of a head: its address now, and the identity by which it is told from the next."""
+    """One life of a head: its address now, and the identity that distinguishes it from the next."""
 
     ip: str
     identity: str
@@ -189,7 +189,7 @@ class Worker:
 
 
 def addresses_of(host: str) -> list[str]:
-    """The addresses of a name; none while nobody knows it."""
+    """The addresses of a name; none while it is not known."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:
@@ -198,7 +198,7 @@ def addresses_of(host: str) -> list[str]:
 
 
 def is_open(ip: str, port: int) -> bool:
-    """Whether somebody listens there."""
+    """Whether a process listens there."""
     try:
         socket.create_connection((ip, port), ANSWER_S).close()
     except OSError:
@@ -207,7 +207,7 @@ def is_open(ip: str, port: int) -> bool:
 
 
 def identity_at(ip: str, port: int) -> str | None:
-    """Who answers there; None when nobody does in time."""
+    """The identity of the head that answers there; None when none does in time."""
     connection = http.client.HTTPConnection(ip, port, timeout=ANSWER_S)
     try:
         connection.request("GET", "/healthz")

@@ -6,9 +6,9 @@ from reef.nn.flat import FlatParameters
 
 
 def clip_gradient(flat: FlatParameters, norm: float, limit: float | None, by: str) -> None:
-    """Clip in place: each entry ("value"), each tensor's L2 norm ("norm"), or the norm of all ("global_norm").
+    """Clip in place: each entry ("value"), each tensor's L2 norm ("norm"), or the total L2 norm ("global_norm").
 
-    `norm` is the L2 norm of the whole gradient, a number; `limit` None leaves everything as it is.
+    `norm` is the L2 norm of the whole gradient, a number; with `limit` None nothing is clipped.
     """
     if limit is None:
         return

@@ -1,4 +1,4 @@
-"""Where a learner computes."""
+"""The device of a learner."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from reef.types import Array
 
 
 def to_device(array: Array, device: torch.device) -> Tensor:
-    """A tensor of `array`, without a copy where it may be written to: arrays from Ray's object store may not."""
+    """Return `array` as a tensor, without a copy if it is writable; arrays from Ray's object store are not."""
     return torch.from_numpy(array if array.flags.writeable else array.copy()).to(device)
 
 
 def learner_device(config: AlgorithmConfig) -> torch.device:
-    """The device that the settings ask for: the CPU unless `num_gpus` (or `num_gpus_per_learner_worker`) is above 0.
+    """The device in the settings: the CPU unless `num_gpus` (or `num_gpus_per_learner_worker`) is above 0.
 
-    Raises ResourceError naming what is missing when there is no such GPU.
+    Raises ResourceError, naming what is missing, if there is no such GPU.
     """
     in_process = config.num_learner_workers == 0
     key = "num_gpus" if in_process else "num_gpus_per_learner_worker"

@@ -26,11 +26,12 @@ from reef.nn.make import make_policy
 from reef.types import Array, State, Stats
 
 Batch = TypeVar("Batch", Rollout, Transitions)
-WHOLE = "policy"  # what is trained where one loss trains the whole policy
+# Name of the trained parameters if one loss trains the whole policy.
+WHOLE = "policy"
 
 
 class Update(NamedTuple):
-    """What an update reports."""
+    """The result of an update."""
 
     stats: Stats
     # [steps, rows of this learner] each: one value per row, such as TD errors
@@ -38,13 +39,13 @@ class Update(NamedTuple):
 
 
 class Learner(ABC, Generic[Batch]):
-    """Owns a policy, what trains its parameters, and a random generator.
+    """Owns a policy, its trained parameters, and a random generator.
 
-    Several learners (`world_size` > 1) get the same batch, draw the same permutation and take every `world_size`-th
-    part of each minibatch; `reduce` between backward and step makes their gradient that of the whole minibatch.
+    Several learners (`world_size` > 1) get the same batch, draw the same permutation, and each takes its part of every
+    minibatch; `reduce`, between backward pass and step, averages the gradient over the whole minibatch.
     """
 
-    # the type of its batches
+    # Type of the learner's batches.
     learns_from: type[Rollout | Transitions] = Rollout
 
     def __init__(
@@ -57,29 +58,29 @@ class Learner(ABC, Generic[Batch]):
         world_size: int = 1,
         reduce: Reduce | None = None,
     ) -> None:
-        """`rank` of `world_size` learners; raises ResourceError when the GPU asked for is not there."""
+        """`rank` of `world_size` learners; raises ResourceError if a requested GPU does not exist."""
         self.config = config
         self.rank, self.world_size, self.reduce = rank, world_size, reduce
         self.device = learner_device(config)
         seed = config.seed if config.seed is not None else int(np.random.SeedSequence().generate_state(1)[0])
         self.generator = torch.Generator().manual_seed(seed)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)  # layers draw their initial weights from torch's own generator
+            torch.manual_seed(seed)  # initial weights of layers come from torch's global generator
             self.policy = make_policy(config, observation_space, action_space, self.device)
-        # what is trained, by name
+        # Trained parameters by name.
         self.trained: dict[str, TrainedParameters] = {}
         self.setup()
 
     def setup(self) -> None:
-        """Say which parameters are trained by which loss: here the whole policy by `loss`."""
+        """Define which parameters are trained by which loss; by default the whole policy by `loss`."""
         self.parameters = self.train_by(self.loss, self.policy, self.policy.inputs, lr=self.config.lr)
 
     def train_by(
         self, loss: LossFunction, network: nn.Module, inputs: Sequence[str], *, lr: Any, name: str = WHOLE
     ) -> TrainedParameters:
-        """Train `network`, which is the policy or a part of it, by `loss` of what it makes of the columns `inputs`.
+        """Train `network`, the policy or a part of it, by `loss`, a function of its outputs for the columns `inputs`.
 
-        `lr` is a number or a schedule; several such losses of a learner need a `name` each.
+        `lr` is a number or a schedule. A learner with several losses gives each a `name`.
         """
         flat = self.policy.flat if network is self.policy else self.policy.flat.part(network.parameters())
         names = ("total_loss", "grad_gnorm") if name == WHOLE else (f"{name}_loss", f"{name}_grad_gnorm")
@@ -90,19 +91,19 @@ class Learner(ABC, Generic[Batch]):
 
     @property
     def minibatch_size(self) -> int:
-        """Rows of a gradient step over all learners."""
+        """Rows per gradient step, over all learners."""
         return self.config.total_train_batch_size
 
     @abstractmethod
     def prepare(self, batch: Batch) -> Columns:
-        """A batch as columns to cut minibatches from: everything that does not change during the update."""
+        """Return a batch as columns for minibatches, with everything that is constant during the update."""
 
     @abstractmethod
     def minibatches(self, columns: Columns) -> Iterator[Columns]:
-        """This learner's parts of all minibatches of an update, in order."""
+        """Yield this learner's parts of all minibatches of an update, in order."""
 
     def loss(self, outputs: Any, minibatch: Columns) -> Loss:
-        """The loss of what the policy made of `inputs`, for learners whose `setup` names no others."""
+        """The loss of the policy's outputs for `inputs`; used unless `setup` names other losses."""
         raise NotImplementedError(f"{type(self).__name__} needs a loss")
 
     def step(self, minibatch: Columns) -> Loss:
@@ -124,36 +125,36 @@ class Learner(ABC, Generic[Batch]):
         return Update(stats, {name: torch.stack([step.rows[name] for step in steps]).cpu().numpy() for name in names})
 
     def begin(self, timestep: int) -> None:
-        """Set what follows a schedule; subclasses extend."""
+        """Apply schedules before an update; subclasses extend it."""
         for trained in self.trained.values():
             trained.begin(timestep)
 
     def adapt(self, stats: Stats) -> Stats:
-        """Follow what an update reports, as an adaptive coefficient does, and report more; subclasses extend."""
+        """Adapt coefficients to the statistics of an update, and return more statistics; subclasses extend it."""
         return stats
 
     def _gradient(
         self, network: nn.Module, flat: FlatParameters, inputs: Sequence[str], loss: LossFunction
     ) -> Gradient:
-        """How the gradient of `loss` is computed: compiled, as set, by a faster equal of it, or by autograd."""
+        """Return how the gradient of `loss` is computed: compiled if set, by a fast equivalent, or by autograd."""
         if self.config.torch_compile_learner:
             gradient = compiled_gradient(network, flat, inputs, loss, self.config)
         else:
             gradient = fast_gradient(network, flat, inputs, loss) or by_autograd(network, inputs, loss)
-        # cuDNN computes the gradient of an LSTM in training mode alone
+        # cuDNN can compute the gradient of an LSTM only in training mode.
         kinds = (_DropoutNd, nn.RNNBase) if self.device.type == "cuda" else _DropoutNd
         if self.config.model.custom_model or any(isinstance(module, kinds) for module in network.modules()):
             return self._in_training_mode(gradient)
         return gradient
 
     def _in_training_mode(self, gradient: Gradient) -> Gradient:
-        """`gradient` with what works in learning alone, such as Dropout, by draws of this learner's own generator."""
-        # torch.manual_seed looks for devices of every kind, which takes longer than a small network's gradient
+        """Return `gradient` in training mode, for layers such as Dropout, with this learner's random generator."""
+        # torch.manual_seed searches for devices of every kind, which takes longer than a small network's gradient.
         seed = torch.manual_seed if self.device.type == "cuda" else torch.default_generator.manual_seed
 
         def training(minibatch: Columns) -> Loss:
             with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-                draw = int(torch.randint(2**62, (), generator=self.generator))  # of all learners alike
+                draw = int(torch.randint(2**62, (), generator=self.generator))  # the same for all learners
                 seed(draw + self.rank)
                 self.policy.train()
                 try:
@@ -164,15 +165,15 @@ class Learner(ABC, Generic[Batch]):
         return training
 
     def weights(self) -> Array:
-        """All parameters as one vector, for publishing."""
+        """All parameters as one vector, for publishing to workers."""
         return self.policy.flat.numpy()
 
     def set_weights(self, weights: Array) -> None:
-        """Overwrite all parameters by one vector."""
+        """Overwrite all parameters with one vector."""
         self.policy.flat.load(weights)
 
     def state(self) -> State:
-        """Everything that a checkpoint needs to go on bit for bit."""
+        """Everything that a checkpoint needs for a bit-exact resume."""
         return {
             "weights": self.weights(),
             "optimizers": {name: trained.state() for name, trained in self.trained.items()},
@@ -180,7 +181,7 @@ class Learner(ABC, Generic[Batch]):
         }
 
     def set_state(self, state: State) -> None:
-        """The reverse of `state`."""
+        """Restore what `state` returned."""
         self.set_weights(state["weights"])
         self.generator.set_state(torch.from_numpy(np.array(state["generator"])))
         for name, trained in self.trained.items():

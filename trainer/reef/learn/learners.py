@@ -1,4 +1,4 @@
-"""The seam between an algorithm and its learners, and its form in this process."""
+"""The protocol between an algorithm and its learners, and its in-process form."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from reef.learn.threads import flushing_denormals, learner_threads, using_thread
 from reef.spaces import PolicySpaces
 from reef.types import PolicyId, State, Weights
 
-MOST_SUBMITTED = 2  # updates: the learners work on one while the next one waits for them
+MOST_SUBMITTED = 2  # updates: one that is computed, one that waits
 Batches = dict[PolicyId, Rollout] | dict[PolicyId, Transitions]
 
 
 class Learners(Protocol):
-    """One learner per policy, in this process or as Ray actors that share the work of each."""
+    """One learner per policy, in this process or as Ray actors that share the work on each policy."""
 
     def update(self, batches: Batches, timestep: int) -> dict[PolicyId, Update]:
-        """Improve each policy on its batch; `timestep` drives the schedules. Nothing may be submitted beside it."""
+        """Improve each policy on its batch; `timestep` drives the schedules. No submitted update may be pending."""
         ...
 
     def submit(self, batches: Batches, timestep: int) -> bool:
-        """As `update` without waiting; False, and nothing happens, while `results` owes `MOST_SUBMITTED` updates."""
+        """Start an update without waiting; return False, and do nothing, if `MOST_SUBMITTED` updates are pending."""
         ...
 
     def results(self, timeout_s: float | None = None) -> list[dict[PolicyId, Update]]:
-        """What submitted updates report, oldest first: at least one, unless time runs out or none was submitted."""
+        """Return results of submitted updates, oldest first: at least one, unless time runs out or none is pending."""
         ...
 
     def weights(self) -> Weights:
-        """The parameters of every policy, for publishing."""
+        """The parameters of every policy, for publishing to workers."""
         ...
 
     def set_weights(self, weights: Weights) -> None:
@@ -42,11 +42,11 @@ class Learners(Protocol):
         ...
 
     def state(self) -> State:
-        """Everything that a checkpoint needs to go on bit for bit, after all submitted updates."""
+        """Everything that a checkpoint needs for a bit-exact resume, after all submitted updates."""
         ...
 
     def set_state(self, state: State) -> None:
-        """The reverse of `state`, also for another number of learners; results that were not fetched are lost."""
+        """Restore what `state` returned, also with another number of learners; results not yet fetched are lost."""
         ...
 
     def stop(self) -> None:
@@ -55,12 +55,12 @@ class Learners(Protocol):
 
 
 class LocalLearners:
-    """The `Learners` of one process."""
+    """Learners in this process."""
 
     def __init__(self, learners: dict[PolicyId, Learner[Any]], threads: Callable[[], int]) -> None:
-        """`threads()` says, before each update, how many threads torch uses for it."""
+        """`threads()` returns, before each update, the number of torch threads for it."""
         self.learners, self.threads = learners, threads
-        self._updates: list[dict[PolicyId, Update]] = []  # that `results` owes
+        self._updates: list[dict[PolicyId, Update]] = []  # results not yet fetched
 
     @flushing_denormals()
     def update(self, batches: Batches, timestep: int) -> dict[PolicyId, Update]:
@@ -69,14 +69,14 @@ class LocalLearners:
             return {policy_id: self.learners[policy_id].update(batch, timestep) for policy_id, batch in batches.items()}
 
     def submit(self, batches: Batches, timestep: int) -> bool:
-        """Update now and hold what it reports until `results`."""
+        """Run the update now, and keep its result for `results`."""
         if len(self._updates) >= MOST_SUBMITTED:
             return False
         self._updates.append(self.update(batches, timestep))
         return True
 
     def results(self, timeout_s: float | None = None) -> list[dict[PolicyId, Update]]:
-        """What submitted updates report; nothing to wait for."""
+        """Return the results of submitted updates at once."""
         updates, self._updates = self._updates, []
         return updates
 
@@ -94,19 +94,19 @@ class LocalLearners:
         return {policy_id: learner.state() for policy_id, learner in self.learners.items()}
 
     def set_state(self, state: State) -> None:
-        """The reverse of `state`."""
+        """Restore what `state` returned."""
         for policy_id, stored in state.items():
             self.learners[policy_id].set_state(stored)
         self._updates.clear()
 
     def stop(self) -> None:
-        """Nothing runs outside this process."""
+        """Do nothing: no other process runs."""
 
 
 def learners_of(
     learner_class: type[Learner[Any]], config: AlgorithmConfig, spaces: PolicySpaces, **share: Any
 ) -> dict[PolicyId, Learner[Any]]:
-    """A learner for each policy; `share`: its part of the work, where several have one policy."""
+    """Make a learner for each policy; `share`: rank, size and reduce if several learners share a policy."""
     return {policy_id: learner_class(config.for_policy(policy_id), *own, **share) for policy_id, own in spaces.items()}
 
 
@@ -116,13 +116,13 @@ def local_learners(
     spaces: PolicySpaces,
     neighbours: Callable[[], int] = lambda: 0,
 ) -> LocalLearners:
-    """The learners of `num_learner_workers=0`; `neighbours()` counts rollout workers on this machine: they come and go.
+    """Make the learners of `num_learner_workers=0`; `neighbours()` counts the current rollout workers on this machine.
 
-    Unless those sample ahead, they wait while it learns, and it may have their CPUs.
+    Unless these sample ahead, they wait during learning, so the learner may use their CPUs.
     """
     learners = learners_of(learner_class, config, spaces)
     multiply_adds = max(learner.policy.multiply_adds * learner.minibatch_size for learner in learners.values())
-    torch.set_num_threads(config.torch_threads_per_worker)  # between updates this process samples
+    torch.set_num_threads(config.torch_threads_per_worker)  # for sampling in this process between updates
     return LocalLearners(
         learners,
         lambda: learner_threads(config, multiply_adds, busy=neighbours() if config.sample_async else 0),

@@ -1,4 +1,4 @@
-"""From the rows of a batch to minibatches, shared out over learners."""
+"""Cuts minibatches from the rows of a batch, shared between learners."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reef.nn.gradients import Columns
 
 
 def transition_columns(batch: Transitions, device: torch.device) -> Columns:
-    """What learners read of replayed transitions [N], with discounts gamma^n and importance weights where there are."""
+    """Columns of replayed transitions [N], with the discounts gamma^n and, if present, importance weights."""
     columns = {name: getattr(batch, name) for name in ("obs", "actions", "rewards", "next_obs", "terminated")}
     columns |= {name: batch.extras[name] for name in ("discounts", "weights") if name in batch.extras}
     return {name: to_device(column, device) for name, column in columns.items()}
@@ -27,7 +27,7 @@ def shuffled(
     rank: int = 0,
     world_size: int = 1,
 ) -> Iterator[Columns]:
-    """`passes` over the rows in random order; a short rest is left out.
+    """`passes` over the rows in random order; an incomplete last minibatch is dropped.
 
     Rows are gathered once per pass, so that minibatches are slices.
     """
@@ -42,7 +42,7 @@ def shuffled(
 
 
 def enough_for(columns: Columns, world_size: int) -> Columns:
-    """The columns, repeated where they have fewer rows than there are learners: these take their steps together."""
+    """Repeat rows if there are fewer rows than learners, because every learner takes a step."""
     rows = len(next(iter(columns.values())))
     if rows >= world_size:
         return columns
@@ -50,7 +50,7 @@ def enough_for(columns: Columns, world_size: int) -> Columns:
 
 
 def in_order(columns: Columns, size: int, rank: int = 0, world_size: int = 1) -> Iterator[Columns]:
-    """Minibatches of `size` rows over all learners, one after the other; a short rest is left out."""
+    """Minibatches of `size` rows over all learners, in order; an incomplete last minibatch is dropped."""
     rows = len(next(iter(columns.values())))
     part = size // world_size  # equally long for each learner, so that gradients average
     for start in range(0, rows - size + 1, size):

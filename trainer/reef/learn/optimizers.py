@@ -1,7 +1,7 @@
-"""Optimizers of one flat vector.
+"""Optimizers for one flat vector.
 
-`torch.optim` would load the whole compiler at the first step (a second of start-up, 80 MB), and look after parameter
-groups, hooks and devices at every step, which costs more than the arithmetic of a small network.
+`torch.optim` loads the whole compiler at the first step (one second, 80 MB), and handles parameter groups, hooks and
+devices at every step, which costs more than the arithmetic of a small network.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ log = logging.getLogger(__name__)
 
 
 class Optimizer(ABC):
-    """Moves a flat vector against its gradient, with step size `lr`, which may be set at any time."""
+    """Updates a flat vector by its gradient with learning rate `lr`, which may be changed at any time."""
 
     def __init__(self, flat: FlatParameters, lr: float) -> None:
         self.flat, self.lr = flat, lr
-        # what it remembers, by name
+        # Optimizer state (moments) by name.
         self.moments: dict[str, Tensor] = {}
 
     @abstractmethod
     def step(self) -> None:
-        """Move the parameters once."""
+        """Update the parameters once."""
 
     def remember(self, name: str, fill: float = 0.0) -> Tensor:
-        """A vector as long as the parameters, which checkpoints hold."""
+        """Create a state vector of the parameters' size, which checkpoints include."""
         self.moments[name] = torch.full_like(self.flat.vector, fill)
         return self.moments[name]
 
     def state(self) -> State:
-        """Copies of what it remembers."""
+        """Copies of the optimizer state."""
         return {"type": type(self).__name__} | {
             name: value.cpu().numpy().copy() for name, value in self.moments.items()
         }
 
     def set_state(self, state: State) -> None:
-        """The reverse of `state`."""
+        """Restore what `state` returned."""
         for name, value in self.moments.items():
             value.copy_(torch.from_numpy(np.array(state[name])))
 
@@ -73,7 +73,7 @@ class Adam(Optimizer):
         self.max_exp_avg_sq = [self.remember("max_exp_avg_sq")] if amsgrad else []
 
     def step(self) -> None:
-        """Move the parameters once."""
+        """Update the parameters once."""
         self.step_count += 1
         self.kernel(
             [self.flat.vector],
@@ -92,15 +92,15 @@ class Adam(Optimizer):
         )
 
     def set_state(self, state: State) -> None:
-        """The reverse of `state`; with amsgrad newly switched on, the largest moments count from here."""
+        """Restore what `state` returned; if amsgrad was just enabled, the largest moments start now."""
         if self.amsgrad and "max_exp_avg_sq" not in state:
-            log.warning("optimizer.amsgrad=True: the checkpoint was written without it, so it begins anew")
+            log.warning("optimizer.amsgrad=True: the checkpoint was written without it, so its maximum starts now")
             state = state | {"max_exp_avg_sq": np.zeros_like(state["exp_avg_sq"])}
         super().set_state(state)
 
 
 class AdamW(Adam):
-    """Adam whose weight decay is apart from the gradient (Loshchilov & Hutter 2019, algorithm 2)."""
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019, algorithm 2)."""
 
     kernel: ClassVar[Any] = staticmethod(torch._fused_adamw_)
 
@@ -110,7 +110,7 @@ class AdamW(Adam):
 
 
 class RMSprop(Optimizer):
-    """Steps are divided by the root of a running mean of squared gradients (Hinton 2012, lecture 6e).
+    """Divides the gradient by the root of a running mean of squared gradients (Hinton 2012, lecture 6e).
 
     Arguments are those of `torch.optim.RMSprop`.
     """
@@ -135,7 +135,7 @@ class RMSprop(Optimizer):
         self.momentum_buffer = self.remember("momentum_buffer") if momentum else None
 
     def step(self) -> None:
-        """Move the parameters once."""
+        """Update the parameters once."""
         gradient = _decayed(self.flat, self.weight_decay)
         self.square_avg.mul_(self.alpha).addcmul_(gradient, gradient, value=1 - self.alpha)
         variance = self.square_avg
@@ -145,30 +145,30 @@ class RMSprop(Optimizer):
         self.move(gradient / self.deviation(variance))
 
     def deviation(self, variance: Tensor) -> Tensor:
-        """What the gradient is divided by."""
+        """The divisor of the gradient."""
         return variance.sqrt().add_(self.eps)
 
     def move(self, direction: Tensor) -> None:
-        """Move along `direction`, with momentum where there is any."""
+        """Move along `direction`, with momentum if enabled."""
         if self.momentum_buffer is not None:
             direction = self.momentum_buffer.mul_(self.momentum).add_(direction)
         self.flat.vector.add_(direction, alpha=-self.lr)
 
 
 class RMSpropTF(RMSprop):
-    """As TensorFlow computes it: the running mean begins at 1, eps is under the root, momentum sums whole steps.
+    """RMSprop as in TensorFlow: the running mean starts at 1, eps is inside the root, momentum sums whole steps.
 
-    Published results of A3C and IMPALA were found with it.
+    The published results of A3C and IMPALA used it.
     """
 
     first_square: ClassVar[float] = 1.0
 
     def deviation(self, variance: Tensor) -> Tensor:
-        """What the gradient is divided by."""
+        """The divisor of the gradient."""
         return (variance + self.eps).sqrt_()
 
     def move(self, direction: Tensor) -> None:
-        """Move along `direction`, with momentum where there is any."""
+        """Move along `direction`, with momentum if enabled."""
         if self.momentum_buffer is None:
             self.flat.vector.add_(direction, alpha=-self.lr)
         else:
@@ -176,7 +176,7 @@ class RMSpropTF(RMSprop):
 
 
 class SGD(Optimizer):
-    """Gradient descent, with momentum if given; arguments are those of `torch.optim.SGD`."""
+    """Gradient descent with optional momentum; arguments are those of `torch.optim.SGD`."""
 
     def __init__(
         self,
@@ -191,11 +191,11 @@ class SGD(Optimizer):
         super().__init__(flat, lr)
         self.momentum, self.dampening, self.weight_decay, self.nesterov = momentum, dampening, weight_decay, nesterov
         self.momentum_buffer = self.remember("momentum_buffer") if momentum else None
-        # the first gradient is not dampened
+        # The first gradient is not dampened.
         self.step_count = self.moments["step"] = torch.zeros((), device=flat.vector.device)
 
     def step(self) -> None:
-        """Move the parameters once."""
+        """Update the parameters once."""
         gradient = _decayed(self.flat, self.weight_decay)
         if self.momentum_buffer is not None:
             share = 1 - self.dampening if self.step_count else 1.0
@@ -207,7 +207,7 @@ class SGD(Optimizer):
 
 
 def _decayed(flat: FlatParameters, weight_decay: float) -> Tensor:
-    """The gradient with that of the decay, an L2 penalty."""
+    """The gradient with the L2 penalty `weight_decay` added."""
     return flat.gradient.add(flat.vector, alpha=weight_decay) if weight_decay else flat.gradient
 
 
@@ -215,7 +215,7 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {kind.__name__: kind for kind in (Adam,
 
 
 def make_optimizer(flat: FlatParameters, lr: float, settings: OptimizerConfig) -> Optimizer:
-    """The optimizer that the settings ask for."""
+    """Make the optimizer for these settings."""
     make: Any = OPTIMIZERS[settings.type]
     made: Optimizer = make(flat, lr, **settings.arguments())
     return made

@@ -1,4 +1,4 @@
-"""A rollout as rows, for policies that remember nothing: every step stands for itself."""
+"""A rollout as rows, for policies without memory: steps are independent of each other."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from reef.types import Array
 
 
 class Reading(NamedTuple):
-    """What a policy makes of a rollout as it is now."""
+    """What the current policy computes for a rollout."""
 
-    # [T, B] of each step's observation
+    # [T, B] value of each step's observation
     values: Array
-    # [T, B] of its true successor
+    # [T, B] value of its true successor
     next_values: Array
-    # what the network reads again in training
+    # inputs of the network in training
     inputs: Columns
 
 
@@ -36,7 +36,7 @@ class Rows:
         self.policy, self.device = policy, device
 
     def read(self, batch: Rollout, *, with_values: bool = True) -> Reading:
-        """The values by the critic as it is now, zeros without; only cut ends need a second look."""
+        """Values by the current critic, zeros without values; only cut ends need a second forward pass."""
         inputs = self.columns(batch.mask, {"obs": batch.obs})
         if not with_values:
             return Reading(np.zeros_like(batch.rewards), np.zeros_like(batch.rewards), inputs)
@@ -55,15 +55,15 @@ class Rows:
         mask: Array,  # [T, B] bool
         arrays: Mapping[str, Array],  # [T, B, ...] each
     ) -> Columns:
-        """The steps that count, as columns [N, ...]."""
+        """The valid steps as columns [N, ...]."""
         everything = bool(mask.all())
         flat = {name: a.reshape(-1, *a.shape[2:]) if everything else a[mask] for name, a in arrays.items()}
         return {name: to_device(column, self.device) for name, column in flat.items()}
 
 
 def cut_ends(batch: Rollout) -> Array:
-    """[T, B] bool: the steps whose successor is not the next observation, though an episode goes on from it."""
+    """[T, B] bool: steps whose true successor is not the next observation, although the episode did not terminate."""
     cut = batch.truncated.copy()
     cut[-1] = True
-    cut[:-1] |= ~batch.mask[1:]  # a shorter fragment ends where its padding begins
+    cut[:-1] |= ~batch.mask[1:]  # a shorter fragment ends where its padding starts
     return cut & batch.mask

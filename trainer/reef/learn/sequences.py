@@ -20,7 +20,7 @@ from reef.types import Array
 
 
 def layout_of(policy: Policy, config: AlgorithmConfig, device: torch.device) -> Rows | Sequences:
-    """How a rollout is cut for this policy."""
+    """Return how a rollout is cut for this policy."""
     if isinstance(policy, RecurrentPolicy):
         return Sequences(policy, device, config.model.max_seq_len)
     return Rows(policy, device)
@@ -29,8 +29,8 @@ def layout_of(policy: Policy, config: AlgorithmConfig, device: torch.device) -> 
 class Sequences:
     """Cuts minibatches of sequences of `length` steps each.
 
-    The state before a sequence is what the policy, as it is now, makes of the steps before it in the rollout: no
-    gradient goes further back. Episodes may begin and end inside a sequence.
+    The state before a sequence is computed by the current policy from the earlier steps of the rollout; no gradient
+    flows further back. Episodes may start and end inside a sequence.
     """
 
     def __init__(self, policy: RecurrentPolicy, device: torch.device, length: int) -> None:
@@ -59,7 +59,7 @@ class Sequences:
         return Reading(values, next_values, inputs)
 
     def _steps(self, batch: Rollout) -> dict[str, Array]:
-        """What the policy reads of each step, [T, B, ...]."""
+        """The policy's inputs for each step, [T, B, ...]."""
         begins = np.zeros_like(batch.terminated)
         begins[1:] = batch.done[:-1] | ~batch.mask[:-1]
         steps = {"obs": batch.obs, BEGINS: begins}
@@ -71,7 +71,7 @@ class Sequences:
     def _next_values(
         self, batch: Rollout, steps: dict[str, Array], cut: Columns, starts: list[Columns], values: Array
     ) -> Array:
-        """[T, B]: where a step is the last one of its kind, the sequence is read again with its true successor."""
+        """[T, B]: where a step is the last one before a cut, the sequence is computed again with its true successor."""
         next_values = np.zeros_like(values)
         next_values[:-1] = values[1:]
         times, columns = np.nonzero(cut_ends(batch))
@@ -98,7 +98,7 @@ class Sequences:
         mask: Array,  # [T, B] bool
         arrays: Mapping[str, Array],  # [T, B, ...] each
     ) -> Columns:
-        """Sequences [S, L, ...], with the mask among them; those without a step that counts are left out."""
+        """Sequences [S, L, ...], including the mask; those without a valid step are dropped."""
         kept = self._kept(mask)
         masked = {**arrays, "mask": mask}
         return {name: self._cut(array).flatten(0, 1)[kept] for name, array in masked.items()}
@@ -106,10 +106,10 @@ class Sequences:
     def minibatches(
         self, columns: Columns, size: int, passes: int, generator: torch.Generator, rank: int = 0, world_size: int = 1
     ) -> Iterator[Columns]:
-        """`passes` over whole sequences in random order, about `size` steps at a time over all learners.
+        """`passes` over whole sequences in random order, about `size` steps per minibatch over all learners.
 
-        The loss reads the steps that count. Of several learners each has as many sequences, but not as many such steps:
-        `SHARE` says how much its mean weighs.
+        The loss uses only valid steps. All learners have the same number of sequences, but not of valid steps: `SHARE`
+        is the weight of a learner's mean.
         """
         part = max(size // columns["mask"].shape[1] // world_size, 1)
         for whole in shuffled(enough_for(columns, world_size), part * world_size, passes, generator):
@@ -135,7 +135,7 @@ class Sequences:
         return self._tensor(array.reshape(-1, length, *array.shape[1:]).swapaxes(1, 2))
 
     def _kept(self, mask: Array) -> Tensor:
-        """The indices of the sequences [S] in which a step counts."""
+        """Indices of the sequences [S] with at least one valid step."""
         return self._cut(mask).flatten(0, 1).any(1).nonzero().squeeze(1)
 
     def _tensor(self, array: Array) -> Tensor:

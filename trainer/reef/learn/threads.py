@@ -1,4 +1,4 @@
-"""How torch uses the CPU while it learns: with how many threads, and without denormal numbers."""
+"""CPU use of torch during learning: number of threads, and no denormal numbers."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import torch
 from reef.config import AlgorithmConfig
 from reef.container import cpu_quota
 
-# Multiplications of a minibatch for each thread. Threads meet after every operation: with less work between, they save
-# little on a machine that is theirs, and where anything else wants one of their CPUs each meeting waits for it, which
-# makes training many times slower.
+# Multiplications of a minibatch per thread. Threads synchronise after every operation. With less work per thread they
+# save little on an idle machine; where other programs use one of their CPUs, each synchronisation waits, which makes
+# training many times slower.
 MULTIPLY_ADDS_PER_THREAD = 64_000_000
 
 
 def learner_threads(config: AlgorithmConfig, multiply_adds: int, busy: int = 0) -> int:
-    """Threads for minibatches of so many multiplications: as set, else as many as have work and a CPU of their own.
+    """Threads for minibatches of this many multiplications: the setting, else one per CPU while there is enough work.
 
-    `busy` rollout workers on this machine have a CPU each. Threads that share one wait for each other by spinning,
+    `busy` rollout workers on this machine use a CPU each. Threads that share a CPU wait for each other by spinning,
     which costs far more than they save.
     """
     if config.torch_threads_per_learner is not None:
@@ -30,7 +30,7 @@ def learner_threads(config: AlgorithmConfig, multiply_adds: int, busy: int = 0) 
 
 
 def available_cpus(busy: int = 0) -> int:
-    """CPUs that this process may use beside `busy` others, within OMP_NUM_THREADS and the container's quota."""
+    """CPUs for this process besides `busy` others, limited by OMP_NUM_THREADS and the container's quota."""
     limits = [(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1) - busy]
     if (wish := os.environ.get("OMP_NUM_THREADS", "")).isdecimal():
         limits.append(int(wish))
@@ -41,7 +41,7 @@ def available_cpus(busy: int = 0) -> int:
 
 @contextlib.contextmanager
 def using_threads(count: int) -> Iterator[None]:
-    """Let torch compute with `count` threads for a while."""
+    """Use `count` torch threads within the context."""
     before = torch.get_num_threads()
     if count == before:
         yield
@@ -55,10 +55,10 @@ def using_threads(count: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def flushing_denormals() -> Iterator[None]:
-    """Let this thread, and threads it starts meanwhile, take numbers below 1.2e-38 for zero.
+    """Treat numbers below 1.2e-38 as zero in this thread and in threads that it starts within the context.
 
-    Adam's moments of units that get no gradient any more decay into such denormal numbers, with which some processors
-    are so slow that a step over them takes 35 times as long.
+    Adam's moments of units without gradients decay to such denormal numbers. On some processors, a step over them takes
+    35 times as long.
     """
     flushes = torch.set_flush_denormal(True)
     try:

@@ -1,4 +1,4 @@
-"""Parameters that one loss trains: gradient, average over the learners, clipping, optimizer step."""
+"""Parameters trained by one loss: gradient, average over the learners, clipping, optimizer step."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from reef.nn.gradients import SHARE, Columns, Gradient, Loss
 from reef.schedules import Schedule
 from reef.types import State
 
-Reduce = Callable[[Tensor], None]  # average a flat gradient over all learners, in place
+Reduce = Callable[[Tensor], None]  # averages a flat gradient over all learners, in place
 
 
 class TrainedParameters:
-    """One flat vector of parameters with its gradient, optimizer and schedule of the learning rate."""
+    """One flat parameter vector with its gradient, optimizer and learning rate schedule."""
 
     def __init__(
         self,
@@ -34,20 +34,20 @@ class TrainedParameters:
         reduce: Reduce | None = None,
         names: tuple[str, str] = ("total_loss", "grad_gnorm"),
     ) -> None:
-        """`config` says how to clip, and which optimizer; `names` are those of the two statistics of a step."""
+        """`config` defines clipping and optimizer; `names` are those of the two statistics of a step."""
         self.flat, self.gradient, self.reduce, self.names = flat, gradient, reduce, names
         self.grad_clip, self.grad_clip_by = config.grad_clip, config.grad_clip_by
         self.schedule = Schedule(lr)
         self.optimizer = make_optimizer(flat, self.schedule(0), config.optimizer)
 
     def begin(self, timestep: int) -> None:
-        """Set the learning rate of so many environment steps."""
+        """Set the learning rate for this number of environment steps."""
         self.optimizer.lr = self.schedule(timestep)
 
     def descend(self, minibatch: Columns) -> Loss:
-        """One gradient step; raises TrainingError, with the parameters as they were, when the gradient is not finite.
+        """One gradient step; raises TrainingError, with unchanged parameters, if the gradient is not finite.
 
-        The statistics are those of the loss, its value, and the norm of the gradient before it was clipped.
+        Returns the loss with its statistics, its value, and the norm of the gradient before clipping.
         """
         flat = self.flat
         flat.gradient.zero_()
@@ -63,7 +63,7 @@ class TrainedParameters:
         clip_gradient(flat, length, self.grad_clip, self.grad_clip_by)
         frozen = flat.frozen()
         self.optimizer.step()
-        for parameter, before in frozen:  # momentum would move it
+        for parameter, before in frozen:  # momentum would change it
             parameter.detach().copy_(before)
         return loss._replace(stats=loss.stats | dict(zip(self.names, (loss.value, norm), strict=True)))
 
@@ -72,17 +72,17 @@ class TrainedParameters:
         return self.optimizer.state()
 
     def set_state(self, state: State) -> None:
-        """The reverse of `state`."""
+        """Restore what `state` returned."""
         self.optimizer.set_state(state)
 
 
 def not_finite(loss: float, norm: float, minibatch: Columns) -> TrainingError:
-    """The error for a loss or gradient norm that is NaN or infinite: it names the columns that are."""
+    """The error for a NaN or infinite loss or gradient norm; it names the columns with such values."""
     guilty = [name for name, column in minibatch.items() if not torch.isfinite(column).all()]
     cause = f"the columns {guilty} hold NaN or infinite values" if guilty else "its inputs are finite"
     error = TrainingError(
         f"loss {loss} with gradient norm {norm} is not finite ({cause}); the step was not taken. "
-        "Lower lr, set grad_clip, or look at the environment's rewards and observations."
+        "Lower lr, set grad_clip, or check the environment's rewards and observations."
     )
     error.statistics = {"total_loss": loss, "grad_gnorm": norm}
     return error

@@ -1,1 +1,1 @@
-"""Pure functions on arrays [T, B]: returns, advantages, targets, running statistics."""
+"""Pure functions on arrays [T, B]: advantages, targets, losses, running statistics."""

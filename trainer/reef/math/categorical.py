@@ -12,10 +12,10 @@ def project(
     discounts: Tensor,  # [N], gamma^n, 0 where the episode terminated
     atoms: Tensor,  # [Z] evenly spaced, increasing
 ) -> Tensor:  # [N, Z] probabilities of r + gamma^n z on the same atoms
-    """Project the shifted and shrunk distribution back onto the atoms (Bellemare, Dabney & Munos 2017, eq. 7).
+    """Project the shifted and scaled distribution back onto the atoms (Bellemare, Dabney & Munos 2017, eq. 7).
 
-    Each moved atom shares its probability between its two neighbours in proportion to its nearness; beyond the ends
-    all of it falls on the last atom.
+    Each shifted atom splits its probability between its two neighbours, the nearer one gets more; outside of the range,
+    the first or last atom gets all of it.
     """
     moved = (rewards[:, None] + discounts[:, None] * atoms).clamp(atoms[0], atoms[-1])  # [N, Z]
     distance = (moved[:, None, :] - atoms[:, None]).abs() / (atoms[1] - atoms[0])  # [N, target, source]

@@ -11,16 +11,16 @@ def gae(
     rewards: Array,  # [T, B]
     values: Array,  # [T, B] value of each step's observation
     next_values: Array,  # [T, B] value of each step's true successor
-    terminated: Array,  # [T, B] bool: the successor is worth nothing
-    truncated: Array,  # [T, B] bool: the successor is worth next_values, but what follows is another episode
+    terminated: Array,  # [T, B] bool: the successor has value 0
+    truncated: Array,  # [T, B] bool: the successor has its value, but the next step belongs to another episode
     gamma: float,
     lambda_: float,
-    mask: Array | None = None,  # [T, B] bool: False where nothing happened
+    mask: Array | None = None,  # [T, B] bool: False for invalid steps
 ) -> tuple[Array, Array]:
     """Generalised advantages and value targets, both [T, B] float32.
 
-    Works backwards through time, all columns at once. The last step of the array is bootstrapped from `next_values`
-    like every other one. A masked step has advantage 0 and hands nothing on.
+    Computed backwards in time for all columns at once. The last step is bootstrapped from `next_values` like all other
+    steps. A masked step has advantage 0 and passes nothing on.
     """
     alive = ~terminated
     carries = gamma * lambda_ * (alive & ~truncated)

@@ -1,4 +1,4 @@
-"""Mean and variance of a stream, kept without its values."""
+"""Running mean and variance of a stream, without storing its values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RunningStat:
 
     @property
     def variance(self) -> Array:
-        """Sample variance (divided by count - 1); 1 while there are fewer than two values."""
+        """Sample variance (divided by count - 1); 1 for fewer than two values."""
         return self.m2 / (self.count - 1) if self.count > 1 else np.ones_like(self.m2)
 
     @property
@@ -35,7 +35,7 @@ class RunningStat:
         self,
         values: Array,  # [N, *shape]
     ) -> None:
-        """Take in N values."""
+        """Add N values."""
         count = len(values)
         if count == 0:
             return
@@ -44,9 +44,9 @@ class RunningStat:
         self._combine(count, mean, np.add.reduce(deviation * deviation, 0))
 
     def merge(self, other: RunningStat) -> None:
-        """Take in all values that another statistic has seen."""
+        """Add all values of another statistic."""
         if other.mean.shape != self.mean.shape:
-            raise ValueError(f"statistics of shape {other.mean.shape} do not merge into those of {self.mean.shape}.")
+            raise ValueError(f"cannot merge statistics of shape {other.mean.shape} into those of {self.mean.shape}.")
         if other.count:
             self._combine(other.count, other.mean, other.m2)
 
@@ -67,7 +67,7 @@ class RunningStat:
 
     @classmethod
     def of(cls, state: State) -> RunningStat:
-        """The statistic that `state` describes."""
+        """Restore a statistic from its state."""
         stat = cls()
         stat.count = int(state["count"])
         stat.mean, stat.m2 = np.array(state["mean"], np.float64), np.array(state["m2"], np.float64)

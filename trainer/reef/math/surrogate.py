@@ -7,12 +7,12 @@ from torch import Tensor
 
 
 def clipped_surrogate(
-    logp: Tensor,  # [N] of the policy that learns
-    old_logp: Tensor,  # [N] of the one that acted
+    logp: Tensor,  # [N] by the policy in training
+    old_logp: Tensor,  # [N] by the policy that acted
     advantages: Tensor,  # [N]
     clip: float,
 ) -> Tensor:  # [N]
-    """Likelihood ratio times advantage, or the same with the ratio clipped to 1 +- clip if that is less (eq. 7)."""
+    """The smaller of ratio * advantage and clipped ratio * advantage; the ratio is clipped to 1 +- clip (eq. 7)."""
     ratio = torch.exp(logp - old_logp)
     return torch.min(advantages * ratio, advantages * ratio.clamp(1 - clip, 1 + clip))
 
@@ -22,7 +22,7 @@ def clipped_error(
     targets: Tensor,  # [N]
     limit: float | None,
 ) -> Tensor:  # [N]
-    """The squared error, at most `limit`: beyond it there is no gradient."""
+    """The squared error, at most `limit`; above it the gradient is 0."""
     error = values - targets
     square = error * error
     return square if limit is None else square.clamp(max=limit)

@@ -10,11 +10,11 @@ def td_targets(
     rewards: Tensor,  # [N], summed over n steps
     discounts: Tensor,  # [N], gamma^n
     terminated: Tensor,  # [N] bool
-    next_values: Tensor,  # [N], of the state n steps on
+    next_values: Tensor,  # [N], of the state n steps later
 ) -> Tensor:  # [N]
     """Return r + gamma^n V(s'), without the second term where the episode terminated (Sutton & Barto 2018, eq. 7.1).
 
-    A truncated episode still has a value beyond its end, so truncation plays no part.
+    A truncated episode has a value beyond its end, so truncation does not matter here.
     """
     return rewards + discounts * next_values * ~terminated
 

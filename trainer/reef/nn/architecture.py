@@ -1,4 +1,4 @@
-"""What tells one network from another: its weights are of no use in any other."""
+"""What identifies a network: its weights fit no network with another architecture."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Architecture(TypedDict):
     """A network, as JSON data."""
 
     shapes: dict[str, list[int]]  # of its parameters
-    parts: dict[str, Any]  # what else it computes with
-    settings: dict[str, Any]  # what it was made by, some of them without effect: to say what differs
+    parts: dict[str, Any]  # what else affects its output
+    settings: dict[str, Any]  # the settings that it was made with, for error messages; some have no effect
 
 
 def architecture_of(network: nn.Module, settings: dict[str, Any], **parts: Any) -> Architecture:
-    """That of a network made by these settings; `parts`: what its shapes and layers do not show."""
+    """The architecture of a network made with these settings; `parts`: what its shapes and layers do not show."""
     for name, module in network.named_modules():
         activation = getattr(module, "activation", None)
         hidden = getattr(module, "layers", getattr(module, "hidden", True))
@@ -33,7 +33,7 @@ def architecture_of(network: nn.Module, settings: dict[str, Any], **parts: Any) 
 
 
 def another_network(stored: Architecture, own: Architecture) -> str:
-    """How the network of a checkpoint differs from this one and what to do; empty where it does not."""
+    """Return how a checkpoint's network differs from this one and what to do; empty if they are equal."""
     if (stored["shapes"], stored["parts"]) == (own["shapes"], own["parts"]):
         return ""
     there, here = ({**each["shapes"], **each["parts"]} for each in (stored, own))

@@ -34,7 +34,7 @@ class Actor(nn.Module):
 
 
 class Critics(nn.Module):
-    """Observations [N, *obs] and actions [N, n] -> Q-values [count, N], side by side in one batched pass."""
+    """Observations [N, *obs] and actions [N, n] -> Q-values [count, N], computed in one batched pass."""
 
     def __init__(self, layout: Layout, model: ModelConfig, actions: int, count: int) -> None:
         super().__init__()

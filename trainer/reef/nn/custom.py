@@ -1,4 +1,4 @@
-"""A network of a user's own: made, looked at and tried before it is trained."""
+"""Custom networks: build a user's network, and check and test it before training."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reef.config.loading import load
 from reef.errors import ConfigError, own_traceback
 from reef.spaces import Layout, Space
 
-# columns of a train batch, which no part of a state may be called
+# Columns of a train batch; a part of a state must not have one of these names.
 RESERVED = {
     *("obs", "actions", "rewards", "mask", "begins", "valid", "share", "prev_actions", "prev_rewards"),
     *("action_logp", "action_dist_inputs", "advantages", "value_targets"),
@@ -24,13 +24,13 @@ RESERVED = {
 def custom_module(
     config: AlgorithmConfig, observation_space: Space, action_space: Space, outputs: int, *, critic: bool
 ) -> nn.Module:
-    """What `model.custom_model` makes; ConfigError when it raises or makes what cannot be trained.
+    """Build `model.custom_model`; raise ConfigError if that fails or the result cannot be trained.
 
-    Its outputs are [N, outputs]; with a `critic` it gives values [N] too.
+    The outputs are [N, outputs], and with a `critic` also values [N].
     """
     custom, settings = config.model.custom_model, config.model.custom_model_config
     make = load(custom, what="model.custom_model") if isinstance(custom, str) else custom
-    assert make is not None, "asked for only when there is one"
+    assert make is not None, "called only with a custom model"
     try:
         module = make(observation_space, action_space, outputs, **settings)
     except Exception as error:
@@ -61,9 +61,9 @@ def custom_module(
 
 
 def _try_custom(custom: object, module: nn.Module, layout: Layout, outputs: int, critic: bool) -> None:
-    """Refuse a module that does not map two observations to as many outputs, and values.
+    """Raise ConfigError unless the module maps two observations to two outputs, and two values with a critic.
 
-    A recurrent one gets them as a sequence of two steps, and gives the state after them too.
+    A recurrent module gets them as a sequence of two steps, and also returns the state after them.
     """
     space = copy.deepcopy(layout.space)
     space.seed(0)
@@ -103,13 +103,13 @@ def _try_custom(custom: object, module: nn.Module, layout: Layout, outputs: int,
     learns = any(each.requires_grad for each, _ in zip(parts, sizes, strict=False))
     if not learns and not torch.is_inference_mode_enabled():
         raise ConfigError(
-            f"model.custom_model={custom!r}: no gradient goes from its outputs to parameters, so that nothing would be "
+            f"model.custom_model={custom!r}: no gradient flows from its outputs to parameters, so nothing would be "
             "learnt. Give it parameters, without torch.no_grad(), detach() and requires_grad_(False) on the way."
         )
 
 
 def state_shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
-    """What a recurrent module remembers of one column, by name; empty for others."""
+    """Shapes of a recurrent module's state for one column, by name; empty for other modules."""
     return {name: tuple(shape) for name, shape in getattr(module, "state_shapes", {}).items()}
 
 

@@ -1,4 +1,4 @@
-"""Q-networks: plain or dueling heads, of values or of value distributions, with fixed or noisy weights."""
+"""Q-networks: plain or dueling heads, values or value distributions, fixed or noisy weights."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from reef.types import Array, RecurrentState
 
 
 class NoisyLinear(nn.Module):
-    """A linear layer whose weights carry learned, factorised Gaussian noise (Fortunato et al. 2018, eq. 9 to 11).
+    """A linear layer with learned, factorised Gaussian noise on its weights (Fortunato et al. 2018, eq. 9 to 11).
 
-    The noise is zero at first, which leaves the mean weights, and stays as it is from `draw` to `still`.
+    The noise is zero at first, so only the mean weights count. `draw` samples it, `still` sets it back to zero.
     """
 
     def __init__(self, in_features: int, out_features: int, sigma0: float) -> None:
@@ -43,18 +43,18 @@ class NoisyLinear(nn.Module):
         self.register_buffer("out_noise", torch.zeros(out_features), persistent=False)
 
     def draw(self, generator: torch.Generator) -> None:
-        """Draw new noise for all rows of the next forward passes."""
+        """Sample new noise for all rows of the next forward passes."""
         for noise in (self.in_noise, self.out_noise):
             drawn = torch.empty(noise.shape).normal_(generator=generator)  # on the CPU, where the generator is
             noise.copy_(drawn.sign() * drawn.abs().sqrt())
 
     def still(self) -> None:
-        """Act on the mean weights alone."""
+        """Set the noise to zero, which leaves the mean weights."""
         self.in_noise.zero_()
         self.out_noise.zero_()
 
     def forward(self, x: Tensor) -> Tensor:
-        """[N, in] -> [N, out]; the noise is applied without making the noisy weight matrix."""
+        """[N, in] -> [N, out]; applies the noise without computing the noisy weight matrix."""
         noise = F.linear(x * self.in_noise, self.weight_sigma, self.bias_sigma)
         return F.linear(x, self.weight, self.bias) + noise * self.out_noise
 
@@ -63,7 +63,7 @@ class Stream(nn.Module):
     """Hidden layers and an output layer, all plain or all noisy."""
 
     def __init__(self, sizes: Sequence[int], activation: str, linear: Callable[[int, int], nn.Module]) -> None:
-        """`sizes`: features in, after each hidden layer, and out."""
+        """`sizes`: number of inputs, sizes of the hidden layers, number of outputs."""
         super().__init__()
         self.hidden = nn.ModuleList(linear(before, after) for before, after in pairwise(sizes[:-1]))
         self.output = linear(sizes[-2], sizes[-1])
@@ -79,7 +79,7 @@ class Stream(nn.Module):
 class QPolicy(Policy):
     """Action values Q(s, a) from an encoder and, unless dueling is off, separate streams for V(s) and A(s, a).
 
-    The dueling sum is Q = V + A - mean(A) (Wang et al. 2016, eq. 9). With more than one atom every action has a
+    The dueling sum is Q = V + A - mean(A) (Wang et al. 2016, eq. 9). With several atoms, every action has a
     distribution over returns, and Q is its mean.
     """
 
@@ -95,7 +95,7 @@ class QPolicy(Policy):
         v_min: float,  # the smallest and the largest return that the atoms can hold
         v_max: float,
         noisy: bool,
-        sigma0: float,  # first scale of the noise
+        sigma0: float,  # initial scale of the noise
     ) -> None:
         """Raises ConfigError unless the action space is Discrete."""
         super().__init__(config, observation_space, action_space)
@@ -124,7 +124,7 @@ class QPolicy(Policy):
             self.value = Stream([*hidden, num_atoms], activation, linear)
 
     def architecture(self) -> Architecture:
-        """Adds the atoms and how the streams were made."""
+        """The policy's architecture with the atoms and the settings of the streams."""
         architecture = super().architecture()
         if self.num_atoms > 1:
             architecture["parts"] |= self.bounds
@@ -140,7 +140,7 @@ class QPolicy(Policy):
         return self.dueling(self.advantage(features), None if self.value is None else self.value(features))
 
     def dueling(self, advantages: Tensor, values: Tensor | None) -> Tensor:
-        """The streams' outputs, [N, A atoms] and [N, atoms] or None, -> logits."""
+        """The outputs of the streams, [N, A atoms] and [N, atoms] or None, -> logits."""
         advantages = self._by_action(advantages)
         if values is None:
             return advantages
@@ -155,11 +155,11 @@ class QPolicy(Policy):
         return self.expected(self(obs))
 
     def expected(self, logits: Tensor) -> Tensor:
-        """[..., atoms] -> the means of the return distributions [...]; with one atom the values as they are."""
+        """[..., atoms] -> the means of the return distributions [...]; with one atom the values themselves."""
         return logits if self.num_atoms == 1 else torch.softmax(logits, -1) @ self.atoms
 
     def state_values(self, obs: Tensor) -> Tensor:
-        """[N, *obs] -> [N], of acting greedily."""
+        """[N, *obs] -> [N], the values of acting greedily."""
         return self.q_values(obs).amax(-1)
 
     def dist_inputs(self, obs: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""A network's parameters as one vector, so that clipping, Adam, all-reduce and publishing are one operation each."""
+"""A network's parameters as one vector: clipping, Adam, all-reduce and publishing are one operation each."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 
 class FlatParameters:
-    """Re-points parameters (and their gradients) into one contiguous vector each.
+    """Makes parameters (and their gradients) views of one contiguous vector each.
 
-    The parameters stay ordinary `nn.Parameter`s: autograd accumulates straight into `gradient`, and whatever is done to
-    `vector` is seen by the network. Do not call `module.to(...)` afterwards: it would break the views.
+    The parameters stay ordinary `nn.Parameter`s: autograd accumulates into `gradient`, and changes of `vector` change
+    the network. Do not call `module.to(...)` afterwards: it would break the views.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Take over the given parameters; they must live on one device and be float32."""
+        """Take over parameters, which must be float32 and on one device."""
         self.parameters = list(parameters)
         with torch.no_grad():
             self.vector = torch.cat([p.detach().reshape(-1) for p in self.parameters])
@@ -31,7 +31,7 @@ class FlatParameters:
             start = span.stop
 
     def part(self, parameters: Iterable[nn.Parameter]) -> FlatParameters:
-        """Some of the parameters, which lie side by side, as views: what is done to the one is done to the other."""
+        """Return adjacent parameters as views of the same vectors."""
         mine = list(parameters)
         start = next(i for i, parameter in enumerate(self.parameters) if parameter is mine[0])
         assert all(a is b for a, b in zip(mine, self.parameters[start:], strict=False)), "a part is in one piece"
@@ -43,11 +43,11 @@ class FlatParameters:
 
     @property
     def is_frozen(self) -> bool:
-        """Whether a parameter is kept from being trained; it may become so at any time."""
+        """Whether a parameter is excluded from training; this can change at any time."""
         return not all(parameter.requires_grad for parameter in self.parameters)
 
     def frozen(self) -> list[tuple[nn.Parameter, Tensor]]:
-        """The parameters that are kept from being trained, each with a copy of it."""
+        """The parameters that are excluded from training, each with a copy."""
         kept = [parameter for parameter in self.parameters if not parameter.requires_grad]
         return [(parameter, parameter.detach().clone()) for parameter in kept]
 
@@ -56,8 +56,8 @@ class FlatParameters:
         return np.array(self.vector.detach().cpu().numpy(), dtype=np.float32)
 
     def load(self, values: NDArray[np.float32]) -> None:
-        """Overwrite the vector; raises ValueError when the length differs."""
+        """Overwrite the vector; raises ValueError if the length differs."""
         if values.shape != tuple(self.vector.shape):
             raise ValueError(f"weights hold {values.shape[0]} numbers, this network has {self.vector.shape[0]}")
-        # a copy first: arrays that came through Ray's object store are read-only, which torch does not know of
+        # Copied first: arrays from Ray's object store are read-only, which torch does not support.
         self.vector.copy_(torch.from_numpy(values if values.flags.writeable else values.copy()))

@@ -10,17 +10,17 @@ from torch import Tensor, nn
 
 Columns = dict[str, Tensor]  # equally long columns on the learner's device
 
-# a column that is a number: how much the mean of this learner weighs in that of all, where they have other counts
+# A column that is a number: the weight of this learner's mean in the mean over all learners, if their counts differ.
 SHARE = "share"
 NO_ROWS: dict[str, Tensor] = {}
 
 
 class Loss(NamedTuple):
-    """What a minibatch costs."""
+    """The loss of a minibatch."""
 
     # []: the mean over the minibatch
     value: Tensor
-    # [] each, detached: what is reported
+    # [] each, detached: reported statistics
     stats: dict[str, Tensor]
     # [N] each, detached: one value per row, such as TD errors
     rows: dict[str, Tensor] = NO_ROWS
@@ -31,7 +31,7 @@ Gradient = Callable[[Columns], Loss]  # adds to the gradients of the network's p
 
 
 def by_autograd(network: nn.Module, inputs: Sequence[str], loss: LossFunction) -> Gradient:
-    """The gradient of `loss` of what `network` makes of the columns `inputs`; other networks get none."""
+    """Return the gradient of `loss` of the outputs of `network` for the columns `inputs`; other networks get none."""
     parameters = list(network.parameters())
 
     def gradient(minibatch: Columns) -> Loss:

@@ -1,4 +1,4 @@
-"""From settings and spaces to a policy that is ready to act and to be trained."""
+"""Makes a policy from settings and spaces."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from reef.spaces import Layout, Space
 def make_policy(
     config: AlgorithmConfig, observation_space: Space, action_space: Space, device: torch.device | str = "cpu"
 ) -> Policy:
-    """The policy of the configured algorithm, as its `policy_class` names it, on `device`.
+    """Return the policy of the configured algorithm, made by its `policy_class`, on `device`.
 
-    It does not train: layers such as Dropout disturb learning alone.
+    It is in evaluation mode: layers such as Dropout are active only in training.
     """
     policy: Policy = load(config.policy_class, what="policy_class")(config, observation_space, action_space)
     policy.bind_parameters(device)
@@ -29,7 +29,7 @@ def make_policy(
 
 
 def actor_critic(config: AlgorithmConfig, observation_space: Space, action_space: Space) -> Policy:
-    """The actor-critic that the settings ask for: a custom model, one that remembers, or a perceptron."""
+    """Return the actor-critic for these settings: a custom model, a recurrent one, or a perceptron."""
     spaces = observation_space, action_space
     if config.model.custom_model:
         outputs = DistributionMaker(Layout.of(action_space)).num_inputs

@@ -1,4 +1,4 @@
-"""Policies: a network that says how to act, and its action distribution."""
+"""Policies: a network and its action distribution."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from reef.nn.layers.encoders import Encoder, ImageEncoder
 from reef.spaces import Layout, Space
 from reef.types import Array, RecurrentState
 
-# names in a recurrent state: [N, n, *action] and [N, n], the newest first
+# Names in a recurrent state: [N, n, *action] and [N, n], the newest first.
 PREV_ACTIONS, PREV_REWARDS = "prev_actions", "prev_rewards"
 
 
 class FastActor(Protocol):
-    """What acts in place of the network."""
+    """A faster replacement for the network when acting."""
 
     def __call__(self, obs: Array, state: RecurrentState) -> tuple[Array, RecurrentState]:
-        """[N, *obs] and the state before -> distribution inputs [N, D] and the state after."""
+        """[N, *obs] and the recurrent state -> distribution inputs [N, D] and the next state."""
 
 
 class Policy(nn.Module):
-    """A network that acts. Observations come flat, as the observation layout says: [N, *obs]."""
+    """A network that acts. Observations are flat, as in the observation layout: [N, *obs]."""
 
-    # what a worker records with each step, see PolicyRunner
+    # What a worker records with each step, see PolicyRunner.
     acting_extras: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: AlgorithmConfig, observation_space: Space, action_space: Space) -> None:
@@ -44,11 +44,11 @@ class Policy(nn.Module):
         self.observation_layout = Layout.of(observation_space)
         self.action_layout = Layout.of(action_space)
         self.dist_class = DistributionMaker(self.action_layout)
-        self.set_by_hand = False  # whether its weights were set since the learners saw them
+        self.set_by_hand = False  # whether its weights were set by a user since the learners last read them
         self.fast_actor: FastActor | None = None
 
     def architecture(self) -> Architecture:
-        """What its weights are for: a checkpoint goes into no other network."""
+        """What its weights fit: a checkpoint cannot be loaded into a network of another architecture."""
         if self.config.model.custom_model:
             return architecture_of(self, {})
         settings = self.config.model.to_dict().items()
@@ -58,28 +58,28 @@ class Policy(nn.Module):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The columns that the network reads in training."""
+        """The columns that the network gets in training."""
         return ("obs",)
 
     @property
     def multiply_adds(self) -> int:
-        """Multiplications for one observation: every parameter once, those of convolutions at every place."""
+        """Multiplications for one observation: one per parameter, for convolutions one per parameter and position."""
         again = sum(module.again for module in self.modules() if isinstance(module, ImageEncoder))
         return self.flat.vector.numel() + again
 
     def bind_parameters(self, device: torch.device | str = "cpu") -> None:
-        """Move to `device` and lay the parameters out as one vector: `self.flat`."""
+        """Move to `device` and make the parameters views of one vector: `self.flat`."""
         self.to(device)
         self.device = torch.device(device)
         self.flat = FlatParameters(self.parameters())
 
     def move_to(self, device: torch.device) -> None:
-        """Act and be trained there."""
+        """Move the policy to a device, for acting and training."""
         self.bind_parameters(device)
         self.fast_actor = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy, also one in another process, has a flat vector of its own, and acts in torch."""
+        """A copy, in this or another process, gets its own flat vector, and acts in torch."""
         return {**self.__dict__, "flat": None, "fast_actor": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -90,7 +90,7 @@ class Policy(nn.Module):
 
     @property
     def has_image(self) -> bool | None:
-        """Whether its `Encoder` reads an image; None for a network without one."""
+        """Whether its `Encoder` reads an image; None for a network without an `Encoder`."""
         return next((module.has_image for module in self.modules() if isinstance(module, Encoder)), None)
 
     def compile_acting(self, **options: Any) -> None:
@@ -100,19 +100,19 @@ class Policy(nn.Module):
 
     @abstractmethod
     def dist_inputs(self, obs: Tensor) -> Tensor:
-        """[N, *obs] -> [N, D], what the action distribution is made from."""
+        """[N, *obs] -> [N, D], the inputs of the action distribution."""
 
     def initial_state(self, columns: int) -> RecurrentState:
-        """What it remembers before the first step of an episode: nothing, unless it is recurrent."""
+        """The recurrent state before the first step of an episode; empty unless the policy is recurrent."""
         return {}
 
     def act(
         self,
         obs: Array,  # [N, *obs]
-        state: RecurrentState,  # [N, ...] each, as `initial_state` or the step before returned it
+        state: RecurrentState,  # [N, ...] each, from `initial_state` or from the step before
         generator: np.random.Generator | None = None,
     ) -> tuple[ActionDistribution, RecurrentState]:
-        """How to act there, and what is remembered; a `generator` draws the noise of noisy weights, if it has any."""
+        """Return action distributions and the next state; the `generator` samples the noise of noisy weights."""
         if self.fast_actor is not None:
             inputs, state = self.fast_actor(obs, state)
             return ActionDistribution(self.dist_class, inputs), state
@@ -127,13 +127,13 @@ class Policy(nn.Module):
         rewards: Array,  # [N]
         done: Array,  # [N] bool: an episode ended
     ) -> RecurrentState:
-        """What is remembered once an environment has answered to the actions."""
+        """Update the recurrent state after the environments have executed the actions."""
         return state
 
     def compute_actions(
         self, obs: Array, *, explore: bool = False, generator: np.random.Generator | None = None
     ) -> tuple[Array, dict[str, Array]]:
-        """Act on a batch of flat observations [N, *obs]; returns actions [N, *action] and `action_dist_inputs`.
+        """Act on a batch of flat observations [N, *obs]; return actions [N, *action] and `action_dist_inputs`.
 
         Raises ConfigError for observations of another shape.
         """
@@ -154,9 +154,9 @@ class Policy(nn.Module):
         return {name: value.detach().cpu().numpy().copy() for name, value in self.named_parameters()}
 
     def set_weights(self, weights: Mapping[str, Array]) -> None:
-        """Overwrite parameters by name; ConfigError, before any change, names all that does not fit.
+        """Overwrite parameters by name; ConfigError, before any change, names everything that does not fit.
 
-        Of the policy that `Algorithm.get_policy` returns, the learners take them over before they are used again.
+        For the policy from `Algorithm.get_policy`, the learners read the new weights before their next use.
         """
         own = dict(self.named_parameters())
         if wrong := [*weight_problems(own, weights)]:
@@ -167,9 +167,9 @@ class Policy(nn.Module):
         self.set_by_hand = True
 
     def import_weights(self, weights: Mapping[str, Array], names: Mapping[str, str] | None = None) -> None:
-        """As `set_weights`, with weights from a file; `names` translates its names into those of this policy.
+        """Overwrite parameters with weights from a file; `names` translates its names to those of this policy.
 
-        The names of a module that is wrapped here, or was wrapped there, are found without.
+        A prefix from a wrapping module, here or in the file, needs no entry in `names`.
         """
         unknown = sorted((names or {}).keys() - weights.keys())
         if unknown:
@@ -188,7 +188,7 @@ class Policy(nn.Module):
 
 
 def weight_problems(own: Mapping[str, nn.Parameter], weights: Mapping[str, Array]) -> Iterator[str]:
-    """Why `weights` cannot be those of a policy with its `own` parameters, a line for each name."""
+    """Yield why `weights` do not fit a policy with its `own` parameters, one line per name."""
     for name, parameter in own.items():
         expected = f"expected shape {list(parameter.shape)}"
         if name not in weights:
@@ -198,7 +198,7 @@ def weight_problems(own: Mapping[str, nn.Parameter], weights: Mapping[str, Array
         elif parameter.requires_grad and not np.isfinite(weights[name]).all():
             yield f"{name}: has values that are NaN or infinite, expected finite numbers."
     for name in sorted(weights.keys() - own.keys()):
-        yield f"{name}: is no parameter of this policy, leave it out.{nearest(name, own.keys() - weights.keys())}"
+        yield f"{name}: is not a parameter of this policy, leave it out.{nearest(name, own.keys() - weights.keys())}"
 
 
 class ActorCritic(Policy):
@@ -223,24 +223,25 @@ class ActorCritic(Policy):
         self.vf = linear(self.encoder.out_features, 1, gain=1.0)
 
     def dist_inputs(self, obs: Tensor) -> Tensor:
-        """[N, *obs] -> [N, D], by the actor alone: acting needs no critic."""
+        """[N, *obs] -> [N, D], computed by the actor alone, because acting needs no critic."""
         features = self.encoder.forward_branch(0, obs)
         return self.with_log_std(F.linear(features, self.pi.weight, self.pi.bias))
 
     def values(self, obs: Tensor) -> Tensor:
-        """[N, *obs] -> [N] state values, by the critic alone."""
+        """[N, *obs] -> [N] state values, computed by the critic alone."""
         values: Tensor = self.vf(self.encoder.forward_branch(self.encoder.branches - 1, obs))
         return values.squeeze(-1)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """[N, *obs] -> distribution inputs [N, D] and state values [N]."""
-        branches = self.encoder(obs).unbind()  # indexing would cost a gradient of the size of all branches each
+        # Indexing would create a gradient of the size of all branches for each.
+        branches = self.encoder(obs).unbind()
         outputs = F.linear(branches[0], self.pi.weight, self.pi.bias)
         values = F.linear(branches[-1], self.vf.weight, self.vf.bias)
         return self.with_log_std(outputs), values.squeeze(-1)
 
     def with_log_std(self, outputs: Tensor) -> Tensor:
-        """The outputs [N, n] of `pi`, with the free standard deviations beside them: [N, 2 n]."""
+        """Append the free log standard deviations to the outputs [N, n] of `pi`: [N, 2 n]."""
         if self.log_std is None:
             return outputs
         return torch.cat([outputs, self.log_std.expand_as(outputs)], dim=-1)
@@ -254,7 +255,7 @@ class CustomActorCritic(Policy):
     def __init__(
         self, config: AlgorithmConfig, observation_space: Space, action_space: Space, module: nn.Module
     ) -> None:
-        """`module`: see `custom_module`."""
+        """`module`: from `custom_module`."""
         super().__init__(config, observation_space, action_space)
         self.module = module
 
@@ -273,7 +274,7 @@ class CustomActorCritic(Policy):
 
 
 def linear(in_features: int, out_features: int, gain: float) -> nn.Linear:
-    """A layer with orthogonal weights, times `gain`, and biases of 0."""
+    """A layer with orthogonal weights, scaled by `gain`, and biases of 0."""
     layer = nn.Linear(in_features, out_features)
     nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)

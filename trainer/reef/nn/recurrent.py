@@ -1,4 +1,4 @@
-"""Actor-critics that remember: an LSTM, a GRU or a gated transformer behind the encoder, or a user's own model."""
+"""Recurrent actor-critics: an LSTM, a GRU or a gated transformer after the encoder, or a user's own model."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from reef.nn.policies import (
 from reef.spaces import Space
 from reef.types import Array, RecurrentState
 
-# names of columns: [S, L] bool, an episode begins with this step; [N] the places of the steps that count among S L
+# Names of columns: [S, L] bool, an episode starts with this step; [N] indices of the valid steps among S L.
 BEGINS, VALID = "begins", "valid"
 PREVIOUS = (PREV_ACTIONS, PREV_REWARDS)
 
 
 class Unrolled(NamedTuple):
-    """What comes of sequences."""
+    """The outputs for sequences."""
 
     # [S, L, D]
     dist_inputs: Tensor
@@ -43,12 +43,12 @@ class Unrolled(NamedTuple):
 
 
 class RecurrentPolicy(Policy):
-    """Its training face reads sequences: obs [S, L, *obs], where episodes begin, and the state before them."""
+    """In training it reads sequences: obs [S, L, *obs], where episodes start, and the state before them."""
 
     acting_extras = ActorCritic.acting_extras
-    # of the state, for one column
+    # Shapes of the state for one column.
     memory_shapes: Mapping[str, tuple[int, ...]]
-    # how many of the actions and rewards before a step it reads with the observation
+    # Number of earlier actions and rewards that it reads with each observation.
     prev_actions = prev_rewards = 0
 
     @abstractmethod
@@ -58,7 +58,7 @@ class RecurrentPolicy(Policy):
         *,
         acting: bool = False,
     ) -> Unrolled:
-        """Read sequences step by step; without BEGINS all of them go on."""
+        """Compute sequences step by step; without BEGINS no episode starts in them."""
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -68,18 +68,18 @@ class RecurrentPolicy(Policy):
         return ("obs", BEGINS, VALID, *read, *self.memory_shapes)
 
     def forward(self, *columns: Tensor) -> tuple[Tensor, Tensor]:
-        """The columns of `inputs` -> distribution inputs [N, D] and values [N] of the steps that count."""
+        """The columns of `inputs` -> distribution inputs [N, D] and values [N] of the valid steps."""
         named = dict(zip(self.inputs, columns, strict=True))
         unrolled, valid = self.unroll(named), named[VALID]
         return unrolled.dist_inputs.flatten(0, 1)[valid], unrolled.values.flatten()[valid]
 
     def dist_inputs(self, obs: Tensor) -> Tensor:
-        """[N, *obs] -> [N, D], as for the first step of an episode."""
+        """[N, *obs] -> [N, D], for the first step of an episode."""
         state = {name: torch.from_numpy(v).to(self.device) for name, v in self.initial_state(len(obs)).items()}
         return self.unroll(_one_step(obs, state), acting=True).dist_inputs[:, 0]
 
     def initial_state(self, columns: int) -> RecurrentState:
-        """Zeros: a memory of nothing, no action and no reward before."""
+        """Zeros: empty memory, no earlier actions and rewards."""
         state: RecurrentState = {
             name: np.zeros((columns, *shape), np.float32) for name, shape in self.memory_shapes.items()
         }
@@ -93,7 +93,7 @@ class RecurrentPolicy(Policy):
     def act(
         self, obs: Array, state: RecurrentState, generator: np.random.Generator | None = None
     ) -> tuple[ActionDistribution, RecurrentState]:
-        """How to act on the observations [N, *obs] after what is remembered."""
+        """Return action distributions for the observations [N, *obs], and the next state."""
         if self.fast_actor is not None:
             return super().act(obs, state)
         with torch.inference_mode():
@@ -104,7 +104,7 @@ class RecurrentPolicy(Policy):
             return ActionDistribution(self.dist_class, unrolled.dist_inputs[:, 0].cpu().numpy()), after | previous
 
     def after_step(self, state: RecurrentState, actions: Array, rewards: Array, done: Array) -> RecurrentState:
-        """The actions and rewards are the latest ones; where an episode ended all is forgotten."""
+        """Store the newest actions and rewards; reset the state where an episode ended."""
         state = {name: values.copy() for name, values in state.items()}
         for name, taken in zip(PREVIOUS, (actions, rewards), strict=True):
             if name in state:
@@ -143,7 +143,7 @@ class RecurrentActorCritic(RecurrentPolicy):
         self.vf = linear(self.memory.out_features, 1, gain=1.0)
 
     def unroll(self, columns: Mapping[str, Tensor], *, acting: bool = False) -> Unrolled:
-        """Encoder, memory, and the two last layers."""
+        """Encoder, memory, and the two output layers."""
         obs = columns["obs"]
         features = self.encoder.forward_branch(0, obs.flatten(0, 1))
         parts = [features.view(*obs.shape[:2], -1)]
@@ -164,12 +164,12 @@ class CustomRecurrentActorCritic(RecurrentPolicy):
     def __init__(
         self, config: AlgorithmConfig, observation_space: Space, action_space: Space, module: nn.Module
     ) -> None:
-        """`module`: see `custom_module`; its `state_shapes` say what it remembers of one column."""
+        """`module`: from `custom_module`; its `state_shapes` are the shapes of the state for one column."""
         super().__init__(config, observation_space, action_space)
         self.module, self.memory_shapes = module, state_shapes(module)
 
     def unroll(self, columns: Mapping[str, Tensor], *, acting: bool = False) -> Unrolled:
-        """The module, with the state as it was given."""
+        """Call the module with the given state."""
         obs = columns["obs"]
         begins = columns.get(BEGINS)
         if begins is None:
@@ -195,20 +195,20 @@ def _memory(model: ModelConfig, in_features: int) -> RecurrentCell | GatedTransf
 
 
 def _one_step(obs: Tensor, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Sequences of one step, before which is the `state`; what came before it is read with that step."""
+    """Sequences of one step that follow the `state`, with the earlier actions and rewards from it."""
     steps = {name: values.unsqueeze(1) if name in PREVIOUS else values for name, values in state.items()}
     return {"obs": obs.unsqueeze(1), **steps}
 
 
 def _push(before: Array, latest: Array) -> None:
-    """Put the `latest` values [N, ...] first among those `before` [N, n, ...], whose last ones go."""
+    """Insert the `latest` values [N, ...] at the front of `before` [N, n, ...], dropping the oldest ones."""
     before[:, 1:] = before[:, :-1].copy()
     before[:, 0] = latest
 
 
 def previous(
     taken: Array,  # [T, B, ...] actions or rewards
-    first: Array,  # [B, n, ...] what came before step 0
+    first: Array,  # [B, n, ...] values before step 0
     done: Array,  # [T, B] bool
 ) -> Array:
     """[T, B, n, ...]: the last n before each step, newest first, zeros before an episode."""

@@ -1,4 +1,4 @@
-"""Target networks: frozen copies that follow what is trained."""
+"""Target networks: frozen copies that follow the trained network."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ P = TypeVar("P", bound=Policy)
 
 
 class Target(Generic[P]):
-    """A copy of a policy that moves towards it by `tau` once every `period` steps (Lillicrap et al. 2016, section 3).
+    """A copy of a policy that moves towards it by `tau` once per `period` steps (Lillicrap et al. 2016, section 3).
 
-    Steps are those of the environment or gradient steps, as whoever calls `follow` counts.
+    Steps are environment steps or gradient steps, as the caller of `follow` counts.
     """
 
     def __init__(self, source: P, *, tau: float, period: int) -> None:
-        """`tau` 1 copies it."""
+        """With `tau` 1 every move is a full copy."""
         self.source, self.tau, self.period = source, tau, period
         self.network = copy.deepcopy(source)
         self.updated_at = 0  # steps
 
     def follow(self, step: int) -> None:
-        """Move when that is due after so many steps."""
+        """Move if a period has passed at this step."""
         if step - self.updated_at >= self.period:
             self.move()
             self.updated_at = step
@@ -34,14 +34,14 @@ class Target(Generic[P]):
         self.network.flat.vector.lerp_(self.source.flat.vector, self.tau)
 
     def copy_source(self) -> None:
-        """Become equal to the source."""
+        """Copy the source completely."""
         self.network.flat.vector.copy_(self.source.flat.vector)
 
     def state(self) -> State:
-        """The parameters, and when they moved last."""
+        """The parameters, and the step of the last move."""
         return {"weights": self.network.flat.numpy(), "updated_at": self.updated_at}
 
     def set_state(self, state: State) -> None:
-        """The reverse of `state`."""
+        """Restore what `state` returned."""
         self.network.flat.load(state["weights"])
         self.updated_at = state["updated_at"]

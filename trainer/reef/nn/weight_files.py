@@ -1,4 +1,4 @@
-"""Weights of a network from a file that somebody else wrote: safetensors, or a torch `state_dict`."""
+"""Reads weights that other programs wrote: safetensors, or a torch `state_dict`."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from reef.errors import CheckpointError
 from reef.types import Array
 
 SAVE = "Save it with torch.save(module.state_dict(), path) or safetensors.torch.save_file(module.state_dict(), path)."
-OBJECT = re.compile(r"Unsupported (?:global|class)[^:]*: (?:GLOBAL )?([\w.]+)")  # how torch names what it refuses
-FORMATS = {  # what else people try, by the first bytes
+OBJECT = re.compile(r"Unsupported (?:global|class)[^:]*: (?:GLOBAL )?([\w.]+)")  # torch's message for a refused class
+FORMATS = {  # other common formats by their first bytes, and what to do
     b"\x89HDF": "an HDF5 file, such as Keras writes. Read it with h5py and call set_weights with its arrays",
     b"\x93NUM": "a NumPy array. Call set_weights with arrays by name",
 }
 
 
 def read_weights(path: str | Path) -> dict[str, Array]:
-    """The tensors in a file by name, as float32; no code in it is run.
+    """Return the tensors in a file by name, as float32; never runs code from the file.
 
-    Raises CheckpointError for a file that is missing, damaged, of another format, or holds anything but named tensors.
+    Raises CheckpointError if the file is missing, damaged, of another format, or contains anything but named tensors.
     """
     path = Path(path).expanduser()
     if path.is_dir():
@@ -56,9 +56,12 @@ def _of_state_dict(path: Path) -> Mapping[str, Any]:
     try:
         with warnings.catch_warnings(action="ignore"):
             found: Any = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # of many kinds, and all of them mean that the file is not what it must be
+    # Errors of many kinds; all of them mean that the file is invalid.
+    except Exception as error:
         kind = OBJECT.search(str(error))
-        what = f"it holds a {kind[1]}, and loading that would run code" if kind else "it is damaged, or something else"
+        what = (
+            f"it holds a {kind[1]}, and loading that would run code" if kind else "it is damaged or of another format"
+        )
         raise CheckpointError(f"{path} is no state_dict that holds tensors alone: {what}. {SAVE}") from error
     if not isinstance(found, Mapping) or not all(isinstance(name, str) for name in found):
         raise CheckpointError(f"{path} holds a {type(found).__name__}, expected a state_dict: tensors by name. {SAVE}")
@@ -70,7 +73,7 @@ def _as_array(path: Path, name: str, value: Any) -> Array:
         inner = f": the keys {sorted(map(str, value))[:5]}" if isinstance(value, Mapping) else ""
         raise CheckpointError(
             f"{path}: {name!r} is a {type(value).__name__}{inner}, expected a tensor. Save the state_dict of the "
-            "network alone, without what stands beside it."
+            "network alone, without other entries."
         )
     if value.is_complex() or value.layout != torch.strided or value.is_quantized:
         raise CheckpointError(f"{path}: {name!r} is a {value.dtype} tensor, expected real numbers in a dense tensor.")

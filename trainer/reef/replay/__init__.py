@@ -1,1 +1,1 @@
-"""Replay: rings of transitions, uniform or prioritized, and the n-step sums that fill them."""
+"""Replay: ring buffers of transitions, uniform or prioritized, filled with n-step transitions."""

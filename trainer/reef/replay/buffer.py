@@ -1,4 +1,4 @@
-"""A ring of transitions in preallocated arrays, sampled uniformly."""
+"""A ring buffer of transitions in preallocated arrays, sampled uniformly."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from reef.types import Array, State
 
 
 class ReplayBuffer:
-    """The newest `capacity` transitions, drawn uniformly with replacement."""
+    """The newest `capacity` transitions, sampled uniformly with replacement."""
 
     def __init__(self, capacity: int) -> None:
         if capacity < 1:
             raise ConfigError(f"replay_buffer_config.capacity={capacity} must be at least 1 transition.")
         self.capacity = capacity
-        self.added = 0  # transitions, ever
+        self.added = 0  # total number of transitions so far
         self._columns: dict[str, Array] = {}  # name -> [capacity, ...]
 
     def __len__(self) -> int:
         return min(self.added, self.capacity)
 
     def add(self, transitions: Transitions) -> Array:
-        """Store [N] transitions over the oldest ones and return the rows they took."""
+        """Store [N] transitions over the oldest ones; return their rows."""
         transitions = transitions[-self.capacity :] if len(transitions) > self.capacity else transitions
         rows = np.arange(self.added, self.added + len(transitions)) % self.capacity
         arrays = _arrays(transitions)
@@ -39,17 +39,17 @@ class ReplayBuffer:
         return rows
 
     def sample(self, count: int, rng: np.random.Generator) -> Transitions:
-        """Draw [count] transitions."""
+        """Sample [count] transitions."""
         return self.take(rng.integers(len(self), size=count))
 
     def take(self, rows: Array, extras: dict[str, Array] | None = None) -> Transitions:
-        """Copy the transitions of `rows` [N], with further extras if given."""
+        """Copy the transitions in `rows` [N], with additional extras if given."""
         taken = {name: column.take(rows, axis=0) for name, column in self._columns.items()}
         values = {name: taken.pop(name) for name in TRANSITION_COLUMNS}
         return Transitions(**values, extras=taken if extras is None else taken | extras)
 
     def state(self) -> State:
-        """Copy what is stored."""
+        """Copy the stored transitions."""
         return {
             "capacity": self.capacity,
             "added": self.added,
@@ -57,9 +57,9 @@ class ReplayBuffer:
         }
 
     def set_state(self, state: State) -> None:
-        """Take back what `state` returned; a smaller buffer keeps the newest transitions.
+        """Restore what `state` returned; a smaller buffer keeps the newest transitions.
 
-        Raises `CheckpointError` where the stored arrays are not those of so many transitions.
+        Raises `CheckpointError` if the stored arrays do not have the stored number of transitions.
         """
         require_like(state, {"capacity": 0, "added": 0, "columns": {}}, "the replay buffer")
         stored = min(state["added"], state["capacity"])
@@ -77,7 +77,7 @@ class ReplayBuffer:
         self.added = added
 
     def _kept(self, state: State) -> Array:
-        """The stored rows to take: all in place, or the newest ones in order when the capacities differ."""
+        """The rows to restore: all in place, or the newest ones in order if the capacities differ."""
         added, capacity = state["added"], state["capacity"]
         stored = min(added, capacity)
         if capacity == self.capacity:

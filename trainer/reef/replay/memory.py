@@ -1,9 +1,9 @@
-"""What an off-policy algorithm remembers: one buffer per policy, filled from the workers' fragments."""
+"""The replay memory of an off-policy algorithm: one buffer per policy, filled from the workers' fragments."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -18,32 +18,8 @@ from reef.trees import USE_ANOTHER, require_like
 from reef.types import Array, PolicyId, State
 
 
-class Replay(Protocol):
-    """Replay in this process or as shards of it."""
-
-    def add(self, sample: Sample) -> None:
-        """Take in the fragments of one worker."""
-        ...
-
-    def sample(self, count: int) -> dict[PolicyId, Transitions]:
-        """Draw [count] transitions for every policy that has any."""
-        ...
-
-    def update_priorities(self, policy_id: PolicyId, indices: Array, td_errors: Array) -> None:
-        """Set the priorities of drawn transitions [N] from their TD errors [N]; only a prioritized buffer has them."""
-        ...
-
-    def state(self) -> State:
-        """Everything that later draws depend on."""
-        ...
-
-    def set_state(self, state: State) -> None:
-        """The reverse of `state`."""
-        ...
-
-
 class ReplayMemory:
-    """The `Replay` of this process."""
+    """What an algorithm remembers, in its own process."""
 
     def __init__(
         self,
@@ -54,7 +30,7 @@ class ReplayMemory:
         seed: int | None = None,
     ) -> None:
         self.settings, self.n_step, self.gamma = settings, n_step, gamma
-        # 2: workers draw other numbers
+        # 2: a random stream other than the workers'.
         self.rng = np.random.default_rng(None if seed is None else [seed, 0, 2])
         self.buffers: dict[PolicyId, ReplayBuffer] = {}
         self._n_steps: dict[str, NStep] = {}  # by "policy/worker"
@@ -73,17 +49,17 @@ class ReplayMemory:
                 self._buffer(policy_id).add(transitions)
 
     def sample(self, count: int) -> dict[PolicyId, Transitions]:
-        """Draw [count] transitions for every policy that has any."""
+        """Sample [count] transitions for every policy that has any."""
         return {policy_id: buffer.sample(count, self.rng) for policy_id, buffer in self.buffers.items()}
 
     def update_priorities(self, policy_id: PolicyId, indices: Array, td_errors: Array) -> None:
-        """Set the priorities of drawn transitions [N] from their TD errors [N]; only a prioritized buffer has them."""
+        """Set the priorities of sampled transitions [N] from their TD errors [N]; only for a prioritized buffer."""
         buffer = self.buffers[policy_id]
         assert isinstance(buffer, PrioritizedReplay)
         buffer.update_priorities(indices, td_errors)
 
     def state(self) -> State:
-        """Contents, priorities, waiting steps and the random generator."""
+        """Contents, priorities, incomplete n-step windows and the random generator."""
         return {
             "rng": self.rng.bit_generator.state,
             "buffers": {policy_id: buffer.state() for policy_id, buffer in self.buffers.items()},
@@ -107,7 +83,7 @@ class ReplayMemory:
 
 
 def make_buffer(settings: ReplayBufferConfig) -> ReplayBuffer:
-    """An empty buffer as the settings ask for."""
+    """Make an empty buffer for these settings."""
     if not settings.prioritized_replay:
         return ReplayBuffer(settings.capacity)
     return PrioritizedReplay(
@@ -119,7 +95,7 @@ def make_buffer(settings: ReplayBufferConfig) -> ReplayBuffer:
 
 
 def check_memory(state: Any, layouts: Mapping[PolicyId, tuple[Layout, Layout]]) -> None:
-    """Raise `CheckpointError` unless what is remembered is of the observations and actions, by policy, of `layouts`."""
+    """Raise `CheckpointError` unless a stored memory fits the observation and action layouts, by policy."""
     require_like(state, {"rng": {}, "buffers": {}, "n_steps": {}}, "memory")
     for policy_id, stored in state["buffers"].items():
         key = f"memory/buffers/{policy_id}/columns"

@@ -1,4 +1,4 @@
-"""Prioritized experience replay (Schaul et al. 2016, proportional variant) over a wide sum tree."""
+"""Prioritized experience replay (Schaul et al. 2016, proportional variant) with a wide sum tree."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from reef.trees import USE_ANOTHER, require_like
 from reef.types import Array, State
 
 log = logging.getLogger(__name__)
-FANOUT = 16  # children per node: few levels, each one small numpy operation; measured fastest from 50k to 1M leaves
+# Children per node: few levels, each one small numpy operation. Measured fastest for 50,000 to 1 million leaves.
+FANOUT = 16
 
 
 class SumTree:
-    """Sums over `capacity` non-negative leaves; every call works on a whole batch, level by level."""
+    """Sums over `capacity` non-negative leaves; every call handles a whole batch, level by level."""
 
     def __init__(self, capacity: int) -> None:
         self.levels: list[Array] = []  # leaves first, [nodes, FANOUT] float64
-        self._bounds: list[Array] = []  # [nodes, 1 + FANOUT] running sums over the children, from 0
+        self._bounds: list[Array] = []  # [nodes, 1 + FANOUT] running sums over the children, starting from 0
         while capacity > 1 or not self.levels:
             capacity = -(-capacity // FANOUT)
             self.levels.append(np.zeros((capacity, FANOUT)))
@@ -37,7 +38,7 @@ class SumTree:
         return self._flat[0][leaves]
 
     def __setitem__(self, leaves: Array, values: Array | float) -> None:
-        """Set leaves [N]; sums are computed again from the children, so that rounding errors do not add up."""
+        """Set leaves [N]; sums are computed from the children again, so that rounding errors do not accumulate."""
         for flat, level, bounds in zip(self._flat, self.levels, self._bounds, strict=True):
             flat[leaves] = values
             leaves = leaves // FANOUT
@@ -46,22 +47,22 @@ class SumTree:
             values = sums[:, -1]
 
     def find(self, mass: Array) -> Array:
-        """For each mass [N] in [0, total) the leaf where the running sum over the leaves passes it."""
+        """For each mass [N] in [0, total), the leaf at which the running sum over the leaves exceeds it."""
         node, row = np.zeros(len(mass), np.intp), np.arange(len(mass))
         for bounds in reversed(self._bounds):
             inside = bounds.take(node, axis=0)
             child = (inside > mass[:, None]).argmax(axis=1) - 1
-            np.maximum(child, 0, out=child)  # mass rounded up to the node's own sum
+            np.maximum(child, 0, out=child)  # the mass was rounded up to the node's own sum
             mass = mass - inside[row, child]
             node = node * FANOUT + child
         return node
 
 
 class PrioritizedReplay(ReplayBuffer):
-    """Draws transition i with probability p_i^alpha / sum_k p_k^alpha, where p_i = |TD error| + eps.
+    """Samples transition i with probability p_i^alpha / sum_k p_k^alpha, where p_i = |TD error| + eps.
 
-    Samples carry extras["weights"] [N], the importance weights (size * P(i))^-beta over their largest in the batch, and
-    extras["indices"] [N] for `update_priorities`. New transitions get the largest priority seen so far.
+    Samples contain extras["weights"] [N], the importance weights (size * P(i))^-beta divided by their maximum in the
+    batch, and extras["indices"] [N] for `update_priorities`. New transitions get the largest priority seen so far.
     """
 
     def __init__(self, capacity: int, *, alpha: float = 0.6, beta: float = 0.4, eps: float = 1e-6) -> None:
@@ -76,17 +77,17 @@ class PrioritizedReplay(ReplayBuffer):
         self._largest = 1.0  # of p_i^alpha
 
     def add(self, transitions: Transitions) -> Array:
-        """Store [N] transitions with the largest priority so far."""
+        """Store [N] transitions with the largest priority seen so far."""
         rows = super().add(transitions)
         self._tree[rows] = self._largest
         return rows
 
     def sample(self, count: int, rng: np.random.Generator) -> Transitions:
-        """Draw [count] transitions, one from each of `count` equal shares of the priority mass, in random order."""
+        """Sample [count] transitions, one from each of `count` equal parts of the total priority, in random order."""
         mass = rng.permutation(count) + rng.random(count)
         mass *= self._tree.total / count
         rows = np.minimum(self._tree.find(mass), len(self) - 1)
-        weights = self._tree[rows] ** -self.beta  # constant factors cancel in the division
+        weights = self._tree[rows] ** -self.beta  # constant factors cancel in the division below
         return self.take(rows, {"weights": (weights / weights.max()).astype(np.float32), "indices": rows})
 
     def update_priorities(self, indices: Array, td_errors: Array) -> None:
@@ -96,13 +97,13 @@ class PrioritizedReplay(ReplayBuffer):
         self._tree[indices] = priorities
 
     def state(self) -> State:
-        """Copy what is stored, priorities included."""
+        """Copy the stored transitions and priorities."""
         return super().state() | {"priorities": self._tree[slice(len(self))].copy(), "largest": self._largest}
 
     def set_state(self, state: State) -> None:
-        """Take back what `state` returned; a smaller buffer keeps the newest transitions.
+        """Restore what `state` returned; a smaller buffer keeps the newest transitions.
 
-        What was stored without priorities gets that of new transitions.
+        Transitions that were stored without priorities get the priority of new ones.
         """
         super().set_state(state)
         count = min(state["added"], state["capacity"])

@@ -1,4 +1,4 @@
-"""Where a worker's policy acts."""
+"""The device on which a worker's policy acts."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import torch
 
 from reef.config import AlgorithmConfig
 
-# multiplications of a step of all columns: with fewer, starting the GPU takes longer than the arithmetic of the CPU
+# Multiplications per step of all columns; below, starting the GPU takes longer than the CPU's arithmetic.
 ENOUGH_FOR_A_GPU = 2_000_000
 
 
 def acting_device(config: AlgorithmConfig, worker_index: int, multiply_adds: int) -> torch.device:
-    """The GPU that the settings give the worker, if acting is work enough for one and torch sees it; else the CPU.
+    """The GPU that the settings give to the worker if there is enough work for it and torch finds it; else the CPU.
 
-    The local worker, which samples where there are no others, shares the GPU of the learner in its process.
+    The local worker, which samples if there are no other workers, shares the learner's GPU in its process.
     """
     if worker_index:
         given, index = config.num_gpus_per_worker, 0

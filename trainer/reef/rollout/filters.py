@@ -1,7 +1,7 @@
-"""Observation filters: what observations go through before any policy sees them.
+"""Observation filters: they transform observations before a policy sees them.
 
-A worker's filter also remembers what it saw since its last `delta`; the driver merges the deltas of all workers into
-the central filter and syncs the workers from it, so that no observation counts twice.
+A worker's filter also collects statistics since its last `delta`. The driver merges the deltas of all workers into the
+central filter and synchronises the workers with it, so that no observation counts twice.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from reef.spaces import Layout
 from reef.types import Array, State
 
 FILTERS = ("NoFilter", "MeanStdFilter")
-EPSILON = 1e-8  # keeps a constant element from dividing by zero
+EPSILON = 1e-8  # avoids division by zero for a constant element
 
 
 class Filter(Protocol):
-    """What a worker, the driver and checkpoints ask of an observation filter."""
+    """An observation filter, as workers, driver and checkpoints use it."""
 
     def __call__(
         self,
@@ -29,26 +29,26 @@ class Filter(Protocol):
         *,
         update: bool = True,
     ) -> Array:
-        """Return the filtered observations [B, *obs]; `update` counts them into the statistics."""
+        """Return the filtered observations [B, *obs]; with `update` they are added to the statistics."""
 
     def delta(self) -> RunningStat:
-        """What was seen since the last call."""
+        """Return the statistics since the last call, and start again."""
 
     def merge(self, delta: RunningStat) -> None:
-        """Take in what another filter saw; it is no part of this filter's own delta."""
+        """Add the statistics of another filter; they do not count for this filter's own delta."""
 
     def sync(self, other: Filter) -> None:
-        """Take over another filter's statistics; what this one saw since its last `delta` stays counted."""
+        """Replace the statistics with those of another filter; this filter's own delta still counts."""
 
     def state(self) -> State:
         """For checkpoints."""
 
     def set_state(self, state: State) -> None:
-        """The reverse of `state`."""
+        """Restore what `state` returned."""
 
 
 class NoFilter:
-    """Lets observations pass as they are."""
+    """Returns observations unchanged."""
 
     def __call__(
         self,
@@ -80,14 +80,14 @@ class NoFilter:
 class MeanStdFilter:
     """Subtracts the running mean and divides by the running standard deviation, element by element.
 
-    Only Box parts are filtered: the indices of Discrete parts choose one-hot rows and stay what they are, and bytes
-    are scaled by the networks. The result has the dtype of the observations' layout; integer boxes are refused by
-    `make_filter`.
+    Only Box parts are filtered: indices of Discrete parts stay unchanged because they select one-hot rows, and bytes
+    are scaled by the networks. The result has the dtype of the observations' layout; `make_filter` refuses integer
+    boxes.
     """
 
     def __init__(self, layout: Layout) -> None:
         self._dtype = layout.dtype
-        self._fixed: Array | None = None  # [*obs] bool: elements that are left alone
+        self._fixed: Array | None = None  # [*obs] bool: elements that stay unchanged
         fixed = np.zeros(layout.size, np.bool_)
         for leaf in layout.leaves:
             fixed[leaf.offset : leaf.offset + leaf.size] = leaf.is_bytes or not isinstance(leaf.space, spaces.Box)
@@ -103,7 +103,7 @@ class MeanStdFilter:
         *,
         update: bool = True,
     ) -> Array:
-        """Return new, filtered observations [B, *obs]; `update` counts them first."""
+        """Return new, filtered observations [B, *obs]; with `update` they are added to the statistics first."""
         if update:
             seen = RunningStat(self.stat.mean.shape)
             seen.push(obs)
@@ -118,36 +118,36 @@ class MeanStdFilter:
             self._mean, self._scale = np.where(self._fixed, 0.0, self._mean), np.where(self._fixed, 1.0, self._scale)
 
     def delta(self) -> RunningStat:
-        """What was seen since the last call."""
+        """Return the statistics since the last call, and start again."""
         delta, self._delta = self._delta, RunningStat(self.stat.mean.shape)
         return delta
 
     def merge(self, delta: RunningStat) -> None:
-        """Take in what another filter saw; it is no part of this filter's own delta."""
+        """Add the statistics of another filter; they do not count for this filter's own delta."""
         self.stat.merge(delta)
         self._refresh()
 
     def sync(self, other: Filter) -> None:
-        """Take over another filter's statistics; what this one saw since its last `delta` stays counted."""
+        """Replace the statistics with those of another filter; this filter's own delta still counts."""
         assert isinstance(other, MeanStdFilter), "filters of one run are of one kind"
         self.stat = other.stat.copy()
         self.stat.merge(self._delta)
         self._refresh()
 
     def state(self) -> State:
-        """The statistics, and the part of them not handed over yet."""
+        """The statistics, and the part of them that was not yet returned by `delta`."""
         return {"stat": self.stat.state(), "delta": self._delta.state()}
 
     def set_state(self, state: State) -> None:
-        """The reverse of `state`."""
+        """Restore what `state` returned."""
         self.stat, self._delta = RunningStat.of(state["stat"]), RunningStat.of(state["delta"])
         self._refresh()
 
 
 def make_filter(name: str, layout: Layout) -> NoFilter | MeanStdFilter:
-    """The filter that the setting `observation_filter` names; ConfigError for another name or an integer Box.
+    """Make the filter named by the setting `observation_filter`; ConfigError for another name or an integer Box.
 
-    Where nothing can be filtered (a Discrete, MultiDiscrete or MultiBinary observation) it is NoFilter.
+    If nothing can be filtered (a Discrete, MultiDiscrete or MultiBinary observation), it is NoFilter.
     """
     if name not in FILTERS:
         raise ConfigError(f"observation_filter={name!r}: expected one of {', '.join(FILTERS)}.{nearest(name, FILTERS)}")

@@ -1,4 +1,4 @@
-"""The arrays that a worker writes while it steps, and the rollout made of them."""
+"""The arrays that a worker fills while it steps, and the rollout made from them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Fragment:
         steps: int,
         state_in: RecurrentState,
     ) -> None:
-        """Room for `steps` steps; `grow` makes more."""
+        """Allocate `steps` steps; `grow` allocates more."""
         obs, action, columns = policy.observation_layout, policy.action_layout, len(first)
         self.obs = np.empty((steps + 1, columns, *obs.shape), obs.dtype)
         self.actions = np.empty((steps, columns, *action.shape), action.action_dtype)
@@ -35,15 +35,15 @@ class Fragment:
         self.finals: list[tuple[int, int, Array]] = []  # (step, column, true successor)
         self.state_in = {name: values.copy() for name, values in state_in.items()}
         self.obs[0] = first
-        self.observed = 1  # steps whose observations are written
+        self.observed = 1  # number of steps whose observations are written
 
     @property
     def capacity(self) -> int:
-        """Steps that fit."""
+        """Number of allocated steps."""
         return len(self.rewards)
 
     def grow(self) -> None:
-        """Double the room, keeping what is written."""
+        """Double the capacity, keeping the written steps."""
         room = self.capacity
         for name in ("obs", "actions", "rewards", "terminated", "truncated", "mask", "dist_inputs"):
             array = getattr(self, name)
@@ -52,7 +52,7 @@ class Fragment:
                 setattr(self, name, np.concatenate([array, more((room, *array.shape[1:]), array.dtype)]))
 
     def write(self, t: int, result: StepResult, obs: Array) -> None:
-        """Record what the environments answered to the actions of step `t`; `obs` [B, *obs] are filtered."""
+        """Record the environments' results for the actions of step `t`; `obs` [B, *obs] are filtered."""
         self.obs[t + 1] = obs
         self.observed = t + 2
         self.rewards[t] = result.rewards
@@ -62,7 +62,7 @@ class Fragment:
             self.mask[t] &= result.live
 
     def rollout(self, steps: int, policy_version: int) -> Rollout:
-        """The first `steps` steps, by weights of this version."""
+        """The first `steps` steps as a rollout by this policy version."""
         next_obs = self.obs[1 : steps + 1]
         if self.finals:
             next_obs = next_obs.copy()

@@ -1,4 +1,4 @@
-"""Sampling in this process: a worker set without Ray."""
+"""Sampling in this process, without Ray."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ T = TypeVar("T")
 
 
 def without_episodes(workers: State) -> State:
-    """The state of workers that begin new episodes."""
+    """The state of workers without their running episodes, so that new ones start."""
     remote = [worker and worker | {"env": None} for worker in workers["remote"]]
     return workers | {"local": workers["local"] | {"env": None}, "remote": remote}
 
 
 class LocalWorkers:
-    """The `Workers` of `num_rollout_workers=0`."""
+    """`Workers` for `num_rollout_workers=0`."""
 
     num_healthy = 1
     num_waiting = num_lost = num_here = num_restarts = 0
     problem = ""
 
     def __init__(self, config: AlgorithmConfig, worker: RolloutWorker | None = None) -> None:
-        """Make the one worker, with its environments, unless it is given."""
+        """Make the only worker with its environments, unless it is given."""
         self._worker = worker or RolloutWorker(config)
         self._most = config.max_requests_in_flight_per_sampler_worker
         self._requested: list[Sample] = []
 
     def local_worker(self) -> RolloutWorker:
-        """The one worker."""
+        """The only worker."""
         return self._worker
 
     def sample(self, steps: int | None = None, anew: bool = False) -> list[Sample]:
@@ -46,18 +46,18 @@ class LocalWorkers:
 
     @property
     def healthy(self) -> list[int]:
-        """The index of the one worker."""
+        """The index of the only worker."""
         return [self._worker.worker_index]
 
     def request(self, index: int) -> bool:
-        """Sample a fragment now and hold it until `ready`; False when as many as are allowed are held."""
+        """Sample a fragment now and keep it for `ready`; False if the maximum number is already kept."""
         if index not in self.healthy or len(self._requested) >= self._most:
             return False
         self._requested.append(self._worker.sample())
         return True
 
     def ready(self, timeout_s: float | None = None) -> list[Sample]:
-        """The requested fragments; nothing to wait for."""
+        """Return the requested fragments at once."""
         samples, self._requested = self._requested, []
         return samples
 
@@ -74,28 +74,28 @@ class LocalWorkers:
         return [fn(self._worker, 0)]
 
     def set_filters(self, filters: dict[PolicyId, State]) -> None:
-        """Give the worker the observation statistics of another."""
+        """Replace the observation statistics of the worker."""
         self._worker.set_filters(filters)
 
     def synchronize_filters(self) -> None:
-        """Nobody needs to be told what the one filter saw."""
+        """Do nothing: there is only one filter."""
         self._worker.filter_deltas()
 
     def resize(self, count: int) -> None:
-        """Nothing to do: this process is all the room there is."""
+        """Do nothing: the number of workers in this process is fixed."""
 
     def state(self) -> State:
-        """The worker's state, as the local one of a set."""
+        """The worker's state, as that of the local worker of a set."""
         return {"local": self._worker.state(), "remote": []}
 
     def set_state(self, state: State) -> None:
-        """The reverse of `state`; what sampled remotely before goes on here as far as it fits."""
+        """Restore what `state` returned; episodes of remote workers go on here as far as there are columns for them."""
         own = state["local"]
-        remote = [stored for stored in state["remote"] if stored is not None]  # null: it had failed
+        remote = [stored for stored in state["remote"] if stored is not None]  # null: the worker had failed
         if own["env"] is None and remote:
             own = remote[0] | {"filters": own["filters"]}
         self._worker.set_state(own)
-        self._requested.clear()  # they belong to what is left behind
+        self._requested.clear()  # they belong to the state before
 
     def stop(self) -> None:
         """Close the environments."""

@@ -1,4 +1,4 @@
-"""One policy at work in the columns of a worker."""
+"""Runs one policy in the columns of a worker."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from reef.types import DEFAULT_POLICY, Array, PolicyId, RecurrentState, State
 
 
 class PolicyRunner:
-    """Acts by one policy in its B columns, and records what comes of it.
+    """Acts with one policy in its B columns, and records the results.
 
-    It holds what belongs to the policy on this worker: observation filter, exploration, random generator, and for each
-    column the observation and the recurrent state that the next step goes on from.
+    It owns everything of the policy on this worker: observation filter, exploration, random generator, and for each
+    column the current observation and recurrent state.
     """
 
     def __init__(
         self, config: AlgorithmConfig, worker_index: int, columns: Columns, policy_id: PolicyId = DEFAULT_POLICY
     ) -> None:
-        """Raises ConfigError when the network cannot be made."""
+        """Raises ConfigError if the network cannot be made."""
         self.columns = columns
         self.policy = make_policy(config, columns.observation_space, columns.action_space)
         device = acting_device(config, worker_index, self.policy.multiply_adds * len(columns.envs))
@@ -48,20 +48,20 @@ class PolicyRunner:
         self.update_filter = not config.in_evaluation
         self.explores = config.explore
         self.exploration = make_exploration(config, self.policy.action_layout, worker_index)
-        # 1: apart from the environments' generators
+        # 1: a random stream other than the environments'.
         apart = (1, EVALUATION) if config.in_evaluation else (1,)
         seed = config.for_policy(policy_id).seed
         self.generator = np.random.default_rng(None if seed is None else [seed, worker_index, *apart])
-        # what is being recorded, or was recorded last
+        # The current fragment, or the last one.
         layout = self.policy.observation_layout
         nothing = np.zeros((len(columns.envs), *layout.shape), layout.dtype)
         self.fragment = Fragment(self.policy, nothing, 0, {})
-        # [B, *obs] filtered; None: episodes begin with the next fragment
+        # [B, *obs] filtered; None: episodes start with the next fragment.
         self.obs: Array | None = None
         self.recurrent = self.policy.initial_state(len(columns.envs))
 
     def begin(self, steps: int, first: Array | None = None) -> None:
-        """Make room for `steps` steps; with the `first` observations [B, *obs] new episodes begin in all columns."""
+        """Allocate `steps` steps; with the `first` observations [B, *obs] new episodes start in all columns."""
         if first is not None:
             self.obs = self._filtered(first)
             self.recurrent = self.policy.initial_state(len(first))
@@ -70,7 +70,7 @@ class PolicyRunner:
         self.obs = None
 
     def go_on(self) -> None:
-        """Let the next fragment go on where this one, which is full, ends."""
+        """Let the next fragment continue where this full one ends."""
         self.obs = self.fragment.obs[-1]
 
     def act(self, t: int, timestep: int) -> Array:
@@ -85,7 +85,7 @@ class PolicyRunner:
         return actions
 
     def record(self, t: int, result: StepResult, active: Array | None) -> None:
-        """Write what came of the actions of step `t`; it counts where environments are `active` [E], or all."""
+        """Record the results of step `t`; it is valid in the environments where `active` [E] is True, or in all."""
         fragment = self.fragment
         if active is not None:
             fragment.mask[t] = active[self.columns.envs]
@@ -95,11 +95,11 @@ class PolicyRunner:
         if self.recurrent:
             done = result.terminated | result.truncated
             if result.live is not None:
-                done |= ~result.live  # an agent that comes later begins with nothing
+                done |= ~result.live  # an agent that joins later starts with an empty state
             self.recurrent = self.policy.after_step(self.recurrent, fragment.actions[t], result.rewards, done)
 
     def _filtered(self, obs: Array) -> Array:
-        """Observations [B, *obs] as the policy sees them; those of agents that are there are counted."""
+        """Filter observations [B, *obs]; those of present agents are added to the statistics."""
         there = self.columns.present
         if there is None or not self.update_filter or there.all():
             return self.filter(obs, update=self.update_filter)
@@ -108,13 +108,13 @@ class PolicyRunner:
         return self.filter(obs, update=False)
 
     def check(self, env: str) -> None:
-        """Raise EnvironmentError for the first value of the fragment that no network can use."""
+        """Raise EnvironmentError for the first value in the fragment that is NaN or infinite."""
         self._check_observations("observations", self.fragment.obs[: self.fragment.observed], env)
         check_finite("rewards", self.fragment.rewards[: max(self.fragment.observed - 1, 0)], env)
 
     def check_finals(self, rollout: Rollout, env: str) -> None:
-        """As `check`, for the last observations of episodes."""
-        if self.fragment.finals:  # else the successors are the observations themselves
+        """Raise EnvironmentError for the first such value in the last observations of episodes."""
+        if self.fragment.finals:  # otherwise the successors are the observations themselves
             self._check_observations("last observations", rollout.next_obs, env)
 
     def _check_observations(self, name: str, obs: Array, env: str) -> None:
@@ -124,16 +124,16 @@ class PolicyRunner:
     def compute_action(
         self,
         observation: Any,  # a value of the environment's observation space
-        state: Sequence[Array] | None,  # what the call before returned; None: an episode begins
+        state: Sequence[Array] | None,  # from the call before; None: an episode starts
         timestep: int,
         explore: bool,
         prev_action: Any = None,
         prev_reward: float | None = None,
     ) -> tuple[Any, list[Array], dict[str, Array]]:
-        """The action for one observation outside any fragment, the recurrent state after it, and extras.
+        """The action for one observation outside of any fragment, the next recurrent state, and extras.
 
-        The observation is filtered and the action unsquashed as in training. ConfigError for what is no observation
-        and for a state of another policy.
+        The observation is filtered and the action unsquashed as in training. ConfigError for an invalid observation or
+        a state of another policy.
         """
         policy = self.policy
         recurrent = self._given_state(state, prev_action, prev_reward)
@@ -150,7 +150,7 @@ class PolicyRunner:
     def _given_state(
         self, state: Sequence[Array] | None, prev_action: Any, prev_reward: float | None
     ) -> RecurrentState:
-        """The recurrent state [1, ...] of one column as a person gives it."""
+        """The recurrent state [1, ...] of one column from the arguments of `compute_action`."""
         recurrent = self.policy.initial_state(1)
         if state is not None:
             shapes, expected = [np.shape(each) for each in state], [values.shape[1:] for values in recurrent.values()]
@@ -170,7 +170,7 @@ class PolicyRunner:
         return recurrent
 
     def state(self) -> State:
-        """Everything but the weights and the filter."""
+        """Everything except the weights and the filter."""
         return {
             "generator": self.generator.bit_generator.state,
             "exploration": self.exploration.state(),
@@ -179,13 +179,13 @@ class PolicyRunner:
         }
 
     def set_state(self, state: State) -> None:
-        """The reverse of `state`, but for the columns, which begin episodes unless `resume` follows."""
+        """Restore what `state` returned, except the columns, which start new episodes unless `resume` follows."""
         self.generator.bit_generator.state = state["generator"]
         self.exploration.set_state(state["exploration"])
         self.obs = None
 
     def resume(self, state: State, first: Array, resumed: Array) -> None:
-        """Go on in the columns that `resumed` [B] says from `state`; the others begin with `first` [B, *obs]."""
+        """Continue from `state` in the columns where `resumed` [B] is True; the others start with `first` [B, *obs]."""
         obs = self.filter(first, update=False)
         if state["obs"] is None:
             return
@@ -194,7 +194,7 @@ class PolicyRunner:
         self.recurrent = self.policy.initial_state(len(obs))
         going_on = np.flatnonzero(resumed)
         for mine, stored in ((self.obs, state["obs"]), *_pairs(self.recurrent, state["recurrent"])):
-            mine[going_on] = stored[going_on]  # the observations as they were filtered then
+            mine[going_on] = stored[going_on]  # the observations, already filtered at that time
 
 
 def _pairs(own: RecurrentState, stored: RecurrentState) -> list[tuple[Array, Array]]:

@@ -1,4 +1,4 @@
-"""The seam between an algorithm and those who sample for it: in this process, or as Ray actors."""
+"""The protocol between an algorithm and its sampling workers, in this process or as Ray actors."""
 
 from __future__ import annotations
 
@@ -13,50 +13,50 @@ T = TypeVar("T")
 
 
 class Workers(Protocol):
-    """One local worker, and any number of remote ones that sample in its place."""
+    """One local worker, and any number of remote workers that sample instead of it."""
 
     num_healthy: int  # workers that can sample now
-    num_waiting: int  # workers without room, where nodes come and go
-    num_lost: int  # workers that have room and cannot sample now
+    num_waiting: int  # workers that wait for resources, on an elastic cluster
+    num_lost: int  # workers that have resources and cannot sample now
     num_here: int  # workers in processes of their own on this machine
     num_restarts: int  # so far
-    problem: str  # why the first failed one stopped, until it samples again; empty while all is well
+    problem: str  # why the first failed worker stopped, until it samples again; empty without a problem
 
     def local_worker(self) -> RolloutWorker:
-        """The worker in this process: it always has the policy, and environments when it samples itself."""
+        """The worker in this process: it always has the policies, and environments if it samples itself."""
         ...
 
     def sample(self, steps: int | None = None, anew: bool = False) -> list[Sample]:
-        """One fragment from every healthy worker, in the order of their indices; `steps` per column if given.
+        """One fragment from every healthy worker, ordered by index; `steps` per column if given.
 
         With `anew` episodes begin with it instead of going on.
         """
         ...
 
     def sample_episodes(self, count: int) -> list[Sample]:
-        """Exactly `count` new episodes, shared out over the healthy workers."""
+        """Exactly `count` new episodes, divided between the healthy workers."""
         ...
 
     @property
     def healthy(self) -> list[int]:
-        """The indices of the workers that `request` takes now."""
+        """The indices of the workers that accept a `request` now."""
         ...
 
     def request(self, index: int) -> bool:
-        """Ask a worker for a fragment; False when it is lost or has `max_requests_in_flight_per_sampler_worker`."""
+        """Request a fragment from a worker; False if it is lost or has `max_requests_in_flight_per_sampler_worker`."""
         ...
 
     def ready(self, timeout_s: float | None = None) -> list[Sample]:
-        """Requested fragments that are done: at least one, unless time runs out or none was requested.
+        """Finished fragments that were requested: at least one, unless time runs out or none was requested.
 
-        Those of one worker come in the order of its requests; what a lost worker was asked for does not come.
+        Fragments of one worker arrive in the order of its requests; requests to a lost worker are dropped.
         """
         ...
 
     def set_weights(self, weights: Weights, version: int, timestep: int, to: int | None = None) -> None:
         """Publish weights to all workers, or to the worker `to`; `timestep` drives exploration schedules.
 
-        A worker takes them after the fragments that it was asked for before. Filters are another matter: see
+        A worker uses them after the fragments that were requested before. Filters are published separately: see
         `synchronize_filters`.
         """
         ...
@@ -70,15 +70,15 @@ class Workers(Protocol):
         ...
 
     def set_filters(self, filters: dict[PolicyId, State]) -> None:
-        """Give all workers the observation statistics of others."""
+        """Replace the observation statistics of all workers."""
         ...
 
     def synchronize_filters(self) -> None:
-        """Merge what the workers' observation filters have seen since the last time, and give all of them the sum."""
+        """Merge the workers' filter statistics since the last call, and publish the result to all of them."""
         ...
 
     def resize(self, count: int) -> None:
-        """Where nodes come and go have `count` workers, at least one: more when they have room, others are let go."""
+        """On an elastic cluster, change to `count` workers, at least one: start more if there is room, or stop some."""
         ...
 
     def state(self) -> State:
@@ -86,7 +86,7 @@ class Workers(Protocol):
         ...
 
     def set_state(self, state: State) -> None:
-        """The reverse of `state`, also for another number of workers."""
+        """Restore what `state` returned, also with another number of workers."""
         ...
 
     def stop(self) -> None:

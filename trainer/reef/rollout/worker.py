@@ -26,20 +26,20 @@ from reef.spaces import PolicySpaces
 from reef.types import Array, PolicyId, State, Weights
 
 T = TypeVar("T")
-LONG = 10_000  # steps; a whole episode that is longer is told of, once
+LONG = 10_000  # steps after which a whole episode is logged as long, once
 
 log = logging.getLogger(__name__)
 
 
 @dataclass
 class Collection:
-    """A sample in progress."""
+    """The data of one `sample` call."""
 
-    # when it is to be given up, by time.perf_counter()
+    # Deadline, by time.perf_counter().
     deadline: float
     env_steps: int = 0
     episodes: list[Episode] = field(default_factory=list)
-    # seconds spent on acting, and on the environments
+    # Seconds spent on acting, and in the environments.
     inference_s: float = 0.0
     env_wait_s: float = 0.0
 
@@ -48,14 +48,15 @@ class RolloutWorker:
     """Steps `num_envs_per_worker` environments, with a copy of each policy that acts in them.
 
     Worker 0 is the local one, in the driver's process; without environments (`with_env=False`) it only holds the
-    policies and the filters that the others are synchronised from.
+    policies and filters with which the other workers are synchronised.
     """
 
     def __init__(
         self, config: AlgorithmConfig, worker_index: int = 0, *, with_env: bool = True, recreated: bool = False
     ) -> None:
-        """Raises EnvironmentError or ConfigError when the environment or the network cannot be made."""
-        if recreated:  # with the run's seed it would play the episodes of the worker it replaces once more
+        """Raises EnvironmentError or ConfigError if the environment or the network cannot be made."""
+        # With the run's seed, it would repeat the episodes of the worker that it replaces.
+        if recreated:
             config = config.copy().debugging(seed=None).freeze()
         if config.log_level is not None:  # every process has a worker
             logging.getLogger("reef").setLevel(config.log_level)
@@ -71,7 +72,7 @@ class RolloutWorker:
         }
         self.policy_map = {policy_id: runner.policy for policy_id, runner in self.runners.items()}
         self.filters = {policy_id: runner.filter for policy_id, runner in self.runners.items()}
-        # Evaluation in the driver's process has nobody else to end it; a worker of its own is ended by the driver.
+        # Evaluation in the driver's process has no other time limit; the driver ends evaluation workers.
         self.time_limit_s = config.sample_timeout_s if config.in_evaluation and worker_index == 0 else math.inf
         self.timestep = 0  # environment steps of the whole run, as of the last weights
         self.policy_version = 0
@@ -79,23 +80,23 @@ class RolloutWorker:
         self.episodes = EpisodeTracker(envs.num_envs, {name: columns.envs for name, columns in envs.columns.items()})
         self._collection = Collection(math.inf)
         self._begun_and_ended = 0
-        self._told_of_long = False
-        # [E] fragments in a row that the episodes of each environment have gone on for
+        self._warned_of_long = False
+        # [E] consecutive fragments since the episodes of each environment started.
         self._fragment_index = np.zeros(envs.num_envs, np.int64)
 
     @property
     def spaces(self) -> PolicySpaces:
-        """Those of observations and actions, by policy."""
+        """Spaces of observations and actions, by policy."""
         columns = {policy_id: runner.columns for policy_id, runner in self.runners.items()}
         return {policy_id: (own.observation_space, own.action_space) for policy_id, own in columns.items()}
 
     def sample(self, steps: int | None = None, anew: bool = False) -> Sample:
-        """One fragment: exactly `steps` of each column, by default `fragment_length`; or as many in whole episodes.
+        """One fragment: exactly `steps` per column (default `fragment_length`), or at least as many in whole episodes.
 
         With `anew` episodes begin with it instead of going on.
 
-        With `batch_mode="complete_episodes"` every episode begins and ends inside the sample, which is then longer;
-        columns that are through wait as masked steps for the others.
+        With `batch_mode="complete_episodes"` every episode starts and ends inside the sample, which is then longer;
+        columns that finish early have masked steps.
         """
         steps = steps or self.fragment_length
         if anew:
@@ -106,22 +107,22 @@ class RolloutWorker:
 
     @property
     def progress(self) -> tuple[int, float]:
-        """Samples begun and ended so far, and what changes with every step; may be asked from any thread."""
+        """Samples started and finished so far, and a value that changes with every step; callable from any thread."""
         return self._begun_and_ended, self._collection.env_wait_s
 
     def reset_episodes(self) -> None:
-        """Let the next sample begin new episodes."""
+        """Let the next sample start new episodes."""
         for runner in self.runners.values():
             runner.obs = None
 
     def sample_episodes(self, count: int) -> Sample:
-        """Exactly `count` new episodes, each environment its share, so that long ones weigh no less than short ones."""
+        """Exactly `count` new episodes, a fixed share per environment: long ones weigh as much as short ones."""
         share, more = divmod(count, self.episodes.lengths.size)
         quota = share + (np.arange(self.episodes.lengths.size) < more)
         return self._sample(lambda: self._whole_episodes(self.fragment_length, quota=quota), whole=True)
 
     def _sample(self, collect: Callable[[], int], *, whole: bool = False) -> Sample:
-        """What `collect` steps; EnvironmentError for values that cannot be used, WorkerTimeoutError when it is late."""
+        """Run `collect`; EnvironmentError for NaN or infinite values, WorkerTimeoutError after the time limit."""
         if self.env is None:
             raise RuntimeError(f"worker {self.worker_index} has no environment to sample from")
         self._begun_and_ended += 1
@@ -132,7 +133,7 @@ class RolloutWorker:
             try:
                 steps = collect()
             except Exception:
-                self._check()  # what a policy or an environment says to a NaN does not name its source
+                self._check()  # the error of a policy or an environment about a NaN does not name its source
                 raise
             self._check()
             rollouts = {
@@ -158,7 +159,7 @@ class RolloutWorker:
         )
 
     def _check(self) -> None:
-        """Raise EnvironmentError for the first value in the fragments that no network can use."""
+        """Raise EnvironmentError for the first value in the fragments that is NaN or infinite."""
         assert self.env is not None
         for runner in self.runners.values():
             runner.check(self.env.name)
@@ -176,21 +177,21 @@ class RolloutWorker:
         return steps
 
     def _whole_episodes(self, room: int, *, min_steps: int = 0, quota: Array | None = None) -> int:
-        """Begin episodes and go on until every environment has ended one (or its `quota` [E]) and steps suffice.
+        """Start episodes; step until every environment has ended one (or its `quota` [E]) and there are enough steps.
 
-        Returns the steps of each column.
+        Returns the number of steps of each column.
         """
         self._begin(room)
         count = self.episodes.lengths.size
         active = np.ones(count, np.bool_) if quota is None else quota > 0
         ended = np.zeros(count, np.int64)
-        # the step that the episode in progress began with
+        # The first step of the running episode.
         first = np.zeros(count, np.int64)
         t = 0
         while active.any():
             if t == room:
-                self._check()  # an episode that a NaN keeps from its end would go on for ever
-                self._tell_of_long(int(self.episodes.lengths[active].max()))
+                self._check()  # an episode that a NaN keeps from ending would run forever
+                self._warn_of_long_episode(int(self.episodes.lengths[active].max()))
                 room *= 2
                 for runner in self.runners.values():
                     runner.fragment.grow()
@@ -210,10 +211,10 @@ class RolloutWorker:
                 active &= ~done
         return t
 
-    def _tell_of_long(self, steps: int) -> None:
+    def _warn_of_long_episode(self, steps: int) -> None:
         assert self.env is not None
-        if steps >= LONG and not self._told_of_long:
-            self._told_of_long = True
+        if steps >= LONG and not self._warned_of_long:
+            self._warned_of_long = True
             log.warning(
                 "%s: after %d steps an episode has not ended, and all of it is kept until it does (batch_mode="
                 "'complete_episodes', or an evaluation). Where it never will, set horizon to cut episodes off.",
@@ -221,14 +222,14 @@ class RolloutWorker:
             )  # fmt: skip
 
     def _drop_broken(self, first: Array, steps: int, failed: Array) -> None:
-        """Mask the steps since `first` [E] of the episodes that the last of `steps` broke off."""
+        """Mask the steps since `first` [E] of the episodes that broke in the last of `steps`."""
         for env in np.flatnonzero(failed):
             self._collection.env_steps -= steps - 1 - int(first[env])
             for runner in self.runners.values():
                 runner.fragment.mask[first[env] : steps, runner.columns.envs == env] = False
 
     def _begin(self, steps: int) -> None:
-        """Begin episodes everywhere, with room for `steps` steps."""
+        """Start episodes in all environments, with `steps` allocated steps."""
         assert self.env is not None
         self.episodes.forget_all()
         self._fragment_index[:] = 0
@@ -239,7 +240,7 @@ class RolloutWorker:
             runner.begin(steps, first[policy_id])
 
     def _step(self, t: int, active: Array | None = None) -> EnvStep:
-        """Act, step every environment once, write step `t`; it counts where environments are `active` [E], or all."""
+        """Act, step every environment once, record step `t`; it is valid where `active` [E] is True, or everywhere."""
         assert self.env is not None
         collection = self._collection
         started = time.perf_counter()
@@ -267,7 +268,7 @@ class RolloutWorker:
         return step
 
     def set_weights(self, weights: Weights, version: int = 0, timestep: int = 0) -> None:
-        """Take over the published weights of its policies; `timestep` drives exploration schedules."""
+        """Set the published weights of its policies; `timestep` drives exploration schedules."""
         for policy_id, policy in self.policy_map.items():
             if policy_id in weights:
                 policy.flat.load(weights[policy_id])
@@ -278,11 +279,11 @@ class RolloutWorker:
         return {policy_id: policy.flat.numpy() for policy_id, policy in self.policy_map.items()}
 
     def filter_deltas(self) -> dict[PolicyId, RunningStat]:
-        """What the filters saw since the last call."""
+        """The filters' statistics since the last call."""
         return {policy_id: observed.delta() for policy_id, observed in self.filters.items()}
 
     def set_filters(self, filters: dict[PolicyId, State]) -> None:
-        """Take over the observation statistics of another worker."""
+        """Replace the observation statistics."""
         for policy_id, own in self.filters.items():
             if policy_id in filters:
                 own.set_state(filters[policy_id])
@@ -292,7 +293,7 @@ class RolloutWorker:
         return [fn(env) for env in self.env.envs] if self.env is not None else []
 
     def apply(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Call `fn(worker, *args, **kwargs)` where this worker lives."""
+        """Call `fn(worker, *args, **kwargs)` in this worker's process."""
         return fn(self, *args, **kwargs)
 
     def ping(self) -> str:
@@ -300,7 +301,7 @@ class RolloutWorker:
         return f"{socket.gethostname()}:{os.getpid()}"
 
     def state(self) -> State:
-        """Everything but the weights: random generators, episodes in progress, filters, exploration."""
+        """Everything except the weights: random generators, running episodes, filters, exploration."""
         return {
             "timestep": self.timestep,
             "policy_version": self.policy_version,
@@ -312,7 +313,7 @@ class RolloutWorker:
         }
 
     def set_state(self, state: State) -> None:
-        """The reverse of `state`; episodes of another number of environments go on as far as they reach."""
+        """Restore what `state` returned; with another number of environments, episodes go on in those that exist."""
         self.timestep, self.policy_version = state["timestep"], state["policy_version"]
         self.set_filters(state["filters"])
         for policy_id, stored in state["runners"].items():
@@ -328,7 +329,7 @@ class RolloutWorker:
             if goes_on:
                 self._fragment_index[env] = state["fragment_index"][env]
             else:
-                self.episodes.forget(env)  # the environment could not go on and began an episode
+                self.episodes.forget(env)  # the environment could not resume and started an episode
 
     def stop(self) -> None:
         """Close the environments."""

@@ -185,12 +185,16 @@ class Algorithm(Inference):
         self.counters["num_agent_steps_trained"] += agent_steps
 
     def publish_weights(self) -> None:
-        """Give all workers the learners' weights, once per version, and merge their observation filters."""
+        """Give all workers the learners' weights, once per version."""
         with self.timer("synch_weights"):
             self._take_over_weights()
             self.policy_version += 1
             self.workers.set_weights(self.learners.weights(), self.policy_version, self.timestep)
             self.has_unpublished_weights = False
+
+    def synchronize_filters(self) -> None:
+        """Merge what the workers' observation filters have seen, and give all workers the sum."""
+        with self.timer("synch_weights"):
             self.workers.synchronize_filters()
 
     @contextmanager
@@ -264,6 +268,7 @@ class Algorithm(Inference):
         with restoring("its evaluation"):
             self.evaluation.set_state(state["evaluation"])
         self.publish_weights()
+        self.synchronize_filters()  # or what was seen before would be merged into the filters of the state
         with restoring("its workers"):
             self.workers.set_state(state["workers"])
 

@@ -127,7 +127,7 @@ def begin(
     experiment = make(stack.enter_context(build_algorithm(config, local, signals.deadline)))
     for reporter in reporters:
         subscribe(reporter, experiment.events)
-    watchdog.begin(experiment)
+    watchdog.begin(experiment.progress, experiment.rescue)
     return experiment
 
 

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from reef.api.keys import stop_key_problem
 from reef.config import AlgorithmConfig
+from reef.envs.failures import env_name
 from reef.errors import EXIT_OK, ConfigError, DamagedCheckpointError, WorkerError
 from reef.rollout.local_workers import without_episodes
 from reef.run.checkpoint import CheckpointStore, iteration_of, restoring
 from reef.run.events import CheckpointSaved, Events, ResultReported, RunEnded, RunStarted
-from reef.run.folders import Start, environment_name, last_result, newer_start, newest_start
+from reef.run.folders import Start, last_result, newer_start, newest_start
 from reef.run.metrics import Result
 from reef.run.process.identity import Claim
 from reef.run.remote.mirror import Mirror
@@ -142,7 +143,7 @@ class Experiment:
         run = Run(
             folder=self.folder,
             algorithm=algorithm.config.algorithm,
-            environment=environment_name(algorithm.config),
+            environment=env_name(algorithm.config.env),
             config=algorithm.config.to_dict(),
             stop=self.stop,
             restored_iteration=algorithm.iteration,
@@ -195,7 +196,7 @@ class Experiment:
         """End although the iteration has not: what was learnt since the newest checkpoint is kept."""
         assert self.signals.received is not None, "without a signal nothing is overdue"
         self.exit_code = self.signals.exit_code
-        if self.result is not None and self.algorithm.iteration > self._saved_iteration():
+        if self.is_unsaved:
             self.save()
         return self.signals.received.name
 
@@ -236,7 +237,7 @@ class Experiment:
         return "a checkpoint that was being saved is not whole."
 
     def _rescue(self) -> str | None:
-        if self.result is not None and self.algorithm.iteration > self._saved_iteration():
+        if self.is_unsaved:
             before = [samples for samples, _ in self.algorithm.progress()]
             state = self.algorithm.state()
             if [samples for samples, _ in self.algorithm.progress()] != before:
@@ -246,9 +247,11 @@ class Experiment:
             self.mirror.__exit__(WorkerError, None, None)  # as a fault in the main thread would
         return f"what was learned is in {self.checkpoint}." if self.checkpoint else "nothing was saved so far."
 
-    def _saved_iteration(self) -> int:
-        """The iteration of the newest checkpoint, 0 without one."""
-        return iteration_of(self.checkpoint.name) if self.checkpoint else 0
+    @property
+    def is_unsaved(self) -> bool:
+        """Whether the result that was reported last is newer than the newest checkpoint."""
+        saved = iteration_of(self.checkpoint.name) if self.checkpoint else 0
+        return self.result is not None and self.algorithm.iteration > saved
 
     def save(self, state: State | None = None) -> None:
         """Write a checkpoint of the iteration that was reported last, from the present state if none is given."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from reef.batch import Rollout, concat_columns
-from reef.replay.memory import Replay
+from reef.replay.memory import ReplayMemory
 from reef.types import PolicyId, Stats
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def on_policy(algorithm: Algorithm) -> dict[PolicyId, Stats]:
-    """Sample a train batch with the newest weights, learn from it once, publish the weights."""
+    """Sample a train batch with the newest weights, learn from it once, publish the weights, merge the filters."""
     with algorithm.timer("sample"):
         rollouts: dict[PolicyId, list[Rollout]] = {}
         steps = 0
@@ -30,12 +30,13 @@ def on_policy(algorithm: Algorithm) -> dict[PolicyId, Stats]:
         updates = algorithm.learn(batches)
         algorithm.count_trained(steps, sum(len(batches[policy_id]) for policy_id in updates))
     algorithm.publish_weights()
+    algorithm.synchronize_filters()
     return {policy_id: update.stats for policy_id, update in updates.items()}
 
 
 def replay(
     algorithm: Algorithm,
-    memory: Replay,
+    memory: ReplayMemory,
     updates_due: Callable[[int, int], int],  # gradient steps to make between two counts of environment steps
 ) -> dict[PolicyId, Stats]:
     """Store one fragment of every worker, then learn from as many replayed batches as those steps call for.
@@ -50,6 +51,7 @@ def replay(
     updates = updates_due(before, algorithm.timestep)
     if updates == 0:
         algorithm.publish_weights()  # exploration schedules follow the steps that go with them
+        algorithm.synchronize_filters()
         return {}
     with algorithm.timer("learn"):
         batches = memory.sample(updates * algorithm.config.total_train_batch_size)
@@ -61,4 +63,5 @@ def replay(
         steps = [len(batches[policy_id]) for policy_id in learned]
         algorithm.count_trained(max(steps), sum(steps))
     algorithm.publish_weights()
+    algorithm.synchronize_filters()
     return {policy_id: update.stats for policy_id, update in learned.items()}

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reef.config import AlgorithmConfig
+from reef.envs.failures import env_name
 from reef.errors import DamagedCheckpointError, StorageError, WriteError
 from reef.run.checkpoint import CheckpointStore, find_checkpoint, iteration_of, read_state
 from reef.run.metrics import Result
 from reef.run.remote.fetch import fetch_run
-from reef.run.remote.mirror import checked_folder
 from reef.run.remote.object_store import RemoteFolder, is_uri
 from reef.run.reporters.files import read_results
 from reef.types import State
@@ -43,7 +43,7 @@ def places_of(storage_path: str | Path, local_folder: str | Path, name: str) -> 
     """Where runs of this name are written, and where in an object store they are copied to, if they are."""
     if not is_uri(storage_path):
         return writable_folder(storage_path, name), None
-    return writable_folder(local_folder, name), checked_folder(str(storage_path), name)
+    return writable_folder(local_folder, name), (RemoteFolder(str(storage_path)) / name).check()
 
 
 def writable_folder(path: str | Path, name: str = "") -> Path:
@@ -59,14 +59,14 @@ def writable_folder(path: str | Path, name: str = "") -> Path:
             place = place.parent
         with tempfile.TemporaryFile(dir=place):
             return folder
-    except (OSError, RuntimeError) as error:  # RuntimeError: nobody has the home ~name
+    except (OSError, RuntimeError) as error:  # RuntimeError: no user has the home ~name
         number, text = (error.errno, error.strerror) if isinstance(error, OSError) else (None, error)
         kind = WriteError if place == folder and number in DISK_FAULTS else StorageError
         raise kind(f"storage path {path}: {folder} cannot be written ({place}: {text}). Give another one.") from error
 
 
 def _is_there(path: Path) -> bool:
-    """Whether something has this name, be it a link to nothing; OSError where nobody may look."""
+    """Whether something has this name, be it a link to nothing; OSError where looking is not allowed."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -86,7 +86,7 @@ def choose_folder(
         log.warning("nothing to resume: there is no %s in %s, so that a new run begins", label, parent)
     start = newest_start(CheckpointStore(folder), config.algorithm) if folder else None
     if folder and start is None:
-        log.warning("no valid checkpoint in %s: its run begins anew", folder)
+        log.warning("no valid checkpoint in %s: its run begins from the start", folder)
     return folder or new_folder(parent, label), start or given_start(restore_from, config.algorithm)
 
 
@@ -128,12 +128,12 @@ def newer_start(store: CheckpointStore, start: Start | None, algorithm: str) -> 
 
 def folder_label(config: AlgorithmConfig) -> str:
     """How the names of folders begin: algorithm and environment."""
-    names = (config.algorithm, environment_name(config))
+    names = (config.algorithm, env_name(config.env))
     return "_".join(re.sub(r"[^A-Za-z0-9.-]+", "-", name) for name in names)
 
 
 def new_folder(parent: Path, label: str) -> Path:
-    """A path that nobody has, named after now."""
+    """A path that does not exist yet, named after the present time."""
     return parent / f"{label}_{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
 
 
@@ -147,8 +147,3 @@ def last_result(folder: Path, iteration: int) -> Result | None:
     """The newest result in a folder up to this iteration, if there is one."""
     results = list(read_results(folder, until=iteration))
     return results[-1] if results else None
-
-
-def environment_name(config: AlgorithmConfig) -> str:
-    """The environment's name for people."""
-    return config.env if isinstance(config.env, str) else getattr(config.env, "__name__", str(config.env))

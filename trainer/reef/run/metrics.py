@@ -26,11 +26,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from reef.batch import Episode, Sample
+from reef.config import AlgorithmConfig
 from reef.errors import DamagedCheckpointError
 from reef.run.process.system_load import SystemLoad
 from reef.trees import USE_ANOTHER, require_like
@@ -46,23 +47,10 @@ COUNTER_FIELDS = (
 )
 
 
-class MetricsConfig(Protocol):
-    """The settings of `AlgorithmConfig` that reporting reads."""
-
-    metrics_num_episodes_for_smoothing: int
-    keep_per_episode_custom_metrics: bool
-    sampler_perf_stats_ema_coef: float | None
-    log_sys_usage: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """The whole configuration as JSON values."""
-        ...
-
-
 class IterationMetrics:
     """Collects what workers report and builds the result of each iteration."""
 
-    def __init__(self, config: MetricsConfig) -> None:
+    def __init__(self, config: AlgorithmConfig) -> None:
         self._window = EpisodeWindow(config.metrics_num_episodes_for_smoothing)
         self._keep_per_episode = config.keep_per_episode_custom_metrics
         self._sampler_perf = SamplerPerf(config.sampler_perf_stats_ema_coef)

@@ -25,7 +25,7 @@ from reef.endpoint import Answer, Endpoint
 from reef.errors import ResourceError
 from reef.run.metrics import Result
 from reef.run.process.identity import IDENTITY
-from reef.run.reporters.reporter import Run, Summary
+from reef.run.reporters.reporter import Reporter, Run, Summary
 from reef.run.stopping import lookup
 from reef.types import DEFAULT_POLICY, PolicyId
 
@@ -66,7 +66,14 @@ TRAINING_GAUGES = (
     Field("workers_waiting", "num_waiting_workers", "Rollout workers that wait for room on more nodes."),
     Field("workers_lost", "num_lost_workers", "Rollout workers that have room and are missing."),
 )
+CHECKPOINT_GAUGES = (
+    Field("iteration", "iteration", "Iteration of the newest checkpoint."),
+    Field("seconds", "seconds", "Time to write the newest checkpoint, in seconds."),
+    Field("bytes", "bytes", "Size of the newest checkpoint, in bytes."),
+    Field("timestamp_seconds", "timestamp", "When it was written, in Unix time."),
+)
 EVALUATION_GAUGES = (
+    Field("iteration", "training_iteration", "Training iteration of the newest evaluation."),
     *EPISODE_GAUGES,
     Field("episodes", "episodes_this_iter", "Episodes of the newest evaluation."),
 )
@@ -82,13 +89,13 @@ LEARNER_GAUGES = {  # statistics with a name of their own; losses and the rest h
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-class RunState(Collector):
+class RunState(Reporter, Collector):
     """The newest result and checkpoint of a run: a reporter for the driver, a collector for the scrapes."""
 
     def __init__(self) -> None:
         self.identity = ""  # of the process that serves it, for those who ask at one address and may reach another
         self._run: Run | None = None
-        self._result: Result | None = None
+        self.result: Result | None = None  # the newest
         self._evaluation: tuple[int, Result] | None = None  # iteration, metrics
         self._checkpoint: tuple[CheckpointStatus, float | None, int] | None = None  # what, seconds, bytes
         self.storage_problem: str | None = None  # what keeps checkpoints from the object store; None: there is none
@@ -105,7 +112,7 @@ class RunState(Collector):
         evaluation = result.get("evaluation")
         if evaluation and (iteration := evaluation.get("training_iteration", result["training_iteration"])) is not None:
             self._evaluation = (iteration, evaluation)
-        self._result = result
+        self.result = result
 
     def saved(
         self, path: Path, iteration: int, time: str, seconds: float | None = None, uri: str | None = None
@@ -118,7 +125,7 @@ class RunState(Collector):
         self._checkpoint = (CheckpointStatus(path=uri or str(path), iteration=iteration, time=time), seconds, size)
 
     def swept(self, best: TrialStatus | None, trials: TrialsStatus) -> None:
-        """Take in how a sweep stands."""
+        """Take in the state of a sweep."""
         self._sweep = best, trials
 
     def refused(self, statistics: Mapping[str, float]) -> None:
@@ -130,22 +137,17 @@ class RunState(Collector):
         """Whether a training has begun, so that there is something to show."""
         return self._run is not None or self._sweep is not None
 
-    @property
-    def result(self) -> Result | None:
-        """The newest result."""
-        return self._result
-
     def finish(self, summary: Summary | None) -> None:
         """Take in how it ended."""
         self._ended = summary
 
     def progress(self) -> dict[str, Any]:
-        """The parts of a job's status that the run knows, in the words of the job document.
+        """The parts of a job's status that the run knows, with the names of the job document.
 
         Without a run there is no `training`: what an earlier life said of it is still the newest.
         """
         parts: dict[str, Any] = {}
-        if self._run is not None or self._result is not None:
+        if self._run is not None or self.result is not None:
             parts["training"] = self._training()
         if self._evaluation is not None:
             iteration, metrics = self._evaluation
@@ -165,7 +167,7 @@ class RunState(Collector):
         return status | failing | {"stopped": stopped}
 
     def _training(self) -> TrainingStatus:
-        result, run = self._result or {}, self._run
+        result, run = self.result or {}, self._run
         pace = result.get("num_env_steps_sampled_throughput_per_sec")
         return TrainingStatus(
             iteration=result.get("training_iteration", run.restored_iteration if run else 0),
@@ -180,7 +182,7 @@ class RunState(Collector):
         if self._run is not None:
             labels = {"algorithm": self._run.algorithm, "environment": self._run.environment}
             yield InfoMetricFamily("reef_training", "What is trained.", value=labels)
-        result = self._result
+        result = self.result
         if result is not None:
             for field in TRAINING_COUNTERS:
                 value = lookup(result, field.key)
@@ -192,13 +194,10 @@ class RunState(Collector):
         yield from self._checkpoint_gauges()
         if self._evaluation is not None:
             iteration, metrics = self._evaluation
-            yield GaugeMetricFamily(
-                "reef_evaluation_iteration", "Training iteration of the newest evaluation.", iteration
-            )
-            yield from gauges("reef_evaluation", EVALUATION_GAUGES, metrics)
+            yield from gauges("reef_evaluation", EVALUATION_GAUGES, metrics | {"training_iteration": iteration})
 
     def _learner_statistics(self) -> dict[PolicyId, dict[str, Any]]:
-        learners = self._result["info"]["learner"] if self._result else {}
+        learners = self.result["info"]["learner"] if self.result else {}
         found = {policy: dict(stats["learner_stats"]) for policy, stats in learners.items()}
         if self._refused:  # by the one policy that there is
             found[DEFAULT_POLICY] = found.get(DEFAULT_POLICY, {}) | dict(self._refused)
@@ -210,18 +209,13 @@ class RunState(Collector):
             yield GaugeMetricFamily("reef_training_storage_failing", text, bool(self.storage_problem))
         if self._checkpoint is not None:
             status, seconds, size = self._checkpoint
-            prefix = "reef_training_checkpoint"
-            yield GaugeMetricFamily(f"{prefix}_iteration", "Iteration of the newest checkpoint.", status.iteration)
-            if seconds is not None:
-                text = "Time to write the newest checkpoint, in seconds."
-                yield GaugeMetricFamily(f"{prefix}_seconds", text, seconds)
-            yield GaugeMetricFamily(f"{prefix}_bytes", "Size of the newest checkpoint, in bytes.", size)
             when = datetime.fromisoformat(status.time).timestamp()
-            yield GaugeMetricFamily(f"{prefix}_timestamp_seconds", "When it was written, in Unix time.", when)
+            found = {"iteration": status.iteration, "seconds": seconds, "bytes": size, "timestamp": when}
+            yield from gauges("reef_training_checkpoint", CHECKPOINT_GAUGES, found)
 
 
 def rewards(metrics: Result) -> dict[str, float | None]:
-    """Mean, smallest and largest episode reward in the words of a status; None for what JSON has no number for."""
+    """Mean, smallest and largest episode reward with the names of a status; None for what is no number in JSON."""
     found = {name: metrics.get(f"episode_reward_{name}") for name in ("mean", "min", "max")}
     return {
         f"reward_{name}": None if value is None or not math.isfinite(value) else value for name, value in found.items()
@@ -237,7 +231,7 @@ def gauges(prefix: str, fields: tuple[Field, ...], result: Result) -> Iterator[M
 
 
 def trial_gauges(best: TrialStatus | None, trials: TrialsStatus) -> Iterator[Metric]:
-    """How the trials of a sweep stand."""
+    """The trials of a sweep by state."""
     counts = {state: getattr(trials, state) for state in ("running", "finished", "failed")}
     family = GaugeMetricFamily("reef_sweep_trials", "Trials of the sweep, by state.", labels=["state"])
     for state, count in {**counts, "waiting": trials.total - sum(counts.values())}.items():

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, NoReturn, Self
 
 from reef.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_TERMINATED
@@ -159,16 +159,14 @@ class StopSignals:
         return self
 
     def install(self) -> dict[signal.Signals, object]:
-        """Put the handlers, also in place of those that somebody put since; returns those replaced."""
+        """Put the handlers, also in place of those that other code has put since; returns those replaced."""
         if threading.current_thread() is not threading.main_thread():
             return {}
         if isinstance(postponed := signal.getsignal(signal.SIGTERM), _Postponed):
             postponed.end()
         return {number: signal.signal(number, self._note) for number in EXIT_CODES}
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.deadline.clear()
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]  # what signal.signal returned

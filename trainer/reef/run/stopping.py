@@ -32,10 +32,10 @@ class StopConditions:
         return None
 
     def absent(self, result: Result) -> list[str]:
-        """Keys that no number of `result` answers to, of those that could by now: an episode, an evaluation has ended.
+        """Keys that match no numeric field of `result`, of those that could, as an episode or evaluation has ended.
 
-        Such as "custom_metrics/heigth_mean": which names there are only the running training knows. What learners tell
-        may begin later.
+        Such as "custom_metrics/heigth_mean": only the running training knows which names there are. Statistics of
+        learners may begin later.
         """
         if lookup(result, "episode_reward_mean") is None:
             return []

@@ -10,7 +10,7 @@ from reef.run.process.identity import Claim
 from reef.run.remote.fetch import fetch_sweep
 from reef.run.remote.object_store import RemoteFolder
 from reef.sweep.plan import Plan
-from reef.sweep.record import Record, Trial
+from reef.sweep.record import Record
 
 log = logging.getLogger(__name__)
 
@@ -35,19 +35,19 @@ def begin(
             start = common_start(record, restore_from, plan.base.algorithm)
         claim.take(folder)
         if (record := Record.read(folder, scheme.metric, scheme.mode)) is not None:  # with what was written meanwhile
-            if plan.base.seed is not None and [trial.drawn for trial in record.trials.values()] != plan.trials:
+            before, now = ([one.drawn for one in trials] for trials in (record.trials.values(), plan.trials))
+            if plan.base.seed is not None and before != now:
                 log.warning("%s: the trials are those that were drawn at first, not those of the document", folder)
             fetched = start != restore_from  # and is not fetched twice
             return record, start if fetched else common_start(record, restore_from, plan.base.algorithm)
     if resume:
         log.warning("nothing to resume: there is no %s in %s, so that a new sweep begins", label, parent)
-    trials = [Trial(one.name, one.parameters, one.repetition) for one in plan.trials]
-    record = Record(new_folder(parent, label), scheme.metric, scheme.mode, trials)
+    record = Record(new_folder(parent, label), scheme.metric, scheme.mode, plan.trials)
     return record, common_start(record, restore_from, plan.base.algorithm)
 
 
 def common_start(record: Record, restore_from: str | None, algorithm: str) -> str | None:
-    """The checkpoint, on this machine; `restore_from` unread where no trial begins anew."""
+    """The checkpoint, on this machine; `restore_from` as it is where no trial begins from the start."""
     if all(trial.checkpoint for trial in record.in_state("waiting")):
         return restore_from
     start = given_start(restore_from, algorithm)

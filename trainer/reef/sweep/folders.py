@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from reef.config import AlgorithmConfig
-from reef.errors import EXIT_OK
+from reef.envs.failures import env_name
 from reef.run.checkpoint import CheckpointStore
 from reef.run.experiment import CheckpointSettings
-from reef.run.folders import environment_name, given_start, last_result, newest_start
+from reef.run.folders import given_start, last_result, newest_start
 from reef.run.metrics import Result
 from reef.run.process.identity import Claim
 from reef.run.remote.mirror import Mirror, Missing
 from reef.run.remote.object_store import RemoteFolder
 from reef.run.reporters.files import ResultFiles
 from reef.run.reporters.picture import draw_learning_curve
-from reef.run.reporters.reporter import Reporter, Run, Summary
+from reef.run.reporters.reporter import Reporter, Run
 from reef.run.reporters.tensorboard import TensorBoardEvents
 from reef.run.stopping import StopConditions
 from reef.types import State
@@ -73,7 +73,7 @@ class TrialFolders:
         self._stop, self._restore_from = StopConditions(stop), restore_from
         self._reporters: dict[str, list[Reporter]] = {}
         self._orders: dict[str, Order] = {}
-        self._everyone: Order | None = None
+        self._for_all: Order | None = None
         self._failures: dict[str, str] = {}
 
     def begin(self, name: str) -> Beginning:
@@ -101,18 +101,8 @@ class TrialFolders:
                 self._mirrors[name] = Mirror(self._remote / name, store).__enter__()
         return self._stores[name]
 
-    def start(self, name: str, iteration: int, timesteps: int) -> None:
-        """A trial begins after this iteration."""
-        config = self._configs[name]
-        run = Run(
-            folder=self._folder / name,
-            algorithm=config.algorithm,
-            environment=environment_name(config),
-            config=config.to_dict(),
-            stop=self._stop,
-            restored_iteration=iteration,
-            restored_timesteps=timesteps,
-        )
+    def start(self, name: str, run: Run) -> None:
+        """A trial begins."""
         self._reporters[name] = [ResultFiles(), TensorBoardEvents()]
         for reporter in self._reporters[name]:
             reporter.start(run)
@@ -151,28 +141,24 @@ class TrialFolders:
                 mirror.hurry()
         return [missing for _, missing in found if missing is not None]
 
-    def finish(self, name: str, reason: str) -> None:
+    def finish(self, name: str) -> None:
         """A trial has ended."""
-        config, folder = self._configs[name], self._folder / name
-        title = f"{name}: {config.algorithm} on {environment_name(config)}"
-        picture = draw_learning_curve(folder, title)
-        summary = Summary(
-            folder=folder, checkpoint=None, result=None, exit_code=EXIT_OK, reason=reason, picture=picture
-        )
+        config = self._configs[name]
+        draw_learning_curve(self._folder / name, f"{name}: {config.algorithm} on {env_name(config.env)}")
         for reporter in self._reporters.pop(name, []):
-            reporter.finish(summary)
+            reporter.finish(None)
         self._upload(name)
 
     def end(self, name: str | None, order: Order) -> None:
-        """Let a trial, or everyone, end after the iteration under way."""
+        """Let a trial, or all of them, end after the iteration under way."""
         if name is None:
-            self._everyone = order
+            self._for_all = order
         else:
             self._orders[name] = order
 
     def order(self, name: str) -> Order | None:
         """Whether a trial is to end."""
-        return self._orders.get(name) or self._everyone
+        return self._orders.get(name) or self._for_all
 
     def fail(self, name: str, text: str) -> None:
         """Keep why a trial failed, for whoever hears of it without the reason."""

@@ -6,9 +6,10 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
+from pydantic import Field
 
 from reef.api.keys import stop_key_problem
 from reef.api.tune import Parameter, Tune
@@ -23,16 +24,29 @@ TRIAL_NAME = "^trial_[0-9]{4,}$"  # it names a folder
 SHOWN_PROBLEMS = 10  # of trials whose settings contradict each other
 WHERE = "spec.tune"
 
+State = Literal["waiting", "running", "finished", "failed"]
+Number = Annotated[int, Field(ge=0, lt=2**63)]
 Parameters = dict[str, Any]  # dotted key of a setting to its value in one trial
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """One trial: what is its own."""
+@dataclass(slots=True)
+class Trial:
+    """One trial and how far it is."""
 
-    name: str
+    name: Annotated[str, Field(pattern=TRIAL_NAME)]
     parameters: Parameters
-    repetition: int  # from 0: which of `numSamples`
+    repetition: Number  # from 0: which of `numSamples`
+    state: State = "waiting"
+    reason: str = ""  # why it ended
+    iteration: Number = 0
+    timesteps: Number = 0
+    metric: float | None = None  # of the newest iteration
+    checkpoint: str | None = None  # the newest
+
+    @property
+    def drawn(self) -> tuple[str, Parameters, int]:
+        """What is the trial's own from the beginning."""
+        return self.name, self.parameters, self.repetition
 
 
 class Plan:
@@ -52,7 +66,7 @@ class Plan:
         if problems:
             raise ConfigError("\n".join(problems))
 
-    def config(self, trial: Drawn) -> AlgorithmConfig:
+    def config(self, trial: Trial) -> AlgorithmConfig:
         """All settings of a trial."""
         config = self.base.copy()
         if config.seed is not None:
@@ -112,12 +126,12 @@ def parameter_problems(key: str, parameter: Parameter, base: AlgorithmConfig) ->
         yield from config.wrong_values()
 
 
-def draw(tune: Tune, base: AlgorithmConfig) -> list[Drawn]:
+def draw(tune: Tune, base: AlgorithmConfig) -> list[Trial]:
     """Every combination of the grids, `numSamples` times, each with draws of its own for the other parameters."""
     generator = np.random.default_rng(base.seed)
     grids = {key: parameter.grid for key, parameter in tune.parameters.items() if parameter.grid is not None}
     whole = {key for key in tune.parameters if is_whole(base, key)}
-    trials: list[Drawn] = []
+    trials: list[Trial] = []
     for repetition in range(tune.num_samples):
         for values in itertools.product(*grids.values()):
             chosen = dict(zip(grids, values, strict=True))
@@ -125,7 +139,7 @@ def draw(tune: Tune, base: AlgorithmConfig) -> list[Drawn]:
                 key: chosen[key] if key in grids else drawn(parameter, generator, whole=key in whole)
                 for key, parameter in tune.parameters.items()
             }
-            trials.append(Drawn(f"trial_{len(trials) + 1:04d}", parameters, repetition))
+            trials.append(Trial(f"trial_{len(trials) + 1:04d}", parameters, repetition))
     return trials
 
 

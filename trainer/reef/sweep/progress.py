@@ -1,4 +1,4 @@
-"""Tells how a sweep goes: its file, the state that is served, and lines for the person who watches."""
+"""Publishes the progress of a sweep: in its file, in the state that is served, and as lines for people."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from reef.run.process.identity import Claim
 from reef.run.remote.mirror import Mirror
 from reef.run.reporters.reporter import Run
 from reef.run.stopping import StopConditions
-from reef.sweep.plan import described
-from reef.sweep.record import Record, State, Trial
+from reef.sweep.plan import State, Trial, described
+from reef.sweep.record import Record
 
 if TYPE_CHECKING:
     from reef.run.prometheus import RunState
 
-TELL_EVERY_S, SUM_UP_EVERY_S = 1.0, 15.0
+PUBLISH_EVERY_S, SUM_UP_EVERY_S = 1.0, 15.0
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class SweepProgress:
     ) -> None:
         """`mirror` keeps the sweep's own files in an object store."""
         self.record, self._claim, self._stream, self._run_state, self._mirror = record, claim, stream, run_state, mirror
-        self._told_at, self._summed_up_at = 0.0, time.monotonic()
+        self._published_at, self._summed_up_at = 0.0, time.monotonic()
         self._checkpoint: str | None = None  # the one that `run_state` knows
         self._warned = False  # that the metric is in no result
 
@@ -58,7 +58,7 @@ class SweepProgress:
         if done := len(record.in_state("finished", "failed")):
             self._say(f"continuing: {done} trials have ended already")
         if self._run_state is not None:
-            # workers are the trials' own, which tell of those that are missing
+            # workers are the trials' own, which report those that are missing
             run = Run(
                 folder=record.folder,
                 algorithm=algorithm,
@@ -67,12 +67,12 @@ class SweepProgress:
                 stop=stop,
             )
             self._run_state.start(run)
-        self.tell()
+        self.publish()
 
     def took(self, name: str, result: Result) -> None:
         """A trial has a new result."""
         self.record.take(name, result)
-        self.tell_soon()
+        self.publish_if_due()
 
     def leaves_lost_ones(self) -> bool:
         """Whether trials failed by faults alone; they wait for the sweep to be resumed."""
@@ -92,7 +92,7 @@ class SweepProgress:
             ends = "ended" if state == "finished" else "is left unfinished"
             self._say(f"{name} ({values}) {ends} after iteration {trial.iteration}: {reason}; {self._value(trial)}")
             self._warn_of_absent(trial)
-        self.tell()
+        self.publish()
         self._upload()
 
     def _warn_of_absent(self, trial: Trial) -> None:
@@ -108,19 +108,19 @@ class SweepProgress:
         if self._mirror is not None:
             self._mirror.changed()
 
-    def tell_soon(self) -> None:
+    def publish_if_due(self) -> None:
         """Bring the file and `run_state` up to date when a second has passed; now and then say a line."""
         now = time.monotonic()
-        if now - self._told_at >= TELL_EVERY_S:
-            self.tell()
+        if now - self._published_at >= PUBLISH_EVERY_S:
+            self.publish()
         if now - self._summed_up_at >= SUM_UP_EVERY_S:
             self._summed_up_at = now
             self._say(self.summary())
             self._upload()
 
-    def tell(self) -> None:
+    def publish(self) -> None:
         """Bring the file and `run_state` up to date."""
-        self._told_at = time.monotonic()
+        self._published_at = time.monotonic()
         with self._claim.held(self.record.folder):
             self.record.write()
         if self._run_state is None:
@@ -134,11 +134,11 @@ class SweepProgress:
             try:
                 metadata = read_metadata(best.checkpoint)
                 self._run_state.saved(Path(best.checkpoint), metadata["iteration"], metadata["time"], uri=kept)
-            except (CheckpointError, OSError):  # replaced just now: the next one will be told
+            except (CheckpointError, OSError):  # replaced just now: the next one will be published
                 self._checkpoint = None
 
     def summary(self) -> str:
-        """How the sweep stands, in one line."""
+        """The state of the sweep, in one line."""
         record = self.record
         counts = {state: len(record.in_state(state)) for state in ("finished", "failed", "running", "waiting")}
         text = ", ".join(f"{count} {state}" for state, count in counts.items() if count)

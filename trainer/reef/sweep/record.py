@@ -1,4 +1,4 @@
-"""How the trials of a sweep stand: `trials.json` in its folder, from which a sweep that was cut off goes on."""
+"""The state of a sweep's trials: `trials.json` in its folder, from which a sweep that was cut off goes on."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from reef.api.keys import GROWING_FIELDS
 from reef.api.status import TrialsStatus, TrialStatus
 from reef.errors import StorageError
 from reef.run.checkpoint import CheckpointStore
+from reef.run.checkpoint.content import first_problem
 from reef.run.metrics import Result
 from reef.run.reporters.files import read_results, replace_text, storage_errors
 from reef.run.stopping import lookup
-from reef.sweep.plan import TRIAL_NAME, Drawn, Parameters
+from reef.sweep.plan import State, Trial
 
 FILE, FORMAT, VERSION = "trials.json", "reef-sweep", 1
-State = Literal["waiting", "running", "finished", "failed"]
-Number = Annotated[int, Field(ge=0, lt=2**63)]
 SUMMED = (*sorted(GROWING_FIELDS), "num_worker_restarts")  # over the trials; the rest is the best trial's
 SUMMED_NOW = (  # over the trials that run
     "num_env_steps_sampled_throughput_per_sec",
@@ -31,26 +30,6 @@ SUMMED_NOW = (  # over the trials that run
     "num_lost_workers",
     "num_waiting_workers",
 )
-
-
-@dataclass(slots=True)
-class Trial:
-    """One trial and how far it is."""
-
-    name: Annotated[str, Field(pattern=TRIAL_NAME)]
-    parameters: Parameters
-    repetition: Number
-    state: State = "waiting"
-    reason: str = ""  # why it ended
-    iteration: Number = 0
-    timesteps: Number = 0
-    metric: float | None = None  # of the newest iteration
-    checkpoint: str | None = None  # the newest
-
-    @property
-    def drawn(self) -> Drawn:
-        """What the plan said of it."""
-        return Drawn(self.name, self.parameters, self.repetition)
 
 
 @dataclass(slots=True)
@@ -87,8 +66,9 @@ class Record:
             if len({trial.name for trial in trials}) != len(trials):
                 raise ValueError("two trials have the same name")
         except (OSError, ValueError) as error:
+            problem = first_problem(error, "the file") if isinstance(error, ValidationError) else error
             raise StorageError(
-                f"{file} cannot be read: {_short(error)}. Move its folder away to begin the sweep again."
+                f"{file} cannot be read: {problem}. Move its folder away to begin the sweep again."
             ) from error
         record = cls(folder, metric, mode, trials)
         for trial in trials:
@@ -137,7 +117,7 @@ class Record:
         return self.place_of(trial) if self.uri is None or trial.state == "finished" else None
 
     def in_state(self, *states: State) -> list[Trial]:
-        """The trials that stand so."""
+        """The trials in one of these states."""
         return [trial for trial in self.trials.values() if trial.state in states]
 
     @property
@@ -148,7 +128,7 @@ class Record:
         return max(known, key=lambda trial: sign * (trial.metric or 0.0), default=None)
 
     def status(self) -> tuple[TrialStatus | None, TrialsStatus]:
-        """The best trial and the counts in the words of a job's status."""
+        """The best trial and the counts with the names of a job's status."""
         best, counts = self.best, Counter(trial.state for trial in self.trials.values())
         shown = None
         if best is not None:
@@ -176,14 +156,6 @@ class Record:
             result[key] = sum(one.get(key) or 0 for name, one in self._results.items() if name in running)
         result["timestamp"] = max(one.get("timestamp") or 0 for one in self._results.values())
         return result | {"info": {"learner": {}}, "done": False}
-
-
-def _short(error: Exception) -> str:
-    """The first thing that is wrong, without pydantic's frame around it."""
-    if not isinstance(error, ValidationError):
-        return str(error)
-    first = error.errors(include_url=False, include_input=False)[0]
-    return f"{'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}"
 
 
 def finite(value: float | None) -> float | None:

@@ -121,6 +121,40 @@ def test_a_hang_ends_the_process_for_another_try_with_all_that_was_learned(
     assert saved(tmp_path) == (4 if where == "train" else 3), "the checkpoint on the way was of an even iteration"
 
 
+EVALUATION = """
+import json, sys, time
+import gymnasium as gym
+import reef.run.process.watchdog
+from reef.cli.main import main
+
+reef.run.process.watchdog.TICK_S = 0.2
+
+class Maze(gym.Env):
+    observation_space, action_space = gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(2)
+    steps = 0
+    def __init__(self, settings): ...
+    def reset(self, seed=None, options=None):
+        return self.observation_space.sample(), {}
+    def step(self, action):
+        Maze.steps += 1
+        if Maze.steps > 15:
+            time.sleep(600)
+        return self.observation_space.sample(), 0.0, Maze.steps % 5 == 0, False, {}
+
+config = {"evaluation_sample_timeout_s": 2.0, "sample_timeout_s": 300.0, "model": {"fcnet_hiddens": [4]}}
+sys.exit(main(["evaluate", "--algo", "PPO", "--env", "__main__:Maze", "--config", json.dumps(config)]))
+"""
+
+
+def test_an_evaluation_of_a_checkpoint_that_hangs_ends_too() -> None:
+    command = [sys.executable, "-c", EVALUATION]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 1, ended
+    assert "evaluation hangs: no step for evaluation_sample_timeout_s=2 s; every episode that ended was" in ended.stderr
+    assert "in step" in ended.stderr, "it says where"
+    assert ended.stdout.splitlines()[-1].startswith("Episode #3"), "what ended before was printed"
+
+
 def test_a_hang_that_lets_no_thread_run_ends_the_process_too(tmp_path: Path) -> None:
     with started(tmp_path, "holding", "train", 2.0) as process:
         output, _ = process.communicate(timeout=120)

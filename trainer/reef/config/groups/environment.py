@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, Self
+from typing import Any
 
 from reef.config.declaration import setting
-from reef.config.groups.group import NOT_GIVEN, Group
+from reef.config.groups.group import GroupSetter
+from reef.config.settings import Settings
 from reef.config.spaces import as_space
 
 
-class EnvironmentSettings(Group):
+class EnvironmentSettings(Settings):
     """The environment, and what happens between it and the policy."""
 
-    group: ClassVar[str] = "environment"
+    environment = GroupSetter("env")
 
     env: str | type | Callable[..., Any] | None = setting(
         None,
@@ -51,10 +52,6 @@ class EnvironmentSettings(Group):
     horizon: int | None = setting(None, "Cut episodes off after this many steps.", minimum=1, unit="steps")
     soft_horizon: bool = setting(False, "At the horizon, go on in the environment without a reset.")
     no_done_at_end: bool = setting(False, "Do not mark the end of an episode as terminal.")
-
-    def environment(self, env: Any = NOT_GIVEN, **settings: Any) -> Self:
-        """Set the environment and how it is used."""
-        return self.set_group("environment", {"env": env, **settings})
 
     def problems(self) -> Iterator[str]:
         """A soft horizon needs a horizon; bounds of rewards must leave something between them."""

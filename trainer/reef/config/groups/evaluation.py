@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal
 
 from reef.config.declaration import setting
-from reef.config.groups.group import Group
+from reef.config.groups.group import GroupSetter
+from reef.config.settings import Settings
 from reef.errors import ConfigError
 
 AS_TRAINED = ("model", "observation_filter")  # without which the trained weights mean nothing
 
 
-class EvaluationSettings(Group):
+class EvaluationSettings(Settings):
     """When, how long and with which changed settings the policy is evaluated."""
 
-    group: ClassVar[str] = "evaluation"
+    evaluation = GroupSetter()
 
     evaluation_interval: int | None = setting(
-        None, "Evaluate after every so many iterations; null or 0 never does.", minimum=0, unit="iterations"
+        None, "Iterations between two evaluations; null or 0 never evaluates.", minimum=0, unit="iterations"
     )
     evaluation_duration: int | Literal["auto"] = setting(
         10,
@@ -27,7 +28,7 @@ class EvaluationSettings(Group):
     )
     evaluation_duration_unit: str = setting(
         "episodes",
-        "'episodes' runs exactly so many, 'timesteps' close to so many steps.",
+        "'episodes' runs exactly evaluation_duration episodes, 'timesteps' about as many steps.",
         choices=("episodes", "timesteps"),
     )
     evaluation_sample_timeout_s: float = setting(
@@ -42,10 +43,6 @@ class EvaluationSettings(Group):
     )
     always_attach_evaluation_results: bool = setting(False, "Repeat the newest evaluation in every result.")
     in_evaluation: bool = setting(False, "True in the settings of evaluation workers.")
-
-    def evaluation(self, **settings: Any) -> Self:
-        """Set when and how the policy is evaluated."""
-        return self.set_group("evaluation", settings)
 
     def problems(self) -> Iterator[str]:
         """An automatic duration needs training beside it, and every changed setting must itself be fine."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Self
 
 from reef.config.declaration import setting
-from reef.config.groups.group import Group
+from reef.config.groups.group import GroupSetter
+from reef.config.settings import Settings
 
 
-class FaultToleranceSettings(Group):
+class FaultToleranceSettings(Settings):
     """Failures of workers and environments. By default the first failure of a worker ends the run with its error."""
 
-    group: ClassVar[str] = "fault_tolerance"
+    fault_tolerance = GroupSetter()
 
     ignore_worker_failures: bool = setting(False, "Go on without failed workers as long as one is left.")
     recreate_failed_workers: bool = setting(False, "Start a failed worker again, with the same index.")
@@ -52,10 +52,6 @@ class FaultToleranceSettings(Group):
         above=0.0,
         unit="seconds",
     )
-
-    def fault_tolerance(self, **settings: Any) -> Self:
-        """Set what happens when a worker or an environment fails."""
-        return self.set_group("fault_tolerance", settings)
 
     def problems(self) -> Iterator[str]:
         """Ignoring and recreating exclude each other."""

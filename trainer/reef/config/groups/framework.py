@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
-
 from reef.config.declaration import setting
-from reef.config.groups.group import NOT_GIVEN, Group
+from reef.config.groups.group import GroupSetter
+from reef.config.settings import Settings
 
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
-class FrameworkSettings(Group):
+class FrameworkSettings(Settings):
     """How PyTorch runs in workers and learners."""
 
-    group: ClassVar[str] = "framework"
+    framework = GroupSetter("framework")
 
     framework_str: str = setting(
         "torch", "The tensor library. Only 'torch' exists here.", choices=("torch",), key="framework"
@@ -45,7 +44,3 @@ class FrameworkSettings(Group):
     torch_compile_worker_dynamo_mode: str | None = setting(
         None, "Mode of torch.compile in workers; null is torch's default.", choices=(None, *COMPILE_MODES)
     )
-
-    def framework(self, framework: Any = NOT_GIVEN, **settings: Any) -> Self:
-        """Set how PyTorch runs."""
-        return self.set_group("framework", {"framework": framework, **settings})

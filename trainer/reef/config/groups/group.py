@@ -1,30 +1,45 @@
-"""What every group of settings can do."""
+"""The method by which the settings of a group are set."""
 
 from __future__ import annotations
 
-from typing import Any, Self
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
 
 from reef.config.settings import Settings
 from reef.errors import ConfigError
 
-NOT_GIVEN: Any = object()
+S = TypeVar("S", bound=Settings)
 
 
-class Group(Settings):
-    """A mixin of settings that belong together, with one fluent setter."""
+class GroupSetter:
+    """The fluent setter of a group, which takes its name: `config.training(lr=1e-3)` sets and returns `config`."""
 
-    def set_group(self, group: str, settings: dict[str, Any]) -> Self:
-        """Set settings of one group; `NOT_GIVEN` leaves a setting as it is.
+    def __init__(self, first: str = "") -> None:
+        """`first`: the key of the setting that may be given without its key."""
+        self._first, self._group = first, ""
+
+    def __set_name__(self, owner: type[Settings], name: str) -> None:
+        self._group = owner.group = name
+        self.__doc__ = owner.__doc__
+
+    def __get__(self, config: S | None, owner: type[S]) -> Callable[..., S]:
+        return self._set if config is None else partial(self._set, config)
+
+    def _set(self, config: S, *first: Any, **settings: Any) -> S:
+        """Set settings of the group.
 
         Raises:
             ConfigError: a key is unknown or belongs to another group.
         """
-        given = {key: value for key, value in settings.items() if value is not NOT_GIVEN}
+        if len(first) > bool(self._first):
+            raise TypeError(f"{self._group}() takes its settings by their keys: {self._group}(key=value)")
+        given = dict(**dict(zip([self._first], first, strict=False)), **settings)
         wrong = [
-            f"{key!r}: belongs to {self.groups[key]}. Write config.{self.groups[key]}({key}=...)."
+            f"{key!r}: belongs to {config.groups[key]}. Write config.{config.groups[key]}({key}=...)."
             for key in given
-            if self.groups.get(key, group) != group
+            if config.groups.get(key, self._group) != self._group
         ]
         if wrong:
             raise ConfigError("\n".join(wrong))
-        return self.assign(given)
+        return config.assign(given)

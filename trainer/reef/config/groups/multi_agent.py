@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, Self
+from typing import Any
 
 from reef.config.declaration import setting
-from reef.config.groups.group import Group
+from reef.config.groups.group import GroupSetter
 from reef.config.loading import load
+from reef.config.settings import Settings
 from reef.errors import ConfigError
 from reef.types import DEFAULT_POLICY, AgentId, PolicyId
 
 
-class MultiAgentSettings(Group):
+class MultiAgentSettings(Settings):
     """Which policies there are, who acts with which, and which of them learn."""
 
-    group: ClassVar[str] = "multi_agent"
+    multi_agent = GroupSetter()
 
     policies: list[str] = setting([DEFAULT_POLICY], "Ids of the policies.")
     policy_mapping_fn: str | dict[str, str] | Callable[..., str] | None = setting(
@@ -25,10 +26,6 @@ class MultiAgentSettings(Group):
         "null: the policy with the agent's own id, else the first one.",
     )
     policies_to_train: list[str] | None = setting(None, "Ids of the policies that learn; null is all.")
-
-    def multi_agent(self, **settings: Any) -> Self:
-        """Set policies and who acts with which."""
-        return self.set_group("multi_agent", settings)
 
     def problems(self) -> Iterator[str]:
         """Contradictions of these settings."""

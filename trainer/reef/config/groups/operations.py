@@ -1,17 +1,16 @@
-"""Running and watching: results, checkpoints, logs, callbacks."""
+"""Running and watching: results, checkpoints, logs, callbacks, recorded experience."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
-
 from reef.config.declaration import setting
-from reef.config.groups.group import NOT_GIVEN, Group
+from reef.config.groups.group import GroupSetter
+from reef.config.settings import Settings
 
 
-class ReportingSettings(Group):
+class ReportingSettings(Settings):
     """What a result covers."""
 
-    group: ClassVar[str] = "reporting"
+    reporting = GroupSetter()
 
     keep_per_episode_custom_metrics: bool = setting(
         False, "Report custom metrics as lists of all episodes instead of mean, minimum and maximum."
@@ -32,25 +31,17 @@ class ReportingSettings(Group):
         0, "Repeat the training step until this many steps were sampled.", minimum=0, unit="steps"
     )
 
-    def reporting(self, **settings: Any) -> Self:
-        """Set what a result covers."""
-        return self.set_group("reporting", settings)
 
-
-class CheckpointingSettings(Group):
+class CheckpointingSettings(Settings):
     """What a checkpoint holds beside the state needed to go on."""
 
-    group: ClassVar[str] = "checkpointing"
-
-    def checkpointing(self, **settings: Any) -> Self:
-        """Set what a checkpoint holds."""
-        return self.set_group("checkpointing", settings)
+    checkpointing = GroupSetter()
 
 
-class DebuggingSettings(Group):
+class DebuggingSettings(Settings):
     """Logs and reproducibility."""
 
-    group: ClassVar[str] = "debugging"
+    debugging = GroupSetter()
 
     log_level: str | None = setting(
         None,
@@ -68,26 +59,20 @@ class DebuggingSettings(Group):
         maximum=2**53,
     )
 
-    def debugging(self, **settings: Any) -> Self:
-        """Set logs and the seed."""
-        return self.set_group("debugging", settings)
 
-
-class CallbackSettings(Group):
+class CallbackSettings(Settings):
     """Your own code at certain moments of training."""
 
-    group: ClassVar[str] = "callbacks"
-
-    def callbacks(self, callbacks: Any = NOT_GIVEN) -> Self:
-        """Set the class of callbacks."""
-        return self.set_group("callbacks", {"callbacks": callbacks})
+    callbacks = GroupSetter("callbacks")
 
 
-class ExperimentalSettings(Group):
+class OfflineDataSettings(Settings):
+    """Where experience is read from and written to."""
+
+    offline_data = GroupSetter()
+
+
+class ExperimentalSettings(Settings):
     """Switches that older configurations carry."""
 
-    group: ClassVar[str] = "experimental"
-
-    def experimental(self, **settings: Any) -> Self:
-        """Set experimental switches."""
-        return self.set_group("experimental", settings)
+    experimental = GroupSetter()

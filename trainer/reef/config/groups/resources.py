@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, ClassVar, Self
 
 from reef.config.declaration import setting
-from reef.config.groups.group import Group
+from reef.config.groups.group import GroupSetter
+from reef.config.settings import Settings
 
 
-class ResourceSettings(Group):
+class ResourceSettings(Settings):
     """What driver, workers and learners may use. Fractions of a GPU share it."""
 
-    group: ClassVar[str] = "resources"
+    resources = GroupSetter()
 
     num_gpus: float = setting(
         0.0,
@@ -52,10 +52,6 @@ class ResourceSettings(Group):
         choices=("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"),
     )
 
-    def resources(self, **settings: Any) -> Self:
-        """Set what driver, workers and learners may use."""
-        return self.set_group("resources", settings)
-
     def problems(self) -> Iterator[str]:
         """A learner computes on one GPU, more than one GPU cannot be divided, and only one place holds the learner."""
         yield from super().problems()
@@ -80,14 +76,10 @@ class ResourceSettings(Group):
             )
 
 
-class PythonEnvironmentSettings(Group):
+class PythonEnvironmentSettings(Settings):
     """The processes' environment variables."""
 
-    group: ClassVar[str] = "python_environment"
+    python_environment = GroupSetter()
 
     extra_python_environs_for_driver: dict[str, str] = setting({}, "Environment variables of the algorithm's process.")
     extra_python_environs_for_worker: dict[str, str] = setting({}, "Environment variables of rollout workers.")
-
-    def python_environment(self, **settings: Any) -> Self:
-        """Set the processes' environment variables."""
-        return self.set_group("python_environment", settings)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal
 
 from reef.config.declaration import setting
-from reef.config.groups.group import Group
+from reef.config.groups.group import GroupSetter
+from reef.config.settings import Settings
 
 
-class RolloutSettings(Group):
+class RolloutSettings(Settings):
     """Workers, their environments, and what one sample is."""
 
-    group: ClassVar[str] = "rollouts"
+    rollouts = GroupSetter()
 
     num_rollout_workers: int = setting(
         0, "Rollout workers in processes of their own; 0 samples inside the algorithm's process.", minimum=0
@@ -55,10 +56,6 @@ class RolloutSettings(Group):
         None, "Weight of the newest value in timings; null averages all.", minimum=0.0, maximum=1.0
     )
 
-    def rollouts(self, **settings: Any) -> Self:
-        """Set how experience is collected."""
-        return self.set_group("rollouts", settings)
-
     def problems(self) -> Iterator[str]:
         """Sampling ahead needs processes to do it."""
         yield from super().problems()
@@ -69,10 +66,10 @@ class RolloutSettings(Group):
             )
 
 
-class ExplorationSettings(Group):
+class ExplorationSettings(Settings):
     """How actions are chosen while collecting."""
 
-    group: ClassVar[str] = "exploration"
+    exploration = GroupSetter()
 
     explore: bool = setting(True, "Explore while collecting experience; false always takes the policy's best action.")
     exploration_config: dict[str, Any] = setting(
@@ -80,7 +77,3 @@ class ExplorationSettings(Group):
         "'type' is the name of an exploration, 'package.module:Class' or a class; the other keys are its arguments. "
         "What is not given stays as in the algorithm's default, unless the type is another one.",
     )
-
-    def exploration(self, **settings: Any) -> Self:
-        """Set how actions are chosen while collecting."""
-        return self.set_group("exploration", settings)

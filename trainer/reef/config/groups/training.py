@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from reef.config.declaration import setting
-from reef.config.groups.group import Group
+from reef.config.groups.group import GroupSetter
 from reef.config.model import ModelConfig
 from reef.config.optimizer import OptimizerConfig
+from reef.config.settings import Settings
 from reef.schedules import Scheduled
 
 
-class TrainingSettings(Group):
+class TrainingSettings(Settings):
     """Batch, step size, network. An algorithm's own settings belong to this group too."""
 
-    group: ClassVar[str] = "training"
+    training = GroupSetter()
     # whether the algorithm learns from sequences too
     may_be_recurrent: ClassVar[bool] = False
     torch_compile_learner: bool
@@ -45,14 +46,10 @@ class TrainingSettings(Group):
     optimizer: OptimizerConfig = setting({}, "What moves the parameters; see its settings.")
     max_requests_in_flight_per_sampler_worker: int = setting(
         2,
-        "Fragments that one worker may be ahead of the learner with sample_async: its weights are at most so many "
+        "Fragments that one worker may be ahead of the learner with sample_async: its weights are at most that many "
         "versions older.",
         minimum=1,
     )
-
-    def training(self, **settings: Any) -> Self:
-        """Set how the policy learns; the algorithm's own settings too."""
-        return self.set_group("training", settings)
 
     def problems(self) -> Iterator[str]:
         """The optimizer takes only its own arguments; a memory needs an algorithm that learns from sequences."""

@@ -20,7 +20,7 @@ NEAR_ONE = 1e-6
 
 
 class DiagonalGaussian(LeafDistribution):
-    """n independent normals, from means and log standard deviations [N, 2 n]."""
+    """n independent normal distributions, from means and log standard deviations [N, 2 n]."""
 
     def __init__(self, inputs: Tensor) -> None:
         """`inputs`: the n means, then the n log standard deviations."""
@@ -57,7 +57,7 @@ class DiagonalGaussian(LeafDistribution):
 
 
 class SquashedGaussian(LeafDistribution):
-    """n independent normals behind a tanh, so that actions lie in (-1, 1), from means and log deviations [N, 2 n].
+    """n independent normal distributions followed by tanh: actions in (-1, 1), from means and log deviations [N, 2 n].
 
     Haarnoja et al. 2018, appendix C. Its entropy and KL have no closed form.
     """
@@ -78,11 +78,11 @@ class SquashedGaussian(LeafDistribution):
 
     @staticmethod
     def mode(inputs: Array) -> Array:
-        """[N, 2 n] -> [N, n], the action of the mean."""
+        """[N, 2 n] -> [N, n], tanh of the mean."""
         return np.tanh(inputs[:, : inputs.shape[-1] // 2])
 
     def sample(self, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Actions [N, n] made of standard normal `noise` [N, n], through which gradients flow, and their logp [N]."""
+        """Actions [N, n] from standard normal `noise` [N, n] with gradients (reparametrised), and their logp [N]."""
         before = self.mean + torch.exp(self.log_std) * noise
         return torch.tanh(before), self._logp(before)
 
@@ -91,17 +91,17 @@ class SquashedGaussian(LeafDistribution):
         return self._logp(torch.atanh(actions.reshape(self.mean.shape).clamp(-1 + NEAR_ONE, 1 - NEAR_ONE)))
 
     def _logp(self, before: Tensor) -> Tensor:
-        """Of the action tanh(before): log(1 - tanh(x)^2) = 2 (log 2 - x - softplus(-2 x))."""
+        """Log-likelihood of the action tanh(before): log(1 - tanh(x)^2) = 2 (log 2 - x - softplus(-2 x))."""
         z = (before - self.mean) * torch.exp(-self.log_std)
         slope = 2 * (math.log(2) - before - F.softplus(-2 * before))
         return -(0.5 * z * z + self.log_std + 0.5 * LOG_2PI + slope).sum(-1)
 
     def entropy(self) -> Tensor:
-        """There is no closed form."""
+        """Not available in closed form."""
         raise NotImplementedError("the entropy of a squashed Gaussian has no closed form: use the mean of -logp")
 
     def kl(self, other: SquashedGaussian) -> Tensor:
-        """[N]; that of the normals, as both go through the same tanh."""
+        """[N]; equal to the KL of the normal distributions, because both go through the same tanh."""
         return DiagonalGaussian.kl(self, other)  # type: ignore[arg-type]
 
 

@@ -26,7 +26,7 @@ class Categorical(LeafDistribution):
 
     @property
     def log_probs(self) -> Tensor:
-        """[N, A]; computed once (`cached_property` has a lock, which torch.compile cannot trace)."""
+        """[N, A]; computed once. No `cached_property`: its lock cannot be traced by torch.compile."""
         if self._log_probs is None:
             self._log_probs = F.log_softmax(self.inputs, dim=-1)
         return self._log_probs
@@ -47,9 +47,9 @@ class Categorical(LeafDistribution):
 
     @staticmethod
     def draw(inputs: Array, generator: np.random.Generator, temperature: float = 1.0) -> Array:
-        """[N, A] -> [N] of softmax(inputs / temperature), by the Gumbel-max trick.
+        """[N, A] -> [N] samples of softmax(inputs / temperature), by the Gumbel-max trick.
 
-        The negative logarithm of exponential noise is Gumbel's.
+        The negative logarithm of exponential noise has a Gumbel distribution.
         """
         noise = np.log(generator.standard_exponential(inputs.shape, np.float32) + TINY)
         return (temperature * noise - inputs).argmin(-1)  # type: ignore[no-any-return]
@@ -73,11 +73,11 @@ class Categorical(LeafDistribution):
 
 
 class Bernoulli(LeafDistribution):
-    """n independent bits, from the logits of 1 [N, n]."""
+    """n independent bits, from the logits of the value 1 [N, n]."""
 
     @staticmethod
     def draw(inputs: Array, generator: np.random.Generator) -> Array:
-        """[N, n] -> [N, n] of 0 and 1: logistic noise lies below a logit as often as its bit is set."""
+        """[N, n] -> [N, n] of 0 and 1: P(logistic noise < logit) is the probability of 1."""
         return (generator.logistic(size=inputs.shape) < inputs).astype(np.int8)
 
     @staticmethod

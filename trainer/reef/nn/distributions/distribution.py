@@ -12,12 +12,12 @@ from reef.types import Array
 
 
 class Distribution(ABC):
-    """A batch of N action distributions to learn by; actions are as the environment's action layout says, [N, *action].
+    """A batch of N action distributions for training; actions are laid out as in the environment, [N, *action].
 
-    Actions are drawn by `ActionDistribution`.
+    `ActionDistribution` samples actions.
     """
 
-    inputs: Tensor  # [N, D] what the network put out
+    inputs: Tensor  # [N, D] the network's outputs
 
     @abstractmethod
     def logp(self, actions: Tensor) -> Tensor:
@@ -33,21 +33,21 @@ class Distribution(ABC):
 
 
 class LeafDistribution(Distribution):
-    """What a space that is no composite is acted in by."""
+    """The distribution for a space that is not composite."""
 
     # of real numbers: what the network puts out for each element of the action
     inputs_per_element: ClassVar[int] = 2
 
     def __init__(self, inputs: Tensor) -> None:
-        """`inputs`: what the network put out [N, D]."""
+        """`inputs`: the network's outputs [N, D]."""
         self.inputs = inputs
 
     @staticmethod
     @abstractmethod
     def draw(inputs: Array, generator: np.random.Generator) -> Array:
-        """[N, D] -> one action per row, drawn."""
+        """[N, D] -> one sampled action per row."""
 
     @staticmethod
     @abstractmethod
     def mode(inputs: Array) -> Array:
-        """[N, D] -> the likeliest action of each row."""
+        """[N, D] -> the most likely action of each row."""

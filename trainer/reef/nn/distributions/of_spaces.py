@@ -20,10 +20,10 @@ from reef.types import Array
 
 
 class Reshaped(Distribution):
-    """A distribution over vectors, for actions of another rank (a Box of rank 0 or 2 and more)."""
+    """A distribution over vectors for actions of another rank (a Box of rank 0, 2 or more)."""
 
     def __init__(self, inner: Distribution) -> None:
-        """`inner`: over the actions as vectors."""
+        """`inner`: the distribution over flattened actions."""
         self.inner, self.inputs = inner, inner.inputs
 
     def logp(self, actions: Tensor) -> Tensor:
@@ -40,10 +40,10 @@ class Reshaped(Distribution):
 
 
 class Joint(Distribution):
-    """Independent parts side by side: MultiDiscrete, and Tuple and Dict actions as one flat vector."""
+    """Independent parts: MultiDiscrete, and Tuple and Dict actions as one flat vector."""
 
     def __init__(self, inputs: Tensor, parts: Sequence[Part]) -> None:
-        """`parts`: which inputs and which action entries belong to each part."""
+        """`parts`: which inputs and which action elements belong to each part."""
         self.inputs, self.parts = inputs, parts
         self.members = [part.make(inputs[:, part.inputs]) for part in parts]
 
@@ -67,18 +67,18 @@ class Joint(Distribution):
 
 
 class Part:
-    """One leaf of a joint action: the distribution's class, its slice of the inputs and of the action vector."""
+    """One leaf of a joint action: the class of its distribution, its slice of the inputs and of the action vector."""
 
     def __init__(self, make: type[LeafDistribution], inputs: slice, actions: slice, scalar: bool) -> None:
-        """`scalar`: the leaf is one number (Discrete), handed to its distribution as [N]."""
+        """`scalar`: the leaf is one number (Discrete), passed to its distribution as [N]."""
         self.make, self.inputs, self.actions, self.scalar = make, inputs, actions, scalar
 
 
 class DistributionMaker:
-    """How an action space becomes a distribution: `num_inputs` says D, a call makes one to learn by."""
+    """Makes distributions for an action space: `num_inputs` is D; calling it makes one for training."""
 
     def __init__(self, layout: Layout, box: type[LeafDistribution] = DiagonalGaussian) -> None:
-        """`box`: that of real numbers. Raises ConfigError for a space without a distribution."""
+        """`box`: the distribution of real numbers. Raises ConfigError for a space without a distribution."""
         self.shape, self.box = layout.shape, box
         self.parts: list[Part] = []
         self.num_inputs = 0
@@ -129,7 +129,7 @@ class DistributionMaker:
         inputs: Array,  # [N, num_inputs]
         choose: Callable[[type[LeafDistribution], Array], Array],  # (distribution, [N, D]) -> one action per row
     ) -> Array:  # [N, *action]
-        """Actions that `choose` chooses for each leaf."""
+        """Actions chosen by `choose` for each leaf."""
         if self.joint:
             chosen = [choose(part.make, inputs[:, part.inputs]).reshape(len(inputs), -1) for part in self.parts]
             return np.concatenate(chosen, axis=-1).astype(self.dtype).reshape(len(inputs), *self.shape)
@@ -138,10 +138,10 @@ class DistributionMaker:
 
 
 class ActionDistribution:
-    """A batch of N action distributions to act by, in NumPy."""
+    """A batch of N action distributions for acting, in NumPy."""
 
     def __init__(self, maker: DistributionMaker, inputs: Array) -> None:
-        """`inputs`: what the network put out [N, D]."""
+        """`inputs`: the network's outputs [N, D]."""
         self.maker, self.inputs = maker, inputs
 
     def __len__(self) -> int:
@@ -149,9 +149,9 @@ class ActionDistribution:
         return len(self.inputs)
 
     def sample(self, generator: np.random.Generator) -> Array:
-        """[N, *action], drawn."""
+        """[N, *action], sampled."""
         return self.maker.actions(self.inputs, lambda leaf, inputs: leaf.draw(inputs, generator))
 
     def deterministic(self) -> Array:
-        """[N, *action], the likeliest."""
+        """[N, *action], the most likely."""
         return self.maker.actions(self.inputs, lambda leaf, inputs: leaf.mode(inputs))

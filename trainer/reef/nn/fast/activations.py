@@ -1,4 +1,4 @@
-"""Activations that overwrite their argument, with the derivative of those that show it in their output."""
+"""In-place activations, with the derivative of those for which the output is enough to compute it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from reef.types import Array
 
 
 class FastActivation(NamedTuple):
-    """The same function in three other forms."""
+    """Three other forms of an activation function."""
 
     in_place: Callable[[Tensor], Tensor]
     gradient: Callable[[Tensor, Tensor], Tensor]  # (gradient, output) -> gradient of the argument
-    of_array: Callable[[Array], Array]  # in place too
+    of_array: Callable[[Array], Array]  # in place
 
 
 def _tanh_in_place(x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Policies without modules, in NumPy for the few observations that are acted on at once."""
+"""Acting without torch modules: NumPy for the few observations of one step."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ from reef.nn.policies import ActorCritic, Policy
 from reef.nn.recurrent import RecurrentActorCritic
 from reef.types import Array, RecurrentState
 
-ONE_THREAD = 2**18  # products up to which OpenBLAS takes no second thread, which would be in the way of torch's
-MOST_BLOCKS, WIDE_BLOCK = 2, 8  # blocks of rows, and rows of a block that is worth a second; beyond, torch is faster
+# Largest number of multiplications for which OpenBLAS uses a single thread; more threads would disturb torch's.
+ONE_THREAD = 2**18
+# Maximum number of row blocks, and minimum rows per block for using a second one; for more rows torch is faster.
+MOST_BLOCKS, WIDE_BLOCK = 2, 8
 
 Layer = tuple[Tensor, Tensor]  # weight [in, out] and bias [out]
 
 
 class ArrayMLP:
-    """[N, in] -> [N, out] by parameters on the CPU that stay where they are in memory: hidden layers, then a last one.
+    """[N, in] -> [N, out] with parameters on the CPU at a fixed place in memory: hidden layers, then an output layer.
 
-    For a few rows a call of torch costs more than its arithmetic, and pushes the environments' code out of the caches.
+    For a few rows, calls of torch cost more than the arithmetic, and evict the environments' code from the caches.
     """
 
     def __init__(self, hidden: Sequence[Layer], last: Layer | None, activation: FastActivation) -> None:
-        """The `last` layer, where there is one, has no activation."""
+        """The `last` layer, if there is one, has no activation."""
         self.layers, self.depth, self.activation = [*hidden, *([last] if last else [])], len(hidden), activation
         self.arrays = [(weight.numpy(), bias.numpy()) for weight, bias in self.layers]
         self.block = ONE_THREAD // max([1, *(weight.numel() for weight, _ in self.layers)])  # rows
@@ -65,16 +67,16 @@ class ArrayActorCritic:
     """The actor of an `ActorCritic`: observations [N, *obs] -> distribution inputs [N, D]."""
 
     def __init__(self, policy: ActorCritic) -> None:
-        """Look up the parameters, which `FlatParameters` keeps where they are in memory."""
+        """Look up the parameters, whose place in memory `FlatParameters` fixes."""
         self.mlp = ArrayMLP(_encoder_layers(policy.encoder), _layer(policy.pi), _activation(policy.encoder))
         self.log_std = None if policy.log_std is None else policy.log_std.detach().numpy()
 
     @staticmethod
     def covers(policy: ActorCritic) -> bool:
-        """Whether it is a perceptron of a vector of numbers, on the CPU."""
+        """Whether the policy is a perceptron for vectors of numbers, on the CPU."""
         return _is_covered(policy.encoder, policy)
 
-    # torch is silent too: whoever checks the observations names the source
+    # No warnings, like torch: the check of the observations names the source of NaN.
     @np.errstate(invalid="ignore", over="ignore")
     def __call__(self, obs: Array, state: RecurrentState) -> tuple[Array, RecurrentState]:
         """The distribution inputs."""
@@ -90,7 +92,7 @@ class ArrayQNetwork:
     """A `QPolicy` without noise: observations [N, *obs] -> Q-values [N, A]."""
 
     def __init__(self, policy: QPolicy) -> None:
-        """Look up the parameters, which `FlatParameters` keeps where they are in memory."""
+        """Look up the parameters, whose place in memory `FlatParameters` fixes."""
         activate = _activation(policy.encoder)
         self.encoder = ArrayMLP(_encoder_layers(policy.encoder), None, activate)
         self.advantage = _stream(policy.advantage, activate)
@@ -100,7 +102,7 @@ class ArrayQNetwork:
 
     @staticmethod
     def covers(policy: QPolicy) -> bool:
-        """Whether its layers are plain, and behind a vector of numbers, on the CPU."""
+        """Whether its layers are plain and its observations are vectors of numbers, on the CPU."""
         return policy.module is None and not policy.noisy and _is_covered(policy.encoder, policy)
 
     @np.errstate(invalid="ignore", over="ignore")
@@ -121,7 +123,7 @@ class ArrayRecurrentActorCritic:
     """The actor of a `RecurrentActorCritic` with an LSTM or a GRU, one step of N columns."""
 
     def __init__(self, policy: RecurrentActorCritic) -> None:
-        """Look up the parameters, which `FlatParameters` keeps where they are in memory."""
+        """Look up the parameters, whose place in memory `FlatParameters` fixes."""
         self.encoder = ArrayMLP(_encoder_layers(policy.encoder), None, _activation(policy.encoder))
         self.out = ArrayMLP([], _layer(policy.pi), _activation(policy.encoder))
         cell: Any = policy.memory.cell
@@ -133,13 +135,13 @@ class ArrayRecurrentActorCritic:
 
     @staticmethod
     def covers(policy: RecurrentActorCritic) -> bool:
-        """Whether it reads a vector of numbers and nothing else, on the CPU, and remembers by a cell."""
+        """Whether it reads only vectors of numbers, on the CPU, and its memory is a recurrent cell."""
         reads_more = policy.prev_actions or policy.prev_rewards
         return type(policy.memory) is RecurrentCell and not reads_more and _is_covered(policy.encoder, policy)
 
     @np.errstate(invalid="ignore", over="ignore")
     def __call__(self, obs: Array, state: RecurrentState) -> tuple[Array, RecurrentState]:
-        """The distribution inputs, and what is remembered."""
+        """The distribution inputs, and the next recurrent state."""
         after = self.step(self.encoder(obs), **state)
         return self.out(after["h"]), after
 
@@ -148,7 +150,7 @@ class ArrayRecurrentActorCritic:
         gates += self._of(h, self.of_hidden)
         size = h.shape[1]
         new = np.tanh(gates[:, 2 * size : 3 * size])
-        opened = _sigmoid(gates)  # one call for three of them
+        opened = _sigmoid(gates)  # one call for three gates
         c = opened[:, size : 2 * size] * c + opened[:, :size] * new
         return {"h": opened[:, 3 * size :] * np.tanh(c), "c": c}
 
@@ -176,7 +178,7 @@ def _is_covered(encoder: Encoder, policy: Policy) -> bool:
 
 
 def _encoder_layers(encoder: Encoder) -> list[Layer]:
-    """Those of its first branch, which acts."""
+    """The layers of the first branch, which acts."""
     return [(layer.weight.detach()[0], layer.bias.detach()[0, 0]) for layer in encoder.mlp.layers]
 
 

@@ -1,4 +1,4 @@
-"""Which fast form there is: by exact types, from the tables ACTORS, NETWORKS and LOSSES."""
+"""Chooses fast forms by exact types, from the tables ACTORS, NETWORKS and LOSSES."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from reef.nn.gradients import Columns, Gradient, Loss, LossFunction, by_autograd
 from reef.nn.policies import ActorCritic, FastActor, Policy
 from reef.nn.recurrent import RecurrentActorCritic
 
-Network = Callable[..., tuple[Any, Backward]]  # its outputs, and what goes back from their gradients
-LossOfOutputs = Callable[[Any, Columns], tuple[Loss, tuple[Tensor, ...]]]  # with the gradients of the outputs
+Network = Callable[..., tuple[Any, Backward]]  # returns the outputs and their backward function
+LossOfOutputs = Callable[[Any, Columns], tuple[Loss, tuple[Tensor, ...]]]  # returns the gradients of the outputs too
 NETWORKS: dict[type, Any] = {
     ActorCritic: FastActorCritic,
     QPolicy: FastQNetwork,
@@ -28,7 +28,7 @@ NETWORKS: dict[type, Any] = {
 
 
 def fast_actor(policy: Policy) -> FastActor | None:
-    """What gives `policy.dist_inputs`."""
+    """Return a fast form of `policy.dist_inputs`, or None."""
     fast = ACTORS.get(type(policy))
     return fast(policy) if fast is not None and fast.covers(policy) else None
 
@@ -36,7 +36,7 @@ def fast_actor(policy: Policy) -> FastActor | None:
 def fast_gradient(
     network: nn.Module, flat: FlatParameters, inputs: Sequence[str], loss: LossFunction
 ) -> Gradient | None:
-    """As `by_autograd`, for the parameters `flat`, which are overwritten; hooks of modules are not called."""
+    """A fast form of `by_autograd` that overwrites the gradient of `flat`, or None; hooks of modules are not called."""
     of_network, of_outputs = _network(network), _loss(network, loss)
     if of_network is None and of_outputs is None:
         return None
@@ -51,7 +51,7 @@ def fast_gradient(
             outputs, backward = through_network(*(minibatch[name] for name in inputs))
             found, gradients = through_loss(outputs, minibatch)
             backward(*gradients)
-        # ordinary tensors, which inference mode does not make
+        # Ordinary tensors: inference mode would make others.
         stats = {name: value.clone() for name, value in found.stats.items()}
         return Loss(found.value.clone(), stats, {name: value.clone() for name, value in found.rows.items()})
 

@@ -12,11 +12,11 @@ from reef.config import AlgorithmConfig
 from reef.nn.flat import FlatParameters
 from reef.nn.gradients import Columns, Gradient, Loss, LossFunction
 
-Parts = tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]  # of a Loss, which the compiler does not know
+Parts = tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]  # of a Loss, because the compiler does not support its type
 
 
 class _WholeLoss(nn.Module):
-    """Network and loss as a module, so that `functional_call` can put other parameters into the network."""
+    """Network and loss as one module, so that `functional_call` can replace the network's parameters."""
 
     def __init__(self, network: nn.Module, inputs: Sequence[str], loss: LossFunction) -> None:
         super().__init__()
@@ -30,11 +30,11 @@ class _WholeLoss(nn.Module):
 def compiled_gradient(
     network: nn.Module, flat: FlatParameters, inputs: Sequence[str], loss: LossFunction, config: AlgorithmConfig
 ) -> Gradient:
-    """As `by_autograd`, with what `torch_compile_learner_what_to_compile` names compiled."""
+    """A form of `by_autograd` in which the parts named by `torch_compile_learner_what_to_compile` are compiled."""
     options: dict[str, Any] = {
         "backend": config.torch_compile_learner_dynamo_backend,
         "mode": config.torch_compile_learner_dynamo_mode,
-        "fullgraph": True,  # what cannot be compiled is an error, and not silently slow
+        "fullgraph": True,  # code that cannot be compiled is an error instead of slow
     }
     whole = _WholeLoss(network, inputs, loss)
     if config.torch_compile_learner_what_to_compile == "complete_update":
@@ -50,7 +50,7 @@ def compiled_gradient(
 
 
 def _as_one_graph(flat: FlatParameters, whole: _WholeLoss, options: dict[str, Any]) -> Gradient:
-    """Forward and backward from the flat vector of parameters to its gradient, which arrives in one piece."""
+    """Forward and backward pass from the flat parameter vector to its gradient, as one graph."""
     names = [name for name, _ in whole.named_parameters()]
     shapes = [parameter.shape for parameter in flat.parameters]
     sizes = [shape.numel() for shape in shapes]

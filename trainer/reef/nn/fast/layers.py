@@ -1,7 +1,7 @@
-"""Layers without autograd and without modules: forward passes that keep what their backward passes need.
+"""Layers without autograd and modules: forward passes that save what their backward passes need.
 
-For the small networks of reinforcement learning, autograd and the lookup of parameters in modules take as long as the
-arithmetic. Parameters are looked up once; `FlatParameters` keeps them, and their gradients, where they are in memory.
+For the small networks of reinforcement learning, autograd and parameter lookup in modules take as long as the
+arithmetic. Parameters are looked up once; `FlatParameters` fixes their place, and that of their gradients, in memory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LinearParameters(NamedTuple):
 
     @staticmethod
     def of(layer: Any) -> LinearParameters:
-        """Look up `weight` and `bias` of a layer that `FlatParameters` has taken over."""
+        """Look up `weight` and `bias` of a layer whose parameters `FlatParameters` manages."""
         return LinearParameters(layer.weight.detach(), layer.bias.detach(), layer.weight.grad, layer.bias.grad)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -35,7 +35,7 @@ class LinearParameters(NamedTuple):
         return F.linear(x, self.weight, self.bias)
 
     def backward(self, x: Tensor, gradient: Tensor) -> Tensor:
-        """From the gradient of the output [N, out] to that of the input `x` [N, in]."""
+        """Return the gradient of the input `x` [N, in] from that of the output [N, out]."""
         torch.mm(gradient.t(), x, out=self.weight_gradient)
         torch.sum(gradient, 0, out=self.bias_gradient)
         return gradient @ self.weight
@@ -45,19 +45,19 @@ class FastStack:
     """The perceptrons of a `StackedMLP`: [N, in] or [count, N, in] -> [count, N, out]."""
 
     def __init__(self, stack: StackedMLP) -> None:
-        """Raises KeyError for an activation whose derivative is not known here."""
+        """Raises KeyError for an activation without a known derivative."""
         self.count, self.activation = stack.count, FAST_ACTIVATIONS[stack.activation]
         self.layers = [LinearParameters.of(layer) for layer in stack.layers]
 
     def forward(self, x: Tensor) -> list[Tensor]:
-        """The input [count, N, in] and the output of every layer."""
+        """Return the input [count, N, in] and the output of every layer."""
         hidden = [x if x.dim() == 3 else x.expand(self.count, *x.shape)]
         for layer in self.layers:
             hidden.append(self.activation.in_place(torch.baddbmm(layer.bias, hidden[-1], layer.weight)))
         return hidden
 
     def backward(self, hidden: Sequence[Tensor], gradient: Tensor) -> None:
-        """From what `forward` returned and the gradient of its last [count, N, out]."""
+        """Backward pass from what `forward` returned and the gradient of its last entry [count, N, out]."""
         for layer, x, output in zip(reversed(self.layers), reversed(hidden[:-1]), reversed(hidden), strict=False):
             gradient = self.activation.gradient(gradient, output)
             torch.bmm(x.transpose(1, 2), gradient, out=layer.weight_gradient)

@@ -1,7 +1,7 @@
-"""Losses with their derivative by what the network returns, written out.
+"""Losses with their derivatives by the network's outputs, written by hand.
 
-Each takes the learner, what its network returns and a minibatch, and gives the same `Loss` as the learner's own `loss`
-and the gradient of each output. They may be called in inference mode alone.
+Each function takes the learner, the network's outputs and a minibatch, and returns the same `Loss` as the learner's own
+`loss` and the gradient of each output. Call them only in inference mode.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LossGradient = Callable[[Any, Any, Columns], tuple[Loss, tuple[Tensor, ...]]]
 
 
 def ppo(learner: Any, outputs: tuple[Tensor, Tensor], minibatch: Columns) -> tuple[Loss, tuple[Tensor, Tensor]]:
-    """Of `PPOLearner.loss`: by the distribution's inputs [N, D] and the values [N]."""
+    """`PPOLearner.loss`, with the gradients of the distribution inputs [N, D] and the values [N]."""
     config, actions, advantages = learner.config, minibatch["actions"], minibatch["advantages"]
     dist_inputs, values = outputs
     make = learner.policy.dist_class
@@ -44,7 +44,7 @@ def ppo(learner: Any, outputs: tuple[Tensor, Tensor], minibatch: Columns) -> tup
         stats["kl"] = old.kl(dist).mean()
         value = value + learner.kl_coeff * stats["kl"]
 
-    share = 1 / len(values)  # of each row in the means
+    share = 1 / len(values)  # weight of a row in the means
     grad_logp, grad_square = free * (free <= bound), 2 * error
     if limit is not None:
         grad_square = grad_square * (square <= limit)
@@ -54,7 +54,7 @@ def ppo(learner: Any, outputs: tuple[Tensor, Tensor], minibatch: Columns) -> tup
 
 
 def dqn(learner: Any, logits: Tensor, minibatch: Columns) -> tuple[Loss, tuple[Tensor]]:
-    """Of `DQNLearner.loss`: by the logits [N, A] or [N, A, atoms]."""
+    """`DQNLearner.loss`, with the gradient of the logits [N, A] or [N, A, atoms]."""
     actions, targets, weights = minibatch["actions"], minibatch["targets"], minibatch.get("weights")
     places = actions.view(-1, *[1] * (logits.dim() - 1)).expand(-1, 1, *logits.shape[2:])  # in `logits`
     chosen = logits.gather(1, places).squeeze(1)
@@ -65,7 +65,7 @@ def dqn(learner: Any, logits: Tensor, minibatch: Columns) -> tuple[Loss, tuple[T
         td_errors = losses = -(targets * torch.log_softmax(chosen, -1)).sum(-1)
         grad_chosen = torch.softmax(chosen, -1) * targets.sum(-1, keepdim=True) - targets
     value = losses.mean() if weights is None else (losses * weights).mean()
-    grad_chosen = grad_chosen / len(actions)  # of each row in the mean
+    grad_chosen = grad_chosen / len(actions)  # weight of a row in the mean
     if weights is not None:
         grad_chosen = grad_chosen * weights.view(-1, *[1] * (grad_chosen.dim() - 1))
     gradient = torch.zeros_like(logits).scatter_(1, places, grad_chosen.unsqueeze(1).to(logits.dtype))
@@ -79,9 +79,9 @@ def categorical(
     grad_logp: Tensor,  # [N]
     grad_entropy: Tensor,  # []
     grad_kl: Tensor,  # []
-    old: Categorical | None,  # the distribution in KL(old || dist); None leaves that term out
+    old: Categorical | None,  # the distribution in KL(old || dist); None omits this term
 ) -> Tensor:  # [N, A]
-    """The derivative of sum(grad_logp logp + grad_entropy entropy + grad_kl kl) by the logits."""
+    """The gradient of sum(grad_logp logp + grad_entropy entropy + grad_kl kl) by the logits."""
     weight = grad_logp.unsqueeze(-1)
     surprise = dist.expected_log_prob.unsqueeze(-1) - dist.log_probs
     gradient = dist.probs * (grad_entropy * surprise - weight)
@@ -98,7 +98,7 @@ def gaussian(
     grad_kl: Tensor,  # []
     old: DiagonalGaussian | None,
 ) -> Tensor:  # [N, 2 n]
-    """The same by the means and log standard deviations."""
+    """The same gradient by the means and log standard deviations."""
     precision = torch.exp(-2 * dist.log_std)
     error, weight = actions.reshape(dist.mean.shape) - dist.mean, grad_logp.unsqueeze(-1)
     grad_mean = weight * error * precision
@@ -117,12 +117,12 @@ DISTRIBUTIONS: dict[type[LeafDistribution], Callable[..., Tensor]] = {
 
 
 def has_one_of_these(policy: Any) -> bool:
-    """Whether its actions are of one distribution whose gradient is here."""
+    """Whether the policy's action distribution has a gradient here."""
     maker: DistributionMaker = policy.dist_class
     return not maker.joint and not maker.reshaped and maker.parts[0].make in DISTRIBUTIONS
 
 
-# by the full name of the learner's method: a subclass that changes its loss has another one
+# By the full name of the method, so that a subclass with its own loss does not match.
 LOSSES: dict[str, tuple[LossGradient, Callable[[Any], bool]]] = {
     "reef.algorithms.ppo.PPOLearner.loss": (ppo, has_one_of_these),
     "reef.algorithms.dqn.DQNLearner.loss": (dqn, lambda _: True),

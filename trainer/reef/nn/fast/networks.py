@@ -1,4 +1,4 @@
-"""Networks whose backward pass is written out: from the gradients of their outputs to those of their parameters."""
+"""Networks with handwritten backward passes: from the gradients of their outputs to those of their parameters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reef.nn.fast.layers import FastStack, LinearParameters
 from reef.nn.layers.encoders import Encoder
 from reef.nn.policies import ActorCritic
 
-Backward = Callable[..., None]  # takes the gradients of the outputs, and overwrites those of the parameters
+Backward = Callable[..., None]  # takes the gradients of the outputs, overwrites those of the parameters
 
 
 class FastEncoder:
@@ -29,7 +29,7 @@ class FastEncoder:
 
     @staticmethod
     def covers(encoder: Encoder) -> bool:
-        """Whether it is one of ours with layers to go back through, and none before them."""
+        """Whether it is exactly an `Encoder`, with hidden layers and without layers before them."""
         known = encoder.mlp.activation in FAST_ACTIVATIONS
         return type(encoder) is Encoder and known and not encoder.has_image and len(encoder.mlp.layers) > 0
 
@@ -49,7 +49,7 @@ class FastActorCritic:
         return FastEncoder.covers(policy.encoder)
 
     def forward(self, obs: Tensor) -> tuple[tuple[Tensor, Tensor], Backward]:
-        """The outputs, and what goes back from their gradients."""
+        """Return the outputs and their backward function."""
         hidden = self.encoder.forward(obs)
         actor, critic = (branches := hidden[-1].unbind())[0], branches[-1]
         outputs = self.pi.forward(actor), self.vf.forward(critic).squeeze(-1)
@@ -75,7 +75,7 @@ class FastStream:
         self.activation = FAST_ACTIVATIONS[stream.activation]
 
     def forward(self, x: Tensor) -> list[Tensor]:
-        """The input of every layer, then what comes out."""
+        """Return the input of every layer, then the output."""
         *hidden, output = self.layers
         inputs = [x]
         for layer in hidden:
@@ -83,7 +83,7 @@ class FastStream:
         return [*inputs, output.forward(inputs[-1])]
 
     def backward(self, saved: list[Tensor], gradient: Tensor) -> Tensor:
-        """From what `forward` returned and the gradient of what came out to that of the input [N, in]."""
+        """Return the gradient of the input [N, in] from what `forward` returned and the gradient of the output."""
         *hidden, output = self.layers
         gradient = output.backward(saved[-2], gradient)
         for layer, x, after in zip(reversed(hidden), reversed(saved[:-2]), reversed(saved[1:-1]), strict=True):
@@ -105,7 +105,7 @@ class FastQNetwork:
         return policy.module is None and not policy.noisy and FastEncoder.covers(policy.encoder)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Backward]:
-        """The logits, and what goes back from their gradient."""
+        """Return the logits and their backward function."""
         hidden = self.encoder.forward(obs)
         features = hidden[-1][0]
         advantages = self.advantage.forward(features)

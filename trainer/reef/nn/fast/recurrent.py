@@ -1,4 +1,4 @@
-"""An LSTM over whole sequences whose backward pass is written out: a few calls of torch per step."""
+"""An LSTM over whole sequences with a handwritten backward pass: a few torch calls per step."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from reef.nn.recurrent import RecurrentActorCritic
 
 
 class Unrolled(NamedTuple):
-    """What an LSTM did with L steps of S sequences."""
+    """What an LSTM computed for L steps of S sequences."""
 
     # [L, S, in]
     x: Tensor
-    # [L, S, 4, H] after their activations: input, forget, new, output
+    # [L, S, 4, H] after their activations: input, forget, cell, output
     gates: Tensor
-    # [L + 1, S, H] each: before the first step and after each of them
+    # [L + 1, S, H] each: before the first step and after each step
     h: Tensor
     c: Tensor
     # [L, S, H]
     tanh_c: Tensor
-    # [L, S, 1] 0 where an episode begins with this step, else 1; and by step, None where it is 1 everywhere
+    # [L, S, 1] 0 where an episode starts with this step, else 1; and a list by step, with None where it is 1 everywhere
     keep: Tensor
     kept: list[Tensor | None]
 
@@ -35,7 +35,7 @@ class FastLSTM:
     """The `nn.LSTM` of a `RecurrentCell`, in the notation of Hochreiter and Schmidhuber 1997 with a forget gate."""
 
     def __init__(self, cell: Any) -> None:
-        """Look up the parameters, which `FlatParameters` keeps where they are in memory."""
+        """Look up the parameters, whose place in memory `FlatParameters` fixes."""
         self.of_input, self.of_hidden = (
             LinearParameters(weight.detach(), bias.detach(), weight.grad, bias.grad)
             for weight, bias in ((cell.weight_ih_l0, cell.bias_ih_l0), (cell.weight_hh_l0, cell.bias_hh_l0))
@@ -45,11 +45,11 @@ class FastLSTM:
     def forward(
         self,
         x: Tensor,  # [L, S, in]
-        begins: Tensor,  # [S, L] bool: an episode begins with this step
+        begins: Tensor,  # [S, L] bool: an episode starts with this step
         h: Tensor,  # [S, H] before the first step
         c: Tensor,  # [S, H]
     ) -> Unrolled:
-        """Read the sequences step by step, forgetting where an episode begins."""
+        """Compute the sequences step by step, resetting the state where an episode starts."""
         steps, count, _ = x.shape
         begun = begins.any(0).tolist()
         keep = (~begins).to(x.dtype).t().unsqueeze(-1)
@@ -73,12 +73,12 @@ class FastLSTM:
     def backward(
         self,
         done: Unrolled,
-        gradient: Tensor,  # [L, S, H] of the states h after each step
+        gradient: Tensor,  # [L, S, H] of the state h after each step
     ) -> Tensor:  # [L, S, in]
-        """The gradient of what came in; those of the parameters are overwritten."""
+        """Return the gradient of the input; overwrite those of the parameters."""
         x, gates, hs, cs, tanh_c, keep, kept = done
         new_in, keep_in, new, out = gates.unbind(2)
-        # what the gradients of c, and of h for the last gate, are multiplied by
+        # Factors of the gradients of c, and of h for the output gate.
         slopes = gates * (1 - gates)
         slopes[:, :, 0] *= new
         slopes[:, :, 1] *= cs[:-1] * keep
@@ -106,7 +106,7 @@ class FastLSTM:
 
 
 class FastRecurrentActorCritic:
-    """A `RecurrentActorCritic` with an LSTM: the columns of its `inputs` -> its outputs for the N steps that count."""
+    """A `RecurrentActorCritic` with an LSTM: the columns of its `inputs` -> its outputs for the N valid steps."""
 
     def __init__(self, policy: RecurrentActorCritic) -> None:
         self.encoder = FastEncoder(policy.encoder)
@@ -115,7 +115,7 @@ class FastRecurrentActorCritic:
 
     @staticmethod
     def covers(policy: RecurrentActorCritic) -> bool:
-        """Whether it remembers by an LSTM on the CPU, and its encoder, which reads observations alone, is covered."""
+        """Whether its memory is an LSTM on the CPU, and its encoder reads only observations and is covered."""
         remembers = type(policy.memory) is RecurrentCell and type(policy.memory.cell) is nn.LSTM
         alone = not policy.prev_actions and not policy.prev_rewards and policy.device.type == "cpu"
         return remembers and alone and FastEncoder.covers(policy.encoder)
@@ -123,7 +123,7 @@ class FastRecurrentActorCritic:
     def forward(
         self, obs: Tensor, begins: Tensor, valid: Tensor, h: Tensor, c: Tensor
     ) -> tuple[tuple[Tensor, Tensor], Backward]:
-        """The outputs, and what goes back from their gradients."""
+        """Return the outputs and their backward function."""
         shape = begins.shape
         hidden = self.encoder.forward(obs.flatten(0, 1))
         features = hidden[-1][0].view(*shape, -1)

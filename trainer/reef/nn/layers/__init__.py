@@ -1,1 +1,1 @@
-"""What networks are built of: activations, perceptrons, encoders of observations."""
+"""Building blocks of networks: activations, perceptrons, memories, encoders of observations."""

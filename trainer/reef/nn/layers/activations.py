@@ -9,11 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-FEW = 2048  # numbers for which one call of `torch.tanh` is faster than four of others
+# Up to this number of elements, one call of `torch.tanh` is faster than four calls of other functions.
+FEW = 2048
 
 
 class Activation(NamedTuple):
-    """A function of every element."""
+    """An elementwise activation function."""
 
     function: Callable[[Tensor], Tensor]
 
@@ -23,7 +24,7 @@ class Activation(NamedTuple):
 
 
 def tanh(x: Tensor) -> Tensor:
-    """2 sigmoid(2 x) - 1: on the CPU a fifth of the time of `torch.tanh`, equal to it within 1e-6."""
+    """2 sigmoid(2 x) - 1: on the CPU it takes a fifth of the time of `torch.tanh`, and is equal within 1e-6."""
     return torch.tanh(x) if x.numel() < FEW else 2 * torch.sigmoid(2 * x) - 1
 
 

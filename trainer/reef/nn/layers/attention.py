@@ -9,14 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-STEPS = "steps"  # in the state: how many steps of the episode are remembered
+STEPS = "steps"  # in the state: number of remembered steps of the episode
 
 
 class Gate(nn.Module):
-    """How much of a new value [..., size] takes the place of an old one: a GRU's gate (section 3.2, "GRU-type")."""
+    """A GRU-type gate between an old and a new value [..., size] (section 3.2)."""
 
     def __init__(self, size: int, bias: float) -> None:
-        """A `bias` above 0 lets the old value pass at first."""
+        """With a `bias` above 0, the gate initially passes the old value."""
         super().__init__()
         self.of_new = nn.Linear(size, 3 * size, bias=False)
         self.of_old = nn.Linear(size, 2 * size, bias=False)
@@ -50,8 +50,8 @@ class Attention(nn.Module):
     def forward(
         self,
         x: Tensor,  # [S, L, size] the steps
-        before: Tensor,  # [S, reach + L, size] the `reach` steps before, and the steps
-        seen: Tensor,  # [S, L, reach + 1] bool: which of the window are of the same episode; its own step is the last
+        before: Tensor,  # [S, reach + L, size] the `reach` earlier steps, then the steps
+        seen: Tensor,  # [S, L, reach + 1] bool: steps of the window in the same episode, the step itself last
     ) -> Tensor:
         """[S, L, size]."""
         query = self.query(x).unflatten(-1, (self.heads, -1))
@@ -67,7 +67,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a perceptron, each behind a layer norm and a gate, so that its input can pass as it is."""
+    """Attention and a perceptron, each with a layer norm before and a gate after it, which can pass the input on."""
 
     def __init__(self, size: int, heads: int, head_size: int, reach: int, mlp: int, bias: float) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class Block(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(size, mlp), nn.ReLU(), nn.Linear(mlp, size))
 
     def forward(self, before: Tensor, seen: Tensor) -> Tensor:
-        """As `Attention`, without `x`, which is the end of `before`."""
+        """`before` and `seen` as in `Attention`; the steps are the end of `before`."""
         x, normed = before[:, -seen.shape[1] :], self.norm(before)
         x = self.gate(x, F.relu(self.attention(normed[:, -seen.shape[1] :], normed, seen)))
         gated: Tensor = self.gate_2(x, F.relu(self.mlp(self.norm_2(x))))
@@ -87,8 +87,8 @@ class Block(nn.Module):
 class GatedTransformer(nn.Module):
     """Features of sequences [S, L, in] -> [S, L, size].
 
-    The state holds, for each block, its inputs at the last `reach` steps, [S, reach, size], and how many of them are
-    of the episode in progress, [S].
+    The state contains, for each block, its inputs at the last `reach` steps, [S, reach, size], and how many of them
+    belong to the current episode, [S].
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class GatedTransformer(nn.Module):
         size: int,
         heads: int,
         head_size: int,
-        acting_reach: int,  # steps before each that are attended to in acting
+        acting_reach: int,  # earlier steps that each step attends to when acting
         training_reach: int,
         mlp: int,
         bias: float,
@@ -116,12 +116,12 @@ class GatedTransformer(nn.Module):
     def forward(
         self,
         x: Tensor,  # [S, L, in]
-        begins: Tensor | None,  # [S, L] bool: an episode begins with this step; None: nowhere
+        begins: Tensor | None,  # [S, L] bool: an episode starts with this step; None: nowhere
         state: Mapping[str, Tensor],  # before the first step
         *,
         acting: bool,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The features, and the state after the last step."""
+        """Return the features, and the state after the last step."""
         age = self._age(x, begins, state[STEPS])
         offset = torch.arange(self.reach, -1, -1, device=x.device)
         seen = offset <= age.clamp(max=self.reaches[acting]).unsqueeze(-1)
@@ -135,7 +135,7 @@ class GatedTransformer(nn.Module):
 
     @staticmethod
     def _age(x: Tensor, begins: Tensor | None, remembered: Tensor) -> Tensor:
-        """[S, L] steps of the same episode that are known before each step."""
+        """[S, L] known earlier steps of the same episode, for each step."""
         places = torch.arange(x.shape[1], device=x.device)
         counted = remembered.unsqueeze(1) + places
         if begins is None:

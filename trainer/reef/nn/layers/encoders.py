@@ -1,4 +1,4 @@
-"""Encoders, chosen from the observation space: observations [N, *obs] -> features [branches, N, F]."""
+"""Encoders for observation spaces: observations [N, *obs] -> features [branches, N, F]."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Filters = Sequence[Sequence[int]]  # [[channels, kernel, stride], ...]
 
 
 def image_axes(space: spaces.Space[object]) -> tuple[int, int] | None:
-    """The axes of height and width, at least 8 pixels each, where a Box is treated as an image.
+    """The axes of height and width (at least 8 pixels each) if a Box is treated as an image, else None.
 
-    It is [height, width, channels]; or bytes in any other order, such as [channels, height, width], [height, width] or
-    [frames, height, width, channels], if all axes but two neighbours are shorter than 8.
+    An image is [height, width, channels]; or bytes in another order, such as [channels, height, width], [height, width]
+    or [frames, height, width, channels], if all axes except two neighbouring ones are shorter than 8.
     """
     if not isinstance(space, spaces.Box):
         return None
@@ -39,7 +39,7 @@ def image_axes(space: spaces.Space[object]) -> tuple[int, int] | None:
 def default_filters(size: int) -> Filters:
     """[[channels, kernel, stride], ...] for an image of `size` pixels, the smaller of height and width.
 
-    From 36 pixels on the three layers of Mnih et al. (2015), below that a stride-2 layer per halving down to 4.
+    For 36 pixels and more, the three layers of Mnih et al. (2015); below, one stride-2 layer per halving down to 4.
     """
     if size >= 36:
         return [[32, 8, 4], [64, 4, 2], [64, 3, 1]]
@@ -47,10 +47,10 @@ def default_filters(size: int) -> Filters:
 
 
 class ImageEncoder(nn.Module):
-    """Convolutions over an image; bytes are scaled to [0, 1], and all axes but height and width are its channels."""
+    """Convolutions over an image; bytes are scaled to [0, 1]. All axes except height and width are channels."""
 
     def __init__(self, space: spaces.Box, filters: Filters | None, activation: str) -> None:
-        """Raises ConfigError when the filters do not fit the image."""
+        """Raises ConfigError if the filters do not fit the image."""
         super().__init__()
         axes = image_axes(space)
         assert axes is not None, space
@@ -61,7 +61,7 @@ class ImageEncoder(nn.Module):
         self.order = [0, *(axis + 1 for axis in range(len(space.shape)) if axis not in axes), *(a + 1 for a in axes)]
         self.shape = channels, height, width
         self.layers = nn.ModuleList()
-        self.again = 0  # multiplications for one image beyond the first by each parameter
+        self.again = 0  # multiplications per image in addition to one per parameter
         for out_channels, kernel, stride in filters or default_filters(min(height, width)):
             layer = nn.Conv2d(channels, out_channels, kernel, stride)
             nn.init.orthogonal_(layer.weight, math.sqrt(2))
@@ -87,7 +87,7 @@ class OneHot(nn.Module):
     """Indices [N] or [N, k] of choices -> one-hot rows [N, sum of sizes]."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
-        """`sizes`: how many choices each index has."""
+        """`sizes`: number of choices of each index."""
         super().__init__()
         self.sizes = list(sizes)
         self.out_features = sum(sizes)
@@ -102,7 +102,7 @@ class Numbers(nn.Module):
     """Numbers of any rank -> one float vector per row."""
 
     def __init__(self, size: int, scale: float = 1.0) -> None:
-        """`size`: elements of one value, which are multiplied by `scale`."""
+        """`size`: number of elements of one value; each is multiplied by `scale`."""
         super().__init__()
         self.out_features = size
         self.scale = scale
@@ -114,7 +114,7 @@ class Numbers(nn.Module):
 
 
 def leaf_encoder(leaf: Leaf, model: ModelConfig) -> ImageEncoder | OneHot | Numbers:
-    """How one leaf of an observation becomes features; ConfigError for a space that has no encoder."""
+    """Return the encoder for one leaf of an observation; ConfigError for a space without an encoder."""
     space = leaf.space
     if isinstance(space, spaces.Box):
         if image_axes(space) is not None:
@@ -133,7 +133,7 @@ class Features(nn.Module):
     """Observations [N, *obs] -> one vector per row [N, out_features]."""
 
     def __init__(self, layout: Layout, model: ModelConfig) -> None:
-        """`layout`: how the observation space became arrays."""
+        """`layout`: how the observation space is flattened to arrays."""
         super().__init__()
         self.leaves = layout.leaves
         encoders = [leaf_encoder(leaf, model) for leaf in self.leaves]
@@ -157,18 +157,18 @@ class Features(nn.Module):
         return torch.cat(parts, dim=1)
 
     def layers_behind(self, model: ModelConfig) -> tuple[list[int], str]:
-        """Sizes and activation of the layers that come after."""
+        """Sizes and activation of the layers after the features."""
         if self.has_image:
             return model.post_fcnet_hiddens or [256], model.conv_activation
         return [*model.fcnet_hiddens, *model.post_fcnet_hiddens], model.fcnet_activation
 
 
 class Encoder(nn.Module):
-    """`branches` separate ways from an observation to features, for example one for the actor and one for the critic.
+    """`branches` separate networks from observations to features, for example one for the actor and one for the critic.
 
-    Vectors go through `model.fcnet_hiddens`; with an image in the observation the features of its convolutions go
-    through `model.post_fcnet_hiddens` (256 when empty), with `model.conv_activation` too. Convolutions are not shared
-    between branches.
+    Vectors go through `model.fcnet_hiddens`. With an image in the observation, the features of its convolutions go
+    through `model.post_fcnet_hiddens` (256 if empty), also with `model.conv_activation`. Branches do not share
+    convolutions.
     """
 
     def __init__(self, layout: Layout, model: ModelConfig, branches: int = 1) -> None:
@@ -193,7 +193,8 @@ class Encoder(nn.Module):
         return encoded
 
     def forward_branch(self, branch: int, obs: Tensor) -> Tensor:
-        """Only one branch: [N, *obs] -> [N, out_features]."""
-        if not self.plain:  # else it would cost two calls of modules, which count when a few observations are acted on
+        """One branch only: [N, *obs] -> [N, out_features]."""
+        # A plain encoder saves two module calls, which matter when acting on few observations.
+        if not self.plain:
             obs = self.features[min(branch, len(self.features) - 1)](obs)
         return self.mlp.forward_branch(branch, obs)

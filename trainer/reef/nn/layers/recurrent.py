@@ -1,4 +1,4 @@
-"""An LSTM or a GRU over sequences in which episodes begin and end."""
+"""An LSTM or a GRU over sequences that may contain several episodes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CELLS: dict[str, tuple[type[nn.LSTM | nn.GRU], tuple[str, ...]]] = {
 
 
 class RecurrentCell(nn.Module):
-    """Features of sequences [S, L, in] -> [S, L, size]; the state has a part [S, size] for each of its `names`.
+    """Features of sequences [S, L, in] -> [S, L, size]; the state has one part [S, size] for each of its `names`.
 
     LSTM: Hochreiter and Schmidhuber 1997, with a forget gate; GRU: Cho et al. 2014.
     """
@@ -33,14 +33,14 @@ class RecurrentCell(nn.Module):
     def forward(
         self,
         x: Tensor,  # [S, L, in]
-        begins: Tensor | None,  # [S, L] bool: an episode begins with this step; None: nowhere
+        begins: Tensor | None,  # [S, L] bool: an episode starts with this step; None: nowhere
         state: Mapping[str, Tensor],  # before the first step
         *,
-        acting: bool,  # it remembers as much in learning
+        acting: bool,  # no effect: the memory is the same in training
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The features, and the state after the last step.
+        """Return the features, and the state after the last step.
 
-        Between two steps with which an episode begins all sequences run in one call.
+        Between two steps at which an episode starts, all sequences run in one call.
         """
         parts = [state[name].unsqueeze(0) for name in self.names]
         starts = [] if begins is None else begins.any(0).nonzero().flatten().tolist()

@@ -1,4 +1,4 @@
-"""Several multilayer perceptrons of one shape, side by side in one batched pass."""
+"""Several multilayer perceptrons of the same shape in one batched pass."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reef.nn.layers.activations import ACTIVATIONS
 
 
 class StackedLinear(nn.Module):
-    """`count` linear layers of one shape, side by side."""
+    """`count` linear layers of the same shape, computed in one batched product."""
 
     def __init__(self, in_features: int, out_features: int, count: int) -> None:
         """Weights are orthogonal with gain sqrt(2), biases 0."""
@@ -30,19 +30,19 @@ class StackedLinear(nn.Module):
         return torch.baddbmm(self.bias, x, self.weight)
 
     def forward_branch(self, index: int, x: Tensor) -> Tensor:
-        """Only layer `index`: [N, in] -> [N, out]."""
+        """Layer `index` only: [N, in] -> [N, out]."""
         return torch.addmm(self.bias[index], x, self.weight[index])
 
 
 class StackedMLP(nn.Module):
     """`count` perceptrons without an output layer: [N, in] -> [count, N, out].
 
-    An actor and its critic, or the members of an ensemble, cost one chain of batched products instead of `count`
-    chains, which at the sizes of reinforcement learning are bound by the overhead of the calls.
+    An actor and its critic, or the members of an ensemble, need one chain of batched products instead of `count`
+    chains; at the network sizes of reinforcement learning, the overhead of the calls dominates.
     """
 
     def __init__(self, in_features: int, hiddens: Sequence[int], activation: str, count: int = 1) -> None:
-        """`hiddens` may be empty: then the input is passed on."""
+        """`hiddens` may be empty: then the output is the input."""
         super().__init__()
         self.count = count
         self.activation = ACTIVATIONS[activation]
@@ -58,7 +58,7 @@ class StackedMLP(nn.Module):
         return hidden
 
     def forward_branch(self, index: int, x: Tensor) -> Tensor:
-        """Only perceptron `index`: [N, in] -> [N, out]."""
+        """Perceptron `index` only: [N, in] -> [N, out]."""
         for layer in self.layers:
             x = self.activation(layer.forward_branch(index, x))
         return x

@@ -1,8 +1,8 @@
-"""How a policy explores: from a batch of action distributions to the actions that are taken.
+"""How a policy explores: from a batch of action distributions to actions.
 
 One `Exploration` per policy, made from `exploration_config`: `type` (a name of `EXPLORATIONS`, a path such as
 "package.module:Name", or a class) and the arguments of that class. Own classes subclass `Exploration`; their `__init__`
-takes the `ActionBox` first and then their arguments.
+takes an `ActionBox` first, then their arguments.
 """
 
 from reef.rollout.exploration.discrete import EpsilonGreedy, Random, SoftQ

@@ -1,4 +1,4 @@
-"""Exploration that chooses among indices by their values."""
+"""Exploration for discrete actions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reef.rollout.exploration.levels import levels, ramp
 from reef.schedules import Schedule
 from reef.types import Array
 
-# an action mask sets the logits of forbidden actions below this
+# An action mask sets the logits of forbidden actions below this value.
 INVALID_LOGIT = -1e30
 
 
@@ -24,7 +24,7 @@ class Random(Exploration):
     """Uniformly random actions."""
 
     def explore(self, distribution: ActionDistribution, timestep: int, generator: np.random.Generator) -> Array:
-        """Return uniform actions; where actions are masked, uniform over the valid ones."""
+        """Return uniformly random actions; with an action mask, uniform over the valid ones."""
         if isinstance(self.actions.layout.space, spaces.Discrete):
             return _uniform_valid(distribution.inputs, generator)
         return self.actions.uniform(len(distribution), generator)
@@ -34,10 +34,10 @@ class Random(Exploration):
 class EpsilonGreedy(Exploration):
     """With probability epsilon a uniformly random valid action, else the best one.
 
-    Epsilon stays at `initial_epsilon` for `warmup_timesteps`, then falls linearly over `epsilon_timesteps`;
-    an `epsilon_schedule` [[timestep, value], ...] takes the place of all four. With `per_worker`, worker i of N has the
-    constant epsilon 0.4 ** (1 + 7 (i - 1) / (N - 1)) instead (Horgan et al. 2018, section 4.1); the local worker is
-    greedy, and without other workers follows the schedule.
+    Epsilon stays at `initial_epsilon` for `warmup_timesteps`, then falls linearly over `epsilon_timesteps`; an
+    `epsilon_schedule` [[timestep, value], ...] replaces these four arguments. With `per_worker`, worker i of N has the
+    constant epsilon 0.4 ** (1 + 7 (i - 1) / (N - 1)) (Horgan et al. 2018, section 4.1); the local worker is greedy, but
+    follows the schedule if there are no other workers.
     """
 
     _: KW_ONLY
@@ -59,15 +59,15 @@ class EpsilonGreedy(Exploration):
         self.epsilon, self.reported = levels(schedule, self.actions, self.per_worker)
 
     def explore(self, distribution: ActionDistribution, timestep: int, generator: np.random.Generator) -> Array:
-        """Return the best actions, some of them replaced."""
+        """Return the best actions, some of them replaced by random ones."""
         best = distribution.deterministic()
         chosen = generator.random(len(best)) < self.epsilon(timestep)
-        if not chosen.any():  # nearly always, once epsilon is small
+        if not chosen.any():  # almost always, once epsilon is small
             return best
         return np.where(chosen, _uniform_valid(distribution.inputs, generator), best)
 
     def info(self, timestep: int) -> dict[str, float]:
-        """Return the current epsilon; of a local worker that does not sample, the mean of those that do."""
+        """Return the current epsilon; for a local worker that does not sample, the mean over the sampling workers."""
         return {"cur_epsilon": self.reported(timestep)}
 
 
@@ -86,11 +86,11 @@ class SoftQ(Exploration):
             raise ConfigError("exploration_config.temperature is 0; it must be above 0. Near 0 means greedy.")
 
     def explore(self, distribution: ActionDistribution, timestep: int, generator: np.random.Generator) -> Array:
-        """Return samples of the tempered distribution."""
+        """Return samples of the distribution with this temperature."""
         return Categorical.draw(distribution.inputs, generator, self.temperature)
 
 
 def _uniform_valid(logits: Array, generator: np.random.Generator) -> Array:
-    """[B] random columns of `logits` [B, n], those below INVALID_LOGIT excluded."""
+    """[B] random indices of the entries of `logits` [B, n], except those below INVALID_LOGIT."""
     scores = generator.random(logits.shape)
     return np.where(logits < INVALID_LOGIT, -1.0, scores).argmax(-1)  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""What every exploration has: the actions to choose from, and what a worker asks of it."""
+"""The base class of explorations, and the bounds of the actions."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from reef.types import Array, State
 
 @dataclass(frozen=True, slots=True)
 class ActionBox:
-    """The actions a policy may return, element by element, and who asks for them."""
+    """The bounds of a policy's actions, element by element, and which worker explores."""
 
     layout: Layout
     low: Array  # [*action] float32
-    high: Array  # [*action] float32, itself excluded where whole
-    whole: Array  # [*action] bool: an index, not a real number
+    high: Array  # [*action] float32, exclusive for whole elements
+    whole: Array  # [*action] bool: an index instead of a real number
     worker_index: int = 0
     num_workers: int = 0
 
     @classmethod
     def of(cls, layout: Layout, *, normalized: bool, worker_index: int = 0, num_workers: int = 0) -> ActionBox:
-        """Describe `layout`; `normalized` Box elements reach from -1 to 1, and so do unbounded ones."""
+        """Make the bounds of `layout`; `normalized` and unbounded Box elements range from -1 to 1."""
         low, high = np.empty((2, layout.size), np.float32)
         whole = np.empty(layout.size, np.bool_)
         for leaf in layout.leaves:
@@ -65,9 +65,10 @@ def _bounds(space: spaces.Space[Any], normalized: bool) -> tuple[Any, Any, bool]
 
 @dataclass
 class Exploration:
-    """Turns distributions into actions; the timestep is that of all environments together."""
+    """Turns distributions into actions; the timestep counts the steps of all environments together."""
 
-    draws_from_policy: ClassVar[bool] = False  # its randomness is what the policy learned, and no noise beside that
+    # Whether its randomness is only that of the policy's distribution, without additional noise.
+    draws_from_policy: ClassVar[bool] = False
     actions: ActionBox
 
     def get_exploration_action(
@@ -85,15 +86,15 @@ class Exploration:
         raise NotImplementedError
 
     def info(self, timestep: int) -> dict[str, float]:
-        """What to report in the results, such as the current epsilon."""
+        """Values to report in the results, such as the current epsilon."""
         return {}
 
     def state(self) -> State:
-        """What a checkpoint must hold beyond the timestep."""
+        """State for checkpoints besides the timestep."""
         return {}
 
     def set_state(self, state: State) -> None:
-        """Take back what `state` returned."""
+        """Restore what `state` returned."""
 
 
 def check(name: str, value: Any, low: float, high: float = float("inf")) -> None:

@@ -1,4 +1,4 @@
-"""How strongly to explore: a level that falls with time, or a constant of each worker."""
+"""The amount of exploration: it decreases with time, or is a constant per worker."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from reef.schedules import Schedule
 
 
 def ramp(initial: float, final: float, warmup: int, length: int) -> list[list[float]]:
-    """`initial` for `warmup` timesteps, then over `length` timesteps to `final`; without `length` at once."""
-    last = warmup if length else warmup - 1  # timestep with the initial value
+    """`initial` for `warmup` timesteps, then linear to `final` over `length` timesteps; without `length` at once."""
+    last = warmup if length else warmup - 1  # last timestep with the initial value
     return [[step, initial] for step in sorted({0, last}) if 0 <= step <= last] + [[warmup + length, final]]
 
 
 def levels(schedule: Schedule, actions: ActionBox, per_worker: bool) -> tuple[Schedule, Schedule]:
-    """How strongly to explore, and what to report of it."""
+    """Return the schedule of this worker, and the schedule to report."""
     if not isinstance(per_worker, bool):
         raise ConfigError(f"exploration_config.per_worker={per_worker!r} must be true or false.")
     if not (per_worker and actions.num_workers):

@@ -1,4 +1,4 @@
-"""From the setting `exploration_config` to an exploration."""
+"""Makes an exploration from the setting `exploration_config`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXPLORATIONS: dict[str, type[Exploration]] = {
         OrnsteinUhlenbeckNoise,
     )
 }
-# RLlib's names of these types with per_worker=True; they take no argument from the algorithm's default
+# RLlib's names for these types with per_worker=True; they take no argument from the algorithm's default.
 PER_WORKER: dict[str, type[Exploration]] = {
     f"PerWorker{kind.__name__}": kind for kind in (EpsilonGreedy, GaussianNoise, OrnsteinUhlenbeckNoise)
 }
@@ -50,7 +50,7 @@ def make_exploration(
     for name in arguments:
         if name not in known:
             raise ConfigError(
-                f"exploration_config.{name}={arguments[name]!r} is no argument of {make.__name__}, which takes: "
+                f"exploration_config.{name}={arguments[name]!r} is not an argument of {make.__name__}, which takes: "
                 f"{', '.join(known) or 'none'}.{nearest(name, known)}"
             )
     box = ActionBox.of(

@@ -1,4 +1,4 @@
-"""Exploration by noise that is added to real-valued actions."""
+"""Exploration with noise on real-valued actions."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from reef.types import Array, State
 
 @dataclass
 class GaussianNoise(Exploration):
-    """Deterministic actions plus normal noise, clipped to the bounds, after uniformly random ones.
+    """Deterministic actions plus Gaussian noise, clipped to the bounds, after uniformly random actions at the start.
 
-    The noise has `stddev` times a scale that falls from `initial_scale` to `final_scale` over `scale_timesteps`. With
-    `per_worker` each worker has a constant scale, computed as epsilon is in `EpsilonGreedy`.
+    The noise has the standard deviation `stddev` times a scale that decreases from `initial_scale` to `final_scale`
+    over `scale_timesteps`. With `per_worker` each worker has a constant scale, computed like epsilon in
+    `EpsilonGreedy`.
     """
 
     _: KW_ONLY
@@ -50,13 +51,13 @@ class GaussianNoise(Exploration):
         return self.stddev * generator.standard_normal(actions.shape, np.float32)
 
     def info(self, timestep: int) -> dict[str, float]:
-        """Return the current scale; of a local worker that does not sample, the mean of those that do."""
+        """Return the current scale; for a local worker that does not sample, the mean over the sampling workers."""
         return {"cur_scale": self.reported(timestep)}
 
 
 @dataclass
 class OrnsteinUhlenbeckNoise(GaussianNoise):
-    """Noise that remembers: x += -theta x + sigma N(0, 1), one x per column (Lillicrap et al. 2016, section 7)."""
+    """Correlated noise: x += -theta x + sigma N(0, 1), one x per column (Lillicrap et al. 2016, section 7)."""
 
     _: KW_ONLY
     ou_theta: float = 0.15
@@ -65,7 +66,7 @@ class OrnsteinUhlenbeckNoise(GaussianNoise):
     walk: Array | None = field(default=None, init=False)  # [B, *action]
 
     def noise(self, actions: Array, generator: np.random.Generator) -> Array:
-        """Return the next point of the walk, in units of half the action range."""
+        """Return the next state of the process, in units of half the action range."""
         if self.walk is None or self.walk.shape != actions.shape:
             self.walk = np.zeros_like(actions)
         step = self.ou_sigma * generator.standard_normal(actions.shape, np.float32)
@@ -74,9 +75,9 @@ class OrnsteinUhlenbeckNoise(GaussianNoise):
         return noise
 
     def state(self) -> State:
-        """Return the walk."""
+        """Return the state of the process."""
         return {} if self.walk is None else {"walk": self.walk.copy()}
 
     def set_state(self, state: State) -> None:
-        """Go on from a stored walk."""
+        """Restore what `state` returned."""
         self.walk = np.array(state["walk"]) if "walk" in state else None

@@ -1,4 +1,4 @@
-"""Exploration by the policy's own randomness."""
+"""Exploration by sampling from the policy's distribution."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class StochasticSampling(Exploration):
         check("random_timesteps", self.random_timesteps, 0)
 
     def explore(self, distribution: ActionDistribution, timestep: int, generator: np.random.Generator) -> Array:
-        """Return samples, uniform ones at first."""
+        """Return samples; uniformly random actions at the start."""
         if timestep < self.random_timesteps:
             return self.actions.uniform(len(distribution), generator)
         return distribution.sample(generator)

@@ -39,13 +39,13 @@ class Metadata(BaseModel):
     score: Annotated[float, Field(allow_inf_nan=False)] | None = None
 
 
-FILES, METADATA = TypeAdapter(dict[str, Fingerprint]), TypeAdapter(Metadata)
+FILES = TypeAdapter(dict[str, Fingerprint])
 
 
 def check_metadata(metadata: Any, file: Path) -> dict[str, Any]:
     """Return `metadata`; raises `CheckpointError` where a field is of another type."""
     with described(file):
-        METADATA.validate_python(metadata)
+        Metadata.model_validate(metadata)
     assert isinstance(metadata, dict), "validated"
     return metadata
 
@@ -68,9 +68,13 @@ def described(file: Path) -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        key = ".".join(map(str, first["loc"])) or "it"
-        raise DamagedCheckpointError(f"{file} is damaged: {key}: {first['msg']}. {USE_ANOTHER}") from error
+        raise DamagedCheckpointError(f"{file} is damaged: {first_problem(error, 'it')}. {USE_ANOTHER}") from error
+
+
+def first_problem(error: ValidationError, whole: str) -> str:
+    """The first thing that pydantic found, by its key, which is `whole` where the value itself is wrong."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or whole}: {first['msg']}"
 
 
 @contextmanager

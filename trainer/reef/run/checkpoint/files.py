@@ -2,7 +2,7 @@
 
     checkpoint_000010/
         arrays.safetensors   every numpy array of the state
-        state.json           the rest of the state; {"$array": key} stands where an array was
+        state.json           the rest of the state; {"$array": key} is where an array was
         metadata.json        algorithm, config, iteration, Reef's version, when
         manifest.json        format version, size and sha256 of the files above; written last
 
@@ -161,7 +161,9 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     if not path.is_dir():
         raise DamagedCheckpointError(f"there is no checkpoint at {path}: give the directory that holds {MANIFEST}.")
     if (path / "rllib_checkpoint.json").exists():
-        raise DamagedCheckpointError(f"{path} is an RLlib checkpoint, which Reef cannot read: train anew or use RLlib.")
+        raise DamagedCheckpointError(
+            f"{path} is an RLlib checkpoint, which Reef cannot read: train from scratch or use RLlib."
+        )
     if not os.path.lexists(path / MANIFEST):
         raise DamagedCheckpointError(f"{path} has no {MANIFEST}: {_what_it_holds(path)}")
     manifest = _read_json(path / MANIFEST)
@@ -225,7 +227,9 @@ def _regular(file: Path) -> os.stat_result:
     except OSError as error:
         raise DamagedCheckpointError(f"{file} is missing: {error.strerror}. {USE_ANOTHER}") from error
     if not inside or not stat.S_ISREG(status.st_mode):
-        raise DamagedCheckpointError(f"{file} is no file of its own, but a link or a device. Copy what it stands for.")
+        raise DamagedCheckpointError(
+            f"{file} is no file of its own, but a link or a device. Copy the file that it points to."
+        )
     return status
 
 
@@ -265,7 +269,7 @@ def _is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:  # somebody else's
+    except PermissionError:  # another user's
         pass
     return True
 
@@ -280,12 +284,12 @@ def checkpoint_there(path: Path) -> Path:
     there, waits = (
         os.path.exists(path),
         os.path.exists(checkpoint_beside(path) / MANIFEST),
-    )  # False also where nobody may look
+    )  # False also where looking is not allowed
     return checkpoint_beside(path) if waits and not there else path
 
 
 def _undisturbed(path: Path, read: Callable[[Path], T]) -> T:
-    """Return what `read` makes of the checkpoint `path`, anew where another one took its place meanwhile."""
+    """Return what `read` makes of the checkpoint `path`, again where another one took its place meanwhile."""
     for _ in range(READ_ATTEMPTS):
         before = _identity(path)
         try:

@@ -15,7 +15,7 @@ from reef.run.metrics import COUNTER_FIELDS
 from reef.trees import USE_ANOTHER, require_like
 from reef.types import State
 
-TOLD = ("iteration", "policy_version")  # the counts of a state that are in no mapping of its own
+COUNTS = ("iteration", "policy_version")  # the counts of a state that are in no mapping of its own
 
 
 def check_fit(state: State, learners: Learners, worker: RolloutWorker) -> None:
@@ -30,9 +30,9 @@ def check_fit(state: State, learners: Learners, worker: RolloutWorker) -> None:
         there, here = (each["learners"][policy_id]["weights"].size for each in (state, own))
         outline = state.get("networks", {}).get(policy_id)  # older ones have none
         if outline and (problem := another_network(outline, network)):
-            raise CheckpointError(f"the checkpoint does not fit: {problem}, or train anew.")
+            raise CheckpointError(f"the checkpoint does not fit: {problem}, or train from scratch.")
         if others := [*_other_optimizers(state["learners"][policy_id], own["learners"][policy_id])]:
-            raise CheckpointError(f"the checkpoint does not fit: {others[0]}, or train anew.")
+            raise CheckpointError(f"the checkpoint does not fit: {others[0]}, or train from scratch.")
         if there != here:
             raise CheckpointError(
                 f"the checkpoint does not fit: its network has {there} weights, this one has {here}. "
@@ -44,13 +44,9 @@ def check_fit(state: State, learners: Learners, worker: RolloutWorker) -> None:
             raise CheckpointError(
                 f"the checkpoint does not fit: its network learned with observation_filter={before!r}, and "
                 f"observation_filter={worker.config.observation_filter!r} would show it other observations. "
-                f"Set observation_filter={before!r}, or train anew."
+                f"Set observation_filter={before!r}, or train from scratch."
             )
     check_content(state, own)
-
-
-def _outline_of(learner: State) -> State:
-    return {"weights": np.zeros(0, np.float32), "optimizers": {name: {} for name in learner["optimizers"]}}
 
 
 def _other_optimizers(stored: State, own: State) -> Iterator[str]:
@@ -62,19 +58,23 @@ def _other_optimizers(stored: State, own: State) -> Iterator[str]:
 
 def check_outline(state: State, own: State) -> None:
     """Raise `CheckpointError` unless every part of an algorithm's state is there, of the right kind."""
+    learners = {
+        policy_id: {"weights": np.zeros(0, np.float32), "optimizers": {key: {} for key in learner["optimizers"]}}
+        for policy_id, learner in own["learners"].items()
+    }
     outline = {
         "iteration": 0,
         "policy_version": 0,
         "counters": dict.fromkeys(COUNTER_FIELDS, 0),
         "metrics": {"counters": {}},
-        "learners": {policy_id: _outline_of(learner) for policy_id, learner in own["learners"].items()},
+        "learners": learners,
         "workers": {"local": {"filters": {name: {} for name in own["worker"]["filters"]}}, "remote": []},
         "evaluation": {"latest": None, "workers": None},
         "networks": {policy_id: {name: {} for name in network} for policy_id, network in own["networks"].items()},
     }
     require_like(state, outline, "", lengths=False, optional=("networks",))
     places = {"": state, "counters/": state["counters"], "metrics/counters/": state["metrics"]["counters"]}
-    counts = {f"{place}{key}": found[key] for place, found in places.items() for key in found if place or key in TOLD}
+    counts = {f"{place}{key}": found[key] for place, found in places.items() for key in found if place or key in COUNTS}
     for key, value in counts.items():
         if type(value) is not int or not 0 <= value < 2**63:
             raise DamagedCheckpointError(f"{key} is {value!r}, expected a whole number, 0 or more. {USE_ANOTHER}")
@@ -106,14 +106,11 @@ def _check_workers(stored: Any, own: State, key: str) -> None:
         require_like(one, own | {"runners": runners, "env": None}, name, lengths=False)
         require_like(one["filters"], own["filters"], f"{name}/filters")
         for policy_id, observed in one["filters"].items():
-            _check_filter(observed, f"{name}/filters/{policy_id}")
+            for stat, values in observed.items():
+                if np.any(np.asarray(values["m2"]) < 0):
+                    place = f"{name}/filters/{policy_id}/{stat}"
+                    raise DamagedCheckpointError(f"{place}/m2 holds negative numbers. {USE_ANOTHER}")
         if own["env"] is not None and isinstance(one["env"], Mapping) and one["env"].keys() == own["env"].keys():
             require_like(one["env"], own["env"], f"{name}/env", lengths=False)
         elif one["env"] is not None:
             require_like(one["env"], {}, f"{name}/env")
-
-
-def _check_filter(observed: Mapping[str, Any], key: str) -> None:
-    for name, stat in observed.items():
-        if np.any(np.asarray(stat["m2"]) < 0):
-            raise DamagedCheckpointError(f"{key}/{name}/m2 holds negative numbers. {USE_ANOTHER}")

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 def find_checkpoint(path: str | Path) -> Path:
     """Return `path` if it is a checkpoint, or the newest valid one in that folder; raises `CheckpointError`.
 
-    Where a save was killed before the new one took the name, `path` still stands for the one that had stepped aside.
+    Where a save was killed before the new one took the name, `path` still means the one that had stepped aside.
     For a place in an object store, such as s3://bucket/folder, returns a copy that lasts as long as this process.
     """
     if "://" in str(path):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class SystemLoad:
-    """CPU, memory and GPU of this machine, in percent; what cannot be told is left out."""
+    """CPU, memory and GPU of this machine, in percent; what is not known is left out."""
 
     def __init__(self) -> None:
         self._busy_and_total = _cpu_ticks()
@@ -34,7 +34,7 @@ def _gpu_percent() -> dict[str, float]:
     device = next((i for i in range(torch.cuda.device_count()) if torch.cuda.memory_reserved(i)), 0)
     free, total = torch.cuda.mem_get_info(device)
     load = {"vram_util_percent": 100.0 * (1.0 - free / total)}
-    with suppress(Exception):  # no pynvml, or a GPU that does not tell, as a part of one (MIG)
+    with suppress(Exception):  # no pynvml, or a GPU that does not report it, such as a part of one (MIG)
         load["gpu_util_percent"] = float(torch.cuda.utilization(device))
     return load
 

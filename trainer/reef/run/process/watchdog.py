@@ -2,7 +2,7 @@
 
 A thread looks at the main thread's stack once a second, so that sampling pays nothing. A call that never lets other
 threads run, as C code may, stops this thread too. For that case it keeps a timer of `faulthandler` wound up, which runs
-without Python: when nobody winds it again, it prints the stacks and ends the process.
+without Python: when it is not wound up again, it prints the stacks and ends the process.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import FrameType, TracebackType
-from typing import Any, Protocol, Self
+from types import FrameType
+from typing import Any, Self
 
 from reef.config import AlgorithmConfig
 from reef.errors import EXIT_FAILED
@@ -32,23 +32,13 @@ from reef.run.signals import EXIT_CODES
 log = logging.getLogger(__name__)
 TICK_S = 1.0
 STOPPED_S = 2 * TICK_S  # a longer tick is time in which this process stood still, which is no hang
-PATIENCE_S = 10.0  # after a signal, for one call of an environment, where nobody says how long the process has
+PATIENCE_S = 10.0  # after a signal, for one call of an environment, where the time that the process has is not known
 MARGIN_S = 5.0  # the timer without Python comes after this thread
 SAVE_S = 120.0  # for the checkpoint of a process that hangs
 LONGEST_S = 1e6  # of a timer
 SHOWN_FRAMES = 12
 
 ReportEnd = Callable[[int, str], None]  # takes exit code and message
-
-
-class Hung(Protocol):
-    """What can be known and saved of a run whose main thread hangs."""
-
-    def progress(self) -> object:
-        """Changes with every step of the environments in this process."""
-
-    def rescue(self) -> str | None:
-        """Save what was learned; returns what was saved, None when the main thread left the environment meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +60,9 @@ class Watchdog:
     def __init__(self, config: AlgorithmConfig, patience_s: float | None = None, say: ReportEnd | None = None) -> None:
         """`say` gets exit code and message when the process is ended; they are logged in any case."""
         self._config, self._patience_s, self._say = config, patience_s, say
-        self._run: Hung | None = None  # once it has begun
+        # of a run, once it has begun
+        self._progress: Callable[[], object] = lambda: None
+        self._rescue: Callable[[], str | None] = lambda: "there was nothing to save."
         self._looking = threading.Lock()
         self._main = threading.main_thread()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
@@ -92,9 +84,7 @@ class Watchdog:
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._thread.ident is None:
             return
         signal.set_wakeup_fd(self._wakeup_before)
@@ -103,10 +93,14 @@ class Watchdog:
         self._thread.join()
         os.close(self._read)
 
-    def begin(self, run: Hung) -> None:
-        """From now on what hangs is a step of `run`, whose limits are others than those of making environments."""
+    def begin(self, progress: Callable[[], object], rescue: Callable[[], str | None]) -> None:
+        """From now on what hangs is a step of a run, whose limits are others than those of making environments.
+
+        `progress()` changes with every step of the environments in this process. `rescue()` saves what was learned and
+        returns what that is, None when the main thread left the environment meanwhile.
+        """
         with self._looking:
-            self._run = run
+            self._progress, self._rescue = progress, rescue
             if self._thread.ident is not None:
                 self._wind_up(None)  # before the first step, which may let no other thread run
 
@@ -138,7 +132,7 @@ class Watchdog:
 
     def _look(self, tick_s: float, now: float) -> None:
         place = self._place()
-        seen = place, self._run.progress() if self._run else None
+        seen = place, self._progress()
         self._stuck_s = self._stuck_s + tick_s if seen == self._last else 0.0
         self._last = seen
         self._wind_up(place)
@@ -168,7 +162,7 @@ class Watchdog:
         config = self._config
         if RolloutWorker._sample.__code__ not in codes:
             return self._making if innermost.startswith("reef.envs.") else None
-        if Evaluation.run.__code__ in codes:
+        if config.in_evaluation or Evaluation.run.__code__ in codes:
             return Place("evaluation", "evaluation_sample_timeout_s", config.evaluation_sample_timeout_s)
         return Place("sampling", "sample_timeout_s", config.sample_timeout_s)
 
@@ -183,10 +177,11 @@ class Watchdog:
 
     def _end(self, code: int, what: str) -> None:
         """Say where it hangs, save, and end the process; goes on where the main thread did meanwhile."""
-        where = self._where()
+        frame = self._frame()
+        where = "".join(traceback.format_stack(frame)[-SHOWN_FRAMES:]).rstrip() if frame else "(it has ended)"
         _end_later(SAVE_S)
         try:
-            saved = self._run.rescue() if self._run else "there was nothing to save."
+            saved = self._rescue()
         except Exception as error:
             log.warning("nothing was saved of what was learned since the newest checkpoint", exc_info=True)
             saved = f"nothing was saved since the newest checkpoint: {type(error).__name__}: {error}"
@@ -200,10 +195,6 @@ class Watchdog:
             for stream in (sys.stdout, sys.stderr):
                 stream.flush()
         os._exit(code)
-
-    def _where(self) -> str:
-        frame = self._frame()
-        return "".join(traceback.format_stack(frame)[-SHOWN_FRAMES:]).rstrip() if frame else "(it has ended)"
 
 
 def _stop_for_a_while(number: int, frame: FrameType | None) -> None:

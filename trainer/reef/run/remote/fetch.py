@@ -12,14 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from reef.errors import CheckpointError
-from reef.run.checkpoint import (
-    MANIFEST,
-    CheckpointStore,
-    is_checkpoint_name,
-    iteration_of,
-    remove_checkpoint,
-    verify_checkpoint,
-)
+from reef.run.checkpoint.files import MANIFEST, remove_checkpoint, verify_checkpoint
+from reef.run.checkpoint.store import CheckpointStore, is_checkpoint_name, iteration_of
 from reef.run.process.identity import OWNER
 from reef.run.remote.object_store import RemoteFolder
 

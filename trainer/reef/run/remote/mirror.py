@@ -11,11 +11,14 @@ import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from pydantic import ValidationError
+
 from reef.errors import ReefError, StoreUnavailableError
-from reef.run.checkpoint import MANIFEST, METADATA, NAMES, CheckpointStore, is_readable, iteration_of, read_metadata
+from reef.run.checkpoint.content import Metadata
+from reef.run.checkpoint.files import MANIFEST, METADATA, NAMES, is_readable, read_metadata
+from reef.run.checkpoint.store import CheckpointStore, iteration_of
 from reef.run.process.identity import OWNER
 from reef.run.remote.fetch import checkpoints_in, local_name, remote_name
 from reef.run.remote.object_store import RemoteFolder
@@ -56,7 +59,7 @@ class Mirror:
         deadline: Deadline | None = None,
     ) -> None:
         self._remote, self._local, self._run_state = remote, store, run_state
-        self._deadline = deadline or Deadline()
+        self.uri, self._deadline = remote.uri, deadline or Deadline()
         identity = uuid.uuid4().hex
         self._writer = identity[:8]  # in the names of checkpoints in the store
         self._owner = f"process {os.getpid()} on {socket.gethostname()} ({identity})".encode()
@@ -64,18 +67,13 @@ class Mirror:
         self._there: set[str] = set()  # checkpoints in the store, whole or not, by their names there
         self._places: dict[str, str] = {}  # what those that are whole are called there
         self._stored: dict[str, float | None] | None = None  # those that are whole, with their scores; None: not known
-        self._told: Path | None = None  # the newest that `run_state` knows to be in the store
+        self._shown: Path | None = None  # the newest that `run_state` knows to be in the store
         self._sent: dict[str, tuple[int, int]] = {}  # size and time of result files as they were uploaded
         self._state = threading.Condition()
         self._asked = self._done = 0  # how often something was new, and up to which of these the store has it
         self._problem: Exception | None = None
         self._ending = self._closed = False
         self._thread = threading.Thread(target=self._work, name="uploads", daemon=True)
-
-    @property
-    def uri(self) -> str:
-        """Where the run is kept."""
-        return self._remote.uri
 
     def changed(self) -> None:
         """Have what is new uploaded; raises `ReefError` when another process has taken the run over."""
@@ -107,9 +105,7 @@ class Mirror:
         self.changed()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if (problem := self._finish(end_limit(kind))) is not None:
             say_missing(self._explained(problem), raising=kind is None)
 
@@ -189,9 +185,9 @@ class Mirror:
         began = time.monotonic()
         if newest not in stored:
             self._upload_checkpoint(paths[newest], stored)
-            self._tell(paths[newest], time.monotonic() - began)
-        elif self._told is None:
-            self._tell(paths[newest])
+            self._show(paths[newest], time.monotonic() - began)
+        elif self._shown is None:
+            self._show(paths[newest])
         self._upload_files()
         kept = self._kept({**stored, **self._local.scores()}, newest)
         for name in kept:
@@ -279,8 +275,8 @@ class Mirror:
         self._remote.delete(*self._remote.files(place))
         self._there.discard(place)
 
-    def _tell(self, path: Path, seconds: float | None = None) -> None:
-        self._told = path
+    def _show(self, path: Path, seconds: float | None = None) -> None:
+        self._shown = path
         if self._run_state is not None:
             uri = f"{self.uri}/{self._places[path.name]}"
             self._run_state.saved(path, iteration_of(path.name), read_metadata(path)["time"], seconds, uri=uri)
@@ -319,14 +315,6 @@ def is_whole(name: str, manifest: bytes, files: dict[str, int]) -> bool:
 def score_in(metadata: bytes) -> float | None:
     """The score in a metadata file; None where there is none, or the file is damaged."""
     try:
-        score = json.loads(metadata).get("score")
-    except (ValueError, AttributeError):
+        return Metadata.model_validate_json(metadata).score
+    except ValidationError:
         return None
-    return float(score) if isinstance(score, int | float) else None
-
-
-def checked_folder(uri: str, name: str) -> RemoteFolder:
-    """The folder for the runs of this name, which can be written; raises `StorageError` or `ConfigError`."""
-    remote = RemoteFolder(uri) / name
-    remote.check()
-    return remote

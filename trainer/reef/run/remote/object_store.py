@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from reef.api.fields import EXPLAINED, STORAGE_URI
 from reef.errors import ConfigError, StorageError, StoreUnavailableError, without_secrets
@@ -31,14 +31,8 @@ SETTINGS = {  # environment variables that a store's credentials and place are r
     "file": "",
 }
 SCHEMES = {"abfs": "az", "abfss": "az"}
-NO_CREDENTIALS = (
-    "169.254.169.254",
-    "/latest/api/token",
-    "metadata.google",
-    "computeMetadata",
-)  # asked as a last resort
-
-T = TypeVar("T")
+# addresses that are asked as a last resort
+NO_CREDENTIALS = ("169.254.169.254", "/latest/api/token", "metadata.google", "computeMetadata")
 
 
 def is_uri(place: str | Path) -> bool:
@@ -67,63 +61,51 @@ class RemoteFolder:
         return self.uri
 
     def put(self, name: str, content: bytes | Path) -> None:
-        """Write an object as a whole: nobody reads half of it. OSError when the file `content` cannot be read."""
-        import obstore
-
+        """Write an object as a whole: no reader sees half of it. OSError when the file `content` cannot be read."""
         source = content if isinstance(content, bytes) else content.open("rb")
         try:
             with self._errors("write", name):
-                obstore.put(self._store, name, source, chunk_size=CHUNK, max_concurrency=AT_ONCE)
+                self._store.put(name, source, chunk_size=CHUNK, max_concurrency=AT_ONCE)
         finally:
             if not isinstance(source, bytes):
                 source.close()
 
     def read(self, name: str) -> bytes:
         """The content of a small object; FileNotFoundError where there is none."""
-        import obstore
-
         with self._errors("read", name, absent_is_an_answer=True):
-            return bytes(obstore.get(self._store, name).bytes())
+            return bytes(self._store.get(name).bytes())
 
     def download(self, name: str, size: int, file: Path) -> None:
         """Copy the first `size` bytes of an object into a file, by requests of bounded length."""
-        import obstore
-
         with file.open("wb") as stream:
             for start in range(0, size, CHUNK):
                 with self._errors("read", name):
-                    part = obstore.get_range(self._store, name, start=start, end=min(start + CHUNK, size))
+                    part = self._store.get_range(name, start=start, end=min(start + CHUNK, size))
                 stream.write(part)
 
     def files(self, folder: str = "") -> dict[str, int]:
         """Names and sizes, in bytes, of everything in `folder` and below."""
-        import obstore
-
         with self._errors("list", folder):
-            found = [entry for part in obstore.list(self._store, folder or None) for entry in part]
+            found = [entry for part in self._store.list(folder or None) for entry in part]
         return {entry["path"]: entry["size"] for entry in found}
 
     def folders(self) -> list[str]:
         """Names of the folders in this one."""
-        import obstore
-
         with self._errors("list", ""):
-            return sorted(obstore.list_with_delimiter(self._store)["common_prefixes"])
+            return sorted(self._store.list_with_delimiter()["common_prefixes"])
 
     def delete(self, *names: str) -> None:
         """Remove objects; those that are not there do not matter."""
-        import obstore
-
         for name in names:
             with self._errors("delete", name, absent_is_an_answer=True):
                 try:
-                    obstore.delete(self._store, name)
+                    self._store.delete(name)
                 except FileNotFoundError as error:
                     if refused_as_a_whole(error):
                         raise
 
-    def check(self) -> None:
-        """Find out whether this folder can be listed, written, read and cleaned up, before anything relies on it."""
+    def check(self) -> Self:
+        """This folder, once it has been listed, written, read and cleaned up, before anything relies on it."""
         self.folders()
         self.put(MARKER, b"Reef can write here.\n")
         self.read(MARKER)
@@ -131,6 +113,7 @@ class RemoteFolder:
             self.delete(MARKER)
         except StorageError as error:
             log.warning("older checkpoints cannot be removed: %s", error)
+        return self
 
     def _open(self) -> ObjectStore:
         try:
@@ -139,8 +122,6 @@ class RemoteFolder:
         except ImportError as error:
             raise ConfigError(f"storage {self.uri!r} needs obstore: pip install 'reef[trainer]'.") from error
 
-        if self.uri.startswith("file://"):
-            return self._try(lambda: LocalStore(self.uri.removeprefix("file://"), mkdir=True), OSError, BaseError)
         limits: dict[str, Any] = {
             "client_options": {
                 "timeout": timedelta(seconds=REQUEST_S),
@@ -149,12 +130,11 @@ class RemoteFolder:
             },
             "retry_config": {"max_retries": RETRIES, "retry_timeout": timedelta(seconds=RETRY_S)},
         }
-        return self._try(lambda: from_url(self.uri, **limits), ValueError, BaseError)
-
-    def _try(self, opened: Callable[[], T], *errors: type[Exception]) -> T:
         try:
-            return opened()
-        except errors as error:
+            if self.uri.startswith("file://"):
+                return LocalStore(self.uri.removeprefix("file://"), mkdir=True)
+            return from_url(self.uri, **limits)
+        except (OSError, ValueError, BaseError) as error:
             raise StorageError(f"storage {self.uri}: {reason_of(error)}.{self._fix()}") from error
 
     @contextmanager

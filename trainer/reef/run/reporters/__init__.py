@@ -1,1 +1,1 @@
-"""Those who show a run's results: files, TensorBoard, the console. Each is a `Reporter`."""
+"""What shows a run's results: files, TensorBoard, the console. Each is a `Reporter`."""

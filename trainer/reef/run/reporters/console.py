@@ -7,42 +7,43 @@ import time
 from typing import TYPE_CHECKING, TextIO
 
 from reef.run.metrics import Result
-from reef.run.reporters.reporter import Run, Summary
+from reef.run.reporters.reporter import Reporter, Run, Summary
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress
 
 PLAIN_INTERVAL_S = 1.0  # short iterations would fill a log with lines
 BAR_STEPS = 1000
 
 
-class Console:
+class Console(Reporter):
     """Shows steps, reward, steps per second and the time left. `lines` asks for plain lines on a terminal too."""
 
     def __init__(self, stream: TextIO | None = None, *, lines: bool = False) -> None:
         self._stream = stream or sys.stdout
         self._lines = lines or not self._stream.isatty()
-        self._bar: Bar | None = None
-        self._run: Run | None = None
+        self._bar: Progress | None = None
         self._last: Result | None = None
         self._last_shown_s = float("-inf")
 
     def start(self, run: Run) -> None:
         """Say what is trained and where the results go."""
-        self._run = run
+        super().start(run)
         self._print(f"{run.algorithm} on {run.environment}, results in {run.folder}")
         if run.restored_iteration:
             self._print(f"continuing after iteration {run.restored_iteration}")
         if not self._lines:
-            self._bar = Bar(self._stream)
+            self._bar = bar_on(self._stream)
 
     def report(self, result: Result) -> None:
         """Show a result; plain lines at most one a second, the last result always."""
-        assert self._run is not None, "start() comes first"
         self._last = result
-        share = self._run.stop.progress(result)
+        share = self.run.stop.progress(result)
         if self._bar is not None:
-            self._bar.show(describe(result), share)
+            total = BAR_STEPS if share > 0 else None
+            self._bar.update(
+                self._bar.task_ids[0], description=describe(result), completed=share * BAR_STEPS, total=total
+            )
         elif result["done"] or time.monotonic() - self._last_shown_s >= PLAIN_INTERVAL_S:
             self._last_shown_s = time.monotonic()
             left = time_left(result, share)
@@ -51,7 +52,7 @@ class Console:
     def finish(self, summary: Summary | None) -> None:
         """Say how it ended; what to do next is for the command that was given."""
         if self._bar is not None:
-            self._bar.close()
+            self._bar.stop()
             if self._last is not None:
                 self._print(describe(self._last))
         if summary is not None:
@@ -61,34 +62,24 @@ class Console:
         print(line, file=self._stream, flush=True)
 
 
-class Bar:
+def bar_on(stream: TextIO) -> Progress:
     """A bar that fills towards the first stop condition, or runs on when none can be foreseen."""
+    from rich.console import Console as Terminal
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    def __init__(self, stream: TextIO) -> None:
-        from rich.console import Console as Terminal
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-        self._progress: Progress = Progress(
-            BarColumn(bar_width=24),
-            TextColumn("{task.description}"),
-            TextColumn("ETA"),
-            TimeRemainingColumn(),
-            console=Terminal(file=stream),
-            transient=True,
-            # What workers print appears above the bar; where stderr goes elsewhere, it stays out of this terminal
-            redirect_stderr=sys.stderr.isatty(),
-        )
-        self._task: TaskID = self._progress.add_task("first iteration", total=None)
-        self._progress.start()
-
-    def show(self, text: str, share: float) -> None:
-        """Fill to `share` (0 to 1) and show `text` beside it."""
-        total = BAR_STEPS if share > 0 else None
-        self._progress.update(self._task, description=text, completed=share * BAR_STEPS, total=total)
-
-    def close(self) -> None:
-        """Take the bar off the terminal."""
-        self._progress.stop()
+    progress = Progress(
+        BarColumn(bar_width=24),
+        TextColumn("{task.description}"),
+        TextColumn("ETA"),
+        TimeRemainingColumn(),
+        console=Terminal(file=stream),
+        transient=True,
+        # What workers print appears above the bar; where stderr goes elsewhere, it stays out of this terminal
+        redirect_stderr=sys.stderr.isatty(),
+    )
+    progress.add_task("first iteration", total=None)
+    progress.start()
+    return progress
 
 
 def describe(result: Result) -> str:
@@ -105,7 +96,7 @@ def describe(result: Result) -> str:
 
 
 def time_left(result: Result, share: float) -> str:
-    """The time that is left at the pace so far ("4:05"), or "" when it cannot be told."""
+    """The time that is left at the pace so far ("4:05"), or "" when it is not known."""
     if not 0 < share < 1:
         return ""
     minutes, seconds = divmod(round(result["time_total_s"] * (1 - share) / share), 60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import logging
 import os
@@ -10,42 +11,33 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from reef.api.keys import STOP_FIELDS
 from reef.errors import WriteError
 from reef.run.metrics import Result, json_safe
-from reef.run.reporters.reporter import Run, Summary, flatten
+from reef.run.reporters.reporter import Reporter, Run, flatten
 
 log = logging.getLogger(__name__)
 PARAMS, RESULTS, PROGRESS = "params.json", "result.json", "progress.csv"
 ITERATION = "training_iteration"
 
 
-class ResultFiles:
+class ResultFiles(Reporter):
     """Writes the folder of a run. A resumed run goes on after its restored iteration; later lines are dropped."""
 
     def __init__(self) -> None:
-        self._run: Run | None = None
         self._columns: list[str] = []
         self._begun = False
 
-    def start(self, run: Run) -> None:
-        """Remember the run; its folder is made by the first report."""
-        self._run = run
-
     def report(self, result: Result) -> None:
         """Append a line to both files; raises `WriteError` when the disk refuses."""
-        assert self._run is not None, "start() comes first"
-        with storage_errors(self._run.folder):
+        with storage_errors(self.run.folder):
             if not self._begun:
-                self._begin(self._run)
-            with (self._run.folder / RESULTS).open("a", encoding="utf-8") as stream:
+                self._begin(self.run)
+            with (self.run.folder / RESULTS).open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps(result) + "\n")
-            self._append_row(self._run.folder / PROGRESS, dict(flatten(result)))
-
-    def finish(self, summary: Summary | None) -> None:
-        """Every line is on disk already."""
+            self._append_row(self.run.folder / PROGRESS, dict(flatten(result)))
 
     def _begin(self, run: Run) -> None:
         run.folder.mkdir(parents=True, exist_ok=True)
@@ -65,10 +57,12 @@ class ResultFiles:
     def _rewrite_rows(self, file: Path, until: int | None = None) -> None:
         rows = [row for row in read_rows(file) if until is None or int(row[ITERATION]) <= until]
         self._columns = list(dict.fromkeys([*(key for row in rows for key in row), *self._columns]))
-        temporary = file.with_name(f".{file.name}.tmp")
-        with temporary.open("w", encoding="utf-8", newline="") as stream:
-            _write_table(stream, self._columns, rows)
-        temporary.replace(file)
+        table = io.StringIO(newline="")
+        if self._columns:
+            writer = csv.DictWriter(table, self._columns)
+            writer.writeheader()
+            writer.writerows(rows)
+        replace_text(file, [table.getvalue()])
 
 
 def read_results(folder: Path, until: int | None = None) -> Iterator[Result]:
@@ -171,15 +165,8 @@ def storage_errors(folder: Path) -> Iterator[None]:
 def replace_text(file: Path, lines: Iterable[str]) -> None:
     """Write a text file so that a kill leaves the old one or the new one."""
     temporary = file.with_name(f".{file.name}.tmp")
-    with temporary.open("w", encoding="utf-8") as stream:
+    with temporary.open("w", encoding="utf-8", newline="") as stream:
         stream.writelines(lines)
         stream.flush()
         os.fsync(stream.fileno())
     temporary.replace(file)
-
-
-def _write_table(stream: TextIO, columns: list[str], rows: list[dict[str, Any]]) -> None:
-    if columns:
-        writer = csv.DictWriter(stream, columns)
-        writer.writeheader()
-        writer.writerows(rows)

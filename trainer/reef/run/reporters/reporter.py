@@ -1,11 +1,12 @@
-"""The seam between a run and whoever shows its results."""
+"""The seam between a run and what shows its results."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from reef.run.metrics import Result
 from reef.run.stopping import StopConditions
@@ -38,16 +39,20 @@ class Summary:
     uri: str | None = None  # where the folder is kept, when it is in an object store too
 
 
-class Reporter(Protocol):
+class Reporter(ABC):
     """Shows the results of one run; its methods are called in this order, in the driver's thread, and never wait."""
+
+    run: Run
 
     def start(self, run: Run) -> None:
         """Before the first iteration. Nothing may be written to disk yet: the first iteration can still fail."""
+        self.run = run
 
+    @abstractmethod
     def report(self, result: Result) -> None:
         """After each iteration."""
 
-    def finish(self, summary: Summary | None) -> None:
+    def finish(self, summary: Summary | None) -> None:  # noqa: B027 (most have nothing to do)
         """At the end; `None` when the run failed with an error."""
 
 

@@ -6,82 +6,66 @@ import logging
 import math
 import socket
 import time
-from typing import Any
+from typing import Any, BinaryIO
 
 from reef.run.metrics import Result
 from reef.run.reporters.files import storage_errors
-from reef.run.reporters.reporter import Run, Summary, flatten
+from reef.run.reporters.reporter import Reporter, Summary, flatten
 
 log = logging.getLogger(__name__)
 
 
-class TensorBoardEvents:
-    """Writes one event file into the run's folder; names are result keys (`evaluation/episode_reward_mean`)."""
+class TensorBoardEvents(Reporter):
+    """Writes one event file into the run's folder, flushed after each result.
+
+    Names are result keys (`evaluation/episode_reward_mean`). Of a resumed run TensorBoard forgets the curves beyond the
+    restored step.
+    """
 
     def __init__(self) -> None:
-        self._run: Run | None = None
-        self._file: EventFile | None = None
+        self._stream: BinaryIO | None = None
         self._missing = False
 
-    def start(self, run: Run) -> None:
-        """Remember the run; the file is made by the first report."""
-        self._run = run
-
     def report(self, result: Result) -> None:
-        """Write every number of the result."""
-        assert self._run is not None, "start() comes first"
+        """Write every number of the result at its environment step."""
         if self._missing:
             return
-        with storage_errors(self._run.folder):
-            if self._file is None:
+        with storage_errors(self.run.folder):
+            if self._stream is None:
                 try:
-                    self._file = EventFile(self._run)
+                    self._begin()
                 except ImportError as error:
                     log.warning("no TensorBoard curves: %s. `pip install tensorboard` brings them.", error)
                     self._missing = True
                     return
-            self._file.write(result)
+            values = [
+                self._summary.Value(tag=name, simple_value=value)
+                for name, value in flatten(result)
+                if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+            ]
+            summary = self._summary(value=values)
+            self._add(wall_time=float(result["timestamp"]), step=result["timesteps_total"], summary=summary)
 
     def finish(self, summary: Summary | None) -> None:
         """Close the file."""
-        if self._file is not None:
-            self._file.close()
+        if self._stream is not None:
+            self._stream.close()
 
-
-class EventFile:
-    """One event file, flushed after each result."""
-
-    def __init__(self, run: Run) -> None:
-        """Begin the file; of a resumed run TensorBoard then forgets the curves beyond the restored step."""
+    def _begin(self) -> None:
         # imported with the first result: start-up does not pay for protobuf
         from tensorboard.compat.proto import event_pb2, summary_pb2  # type: ignore[import-untyped]
         from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignore[import-untyped]
 
         self._event: Any = event_pb2.Event
         self._summary: Any = summary_pb2.Summary
-        run.folder.mkdir(parents=True, exist_ok=True)
+        self.run.folder.mkdir(parents=True, exist_ok=True)
         now = time.time()
-        name = f"events.out.tfevents.{now:.6f}.{socket.gethostname()}"
-        self._stream = (run.folder / name).open("wb")
+        self._stream = (self.run.folder / f"events.out.tfevents.{now:.6f}.{socket.gethostname()}").open("wb")
         self._records = RecordWriter(self._stream)
         self._add(wall_time=now, file_version="brain.Event:2")
-        if run.restored_timesteps:
+        if self.run.restored_timesteps:
             restart = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-            self._add(wall_time=now, step=run.restored_timesteps + 1, session_log=restart)
-
-    def write(self, result: Result) -> None:
-        """Append every number of a result at its environment step."""
-        values = [
-            self._summary.Value(tag=name, simple_value=value)
-            for name, value in flatten(result)
-            if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        ]
-        summary = self._summary(value=values)
-        self._add(wall_time=float(result["timestamp"]), step=result["timesteps_total"], summary=summary)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._stream.close()
+            self._add(wall_time=now, step=self.run.restored_timesteps + 1, session_log=restart)
 
     def _add(self, **fields: Any) -> None:
         self._records.write(self._event(**fields).SerializeToString())

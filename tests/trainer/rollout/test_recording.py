@@ -1,0 +1,92 @@
+"""Environments that record what a worker does with them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from reef.algorithms.ppo import PPOConfig
+from reef.config import AlgorithmConfig
+from reef.errors import EnvironmentError
+from reef.rollout.recording import STEP_KEYS, RecordedEnv, recording_worker
+from reef.rollout.worker import RolloutWorker
+
+
+class Line(gym.Env[np.ndarray, int]):
+    """Walks to 5, where it ends; every step is worth where it leads."""
+
+    observation_space = gym.spaces.Box(0.0, 9.0, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.resets: list[int | None] = []
+        self.fail_at = config.get("fail_at")
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.resets.append(seed)
+        self.place = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: int) -> Any:
+        if self.place == self.fail_at:
+            raise ZeroDivisionError("no floor")
+        self.place += 1
+        return np.full(1, self.place, np.float32), float(self.place), self.place == 5, False, {}
+
+
+def made(**settings: Any) -> tuple[RolloutWorker, RecordedEnv, Line]:
+    config: AlgorithmConfig = PPOConfig().environment(Line).training(model={"fcnet_hiddens": [4]})
+    settings = config.update_from_dict({"seed": 3, **settings}).evaluation_settings().freeze()
+    line = Line(settings.env_config)
+    worker, recorded = recording_worker(settings, RolloutWorker(config.freeze()), line, STEP_KEYS[:-1])
+    return worker, recorded, line
+
+
+def test_one_episode_is_played_whenever_one_is_asked_for() -> None:
+    worker, recorded, line = made()
+    for number in (1, 2):
+        recorded.begin(number, math.inf)
+        sample = worker.sample_episodes(1)
+        episode = recorded.episode
+        assert (episode.number, episode.reward, episode.length, episode.complete) == (number, 15.0, 5, True)
+        assert [step["next_obs"].tolist() for step in episode.steps] == [[1.0], [2.0], [3.0], [4.0], [5.0]]
+        assert (sample.env_steps, sample.episodes[0].reward) == (5, 15.0)
+        assert line.place == 5, "the next one has not begun"
+    assert line.resets == [3, None]
+
+
+@pytest.mark.parametrize(
+    ("settings", "limit", "length", "complete"),
+    [({}, 2, 2, False), ({}, 5, 5, True), ({"horizon": 3}, 9, 3, True), ({"horizon": 3}, 3, 3, True),
+     ({"horizon": 3, "soft_horizon": True}, 9, 3, True)],
+)  # fmt: skip
+def test_only_the_limit_leaves_an_episode_incomplete(
+    settings: dict[str, Any], limit: int, length: int, complete: bool
+) -> None:
+    worker, recorded, line = made(**settings)
+    for number in (1, 2):
+        recorded.begin(number, limit)
+        worker.sample_episodes(1)
+        assert (recorded.episode.length, recorded.episode.complete) == (length, complete)
+        assert not recorded.episode.steps[-1]["truncated"], "as the environment said"
+    assert len(line.resets) == 2
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_failure_says_where_once(restart: bool) -> None:
+    worker, recorded, _ = made(env_config={"fail_at": 2}, restart_failed_sub_environments=restart)
+    recorded.begin(4, math.inf)
+    with pytest.raises(
+        EnvironmentError, match=r"^environment 'Line' raised in step\(\) after 2 steps of episode 4: Zero"
+    ):
+        worker.sample_episodes(1)
+
+
+def test_an_episode_may_take_as_long_as_it_takes() -> None:
+    worker, recorded, _ = made(evaluation_sample_timeout_s=1e-9)
+    recorded.begin(1, math.inf)
+    assert worker.sample_episodes(1).env_steps == 5
