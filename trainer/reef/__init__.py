@@ -6,23 +6,42 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from reef.algorithms.a2c import A2CConfig
+    from reef.algorithms.ddpg import DDPGConfig
     from reef.algorithms.dqn import DQNConfig
+    from reef.algorithms.pg import PGConfig
     from reef.algorithms.ppo import PPOConfig
     from reef.algorithms.sac import SACConfig
+    from reef.algorithms.td3 import TD3Config
     from reef.config import AlgorithmConfig
     from reef.run.algorithm import Algorithm
 
     __version__: str
 
-__all__ = ["Algorithm", "AlgorithmConfig", "DQNConfig", "PPOConfig", "SACConfig", "__version__"]
+__all__ = [
+    "A2CConfig",
+    "Algorithm",
+    "AlgorithmConfig",
+    "DDPGConfig",
+    "DQNConfig",
+    "PGConfig",
+    "PPOConfig",
+    "SACConfig",
+    "TD3Config",
+    "__version__",
+]
 
 # The operator imports reef.api and must not pay for torch: names resolve on first use (PEP 562).
 _HOMES = {
     "Algorithm": "reef.run.algorithm",
     "AlgorithmConfig": "reef.config",
+    "A2CConfig": "reef.algorithms.a2c",
+    "DDPGConfig": "reef.algorithms.ddpg",
     "DQNConfig": "reef.algorithms.dqn",
+    "PGConfig": "reef.algorithms.pg",
     "PPOConfig": "reef.algorithms.ppo",
     "SACConfig": "reef.algorithms.sac",
+    "TD3Config": "reef.algorithms.td3",
 }
 
 

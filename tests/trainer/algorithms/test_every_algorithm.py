@@ -17,12 +17,18 @@ from reef.config import AlgorithmConfig
 from reef.run.algorithm import Algorithm
 
 SMALL: dict[str, dict[str, Any]] = {
+    "A2C": {"train_batch_size": 80},
+    "PG": {"train_batch_size": 64},
     "PPO": {"train_batch_size": 128, "sgd_minibatch_size": 64, "num_sgd_iter": 2},
     "DQN": {"num_steps_sampled_before_learning_starts": 64, "train_batch_size": 16, "n_step": 3},
     "SAC": {"num_steps_sampled_before_learning_starts": 64, "train_batch_size": 16, "n_step": 3},
+    "DDPG": {"num_steps_sampled_before_learning_starts": 64, "train_batch_size": 16, "n_step": 3},
+    "TD3": {"num_steps_sampled_before_learning_starts": 64, "train_batch_size": 16, "n_step": 3},
 }
-CONTINUOUS = {"SAC"}  # algorithms for actions that are real numbers
+CONTINUOUS = {"DDPG", "SAC", "TD3"}  # algorithms for actions that are real numbers
 QUICK: dict[str, dict[str, Any]] = {  # settings by which it learns to repeat what it is shown, within 1600 steps
+    "A2C": {"lr": 0.02, "train_batch_size": 20, "rollout_fragment_length": 5},
+    "PG": {"lr": 0.02, "train_batch_size": 24, "rollout_fragment_length": 3},
     "PPO": {"lr": 0.02, "train_batch_size": 200, "sgd_minibatch_size": 50, "num_sgd_iter": 4},
     "DQN": {
         "lr": 0.02,
@@ -32,13 +38,30 @@ QUICK: dict[str, dict[str, Any]] = {  # settings by which it learns to repeat wh
         "exploration_config": {"type": "EpsilonGreedy", "epsilon_timesteps": 300},
     },
     "SAC": {"lr": 0.01, "num_steps_sampled_before_learning_starts": 100, "train_batch_size": 64, "tau": 0.05},
+    "DDPG": {
+        "lr": 0.01,
+        "num_steps_sampled_before_learning_starts": 100,
+        "train_batch_size": 64,
+        "tau": 0.05,
+        "exploration_config": {"type": "OrnsteinUhlenbeckNoise", "random_timesteps": 200, "scale_timesteps": 1000},
+    },
+    "TD3": {
+        "lr": 0.01,
+        "num_steps_sampled_before_learning_starts": 100,
+        "train_batch_size": 64,
+        "tau": 0.05,
+        "exploration_config": {"type": "GaussianNoise", "random_timesteps": 200, "stddev": 0.1},
+    },
 }
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in ALGORITHMS),
+    ("A2C", {"use_gae": False, "normalize_advantages": True, "optimizer": {"type": "RMSpropTF"}}),
     ("PPO", {"kl_coeff": 0.0, "use_gae": False, "grad_clip": 1.0}),
     ("DQN", {"n_step": 3, "double_q": False, "dueling": False, "replay_buffer_config": {"prioritized_replay": False}}),
     ("DQN", {"num_atoms": 11, "v_min": 0.0, "v_max": 3.0}),
     ("DQN", {"noisy": True}),
+    ("DDPG", {"n_step": 2, "use_huber": True, "replay_buffer_config": {"prioritized_replay": False}}),
+    ("TD3", {"policy_delay": 3, "target_network_update_freq": 8, "tau": 0.2}),
     ("SAC", {"n_step": 2, "twin_q": False, "replay_buffer_config": {"prioritized_replay": True}}),
     ("SAC", {"target_network_update_freq": 8, "tau": 0.2, "initial_alpha": 0.1, "target_entropy": -3.0}),
 ]

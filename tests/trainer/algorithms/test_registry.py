@@ -37,8 +37,10 @@ def test_a_path_to_something_else_is_refused(path: str) -> None:
 
 
 def test_a_planned_algorithm_is_told_from_a_misspelt_one() -> None:
-    with pytest.raises(ConfigError, match="algorithm='td3' is not available yet. Available: DQN, PPO, SAC"):
-        config_class("td3")
+    with pytest.raises(
+        ConfigError, match="algorithm='impala' is not available yet. Available: A2C, DDPG, DQN, PG, PPO"
+    ):
+        config_class("impala")
 
 
 OWN = """

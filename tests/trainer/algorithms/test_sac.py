@@ -1,6 +1,6 @@
 """SAC: its losses, its target networks and its temperature.
 
-It tests reef.nn.soft_actor_critic too.
+It tests reef.nn.continuous too.
 """
 
 from __future__ import annotations

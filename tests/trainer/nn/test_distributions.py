@@ -1,3 +1,9 @@
+"""Action distributions against those of torch.
+
+It tests reef.nn.distributions.continuous, reef.nn.distributions.discrete, reef.nn.distributions.distribution and
+reef.nn.distributions.of_spaces too.
+"""
+
 from __future__ import annotations
 
 import math

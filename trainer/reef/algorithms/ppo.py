@@ -11,56 +11,38 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from reef.algorithms.actor_critic import ActorCriticAlgorithm, ActorCriticConfig, ActorCriticLearner
 from reef.batch import Rollout
-from reef.config import AlgorithmConfig, ModelConfig, default, setting
-from reef.config.ignored import FOR_ACTOR_CRITICS, Network, ignored
-from reef.learn.learner import Learner
-from reef.learn.sequences import layout_of
-from reef.math.gae import gae
+from reef.config import ModelConfig, default, setting
 from reef.math.surrogate import clipped_error, clipped_surrogate
 from reef.nn.gradients import Columns, Loss
-from reef.nn.policies import Policy
-from reef.run.algorithm import Algorithm
-from reef.run.flows import on_policy
-from reef.schedules import Schedule
-from reef.types import State, Stats
+from reef.types import Array, State, Stats
 
 
-class PPOConfig(AlgorithmConfig):
+class PPOConfig(ActorCriticConfig):
     """Settings of PPO."""
 
     algorithm: ClassVar[str] = "PPO"
     algorithm_class: ClassVar[str] = "reef.algorithms.ppo:PPO"
-    policy_class: ClassVar[str] = "reef.nn.make:actor_critic"
-    may_be_recurrent: ClassVar[bool] = True
 
     lr: float | list[list[float]] = default(5e-5)
     train_batch_size: int = default(4000)
     rollout_fragment_length: int | Literal["auto"] = default("auto")
     model: ModelConfig = default({"vf_share_layers": False})
-    lambda_: float = setting(1.0, "GAE's lambda: 0 = one-step advantages, 1 = Monte Carlo", minimum=0.0, maximum=1.0)
-    use_gae: bool = setting(True, "Estimate advantages by GAE; False is GAE with lambda 1")
-    use_critic: bool = setting(True, "Subtract the critic's values; False trains on returns without a baseline")
     sgd_minibatch_size: int = setting(128, "Steps in one minibatch, over all learners", minimum=1)
     num_sgd_iter: int = setting(30, "Passes over each train batch", minimum=1)
     clip_param: float = setting(0.3, "The likelihood ratio is clipped to 1 +- this (eq. 7)", above=0.0)
     kl_coeff: float = setting(0.2, "First weight of the KL penalty (eq. 8); 0 switches it off", minimum=0.0)
     kl_target: float = setting(0.01, "KL in nats that the adaptive penalty steers to", above=0.0)
-    vf_loss_coeff: float = setting(1.0, "Weight of the value loss", minimum=0.0)
     vf_clip_param: float | None = setting(
         10.0,
         "Squared value errors above this give no gradient: fit it to the scale of rewards, or None",
         above=0.0,
     )
-    entropy_coeff: float | list[list[float]] = setting(
-        0.0, "Weight of the entropy bonus: a number or [[step, value], ...]"
-    )
-    normalize_advantages: bool = setting(True, "Scale the advantages of a train batch to mean 0, deviation 1")
 
     def problems(self) -> Iterator[str]:
         """Yield contradictions between these settings."""
         yield from super().problems()
-        yield from self.batch_size_problems()
         if self.sgd_minibatch_size > self.total_train_batch_size:
             yield (
                 f"sgd_minibatch_size={self.sgd_minibatch_size} is larger than "
@@ -76,70 +58,26 @@ class PPOConfig(AlgorithmConfig):
                 f"sgd_minibatch_size={self.sgd_minibatch_size} cannot be shared evenly by "
                 f"num_learner_workers={self.num_learner_workers}; use a multiple of it"
             )
-        if self.batch_mode == "truncate_episodes" and not self.use_critic:
-            yield (
-                "use_critic=False cannot bootstrap the episodes that batch_mode='truncate_episodes' cuts; "
-                "set batch_mode='complete_episodes' or use_critic=True"
-            )
-
-    def ignored_settings(self, network: Network) -> Iterator[str]:
-        """Yield notes for an actor and a critic; a recurrent model always shares layers between the two."""
-        yield from super().ignored_settings(network)
-        if self.model.memories:
-            reason = "with a recurrent model, whose actor and critic share all but their last layers"
-            yield from ignored(self, reason, *FOR_ACTOR_CRITICS)
 
 
-class PPOLearner(Learner[Rollout]):
+class PPOLearner(ActorCriticLearner):
     """Clipped surrogate, clipped value error, entropy bonus, KL penalty."""
 
     config: PPOConfig
-    policy: Policy
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # rows or, if the policy is recurrent, sequences
-        self.layout = layout_of(self.policy, self.config, self.device)
         self.kl_coeff = torch.tensor(self.config.kl_coeff, device=self.device)
-        self.entropy_coeff = torch.tensor(0.0, device=self.device)
-        self.entropy_schedule = Schedule(self.config.entropy_coeff)
 
     @property
     def minibatch_size(self) -> int:
         """Rows per gradient step, over all learners."""
         return self.config.sgd_minibatch_size
 
-    def begin(self, timestep: int) -> None:
-        """Set learning rate and entropy weight by their schedules."""
-        super().begin(timestep)
-        self.entropy_coeff.fill_(self.entropy_schedule(timestep))
-
-    def prepare(self, batch: Rollout) -> Columns:
-        """Add `advantages` and `value_targets` [N] from the current critic; keep only valid steps."""
-        values, next_values, inputs = self.layout.read(batch, with_values=self.config.use_critic)
-        advantages, targets = gae(
-            batch.rewards,
-            values,
-            next_values,
-            batch.terminated,
-            batch.truncated,
-            self.config.gamma,
-            self.config.lambda_ if self.config.use_gae else 1.0,
-            batch.mask,
-        )
-        if self.config.normalize_advantages:
-            valid = advantages[batch.mask]
-            advantages = (advantages - valid.mean()) / max(1e-4, float(valid.std()))
-        columns = {
-            "actions": batch.actions,
-            "action_logp": batch.extras["action_logp"],
-            "action_dist_inputs": batch.extras["action_dist_inputs"],
-            "advantages": advantages,
-            "value_targets": targets,
-        }
-        if self.config.kl_coeff == 0.0:
-            del columns["action_dist_inputs"]
-        return inputs | self.layout.columns(batch.mask, columns)
+    def acted(self, batch: Rollout) -> dict[str, Array]:
+        """Adds by which distribution, if the KL penalty reads it, and how likely the actions were."""
+        names = ("action_logp", "action_dist_inputs") if self.config.kl_coeff else ("action_logp",)
+        return super().acted(batch) | {name: batch.extras[name] for name in names}
 
     def minibatches(self, columns: Columns) -> Iterator[Columns]:
         """Several passes over the rows or sequences, in random order."""
@@ -183,12 +121,8 @@ class PPOLearner(Learner[Rollout]):
         self.kl_coeff.fill_(state["kl_coeff"])
 
 
-class PPO(Algorithm):
-    """Sample a batch, improve on it, publish the weights."""
+class PPO(ActorCriticAlgorithm):
+    """Sample a batch, improve on it in several passes, publish the weights."""
 
     config_class = PPOConfig
     learner_class = PPOLearner
-
-    def training_step(self) -> dict[str, Stats]:
-        """One iteration of the on-policy flow."""
-        return on_policy(self)

@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from reef.config import AlgorithmConfig
 
 ALGORITHMS: dict[str, str] = {
+    "A2C": "reef.algorithms.a2c:A2C",
+    "DDPG": "reef.algorithms.ddpg:DDPG",
     "DQN": "reef.algorithms.dqn:DQN",
+    "PG": "reef.algorithms.pg:PG",
     "PPO": "reef.algorithms.ppo:PPO",
     "SAC": "reef.algorithms.sac:SAC",
+    "TD3": "reef.algorithms.td3:TD3",
 }
 PLANNED = (
-    "PG",
-    "A2C",
     "A3C",
     "IMPALA",
     "APPO",
     "APEX",
-    "DDPG",
-    "TD3",
     "APEX_DDPG",
     "ES",
     "MARWIL",

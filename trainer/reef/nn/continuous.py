@@ -1,4 +1,4 @@
-"""The networks of soft actor-critic: squashed Gaussian actor, Q(s, a) critics, temperature."""
+"""Networks for actions that are real numbers: an actor and Q(s, a) critics, and the temperature of SAC."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from reef.config import AlgorithmConfig, ModelConfig
 from reef.errors import ConfigError
 from reef.nn.architecture import Architecture
-from reef.nn.distributions import DistributionMaker, SquashedGaussian
+from reef.nn.distributions import DistributionMaker, LeafDistribution, SquashedGaussian
 from reef.nn.layers.encoders import Encoder, Features
 from reef.nn.layers.stacked import StackedLinear, StackedMLP
 from reef.nn.policies import Policy
@@ -20,7 +20,7 @@ from reef.spaces import Layout, Space
 
 
 class Actor(nn.Module):
-    """Observations [N, *obs] -> means and log standard deviations [N, 2 n]."""
+    """Observations [N, *obs] -> the inputs of the action distribution [N, D]."""
 
     def __init__(self, layout: Layout, model: ModelConfig, outputs: int) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class Actor(nn.Module):
         self.out = nn.Linear(self.encoder.out_features, outputs)
 
     def forward(self, obs: Tensor) -> Tensor:
-        """[N, 2 n]."""
+        """[N, D]."""
         outputs: Tensor = self.out(self.encoder.forward_branch(0, obs))
         return outputs
 
@@ -49,6 +49,11 @@ class Critics(nn.Module):
         values: Tensor = self.out(self.mlp(inputs))
         return values.squeeze(-1)
 
+    def first(self, obs: Tensor, actions: Tensor) -> Tensor:
+        """[N], those of the first critic."""
+        inputs = torch.cat([self.features(obs), actions.reshape(len(actions), -1)], dim=1)
+        return self.out.forward_branch(0, self.mlp.forward_branch(0, inputs)).squeeze(-1)
+
 
 class Temperature(nn.Module):
     """The logarithm of alpha, the weight of the entropy."""
@@ -62,10 +67,47 @@ class Temperature(nn.Module):
         return self.log_alpha
 
 
-class SoftActorCritic(Policy):
-    """The policy of SAC; only its actor acts."""
+class ContinuousActorCritic(Policy):
+    """An actor and one or two critics; it acts by the actor alone."""
 
-    dist_class: DistributionMaker
+    def __init__(
+        self,
+        config: AlgorithmConfig,
+        observation_space: Space,
+        action_space: Space,
+        *,
+        twin_q: bool,
+        box: type[LeafDistribution],
+    ) -> None:
+        """`box`: how it acts. Raises ConfigError unless the action space is a Box with finite bounds."""
+        super().__init__(config, observation_space, action_space)
+        bounded = isinstance(action_space, spaces.Box) and np.isfinite([action_space.low, action_space.high]).all()
+        if not bounded:
+            raise ConfigError(
+                f"algorithm={config.algorithm!r} needs a Box action space with finite bounds, but the environment's is "
+                f"{action_space}. Use PPO, or DQN for Discrete actions."
+            )
+        if config.model.custom_model:
+            raise ConfigError(f"model.custom_model is not available yet with {config.algorithm}: leave it out.")
+        self.twin_q = twin_q
+        self.dist_class = DistributionMaker(self.action_layout, box=box)
+        self.actor = Actor(self.observation_layout, config.model, self.dist_class.num_inputs)
+        self.critics = Critics(self.observation_layout, config.model, self.action_layout.size, 2 if twin_q else 1)
+
+    def dist_inputs(self, obs: Tensor) -> Tensor:
+        """[N, *obs] -> [N, D]."""
+        outputs: Tensor = self.actor(obs)
+        return outputs
+
+    def architecture(self) -> Architecture:
+        """Adds the number of critics."""
+        architecture = super().architecture()
+        architecture["settings"]["twin_q"] = self.twin_q
+        return architecture
+
+
+class SoftActorCritic(ContinuousActorCritic):
+    """With a squashed Gaussian actor and a temperature."""
 
     def __init__(
         self,
@@ -76,30 +118,5 @@ class SoftActorCritic(Policy):
         twin_q: bool,
         initial_alpha: float,
     ) -> None:
-        """Raises ConfigError unless the action space is a Box with finite bounds."""
-        super().__init__(config, observation_space, action_space)
-        bounded = isinstance(action_space, spaces.Box) and np.isfinite([action_space.low, action_space.high]).all()
-        if not bounded:
-            raise ConfigError(
-                f"algorithm={config.algorithm!r} needs a Box action space with finite bounds, but the environment's is "
-                f"{action_space}. Use PPO, or DQN for Discrete actions."
-            )
-        if config.model.custom_model:
-            raise ConfigError("model.custom_model is not available yet with SAC: leave it out.")
-        self.twin_q = twin_q
-        self.dist_class = DistributionMaker(self.action_layout, box=SquashedGaussian)
-        size = self.action_layout.size
-        self.actor = Actor(self.observation_layout, config.model, 2 * size)
-        self.critics = Critics(self.observation_layout, config.model, size, 2 if twin_q else 1)
+        super().__init__(config, observation_space, action_space, twin_q=twin_q, box=SquashedGaussian)
         self.temperature = Temperature(initial_alpha)
-
-    def dist_inputs(self, obs: Tensor) -> Tensor:
-        """[N, *obs] -> [N, 2 n]."""
-        outputs: Tensor = self.actor(obs)
-        return outputs
-
-    def architecture(self) -> Architecture:
-        """The policy's architecture with the number of critics."""
-        architecture = super().architecture()
-        architecture["settings"]["twin_q"] = self.twin_q
-        return architecture

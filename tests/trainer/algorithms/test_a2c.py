@@ -1,0 +1,114 @@
+"""A2C and PG: their loss, one step a batch, and what they refuse.
+
+It tests reef.algorithms.actor_critic and reef.algorithms.pg too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from reef.algorithms.a2c import A2CConfig, A2CLearner
+from reef.algorithms.pg import PGConfig
+from reef.batch import Rollout
+from reef.errors import ConfigError
+
+OBS, ACTIONS = spaces.Box(-1, 1, (2,)), spaces.Discrete(2)
+
+
+def learner(kind: type[A2CConfig] = A2CConfig, **training: Any) -> A2CLearner:
+    config = kind().training(**({"model": {"fcnet_hiddens": [4]}} | training)).debugging(seed=0)
+    return A2CLearner(config, OBS, ACTIONS)
+
+
+def rollout(steps: int = 3, columns: int = 2) -> Rollout:
+    """Reward 1 in each step; the episode of column 0 terminates with the last one."""
+    rng = np.random.default_rng(0)
+    obs = rng.standard_normal((steps, columns, 2)).astype(np.float32)
+    flags = np.zeros((steps, columns), np.bool_)
+    terminated = flags.copy()
+    terminated[-1, 0] = True
+    extras = {
+        "action_dist_inputs": np.zeros((steps, columns, 2), np.float32),
+        "action_logp": np.full((steps, columns), -np.log(2), np.float32),
+    }
+    return Rollout(
+        obs=obs,
+        actions=rng.integers(0, 2, (steps, columns)),
+        rewards=np.ones((steps, columns), np.float32),
+        next_obs=obs,
+        terminated=terminated,
+        truncated=flags,
+        mask=~flags,
+        extras=extras,
+    )
+
+
+def test_loss_by_hand() -> None:
+    one = learner(vf_loss_coeff=0.5, entropy_coeff=0.1)
+    one.begin(0)
+    logits = torch.tensor([[0.0, 0.0], [0.0, np.log(3.0)]], dtype=torch.float32)
+    minibatch = {
+        "actions": torch.tensor([0, 1]),
+        "advantages": torch.tensor([2.0, -1.0]),
+        "value_targets": torch.tensor([1.0, 5.0]),
+    }
+    found = one.loss((logits, torch.tensor([0.0, 3.0])), minibatch)
+    policy = -(2 * np.log(0.5) - np.log(0.75)) / 2
+    entropy = (np.log(2) - 0.25 * np.log(0.25) - 0.75 * np.log(0.75)) / 2
+    assert found.stats["policy_loss"].item() == pytest.approx(policy, abs=1e-6)
+    assert found.stats["vf_loss"].item() == pytest.approx(2.5)
+    assert found.stats["entropy"].item() == pytest.approx(entropy, abs=1e-6)
+    assert found.value.item() == pytest.approx(policy + 0.5 * 2.5 - 0.1 * entropy, abs=1e-6)
+
+
+def test_a_batch_is_one_step() -> None:
+    one = learner()
+    (minibatch,) = one.minibatches(one.prepare(rollout(3, 2)))
+    assert len(minibatch["actions"]) == 6
+
+
+def test_without_a_critic_the_advantages_are_the_returns() -> None:
+    one = learner(PGConfig, gamma=0.5)
+    columns = one.prepare(rollout(3, 2))
+    np.testing.assert_allclose(columns["advantages"].reshape(3, 2), [[1.75, 1.75], [1.5, 1.5], [1.0, 1.0]])
+
+
+def test_without_a_critic_its_layer_stays_as_it_is() -> None:
+    one = learner(PGConfig)
+    before = one.policy.get_weights()
+    one.update(rollout(), 0)
+    after = one.policy.get_weights()
+    moved = {name for name in after if (after[name] != before[name]).any()}
+    assert moved and not any(name.startswith("vf.") for name in moved)
+
+
+def test_two_learners_compute_the_gradient_of_one() -> None:
+    gradients: list[torch.Tensor] = []
+    config = A2CConfig().training(model={"fcnet_hiddens": [4]}, grad_clip=None).debugging(seed=0)
+    for rank, world_size in ((0, 1), (0, 2), (1, 2)):
+        share: dict[str, Any] = {"rank": rank, "world_size": world_size}
+        one = A2CLearner(config, OBS, ACTIONS, reduce=lambda flat: gradients.append(flat.clone()), **share)
+        one.begin(0)
+        (minibatch,) = one.minibatches(one.prepare(rollout()))
+        one.step(minibatch)
+    torch.testing.assert_close((gradients[1] + gradients[2]) / 2, gradients[0], rtol=1e-4, atol=1e-6)
+    assert not torch.allclose(gradients[1], gradients[2])
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "problem"),
+    [
+        (A2CConfig, {"use_critic": False}, "use_critic=False cannot bootstrap"),
+        (PGConfig, {"batch_mode": "truncate_episodes"}, "use_critic=False cannot bootstrap"),
+        (A2CConfig, {"clip_param": 0.1}, "clip_param"),
+        (A2CConfig, {"entropy_coeff": "much"}, "entropy_coeff='much'"),
+    ],
+)
+def test_what_they_cannot_do_is_refused(kind: Any, settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        kind.from_dict(settings).environment("CartPole-v1").build()

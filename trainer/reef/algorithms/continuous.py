@@ -1,0 +1,102 @@
+"""What algorithms for continuous actions with Q(s, a) critics share: settings, and the loss of the critics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from reef.algorithms.replaying import OffPolicyConfig, ReplayingLearner
+from reef.batch import Transitions
+from reef.config import ModelConfig, default, setting
+from reef.config.ignored import FOR_ACTOR_CRITICS, Network, ignored, ignored_with
+from reef.learn.minibatches import transition_columns
+from reef.nn.continuous import ContinuousActorCritic
+from reef.nn.gradients import Columns, Loss
+from reef.nn.targets import Target
+
+
+class ContinuousConfig(OffPolicyConfig):
+    """Settings of an actor and one or two critics, with targets that follow them."""
+
+    model: ModelConfig = default({"fcnet_activation": "relu"})
+    twin_q: bool = setting(True, "Train two critics and use the smaller value.")
+    actor_lr: float | list[list[float]] | None = setting(None, "Learning rate of the actor; null: lr.")
+    critic_lr: float | list[list[float]] | None = setting(None, "Learning rate of the critics; null: lr.")
+    tau: float = setting(5e-3, "Fraction that each update copies to the targets.", above=0.0, maximum=1.0)
+    target_network_update_freq: int = setting(
+        0,
+        "Environment steps between updates of the targets; 0: they follow the gradient steps.",
+        minimum=0,
+        unit="steps",
+    )
+
+    def problems(self) -> Iterator[str]:
+        """Yield contradictions between these settings."""
+        yield from super().problems()
+        if not self.normalize_actions:
+            yield "normalize_actions=False: the actor's actions lie between -1 and 1. Leave it at True."
+        if self.torch_compile_learner:
+            yield f"torch_compile_learner=True: not available yet with {self.algorithm}. Leave it at False."
+
+    def ignored_settings(self, network: Network) -> Iterator[str]:
+        """Yield notes for networks whose actor and critics differ from PPO's."""
+        if network.has_image is not None:
+            yield from ignored_with(self, network.has_image, "model.fcnet_hiddens")
+            yield from ignored(self, "on an actor and critics of its own kind", *FOR_ACTOR_CRITICS)
+
+    def rate(self, own: Any) -> Any:
+        """A learning rate of its own, or `lr`."""
+        return self.lr if own is None else own
+
+
+class ContinuousLearner(ReplayingLearner):
+    """Critics of (observation, action), an actor, and targets of both."""
+
+    config: ContinuousConfig
+    policy: ContinuousActorCritic
+
+    def setup(self) -> None:
+        """Train the critics by `critic_loss` and the actor by `actor_loss`."""
+        policy, config = self.policy, self.config
+        observed, rates = ("obs",), (config.rate(config.critic_lr), config.rate(config.actor_lr))
+        self.critics = self.train_by(
+            self.critic_loss, policy.critics, (*observed, "actions"), lr=rates[0], name="critic"
+        )
+        self.actor = self.train_by(self.actor_loss, policy.actor, observed, lr=rates[1], name="actor")
+        self.target = Target(policy, tau=config.tau, period=config.target_network_update_freq)
+
+    def begin(self, timestep: int) -> None:
+        """Set learning rates by their schedules; update the targets when they are due."""
+        super().begin(timestep)
+        if self.config.target_network_update_freq:
+            self.target.follow(timestep)
+
+    def prepare(self, batch: Transitions) -> Columns:
+        """Return the columns of the replayed transitions."""
+        return transition_columns(batch, self.device)
+
+    def critic_loss(self, outputs: Tensor, minibatch: Columns) -> Loss:
+        """Half the squared error of each critic, weighted if replay is prioritized; `outputs`: [critics, N]."""
+        errors = outputs - minibatch["targets"]
+        losses = self.critic_error(errors).sum(0)
+        weights = minibatch.get("weights")
+        loss = losses.mean() if weights is None else (losses * weights).mean()
+        stats = {"mean_q": outputs.detach().mean(), "mean_td_error": errors.detach().mean()}
+        return Loss(loss, stats, {"td_errors": errors.detach().abs().mean(0)})
+
+    def critic_error(self, errors: Tensor) -> Tensor:
+        """Half the square."""
+        return 0.5 * errors.square()
+
+    def actor_loss(self, outputs: Tensor, minibatch: Columns) -> Loss:
+        """What the actor is trained by; `outputs`: of the actor [N, D]."""
+        raise NotImplementedError
+
+    def noise(self, rows: int) -> Tensor:
+        """[rows, n] standard normal, for each element of the actions."""
+        # All learners draw the same noise and each uses its part, so that several learners compute what one would.
+        drawn = torch.randn(rows * self.world_size, self.policy.action_layout.size, generator=self.generator)
+        return drawn[rows * self.rank :][:rows].to(self.device)
