@@ -92,9 +92,9 @@ class Adam(Optimizer):
         )
 
     def set_state(self, state: State) -> None:
-        """Restore what `state` returned; if amsgrad was just enabled, the largest moments start now."""
+        """Restore what `state` returned; if amsgrad was just enabled, the largest moments start from zero."""
         if self.amsgrad and "max_exp_avg_sq" not in state:
-            log.warning("optimizer.amsgrad=True: the checkpoint was written without it, so its maximum starts now")
+            log.warning("optimizer.amsgrad=True: the checkpoint was written without it, so it starts from zero")
             state = state | {"max_exp_avg_sq": np.zeros_like(state["exp_avg_sq"])}
         super().set_state(state)
 
