@@ -93,6 +93,11 @@ class SoftActorCritic(Policy):
         self.critics = Critics(self.observation_layout, config.model, size, 2 if twin_q else 1)
         self.temperature = Temperature(initial_alpha)
 
+    @property
+    def acting_parameters(self) -> list[Tensor]:
+        """Those of the actor."""
+        return [self.flat.part(self.actor.parameters()).vector]
+
     def dist_inputs(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N, 2 n]."""
         outputs: Tensor = self.actor(obs)
