@@ -56,7 +56,7 @@ def test_a_killed_evaluation_worker_costs_no_episode(policy: str) -> None:
             assert time.monotonic() < deadline
             assert algorithm.evaluate()["evaluation"]["episodes_this_iter"] == 3
         assert workers.num_restarts == replaced
-        weights = workers.foreach_worker(lambda worker: worker.get_weights()["default_policy"].tolist())
+        weights = workers.foreach_worker(lambda worker: worker.acting_weights()["default_policy"].tolist())
         assert weights == weights[:1] * (3 if replaced else 2), "a replacement has them as well"
         assert algorithm.evaluate()["evaluation"]["episodes_this_iter"] == 3
 

@@ -28,6 +28,6 @@ def test_two_workers_and_two_learners_train_two_policies(memory: dict[str, Any])
         assert result["info"]["learner"].keys() == {"left", "right"}
         for name in before:
             assert any((before[name][key] != after[name][key]).any() for key in before[name])
-        seen = algorithm.workers.foreach_worker(lambda worker: worker.get_weights())
+        seen = algorithm.workers.foreach_worker(lambda worker: worker.acting_weights())
         for weights in seen[1:]:
             assert all((weights[name] == seen[0][name]).all() for name in before)

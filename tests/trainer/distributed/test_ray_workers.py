@@ -70,10 +70,11 @@ def test_two_workers_sample_with_the_published_weights(workers):
     assert all(sample.env_steps == 32 for sample in samples)
     assert {sample.rollouts["default_policy"].policy_version for sample in samples} == {7}
     assert not np.array_equal(samples[0].rollouts["default_policy"].obs, samples[1].rollouts["default_policy"].obs)
-    everywhere = workers.foreach_worker(lambda worker: (worker.get_weights()["default_policy"], worker.timestep))
+    everywhere = workers.foreach_worker(lambda worker: (worker.acting_weights()["default_policy"], worker.timestep))
     assert len(everywhere) == 3
+    assert np.array_equal(local.get_weights()["default_policy"], weights["default_policy"])
     for vector, timestep in everywhere:
-        assert np.array_equal(vector, weights["default_policy"])
+        assert vector.size == local.acting_weights()["default_policy"].size and (vector == 0.25).all()
         assert timestep == 123
     assert workers.foreach_worker_with_index(lambda worker, index: index) == [0, 1, 2]
     assert len(set(pids(workers)) - {os.getpid()}) == 2

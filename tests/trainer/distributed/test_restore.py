@@ -59,7 +59,7 @@ def test_weights_set_in_a_policy_reach_all_workers_and_learners(ray_cluster, tmp
         policy = algorithm.get_policy()
         policy.set_weights({name: np.full_like(value, 3.0) for name, value in policy.get_weights().items()})
         algorithm.train()
-        everywhere = algorithm.workers.foreach_worker(lambda worker: worker.get_weights()[DEFAULT_POLICY])
+        everywhere = algorithm.workers.foreach_worker(lambda worker: worker.acting_weights()[DEFAULT_POLICY])
         assert len(everywhere) == 3
         assert np.allclose(everywhere, 3.0, atol=1e-4)
         state = algorithm.learners._group.call_all("weights", timeout_s=30.0)

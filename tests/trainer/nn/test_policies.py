@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from reef.algorithms.dqn import DQNConfig
 from reef.algorithms.ppo import PPOConfig
+from reef.algorithms.sac import SACConfig
 from reef.config import AlgorithmConfig
 from reef.errors import ConfigError
 from reef.nn.dueling import NoisyLinear
@@ -304,6 +305,42 @@ def test_weights_of_a_file_are_found_by_the_names_of_a_module_that_is_wrapped() 
     assert (policy.get_weights()["pi.bias"] == 3).all()
     with pytest.raises(ConfigError, match=r"names: \['critic'\] are not among the weights"):
         policy.import_weights(other, {"critic": "vf.bias"})
+
+
+BOX = spaces.Box(-1, 1, (2,))
+IMAGE = spaces.Dict({"image": spaces.Box(0, 255, (16, 16, 1), np.uint8), "place": OBS})
+SMALL = {"fcnet_hiddens": [8, 8], "post_fcnet_hiddens": [8]}
+OF_PLACE = 4 * 8 + 8 + 2 * (8 * 8 + 8)
+
+
+@pytest.mark.parametrize(
+    ("config", "model", "observed", "acted", "acting"),
+    [
+        (PPOConfig(), SMALL, OBS, ACTIONS, OF_PLACE + 8 * 3 + 3),
+        (PPOConfig(), SMALL, OBS, BOX, OF_PLACE + 8 * 4 + 4),
+        (PPOConfig(), SMALL | {"free_log_std": True}, OBS, BOX, OF_PLACE + 8 * 2 + 2 + 2),
+        (PPOConfig(), SMALL | {"vf_share_layers": True}, OBS, ACTIONS, OF_PLACE + 8 * 3 + 3),
+        (PPOConfig(), SMALL | {"conv_filters": [[2, 4, 4]]}, IMAGE, ACTIONS, 2 * 4 * 4 + 2 + 36 * 8 + 8 + 8 * 3 + 3),
+        (PPOConfig(), SMALL | {"use_lstm": True, "lstm_cell_size": 4}, OBS, ACTIONS, None),
+        (PPOConfig(), {"custom_model": Tiny}, OBS, ACTIONS, None),
+        (DQNConfig(), SMALL, OBS, ACTIONS, None),
+        (SACConfig(), SMALL, OBS, BOX, OF_PLACE + 8 * 4 + 4),
+    ],
+)
+def test_the_acting_weights_are_all_that_acting_needs(
+    config: AlgorithmConfig, model: dict[str, Any], observed: Any, acted: Any, acting: int | None
+) -> None:
+    """`acting`: how many there are; None: all of the policy's."""
+    one, two = (make_policy(config.copy().training(model=model), observed, acted) for _ in range(2))
+    before, weights = two.flat.numpy(), one.acting_weights()
+    assert len(weights) == (acting or len(before))
+    weights.setflags(write=False)  # as those that came through Ray's object store
+    two.load_acting_weights(weights)
+    assert np.array_equal(two.acting_weights(), weights)
+    assert (two.flat.numpy() == before).sum() >= len(before) - len(weights), "the others stay"
+    rows = np.stack([one.observation_layout.flatten(observed.sample()) for _ in range(5)])
+    acts = [policy.act(rows, policy.initial_state(5), None)[0].inputs for policy in (one, two)]
+    np.testing.assert_array_equal(*acts)
 
 
 def test_a_copy_acts_with_its_own_weights() -> None:

@@ -104,7 +104,7 @@ class RayWorkers:
     def _bring_up_to_date(self, group: ActorGroup, indices: list[int]) -> None:
         limit = self._limits.worker_health_probe_timeout_s
         if self._published is not None:
-            group.call_some("set_weights", dict.fromkeys(indices, self._published), timeout_s=limit)
+            group.call_some("set_acting_weights", dict.fromkeys(indices, self._published), timeout_s=limit)
             group.call_some("apply", dict.fromkeys(indices, (take_filters, self._local.filters)), timeout_s=limit)
 
     @property
@@ -216,10 +216,11 @@ class RayWorkers:
         """
         self._local.set_weights(weights, version, timestep)
         if weights is not self._newest:
-            large = sum(vector.nbytes for vector in weights.values()) > SENT_ALONG_BYTES
-            self._newest, self._stored = weights, ray.put(weights) if large else weights
+            acting = self._local.acting_weights()
+            large = sum(vector.nbytes for vector in acting.values()) > SENT_ALONG_BYTES
+            self._newest, self._stored = weights, ray.put(acting) if large else acting
         self._published = (self._stored, version, timestep)
-        self._group.send("set_weights", *self._published, to=to)
+        self._group.send("set_acting_weights", *self._published, to=to)
 
     def foreach_worker(self, fn: Callable[[RolloutWorker], T]) -> list[T]:
         """Call `fn(worker)` in every worker's process, the local one first; WorkerError when it raises there."""

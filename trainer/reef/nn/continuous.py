@@ -94,6 +94,11 @@ class ContinuousActorCritic(Policy):
         self.actor = Actor(self.observation_layout, config.model, self.dist_class.num_inputs)
         self.critics = Critics(self.observation_layout, config.model, self.action_layout.size, 2 if twin_q else 1)
 
+    @property
+    def acting_parameters(self) -> list[Tensor]:
+        """Those of the actor."""
+        return [self.flat.part(self.actor.parameters()).vector]
+
     def dist_inputs(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N, D]."""
         outputs: Tensor = self.actor(obs)

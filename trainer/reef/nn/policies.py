@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from reef.config import AlgorithmConfig, ModelConfig
@@ -145,6 +146,23 @@ class Policy(nn.Module):
         return actions, {"action_dist_inputs": distribution.inputs}
 
     @property
+    def acting_parameters(self) -> list[Tensor]:
+        """Views of the parameters that `act` reads, without gradients: all, unless a critic is apart from the actor."""
+        return [self.flat.vector]
+
+    def acting_weights(self) -> NDArray[np.float32]:
+        """A copy of the acting parameters as one vector, on the CPU."""
+        return torch.cat([values.reshape(-1) for values in self.acting_parameters]).cpu().numpy()
+
+    def load_acting_weights(self, weights: NDArray[np.float32]) -> None:
+        """Overwrite the acting parameters; the others stay what they are."""
+        acting = self.acting_parameters
+        # a copy: torch knows no arrays that are read-only, as those from Ray's object store
+        parts = torch.split(torch.from_numpy(weights.copy()), [values.numel() for values in acting])
+        for values, part in zip(acting, parts, strict=True):
+            values.copy_(part.view_as(values))
+
+    @property
     def model(self) -> nn.Module:
         """The network itself."""
         return self
@@ -221,6 +239,13 @@ class ActorCritic(Policy):
             self.log_std = nn.Parameter(torch.zeros(outputs))
         self.pi = linear(self.encoder.out_features, outputs, gain=0.01)
         self.vf = linear(self.encoder.out_features, 1, gain=1.0)
+
+    @property
+    def acting_parameters(self) -> list[Tensor]:
+        """The first branch of the encoder, and what the actor makes of it."""
+        branch = [stacked.data[:1] for stacked in self.encoder.mlp.parameters()]
+        rest = [*self.encoder.features[0].parameters(), *self.pi.parameters(), self.log_std]
+        return [*branch, *(parameter.data for parameter in rest if parameter is not None)]
 
     def dist_inputs(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N, D], computed by the actor alone, because acting needs no critic."""

@@ -56,6 +56,7 @@ class Workers(Protocol):
     def set_weights(self, weights: Weights, version: int, timestep: int, to: int | None = None) -> None:
         """Publish weights to all workers, or to the worker `to`; `timestep` drives exploration schedules.
 
+        The worker of this process gets whole policies, those of other processes the parameters that they act with.
         A worker uses them after the fragments that were requested before. Filters are published separately: see
         `synchronize_filters`.
         """

@@ -274,6 +274,16 @@ class RolloutWorker:
                 policy.flat.load(weights[policy_id])
         self.policy_version, self.timestep = version, timestep
 
+    def set_acting_weights(self, weights: Weights, version: int, timestep: int) -> None:
+        """As `set_weights`, where `weights` are the `acting_weights` of another worker."""
+        for policy_id, policy in self.policy_map.items():
+            policy.load_acting_weights(weights[policy_id])
+        self.policy_version, self.timestep = version, timestep
+
+    def acting_weights(self) -> Weights:
+        """One flat vector per policy, of the parameters that it acts with: all that other processes need."""
+        return {policy_id: policy.acting_weights() for policy_id, policy in self.policy_map.items()}
+
     def get_weights(self) -> Weights:
         """One flat vector per policy."""
         return {policy_id: policy.flat.numpy() for policy_id, policy in self.policy_map.items()}
