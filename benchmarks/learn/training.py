@@ -13,6 +13,7 @@ from reef.job.settings import config_of
 from reef.rollout.local_workers import LocalWorkers
 from reef.run.algorithm import Algorithm
 from reef.run.evaluation import Evaluation
+from reef.types import PolicyId
 
 STARTS = 100  # episodes of an evaluation, one of each environment
 START_SEED = 0  # of the evaluations' environments, in all runs
@@ -38,7 +39,7 @@ def train(document: Path, seed: int) -> dict[str, Any]:
         return record | {
             "evaluations": evaluations,
             "sampled": evaluate(algorithm, sampled) if draws else None,
-            "training": result["episode_reward_mean"],
+            "training": lowest(result),
         }
 
 
@@ -60,5 +61,10 @@ def evaluate(algorithm: Algorithm, settings: AlgorithmConfig) -> float:
         result = evaluation.run(algorithm.learners.weights(), worker, algorithm.iteration, algorithm.timestep)
     finally:
         evaluation.stop()
-    reward: float = result["episode_reward_mean"]
-    return round(reward, 2)
+    return round(lowest(result), 2)
+
+
+def lowest(result: dict[str, Any]) -> float:
+    """Return the mean reward of an agent of the policy that has the lowest: each policy has to learn."""
+    rewards: dict[PolicyId, float] = result["policy_reward_mean"]
+    return min(rewards.values())

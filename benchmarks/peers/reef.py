@@ -13,12 +13,15 @@ def ppo(args: dict[str, Any]) -> AlgorithmConfig:
     """Return PPO at the settings that all peers share; everything else is Reef's default."""
     from reef.algorithms.ppo import PPOConfig
 
+    model = {"fcnet_hiddens": args.get("hiddens", [64, 64]), "fcnet_activation": "tanh"}
+    if "lstm" in args:
+        model |= {"use_lstm": True, "lstm_cell_size": args["lstm"], "max_seq_len": args["sequence"]}
     return PPOConfig().training(
         lr=3e-4,
         train_batch_size=args["batch"],
         sgd_minibatch_size=args["minibatch"],
         num_sgd_iter=args["epochs"],
-        model={"fcnet_hiddens": [64, 64], "fcnet_activation": "tanh"},
+        model=model,
     )
 
 
@@ -64,7 +67,13 @@ def sac(args: dict[str, Any]) -> AlgorithmConfig:
 def configuration(args: dict[str, Any]) -> AlgorithmConfig:
     """Return the settings that `args` describe."""
     config = {"ppo": ppo, "dqn": dqn, "sac": sac}[args["algorithm"]](args)
-    config.environment(args["env"]).debugging(seed=args["seed"])
+    config.debugging(seed=args["seed"])
+    if "agents" in args:
+        together = {"env": args["env"], "num_agents": args["agents"]}
+        config.environment("reef.envs.multi_agent:IndependentAgents", env_config=together)
+        config.multi_agent(policies=[str(agent) for agent in range(args["agents"])])
+    else:
+        config.environment(args["env"])
     config.rollouts(num_rollout_workers=args["workers"], num_envs_per_worker=args["num_envs"])
     config.rollouts(sample_async=args.get("sample_async", False))
     if args["workers"] > 2:

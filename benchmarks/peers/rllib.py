@@ -14,6 +14,7 @@ from ray.rllib.algorithms.dqn import DQNConfig
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.algorithms.sac import SACConfig
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
+from ray.rllib.env.multi_agent_env import make_multi_agent
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME
 
 from benchmarks.peers.protocol import answer, arguments, measure
@@ -21,6 +22,14 @@ from benchmarks.peers.protocol import answer, arguments, measure
 
 def ppo(args: dict[str, Any]) -> AlgorithmConfig:
     """Return PPO at the settings that all peers share; everything else is the peer's default."""
+    model = DefaultModelConfig(
+        fcnet_hiddens=args.get("hiddens", [64, 64]),
+        fcnet_activation="tanh",
+        head_fcnet_hiddens=[],
+        vf_share_layers="lstm" in args,  # as Reef's recurrent networks do
+    )
+    if "lstm" in args:
+        model.use_lstm, model.lstm_cell_size, model.max_seq_len = True, args["lstm"], args["sequence"]
     return (
         PPOConfig()
         .training(
@@ -29,11 +38,7 @@ def ppo(args: dict[str, Any]) -> AlgorithmConfig:
             minibatch_size=args["minibatch"],
             num_epochs=args["epochs"],
         )
-        .rl_module(
-            model_config=DefaultModelConfig(
-                fcnet_hiddens=[64, 64], fcnet_activation="tanh", head_fcnet_hiddens=[], vf_share_layers=False
-            )
-        )
+        .rl_module(model_config=model)
     )
 
 
@@ -85,7 +90,12 @@ def sac(args: dict[str, Any]) -> AlgorithmConfig:
 def build(args: dict[str, Any]) -> Any:
     """Return the algorithm, ready to train."""
     config = {"ppo": ppo, "dqn": dqn, "sac": sac}[args["algorithm"]](args)
-    config.environment(args["env"])
+    if "agents" in args:
+        policies = [str(agent) for agent in range(args["agents"])]
+        config.environment(make_multi_agent(args["env"]), env_config={"num_agents": len(policies)})
+        config.multi_agent(policies=set(policies), policy_mapping_fn=lambda agent, episode, **_: str(agent))
+    else:
+        config.environment(args["env"])
     config.env_runners(num_env_runners=args["workers"], num_envs_per_env_runner=args["num_envs"])
     config.debugging(seed=args["seed"], log_level="ERROR")
     return config.build_algo()

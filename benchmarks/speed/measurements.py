@@ -57,6 +57,9 @@ SAC = {
     "buffer": 100_000,
     "learning_starts": 100,
 }
+RECURRENT = {**PPO, "epochs": 2, "hiddens": [64], "lstm": 64, "sequence": 20}
+TWO_AGENTS = {**PPO, "agents": 2}
+WORKERS = (0, 1, 2)  # of two agents
 WIDE = {**PPO, "num_envs": 4096, "batch": 4096 * 64, "minibatch": 32_768, "epochs": 1}
 
 
@@ -122,6 +125,25 @@ def sac() -> Iterator[Case]:
     for peer, script in SAC_SCRIPTS.items():
         yield Case(f"{peer}, one thread", peer, args | ONE_THREAD, script)
         yield Case(peer, peer, args, script)
+
+
+def recurrent() -> Iterator[Case]:
+    """PPO with an LSTM, with one thread each and with everyone's own defaults."""
+    scripts = {**SCRIPTS, "sb3": "benchmarks.peers.stable_baselines3_recurrent"}
+    for minibatch in (128, 1024):
+        args = {**RECURRENT, "minibatch": minibatch, "measure_s": 5.0}
+        for peer in ("rllib", "sb3", "reef"):
+            yield Case(f"{peer}, minibatch {minibatch}, one thread", peer, args | ONE_THREAD, scripts[peer])
+            yield Case(f"{peer}, minibatch {minibatch}", peer, args, scripts[peer])
+
+
+def agents() -> Iterator[Case]:
+    """PPO of two agents with a policy each, in process and with workers."""
+    for minibatch in (128, 1024):
+        for workers in WORKERS:
+            args = {**TWO_AGENTS, "minibatch": minibatch, "workers": workers, "measure_s": 5.0}
+            for peer in ("rllib", "reef"):
+                yield Case(f"{peer}, minibatch {minibatch}, {workers} workers", peer, args)
 
 
 def sampling() -> Iterator[Case]:
@@ -190,5 +212,22 @@ def profile() -> Iterator[Case]:
 
 PARTS: dict[str, Callable[[], Iterator[Case]]] = {
     part.__name__: part
-    for part in (ppo, lunar, dqn, sac, sampling, reward, memory, actors, restart, store, wide, limits, profile, looks)
+    for part in (
+        ppo,
+        lunar,
+        dqn,
+        sac,
+        recurrent,
+        agents,
+        sampling,
+        reward,
+        memory,
+        actors,
+        restart,
+        store,
+        wide,
+        limits,
+        profile,
+        looks,
+    )
 }

@@ -12,7 +12,7 @@ FOLDER_VARIABLE = "REEF_BENCH_VENVS"
 TORCH = "torch==2.13.0"
 REQUIREMENTS = {
     "rllib": ["ray[rllib]==2.60.0", TORCH],
-    "sb3": ["stable-baselines3==2.9.2", TORCH],
+    "sb3": ["stable-baselines3==2.9.2", "sb3-contrib==2.9.2", TORCH],
     "tianshou": ["tianshou==2.0.1", TORCH],
     "torchrl": ["torchrl==0.14.1", "gymnasium==1.4.0", TORCH],
 }

@@ -9,7 +9,7 @@ from string import ascii_uppercase
 from typing import Any
 
 from benchmarks.scale.report import looks, scale, scale_targets
-from benchmarks.speed.measurements import ACTORS, PAIRED_RUNS, RESTARTED
+from benchmarks.speed.measurements import ACTORS, PAIRED_RUNS, RESTARTED, WORKERS
 from benchmarks.speed.numbers import Numbers, Spread, ratio
 from benchmarks.speed.tables import row, table
 from benchmarks.speed.targets import MINIBATCHES, NAMES, PPO_CASES, SAC_PEERS, targets
@@ -31,6 +31,8 @@ def report(results: dict[str, Any]) -> str:
         _lunar,
         _dqn,
         _sac,
+        _recurrent,
+        _agents,
         _sampling,
         _reward,
         _memory,
@@ -165,6 +167,36 @@ def _sac(numbers: Numbers) -> Iterator[str]:
     columns = [numbers.rates("sac", *(f"{case}{threads}" for case in cases)) for threads in (", one thread", "")]
     for case, *rates in zip(cases, *columns, strict=True):
         yield row(NAMES[case], *map(_text, rates))
+    yield ""
+
+
+def _recurrent(numbers: Numbers) -> Iterator[str]:
+    yield "## PPO with an LSTM"
+    yield ""
+    yield "CartPole-v1, 64 units tanh and an LSTM of 64 that actor and critic share, 8 environments of 512 steps an"
+    yield "iteration, 2 epochs, sequences of at most 20 steps, steps/s."
+    yield ""
+    columns = [f"minibatch {minibatch}{threads}" for minibatch in MINIBATCHES for threads in ("", ", one thread")]
+    yield from table("", *columns)
+    cases = ("rllib", "sb3", "reef")
+    rates = [numbers.rates("recurrent", *(f"{case}, {column}" for case in cases)) for column in columns]
+    for case, *found in zip(cases, *rates, strict=True):
+        yield row(NAMES[case], *map(_text, found))
+    yield ""
+
+
+def _agents(numbers: Numbers) -> Iterator[str]:
+    yield "## PPO, two agents with a policy each"
+    yield ""
+    yield "Two CartPoles in one environment, all else as in the section on PPO; a minibatch has steps of one policy."
+    yield "Steps of the environment per second, in each of which both agents act."
+    yield ""
+    columns = [f"minibatch {minibatch}, {workers} workers" for minibatch in MINIBATCHES for workers in WORKERS]
+    yield from table("", *columns)
+    cases = ("rllib", "reef")
+    rates = [numbers.rates("agents", *(f"{case}, {column}" for case in cases)) for column in columns]
+    for case, *found in zip(cases, *rates, strict=True):
+        yield row(NAMES[case], *map(_text, found))
     yield ""
 
 

@@ -14,12 +14,11 @@ from benchmarks.learn import __main__ as learn
 from benchmarks.learn.lines import SEEDS, Line
 from benchmarks.learn.report import report
 from benchmarks.learn.rule import Threshold
-from benchmarks.learn.training import evaluate, evaluation_settings
+from benchmarks.learn.training import evaluate, evaluation_settings, lowest, train
 
 from reef.algorithms.ppo import PPOConfig
 from reef.algorithms.sac import SACConfig
 from reef.api import load_job
-from reef.envs import make_vector_env
 from reef.job.settings import config_of
 from reef.rollout.worker import RolloutWorker
 from reef.types import DEFAULT_POLICY
@@ -56,19 +55,27 @@ def test_a_document_trains_for_the_steps_that_it_promises(path: Path):
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
 def test_random_policy_falls_short(path: Path):
     line, config = Line.of(path), config_of(load_job(path)).copy().debugging(seed=0)
-    env = make_vector_env(config, 0, 4)
-    env.reset()
-    env.action_space.seed(0)
-    returns, running = [], np.zeros(4)
-    while len(returns) < 12:
-        actions = np.stack([env.action_layout.flatten(env.action_space.sample()) for _ in range(4)])
-        result = env.step(actions)
-        running += result.raw_rewards
-        for column in np.flatnonzero(result.terminated | result.truncated):
-            returns.append(running[column])
-            running[column] = 0.0
-    env.close()
-    assert np.mean(returns) < min(each.reward for each in line.thresholds) - 50
+    config.rollouts(num_envs_per_worker=4).exploration(exploration_config={"type": "Random"})
+    worker = RolloutWorker(config.freeze())
+    rewards = [episode.policy_rewards.values() for episode in worker.sample_episodes(12).episodes]
+    worker.stop()
+    assert np.mean(list(map(max, rewards))) < min(each.reward for each in line.thresholds) - 50
+
+
+def test_every_policy_has_to_learn():
+    assert lowest({"policy_reward_mean": {"left": 500.0, "right": 20.0}}) == 20.0
+
+
+@pytest.mark.slow
+@pytest.mark.learn
+def test_without_its_memory_the_same_document_falls_short(tmp_path: Path):
+    text = (FOLDER / "ppo-lstm-cartpole.yaml").read_text()
+    assert "use_lstm: true" in text
+    path = tmp_path / "forgetful.yaml"
+    path.write_text(text.replace("use_lstm: true", "use_lstm: false"))
+    rewards = [reward for _, _, reward in train(path, seed=1)["evaluations"]]
+    assert len(rewards) > 40
+    assert max(rewards) < 225
 
 
 def test_evaluations_of_all_algorithms_and_seeds_begin_with_the_same_observations():
