@@ -396,7 +396,7 @@ def test_several_fragments_ahead_keep_workers_busy_and_are_taken_in_turns():
         ]
         versions = [{sample.rollouts["default_policy"].policy_version for sample in each} for each in taken]
         assert versions == [{1}, {1}, {1}, {2}]  # two were under way when version 2 came
-        assert [sample.env_steps for sample in made.sample(steps=3, anew=True)] == [6, 6]  # not those under way
+        assert [sample.env_steps for sample in made.sample(steps=3, reset_episodes=True)] == [6, 6]  # newly sampled
     finally:
         made.stop()
 

@@ -200,7 +200,7 @@ def test_nan_in_a_first_observation_is_named() -> None:
 def test_evaluation_steps_begin_new_episodes_on_request() -> None:
     one = worker(length=2)
     one.sample()
-    assert one.sample(2, anew=True).rollouts[DEFAULT_POLICY].obs[0].ravel().tolist() == [0, 0]
+    assert one.sample(2, reset_episodes=True).rollouts[DEFAULT_POLICY].obs[0].ravel().tolist() == [0, 0]
 
 
 def test_of_whole_episodes_nothing_counts_where_the_environment_broke() -> None:
@@ -253,7 +253,7 @@ def test_fragments_are_counted_as_long_as_episodes_go_on() -> None:
     assert [fragment_index(one.sample()) for _ in range(3)] == [[0, 0], [1, 1], [2, 2]]
     two.set_state(one.state())
     assert fragment_index(two.sample()) == fragment_index(one.sample()) == [3, 3]
-    assert fragment_index(one.sample(anew=True)) == [0, 0]
+    assert fragment_index(one.sample(reset_episodes=True)) == [0, 0]
     whole = worker(mode="complete_episodes")
     assert [fragment_index(whole.sample()) for _ in range(2)] == [[0, 0], [0, 0]]
 

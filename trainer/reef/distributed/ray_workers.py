@@ -151,17 +151,17 @@ class RayWorkers:
         """The worker in this process."""
         return self._local
 
-    def sample(self, steps: int | None = None, anew: bool = False) -> list[Sample]:
+    def sample(self, steps: int | None = None, reset_episodes: bool = False) -> list[Sample]:
         """One fragment from every healthy worker, in the order of their indices.
 
         With `sample_async` the oldest of `max_requests_in_flight_per_sampler_worker` fragments that each worker has
-        begun ahead; only fragments as the settings say are, none with `steps` or `anew`.
+        begun ahead; only fragments with the default settings are, none with `steps` or `reset_episodes`.
         """
-        if self._config.sample_async and steps is None and not anew:
+        if self._config.sample_async and steps is None and not reset_episodes:
             return self._sample_ahead()
         samples: dict[int, Sample] = {}
         while not samples:
-            fragments = {index: (steps or length, anew) for index, length in self._fragment_lengths().items()}
+            fragments = {index: (steps or length, reset_episodes) for index, length in self._fragment_lengths().items()}
             samples = self._group.call_some("sample", fragments, timeout_s=self._limits.request_timeout_s)
         return list(samples.values())
 

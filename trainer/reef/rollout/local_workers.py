@@ -36,9 +36,9 @@ class LocalWorkers:
         """The only worker."""
         return self._worker
 
-    def sample(self, steps: int | None = None, anew: bool = False) -> list[Sample]:
+    def sample(self, steps: int | None = None, reset_episodes: bool = False) -> list[Sample]:
         """One fragment."""
-        return [self._worker.sample(steps, anew)]
+        return [self._worker.sample(steps, reset_episodes)]
 
     def sample_episodes(self, count: int) -> list[Sample]:
         """Exactly `count` new episodes."""

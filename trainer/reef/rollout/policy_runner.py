@@ -108,12 +108,12 @@ class PolicyRunner:
         return self.filter(obs, update=False)
 
     def check(self, env: str) -> None:
-        """Raise EnvironmentError for the first value in the fragment that is NaN or infinite."""
+        """Raise EnvironmentError for the first invalid value in the fragment: NaN, infinity, or a wrong index."""
         self._check_observations("observations", self.fragment.obs[: self.fragment.observed], env)
         check_finite("rewards", self.fragment.rewards[: max(self.fragment.observed - 1, 0)], env)
 
     def check_finals(self, rollout: Rollout, env: str) -> None:
-        """Raise EnvironmentError for the first such value in the last observations of episodes."""
+        """Raise EnvironmentError for the first invalid value in the last observations of episodes."""
         if self.fragment.finals:  # otherwise the successors are the observations themselves
             self._check_observations("last observations", rollout.next_obs, env)
 

@@ -26,10 +26,10 @@ class Workers(Protocol):
         """The worker in this process: it always has the policies, and environments if it samples itself."""
         ...
 
-    def sample(self, steps: int | None = None, anew: bool = False) -> list[Sample]:
+    def sample(self, steps: int | None = None, reset_episodes: bool = False) -> list[Sample]:
         """One fragment from every healthy worker, ordered by index; `steps` per column if given.
 
-        With `anew` episodes begin with it instead of going on.
+        With `reset_episodes` new episodes start with it; otherwise the running ones go on.
         """
         ...
 

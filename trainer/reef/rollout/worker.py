@@ -90,16 +90,16 @@ class RolloutWorker:
         columns = {policy_id: runner.columns for policy_id, runner in self.runners.items()}
         return {policy_id: (own.observation_space, own.action_space) for policy_id, own in columns.items()}
 
-    def sample(self, steps: int | None = None, anew: bool = False) -> Sample:
+    def sample(self, steps: int | None = None, reset_episodes: bool = False) -> Sample:
         """One fragment: exactly `steps` per column (default `fragment_length`), or at least as many in whole episodes.
 
-        With `anew` episodes begin with it instead of going on.
+        With `reset_episodes` new episodes start with it; otherwise the running ones go on.
 
         With `batch_mode="complete_episodes"` every episode starts and ends inside the sample, which is then longer;
         columns that finish early have masked steps.
         """
         steps = steps or self.fragment_length
-        if anew:
+        if reset_episodes:
             self.reset_episodes()
         if self.config.batch_mode == "complete_episodes":
             return self._sample(lambda: self._whole_episodes(steps, min_steps=steps), whole=True)
@@ -122,7 +122,7 @@ class RolloutWorker:
         return self._sample(lambda: self._whole_episodes(self.fragment_length, quota=quota), whole=True)
 
     def _sample(self, collect: Callable[[], int], *, whole: bool = False) -> Sample:
-        """Run `collect`; EnvironmentError for NaN or infinite values, WorkerTimeoutError after the time limit."""
+        """Run `collect`; EnvironmentError for invalid values, WorkerTimeoutError after the time limit."""
         if self.env is None:
             raise RuntimeError(f"worker {self.worker_index} has no environment to sample from")
         self._begun_and_ended += 1
@@ -159,7 +159,7 @@ class RolloutWorker:
         )
 
     def _check(self) -> None:
-        """Raise EnvironmentError for the first value in the fragments that is NaN or infinite."""
+        """Raise EnvironmentError for the first invalid value in the fragments."""
         assert self.env is not None
         for runner in self.runners.values():
             runner.check(self.env.name)

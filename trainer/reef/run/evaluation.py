@@ -133,7 +133,7 @@ class Evaluation:
     def _steps(self, workers: Workers) -> list[Sample]:
         count = workers.num_healthy or self.config.evaluation_num_workers  # none yet: `sample` waits for them
         columns = count * self.settings.num_envs_per_worker
-        return workers.sample(math.ceil(int(self.config.evaluation_duration) / columns), anew=True)
+        return workers.sample(math.ceil(int(self.config.evaluation_duration) / columns), reset_episodes=True)
 
     def state(self) -> State:
         """The latest metrics and the workers' states."""
