@@ -254,7 +254,7 @@ def test_a_model_is_imported_from_a_file(tmp_path: Path) -> None:
         assert (learned(algorithm) == 5).all()
         actor = {("actor" if name == "pi.bias" else name): value * 2 for name, value in weights.items()}
         save_file(actor, tmp_path / "net.safetensors")
-        with pytest.raises(ConfigError, match=r"pi\.bias: is missing(.|\n)*actor: is no parameter"):
+        with pytest.raises(ConfigError, match=r"pi\.bias: is missing(.|\n)*actor: is not a parameter"):
             algorithm.import_model(tmp_path / "net.safetensors")
         assert (learned(algorithm) == 5).all()
         algorithm.import_model(tmp_path / "net.safetensors", names={"actor": "pi.bias"})
