@@ -56,6 +56,19 @@ def targets(numbers: Numbers) -> Iterator[Target]:
         reef, *peers = numbers.rates("sac", *(f"{peer}{case}" for peer in ("reef", *SAC_PEERS)))
         what = f"SAC{case or ', threads as everyone has them'}: Reef / fastest peer"
         yield Target(what, wanted, ratio(reef, fastest(peers)))
+    for minibatch in MINIBATCHES:
+        for case in (", one thread", ""):
+            reef, *peers = numbers.rates(
+                "recurrent", *(f"{peer}, minibatch {minibatch}{case}" for peer in ("reef", "rllib", "sb3"))
+            )
+            what = f"PPO with an LSTM, minibatch {minibatch}{case}: Reef / fastest peer"
+            yield Target(what, 6.0, ratio(reef, fastest(peers)))
+        reef, *peers = numbers.rates(
+            "agents",
+            f"reef, minibatch {minibatch}, 0 workers",
+            *(f"rllib, minibatch {minibatch}, {workers} workers" for workers in (0, 1, 2)),
+        )
+        yield Target(f"two agents, minibatch {minibatch}: Reef / fastest RLlib", 8.0, ratio(reef, fastest(peers)))
     yield Target(
         "CartPole-v1 to mean reward 450: seconds, Reef / Stable-Baselines3", 0.5, _to_reward(numbers), at_most=True
     )
@@ -87,6 +100,8 @@ def _ppo(numbers: Numbers, minibatch: int) -> Iterator[Target]:
     best = fastest([rates[peer] for peer in PEERS])
     name = f"PPO, minibatch {minibatch}"
     yield Target(f"{name}: Reef / fastest peer", 2.0, ratio(rates["reef"], best))
+    reef, *peers = numbers.rates("ppo", *(f"{case}, minibatch {minibatch}, one thread" for case in ("reef", *PEERS)))
+    yield Target(f"{name}, one thread: Reef / fastest peer", 4.5, ratio(reef, fastest(peers)))
     yield Target(f"{name}: Reef / RLlib", 4.0, ratio(rates["reef"], rates["rllib"]))
     yield Target(f"{name}: Reef compiled / fastest peer", 3.0, ratio(rates["reef compiled"], best))
     yield Target(f"{name}: Reef / bare loop", 0.85, ratio(rates["reef"], rates["bare loop"]))

@@ -69,6 +69,17 @@ def test_sac_has_a_target_with_one_thread_and_one_with_the_threads_that_everyone
     assert "| TorchRL | - | 10 (5 - 30) |" in report(found)
 
 
+def test_memory_and_several_agents_are_compared_with_the_fastest_of_each_peers_cases():
+    lstm = {"reef, minibatch 128, one thread": 61.0, "rllib, minibatch 128, one thread": 10.0}
+    found = results(rates(**lstm, **{"sb3, minibatch 128, one thread": 3.0}), "recurrent")
+    assert verdict(found, "PPO with an LSTM, minibatch 128, one thread") is True
+    assert verdict(found, "PPO with an LSTM, minibatch 128: Reef") is None
+    agents = {"reef, minibatch 128, 0 workers": 81.0, "rllib, minibatch 128, 0 workers": 8.0}
+    assert verdict(results(rates(**agents), "agents"), "two agents, minibatch 128") is True
+    found = results(rates(**agents, **{"rllib, minibatch 128, 2 workers": 11.0}), "agents")
+    assert verdict(found, "two agents, minibatch 128") is False
+
+
 def test_threads_are_those_of_the_case_or_left_to_each_library(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     assert environment(1)["OMP_NUM_THREADS"] == "1"
