@@ -25,8 +25,8 @@ def four_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("four_cpus")
 def test_a_minibatch_gets_the_threads_that_it_has_work_for() -> None:
-    assert learner_threads(PPOConfig(), multiply_adds=9_000 * 4096) == 1
-    assert learner_threads(PPOConfig(), multiply_adds=140_000 * 1024) == 2
+    assert learner_threads(PPOConfig(), multiply_adds=9_000 * 1024) == 1
+    assert learner_threads(PPOConfig(), multiply_adds=140_000 * 256) == 2
     assert learner_threads(PPOConfig(), multiply_adds=MANY) == 4
     for busy, expected in ((1, 3), (8, 1)):  # rollout workers on this machine need CPUs of their own
         assert learner_threads(PPOConfig(), multiply_adds=MANY, busy=busy) == expected
@@ -59,7 +59,7 @@ def test_threads_are_put_back() -> None:
 @pytest.mark.usefixtures("four_cpus")
 def test_rollout_workers_that_wait_leave_their_cpus_to_the_learner(ahead: bool, expected: int) -> None:
     config = PPOConfig().rollouts(num_rollout_workers=3, sample_async=ahead)
-    config = config.training(sgd_minibatch_size=1024, model={"fcnet_hiddens": [256, 256]}).freeze()
+    config = config.training(sgd_minibatch_size=256, model={"fcnet_hiddens": [256, 256]}).freeze()
     env = gym.make("CartPole-v1")
     before = torch.get_num_threads()
     learners = local_learners(

@@ -14,7 +14,7 @@ from reef.container import cpu_quota
 # Multiplications of a minibatch per thread. Threads synchronise after every operation. With less work per thread they
 # save little on an idle machine; where other programs use one of their CPUs, each synchronisation waits, which makes
 # training many times slower.
-MULTIPLY_ADDS_PER_THREAD = 64_000_000
+MULTIPLY_ADDS_PER_THREAD = 16_000_000
 
 
 def learner_threads(config: AlgorithmConfig, multiply_adds: int, busy: int = 0) -> int:
