@@ -32,6 +32,18 @@ def measure(iteration: Callable[[], int], seconds: float, warmup: int = 1) -> di
     return {"steps": steps, "seconds": elapsed, "first_iteration_at": first_iteration_at}
 
 
+def learning(model: Any, steps: int) -> Callable[[], int]:
+    """Return an iteration of a model of Stable-Baselines3: about `steps` environment steps, and training on them."""
+
+    def iteration() -> int:
+        before: int = model.num_timesteps
+        model.learn(steps, reset_num_timesteps=False)
+        trained: int = model.num_timesteps - before
+        return trained
+
+    return iteration
+
+
 def answer(result: dict[str, Any], *packages: str) -> None:
     """Print the one JSON line, with the versions of `packages`."""
     print(json.dumps({**result, "versions": {package: version(package) for package in packages}}), flush=True)

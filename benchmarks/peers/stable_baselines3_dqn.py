@@ -6,7 +6,7 @@ import torch
 from stable_baselines3 import DQN
 from stable_baselines3.common.env_util import make_vec_env
 
-from benchmarks.peers.protocol import answer, arguments, measure
+from benchmarks.peers.protocol import answer, arguments, learning, measure
 
 if __name__ == "__main__":
     ARGS = arguments()
@@ -24,11 +24,4 @@ if __name__ == "__main__":
         device="cpu",
         seed=ARGS["seed"],
     )
-
-    def iteration() -> int:
-        """Train for about a thousand environment steps."""
-        before = MODEL.num_timesteps
-        MODEL.learn(1000, reset_num_timesteps=False)
-        return MODEL.num_timesteps - before
-
-    answer(measure(iteration, ARGS["measure_s"], warmup=3), "stable-baselines3", "torch", "gymnasium")
+    answer(measure(learning(MODEL, 1000), ARGS["measure_s"], warmup=3), "stable-baselines3", "torch", "gymnasium")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from gymnasium.spaces import Box
 from sb3_contrib import RecurrentPPO
-from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
-from benchmarks.peers.protocol import answer, arguments, measure
+from benchmarks.peers.protocol import answer, arguments, learning, measure
+from benchmarks.peers.stable_baselines3_ppo import settings
 
 
 class Perceptron(BaseFeaturesExtractor):
@@ -25,37 +23,22 @@ class Perceptron(BaseFeaturesExtractor):
         return torch.tanh(self.layer(obs))
 
 
-def make(args: dict[str, Any]) -> RecurrentPPO:
-    """Build it at the settings that all peers share; everything else is the peer's default."""
-    (size,) = args["hiddens"]
-    return RecurrentPPO(
-        "MlpLstmPolicy",
-        make_vec_env(args["env"], n_envs=args["num_envs"], seed=args["seed"]),
-        learning_rate=3e-4,
-        n_steps=args["batch"] // args["num_envs"],
-        batch_size=args["minibatch"],
-        n_epochs=args["epochs"],
-        policy_kwargs={
-            "features_extractor_class": Perceptron,
-            "features_extractor_kwargs": {"size": size},
-            "net_arch": [],
-            "lstm_hidden_size": args["lstm"],
-            "shared_lstm": True,
-            "enable_critic_lstm": False,
-        },
-        device="cpu",
-        seed=args["seed"],
-    )
-
-
 if __name__ == "__main__":
     ARGS = arguments()
-    MODEL = make(ARGS)
-
-    def iteration() -> int:
-        """Collect one batch and train on it."""
-        before = MODEL.num_timesteps
-        MODEL.learn(ARGS["batch"], reset_num_timesteps=False)
-        return MODEL.num_timesteps - before
-
-    answer(measure(iteration, ARGS["measure_s"]), "stable-baselines3", "sb3-contrib", "torch", "gymnasium")
+    (SIZE,) = ARGS["hiddens"]
+    NETWORK = {
+        "features_extractor_class": Perceptron,
+        "features_extractor_kwargs": {"size": SIZE},
+        "net_arch": [],
+        "lstm_hidden_size": ARGS["lstm"],
+        "shared_lstm": True,
+        "enable_critic_lstm": False,
+    }
+    MODEL = RecurrentPPO("MlpLstmPolicy", policy_kwargs=NETWORK, **settings(ARGS))
+    answer(
+        measure(learning(MODEL, ARGS["batch"]), ARGS["measure_s"]),
+        "stable-baselines3",
+        "sb3-contrib",
+        "torch",
+        "gymnasium",
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stable_baselines3 import SAC
 from stable_baselines3.common.env_util import make_vec_env
 
-from benchmarks.peers.protocol import answer, arguments, measure
+from benchmarks.peers.protocol import answer, arguments, learning, measure
 
 CALL_STEPS = 200
 
@@ -24,11 +24,4 @@ if __name__ == "__main__":
         device="cpu",
         seed=ARGS["seed"],
     )
-
-    def iteration() -> int:
-        """Train for some environment steps."""
-        before = MODEL.num_timesteps
-        MODEL.learn(CALL_STEPS, reset_num_timesteps=False)
-        return MODEL.num_timesteps - before
-
-    answer(measure(iteration, ARGS["measure_s"], warmup=3), "stable-baselines3", "torch", "gymnasium")
+    answer(measure(learning(MODEL, CALL_STEPS), ARGS["measure_s"], warmup=3), "stable-baselines3", "torch", "gymnasium")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from string import ascii_uppercase
@@ -105,6 +105,13 @@ def _targets(numbers: Numbers) -> Iterator[str]:
     yield ""
 
 
+def _rates(numbers: Numbers, part: str, cases: Sequence[str], suffixes: Sequence[str]) -> Iterator[str]:
+    """Yield a row for each case; a column has the rates of the cases with one suffix, over their common rounds."""
+    columns = [numbers.rates(part, *(f"{case}{suffix}" for case in cases)) for suffix in suffixes]
+    for case, *found in zip(cases, *columns, strict=True):
+        yield row(NAMES[case], *map(_text, found))
+
+
 def _ppo(numbers: Numbers) -> Iterator[str]:
     yield "## PPO"
     yield ""
@@ -112,9 +119,7 @@ def _ppo(numbers: Numbers) -> Iterator[str]:
     yield ""
     columns = [f"minibatch {minibatch}{threads}" for minibatch in MINIBATCHES for threads in ("", ", one thread")]
     yield from table("", *columns)
-    rates = [numbers.rates("ppo", *(f"{case}, {column}" for case in PPO_CASES)) for column in columns]
-    for case, *found in zip(PPO_CASES, *rates, strict=True):
-        yield row(NAMES[case], *map(_text, found))
+    yield from _rates(numbers, "ppo", PPO_CASES, [f", {column}" for column in columns])
     workers = {
         "rllib, {}, 2 workers": "RLlib, 2 workers",
         "reef, {}, 2 workers": "Reef, 2 workers",
@@ -163,10 +168,7 @@ def _sac(numbers: Numbers) -> Iterator[str]:
     yield "batch 256, MLP 256x256, uniform replay, once learning has started, steps/s."
     yield ""
     yield from table("", "one thread", "threads as everyone has them")
-    cases = (*SAC_PEERS, "reef")
-    columns = [numbers.rates("sac", *(f"{case}{threads}" for case in cases)) for threads in (", one thread", "")]
-    for case, *rates in zip(cases, *columns, strict=True):
-        yield row(NAMES[case], *map(_text, rates))
+    yield from _rates(numbers, "sac", (*SAC_PEERS, "reef"), (", one thread", ""))
     yield ""
 
 
@@ -178,10 +180,7 @@ def _recurrent(numbers: Numbers) -> Iterator[str]:
     yield ""
     columns = [f"minibatch {minibatch}{threads}" for minibatch in MINIBATCHES for threads in ("", ", one thread")]
     yield from table("", *columns)
-    cases = ("rllib", "sb3", "reef")
-    rates = [numbers.rates("recurrent", *(f"{case}, {column}" for case in cases)) for column in columns]
-    for case, *found in zip(cases, *rates, strict=True):
-        yield row(NAMES[case], *map(_text, found))
+    yield from _rates(numbers, "recurrent", ("rllib", "sb3", "reef"), [f", {column}" for column in columns])
     yield ""
 
 
@@ -193,10 +192,7 @@ def _agents(numbers: Numbers) -> Iterator[str]:
     yield ""
     columns = [f"minibatch {minibatch}, {workers} workers" for minibatch in MINIBATCHES for workers in WORKERS]
     yield from table("", *columns)
-    cases = ("rllib", "reef")
-    rates = [numbers.rates("agents", *(f"{case}, {column}" for case in cases)) for column in columns]
-    for case, *found in zip(cases, *rates, strict=True):
-        yield row(NAMES[case], *map(_text, found))
+    yield from _rates(numbers, "agents", ("rllib", "reef"), [f", {column}" for column in columns])
     yield ""
 
 

@@ -100,6 +100,16 @@ def test_two_learners_compute_the_gradient_of_one() -> None:
     assert not torch.allclose(gradients[1], gradients[2])
 
 
+@pytest.mark.parametrize("model", [{"use_lstm": True, "lstm_cell_size": 8}, {"use_attention": True}])
+def test_a_memory_is_trained(model: dict[str, Any]) -> None:
+    config = A2CConfig().environment("CartPole-v1").training(model=model | {"fcnet_hiddens": [4]}).debugging(seed=0)
+    with config.reporting(min_sample_timesteps_per_iteration=200).build() as algorithm:
+        before = algorithm.get_policy().get_weights()
+        algorithm.train()
+        after = algorithm.get_policy().get_weights()
+    assert any(name.startswith("memory.") and (after[name] != before[name]).any() for name in after)
+
+
 @pytest.mark.parametrize(
     ("kind", "settings", "problem"),
     [

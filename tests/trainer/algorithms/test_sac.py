@@ -10,29 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
+from transitions import ACTIONS, OBS, batch
 
 from reef.algorithms.sac import SACConfig, SACLearner
-from reef.batch import Transitions
 from reef.errors import ConfigError
-
-OBS, ACTIONS = spaces.Box(-1, 1, (2,)), spaces.Box(-3.0, 5.0, (1,))
 
 
 def learner(**training: Any) -> SACLearner:
     small = {"model": {"fcnet_hiddens": [4]}, "train_batch_size": 4}
     return SACLearner(SACConfig().training(**(small | training)).debugging(seed=0), OBS, ACTIONS)
-
-
-def batch(rows: int = 4, **extras: Any) -> Transitions:
-    """Reward 1, discount 0.5; the last row terminates, the one before is truncated."""
-    rng = np.random.default_rng(0)
-    obs, none = rng.standard_normal((rows, 2), np.float32), np.zeros(rows, np.bool_)
-    last, cut = none.copy(), none.copy()
-    last[-1], cut[-2] = True, True
-    actions = rng.uniform(-1, 1, (rows, 1)).astype(np.float32)
-    discounts = np.full(rows, 0.5, np.float32)
-    return Transitions(obs, actions, np.ones(rows, np.float32), obs, last, cut, {"discounts": discounts} | extras)
 
 
 def test_targets_by_hand() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -21,6 +21,10 @@ from reef.nn.targets import Target
 class ContinuousConfig(OffPolicyConfig):
     """Settings of an actor and one or two critics, with targets that follow them."""
 
+    train_batch_size: int = default(256)
+    rollout_fragment_length: int | Literal["auto"] = default(1)
+    min_sample_timesteps_per_iteration: int | None = default(1000)
+    num_steps_sampled_before_learning_starts: int = default(1500)
     model: ModelConfig = default({"fcnet_activation": "relu"})
     twin_q: bool = setting(True, "Train two critics and use the smaller value.")
     actor_lr: float | list[list[float]] | None = setting(None, "Learning rate of the actor; null: lr.")

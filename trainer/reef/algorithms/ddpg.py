@@ -6,7 +6,7 @@ every `policy_delay` of them.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -31,10 +31,6 @@ class DDPGConfig(ContinuousConfig):
     policy_class: ClassVar[str] = "reef.algorithms.ddpg:deterministic_actor_critic"
 
     lr: Scheduled = default(1e-3)
-    train_batch_size: int = default(256)
-    rollout_fragment_length: int | Literal["auto"] = default(1)
-    min_sample_timesteps_per_iteration: int | None = default(1000)
-    num_steps_sampled_before_learning_starts: int = default(1500)
     model: ModelConfig = default({"fcnet_hiddens": [400, 300], "fcnet_activation": "relu"})
     replay_buffer_config: ReplayBufferConfig = default({"capacity": 50_000})
     exploration_config: dict[str, Any] = default({"type": "OrnsteinUhlenbeckNoise"})

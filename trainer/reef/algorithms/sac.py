@@ -29,10 +29,6 @@ class SACConfig(ContinuousConfig):
     policy_class: ClassVar[str] = "reef.algorithms.sac:soft_actor_critic"
 
     lr: Scheduled = default(3e-4)
-    train_batch_size: int = default(256)
-    rollout_fragment_length: int | Literal["auto"] = default(1)
-    min_sample_timesteps_per_iteration: int | None = default(1000)
-    num_steps_sampled_before_learning_starts: int = default(1500)
     replay_buffer_config: ReplayBufferConfig = default({"capacity": 1_000_000, "prioritized_replay": False})
     alpha_lr: float | list[list[float]] | None = setting(None, "Learning rate of the temperature; null: lr.")
     initial_alpha: float = setting(1.0, "First weight of the entropy.", above=0.0)

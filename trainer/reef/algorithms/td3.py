@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from reef.algorithms.ddpg import DDPG, DDPGConfig
-from reef.config import ModelConfig, default
+from reef.config import default
 from reef.replay.settings import ReplayBufferConfig
 
 
@@ -17,7 +17,6 @@ class TD3Config(DDPGConfig):
 
     train_batch_size: int = default(100)
     num_steps_sampled_before_learning_starts: int = default(10_000)
-    model: ModelConfig = default({"fcnet_hiddens": [400, 300], "fcnet_activation": "relu"})
     replay_buffer_config: ReplayBufferConfig = default({"capacity": 1_000_000, "prioritized_replay": False})
     exploration_config: dict[str, Any] = default(
         {

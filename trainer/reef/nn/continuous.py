@@ -45,14 +45,16 @@ class Critics(nn.Module):
 
     def forward(self, obs: Tensor, actions: Tensor) -> Tensor:
         """[count, N]."""
-        inputs = torch.cat([self.features(obs), actions.reshape(len(actions), -1)], dim=1)
-        values: Tensor = self.out(self.mlp(inputs))
+        values: Tensor = self.out(self.mlp(self._inputs(obs, actions)))
         return values.squeeze(-1)
 
     def first(self, obs: Tensor, actions: Tensor) -> Tensor:
         """[N], those of the first critic."""
-        inputs = torch.cat([self.features(obs), actions.reshape(len(actions), -1)], dim=1)
-        return self.out.forward_branch(0, self.mlp.forward_branch(0, inputs)).squeeze(-1)
+        hidden = self.mlp.forward_branch(0, self._inputs(obs, actions))
+        return self.out.forward_branch(0, hidden).squeeze(-1)
+
+    def _inputs(self, obs: Tensor, actions: Tensor) -> Tensor:
+        return torch.cat([self.features(obs), actions.reshape(len(actions), -1)], dim=1)
 
 
 class Temperature(nn.Module):

@@ -14,7 +14,7 @@ from reef.nn.layers.recurrent import RecurrentCell
 from reef.nn.recurrent import RecurrentActorCritic
 
 
-class Unrolled(NamedTuple):
+class UnrolledLSTM(NamedTuple):
     """What an LSTM computed for L steps of S sequences."""
 
     # [L, S, in]
@@ -48,7 +48,7 @@ class FastLSTM:
         begins: Tensor,  # [S, L] bool: an episode starts with this step
         h: Tensor,  # [S, H] before the first step
         c: Tensor,  # [S, H]
-    ) -> Unrolled:
+    ) -> UnrolledLSTM:
         """Compute the sequences step by step, resetting the state where an episode starts."""
         steps, count, _ = x.shape
         begun = begins.any(0).tolist()
@@ -68,11 +68,11 @@ class FastLSTM:
             out.sigmoid_()
             torch.mul(keep_in, c, out=cs[t + 1]).addcmul_(new_in, new)
             torch.mul(out, torch.tanh(cs[t + 1], out=tanh_c[t]), out=hs[t + 1])
-        return Unrolled(x, gates.view(steps, count, 4, self.size), hs, cs, tanh_c, keep, kept)
+        return UnrolledLSTM(x, gates.view(steps, count, 4, self.size), hs, cs, tanh_c, keep, kept)
 
     def backward(
         self,
-        done: Unrolled,
+        done: UnrolledLSTM,
         gradient: Tensor,  # [L, S, H] of the state h after each step
     ) -> Tensor:  # [L, S, in]
         """Return the gradient of the input; overwrite those of the parameters."""
