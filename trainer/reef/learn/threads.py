@@ -11,9 +11,9 @@ import torch
 from reef.config import AlgorithmConfig
 from reef.container import cpu_quota
 
-# Multiplications of a minibatch per thread. Threads synchronise after every operation. With less work per thread they
-# save little on an idle machine; where other programs use one of their CPUs, each synchronisation waits, which makes
-# training many times slower.
+# Multiplications of a minibatch per thread. Threads synchronise after every operation: where other programs use one of
+# their CPUs, each synchronisation waits, which makes training many times slower. So small minibatches use one thread,
+# though on an idle machine a second one still helps them.
 MULTIPLY_ADDS_PER_THREAD = 16_000_000
 
 

@@ -6,7 +6,8 @@ import torch
 
 from reef.config import AlgorithmConfig
 
-# Multiplications per step of all columns; below, starting the GPU takes longer than the CPU's arithmetic.
+# Multiplications per step of all columns. For few of them, starting the GPU takes longer than the CPU's arithmetic. The
+# number is an estimate, not measured on a GPU.
 ENOUGH_FOR_A_GPU = 2_000_000
 
 
