@@ -55,6 +55,8 @@ def test_the_example_trains_to_its_end_with_workers_and_gpus(
     assert status["attempts"] == 1
     told_in_events = {"Running", "Succeeded"}
     wait_until("Events", lambda: told_in_events <= {reason for reason, _ in reef.events("cartpole-ppo", namespace)})
+    # The pods of a finished job end one after the other: the row and the status are compared when none is left.
+    status = reef.wait("cartpole-ppo", lambda now: now["workers"]["ready"] == 0, namespace=namespace)
     plain = shown(own_cluster.kubectl("get", "rlj", "-n", namespace))
     assert list(plain) == COLUMNS
     row = shown(own_cluster.kubectl("get", "rlj", "-n", namespace, "-o", "wide"))
