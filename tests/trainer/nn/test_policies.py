@@ -310,6 +310,7 @@ def test_weights_of_a_file_are_found_by_the_names_of_a_module_that_is_wrapped() 
 BOX = spaces.Box(-1, 1, (2,))
 IMAGE = spaces.Dict({"image": spaces.Box(0, 255, (16, 16, 1), np.uint8), "place": OBS})
 SMALL = {"fcnet_hiddens": [8, 8], "post_fcnet_hiddens": [8]}
+OF_LSTM = 4 * 4 * (8 + 4 + 2)
 OF_PLACE = 4 * 8 + 8 + 2 * (8 * 8 + 8)
 
 
@@ -321,7 +322,7 @@ OF_PLACE = 4 * 8 + 8 + 2 * (8 * 8 + 8)
         (PPOConfig(), SMALL | {"free_log_std": True}, OBS, BOX, OF_PLACE + 8 * 2 + 2 + 2),
         (PPOConfig(), SMALL | {"vf_share_layers": True}, OBS, ACTIONS, OF_PLACE + 8 * 3 + 3),
         (PPOConfig(), SMALL | {"conv_filters": [[2, 4, 4]]}, IMAGE, ACTIONS, 2 * 4 * 4 + 2 + 36 * 8 + 8 + 8 * 3 + 3),
-        (PPOConfig(), SMALL | {"use_lstm": True, "lstm_cell_size": 4}, OBS, ACTIONS, None),
+        (PPOConfig(), SMALL | {"use_lstm": True, "lstm_cell_size": 4}, OBS, ACTIONS, OF_PLACE + OF_LSTM + 4 * 3 + 3),
         (PPOConfig(), {"custom_model": Tiny}, OBS, ACTIONS, None),
         (DQNConfig(), SMALL, OBS, ACTIONS, None),
         (SACConfig(), SMALL, OBS, BOX, OF_PLACE + 8 * 4 + 4),

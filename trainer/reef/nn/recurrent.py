@@ -142,6 +142,11 @@ class RecurrentActorCritic(RecurrentPolicy):
         self.pi = linear(self.memory.out_features, self.dist_class.num_inputs, gain=0.01)
         self.vf = linear(self.memory.out_features, 1, gain=1.0)
 
+    @property
+    def acting_parameters(self) -> list[Tensor]:
+        """All but the critic's output layer."""
+        return [values.data for name, values in self.named_parameters() if not name.startswith("vf.")]
+
     def unroll(self, columns: Mapping[str, Tensor], *, acting: bool = False) -> Unrolled:
         """Encoder, memory, and the two output layers."""
         obs = columns["obs"]
