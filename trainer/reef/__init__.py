@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from reef.algorithms.pg import PGConfig
     from reef.algorithms.ppo import PPOConfig
     from reef.algorithms.sac import SACConfig
+    from reef.algorithms.simple_q import SimpleQConfig
     from reef.algorithms.td3 import TD3Config
     from reef.config import AlgorithmConfig
     from reef.run.algorithm import Algorithm
@@ -27,6 +28,7 @@ __all__ = [
     "PGConfig",
     "PPOConfig",
     "SACConfig",
+    "SimpleQConfig",
     "TD3Config",
     "__version__",
 ]
@@ -41,6 +43,7 @@ _HOMES = {
     "PGConfig": "reef.algorithms.pg",
     "PPOConfig": "reef.algorithms.ppo",
     "SACConfig": "reef.algorithms.sac",
+    "SimpleQConfig": "reef.algorithms.simple_q",
     "TD3Config": "reef.algorithms.td3",
 }
 

@@ -1,6 +1,6 @@
 """DDPG and TD3: their losses, targets, delays and what they refuse.
 
-It tests reef.algorithms.continuous, reef.algorithms.td3 and reef.nn.continuous too.
+It tests reef.algorithms.q_critics, reef.algorithms.td3 and reef.nn.q_critics too.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "PG": {"train_batch_size": 64},
     "PPO": {"train_batch_size": 128, "sgd_minibatch_size": 64, "num_sgd_iter": 2},
     "DQN": {"num_steps_sampled_before_learning_starts": 64, "train_batch_size": 16, "n_step": 3},
+    "SimpleQ": {"num_steps_sampled_before_learning_starts": 64, "train_batch_size": 16, "n_step": 3},
     "SAC": {"num_steps_sampled_before_learning_starts": 64, "train_batch_size": 16, "n_step": 3},
     "DDPG": {"num_steps_sampled_before_learning_starts": 64, "train_batch_size": 16, "n_step": 3},
     "TD3": {"num_steps_sampled_before_learning_starts": 64, "train_batch_size": 16, "n_step": 3},
@@ -33,6 +34,12 @@ QUICK: dict[str, dict[str, Any]] = {  # settings by which it learns to repeat wh
     "DQN": {
         "lr": 0.02,
         "hiddens": [16],
+        "num_steps_sampled_before_learning_starts": 100,
+        "target_network_update_freq": 50,
+        "exploration_config": {"type": "EpsilonGreedy", "epsilon_timesteps": 300},
+    },
+    "SimpleQ": {
+        "lr": 0.02,
         "num_steps_sampled_before_learning_starts": 100,
         "target_network_update_freq": 50,
         "exploration_config": {"type": "EpsilonGreedy", "epsilon_timesteps": 300},
@@ -63,6 +70,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("DDPG", {"n_step": 2, "use_huber": True, "replay_buffer_config": {"prioritized_replay": False}}),
     ("TD3", {"policy_delay": 3, "target_network_update_freq": 8, "tau": 0.2}),
     ("SAC", {"n_step": 2, "twin_q": False, "replay_buffer_config": {"prioritized_replay": True}}),
+    ("SimpleQ", {"n_step": 2, "tau": 0.2, "replay_buffer_config": {"prioritized_replay": True}}),
     ("SAC", {"target_network_update_freq": 8, "tau": 0.2, "initial_alpha": 0.1, "target_entropy": -3.0}),
 ]
 
@@ -133,18 +141,27 @@ def test_resumed_is_uninterrupted_bit_for_bit(name: str, tmp_path: Path) -> None
             assert actions[0] == actions[1]
 
 
-@pytest.mark.parametrize(("name", "variant"), VARIANTS, ids=[f"{name}-{','.join(v)}" for name, v in VARIANTS])
-def test_to_repeat_what_is_shown_is_learnt(name: str, variant: dict[str, Any]) -> None:
-    env = EchoAngle if name in CONTINUOUS else Echo
+def answers(name: str, variant: dict[str, Any], env: type[Echo]) -> list[Any]:
+    """The greedy action for each observation, after 1600 steps."""
     config = config_class(name).from_dict(QUICK[name] | variant).environment(env).rollouts(num_envs_per_worker=4)
     config = config.training(gamma=0.5, model={"fcnet_hiddens": [16]}).debugging(seed=0)
     with config.reporting(min_sample_timesteps_per_iteration=1600).build() as algorithm:
         algorithm.train()
-        actions = [algorithm.compute_single_action(shown, explore=False) for shown in range(3)]
+        return [algorithm.compute_single_action(shown, explore=False) for shown in range(3)]
+
+
+@pytest.mark.parametrize(("name", "variant"), VARIANTS, ids=[f"{name}-{','.join(v)}" for name, v in VARIANTS])
+def test_to_repeat_what_is_shown_is_learnt(name: str, variant: dict[str, Any]) -> None:
     if name in CONTINUOUS:
+        actions = answers(name, variant, EchoAngle)
         np.testing.assert_allclose(np.concatenate(actions), [-2.0, 0.0, 2.0], atol=0.5)
     else:
-        assert actions == [0, 1, 2]
+        assert answers(name, variant, Echo) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("variant", [{}, {"twin_q": False, "n_step": 2}, {"target_entropy": 0.1}])
+def test_sac_learns_discrete_actions_too(variant: dict[str, Any]) -> None:
+    assert answers("SAC", variant, Echo) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -1,24 +1,50 @@
 """SAC: its losses, its target networks and its temperature.
 
-It tests reef.nn.continuous too.
+It tests reef.nn.q_critics and reef.nn.soft too.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from transitions import ACTIONS, OBS, batch
 
 from reef.algorithms.sac import SACConfig, SACLearner
+from reef.batch import Transitions
 from reef.errors import ConfigError
 
 
 def learner(**training: Any) -> SACLearner:
     small = {"model": {"fcnet_hiddens": [4]}, "train_batch_size": 4}
     return SACLearner(SACConfig().training(**(small | training)).debugging(seed=0), OBS, ACTIONS)
+
+
+class Bits(gym.Env[Any, Any]):
+    observation_space, action_space = OBS, spaces.MultiBinary(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.zeros(2, np.float32), 0.0, True, False, {}
+
+
+def discrete(**training: Any) -> SACLearner:
+    small = {"model": {"fcnet_hiddens": [4]}, "train_batch_size": 4}
+    config = SACConfig().training(**(small | training)).debugging(seed=0)
+    return SACLearner(config, OBS, spaces.Discrete(3))
+
+
+def indices(rows: int = 4, **extras: Any) -> Transitions:
+    """The replayed transitions with actions 0, 1, 2, 0, ..."""
+    return replace(batch(rows, **extras), actions=np.arange(rows) % 3)
 
 
 def test_targets_by_hand() -> None:
@@ -51,6 +77,45 @@ def test_each_loss_moves_its_own_part_alone() -> None:
     assert moved_by(lambda: one.critics.descend(columns | {"targets": one.targets(columns)})) == {"critics"}
     assert moved_by(lambda: one.actor.descend(columns)) == {"actor"}
     assert moved_by(lambda: one.temperature.descend({"logp": torch.zeros(4)})) == {"temperature"}
+
+
+def test_with_discrete_actions_expectations_are_sums_over_the_actions() -> None:
+    """With zero weights but in the last layers: Q' = min((3, 2, 1), (2, 4, 0)) and probabilities of 1/2, 1/4, 1/4."""
+    one = discrete(initial_alpha=0.2)
+    for network in (one.policy, one.target.network):
+        network.flat.vector.zero_()
+        network.actor.out.bias.data[:] = torch.log(torch.tensor([0.5, 0.25, 0.25]))
+    one.policy.temperature.log_alpha.data.fill_(np.log(0.2))
+    one.target.network.critics.out.bias.data[:, 0] = torch.tensor([[3.0, 2.0, 1.0], [2.0, 4.0, 0.0]])
+    entropy = 1.5 * np.log(2)
+    expected = torch.full((4,), 1 + 0.5 * (0.5 * 2 + 0.25 * 2 + 0.25 * 0 + 0.2 * entropy))
+    expected[-1] = 1.0
+    columns = one.prepare(indices())
+    torch.testing.assert_close(one.targets(columns), expected)
+    outputs = one.policy.actor(columns["obs"])
+    one.policy.critics.out.bias.data[:, 0] = torch.tensor([[3.0, 2.0, 1.0], [2.0, 4.0, 0.0]])
+    loss = one.actor_loss(outputs, columns)
+    assert float(loss.value.detach()) == pytest.approx(-0.2 * entropy - 1.5)
+    assert float(loss.stats["entropy"]) == pytest.approx(entropy)
+    q_values = one.policy.critics(columns["obs"], columns["actions"])
+    assert q_values.tolist() == [[3.0, 2.0, 1.0, 3.0], [2.0, 4.0, 0.0, 2.0]], "those of the actions taken"
+
+
+def test_the_actor_of_discrete_actions_moves_towards_the_softmax_of_the_q_values() -> None:
+    one = discrete(actor_lr=0.05, initial_alpha=0.5)
+    one.policy.critics.out.weight.data.zero_()
+    one.policy.critics.out.bias.data[:, 0] = torch.tensor([1.0, 0.5, 0.0])
+    columns = one.prepare(indices())
+    for _ in range(300):
+        one.actor.descend(columns)
+    expected = torch.softmax(torch.tensor([1.0, 0.5, 0.0]) / 0.5, 0)
+    probabilities = torch.softmax(one.policy.actor(columns["obs"]), -1)
+    torch.testing.assert_close(probabilities, expected.expand(4, -1), atol=0.01, rtol=0)
+
+
+def test_the_entropy_that_discrete_actions_steer_to_can_be_reached() -> None:
+    assert discrete().target_entropy == pytest.approx(0.5 * np.log(3))
+    assert discrete(target_entropy=0.1).target_entropy == 0.1
 
 
 @pytest.mark.parametrize(("logp", "grows"), [(5.0, True), (-5.0, False)])
@@ -129,7 +194,8 @@ def test_actions_are_scaled_to_the_bounds_of_the_environment() -> None:
 @pytest.mark.parametrize(
     ("env", "settings", "problem"),
     [
-        ("CartPole-v1", {}, r"'SAC' needs a Box action space with finite bounds, .* Discrete\(2\)"),
+        (Bits, {}, r"'SAC' needs a Box action space with finite bounds, .* MultiBinary\(2\)"),
+        ("CartPole-v1", {"model": {"custom_model": "torch.nn:Linear"}}, "custom_model is not available yet with SAC"),
         ("Pendulum-v1", {"normalize_actions": False}, "normalize_actions=False: the actor's actions lie between"),
         ("Pendulum-v1", {"torch_compile_learner": True}, "torch_compile_learner=True: not available yet with SAC"),
         ("Pendulum-v1", {"initial_alpha": 0.0}, "initial_alpha=0.0: must be larger than 0"),
@@ -137,6 +203,6 @@ def test_actions_are_scaled_to_the_bounds_of_the_environment() -> None:
         ("Pendulum-v1", {"model": {"custom_model": "torch.nn:Linear"}}, "custom_model is not available yet with SAC"),
     ],
 )
-def test_what_it_cannot_do_is_refused(env: str, settings: dict[str, Any], problem: str) -> None:
+def test_what_it_cannot_do_is_refused(env: Any, settings: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         SACConfig.from_dict(settings).environment(env).build()

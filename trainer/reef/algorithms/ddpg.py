@@ -11,19 +11,19 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from reef.algorithms.continuous import ContinuousConfig, ContinuousLearner
+from reef.algorithms.q_critics import QCriticsConfig, QCriticsLearner
 from reef.algorithms.replaying import ReplayingAlgorithm
 from reef.config import ModelConfig, Scheduled, default, setting
 from reef.math.td import huber, td_targets
-from reef.nn.continuous import ContinuousActorCritic
 from reef.nn.distributions import Squashed
 from reef.nn.gradients import Columns, Loss
+from reef.nn.q_critics import ContinuousActorCritic
 from reef.replay.settings import ReplayBufferConfig
 from reef.spaces import Space
 from reef.types import State
 
 
-class DDPGConfig(ContinuousConfig):
+class DDPGConfig(QCriticsConfig):
     """Settings of DDPG."""
 
     algorithm: ClassVar[str] = "DDPG"
@@ -56,7 +56,7 @@ def deterministic_actor_critic(
     return ContinuousActorCritic(config, observation_space, action_space, twin_q=config.twin_q, box=Squashed)
 
 
-class DDPGLearner(ContinuousLearner):
+class DDPGLearner(QCriticsLearner):
     """One gradient step of the critics per replayed batch; one of the actor every `policy_delay` steps."""
 
     config: DDPGConfig
@@ -90,7 +90,7 @@ class DDPGLearner(ContinuousLearner):
         return td_targets(minibatch["rewards"], minibatch["discounts"], minibatch["terminated"], values)
 
     def critic_loss(self, outputs: Tensor, minibatch: Columns) -> Loss:
-        """As in `ContinuousLearner`, with the squared weights."""
+        """As in `QCriticsLearner`, with the squared weights."""
         loss = super().critic_loss(outputs, minibatch)
         return loss._replace(value=loss.value + self.squared_weights(self.policy.critics))
 

@@ -7,40 +7,31 @@ weights. Double Q-learning, dueling heads, distributions over returns (C51) and 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from reef.algorithms.replaying import OffPolicyConfig, ReplayingAlgorithm, ReplayingLearner
+from reef.algorithms.replaying import ReplayingAlgorithm
+from reef.algorithms.simple_q import QLearningConfig, SimpleQLearner, take_actions
 from reef.batch import Transitions
-from reef.config import Scheduled, default, setting
-from reef.config.ignored import FOR_ACTOR_CRITICS, Network, ignored, ignored_beside_custom_model, ignored_with
+from reef.config import setting
+from reef.config.ignored import Network, ignored_beside_custom_model
 from reef.learn.learner import Update
-from reef.learn.minibatches import transition_columns
 from reef.math.categorical import project
 from reef.math.td import huber, td_targets
 from reef.nn.dueling import NoisyLinear, QPolicy
 from reef.nn.gradients import Columns, Loss
-from reef.nn.targets import Target
 from reef.spaces import Space
 
 
-class DQNConfig(OffPolicyConfig):
+class DQNConfig(QLearningConfig):
     """Settings of DQN."""
 
     algorithm: ClassVar[str] = "DQN"
     algorithm_class: ClassVar[str] = "reef.algorithms.dqn:DQN"
     policy_class: ClassVar[str] = "reef.algorithms.dqn:q_policy"
 
-    lr: Scheduled = default(5e-4)
-    grad_clip: float | None = default(40.0)
-    train_batch_size: int = default(32)
-    rollout_fragment_length: int | Literal["auto"] = default(4)
-    min_sample_timesteps_per_iteration: int | None = default(1000)
-    exploration_config: dict[str, Any] = default(
-        {"type": "EpsilonGreedy", "initial_epsilon": 1.0, "final_epsilon": 0.02, "epsilon_timesteps": 10_000}
-    )
     double_q: bool = setting(True, "Choose the next action by the online network, value it by the target network.")
     dueling: bool = setting(True, "Separate streams for state values and advantages.")
     hiddens: list[int] = setting(
@@ -53,10 +44,6 @@ class DQNConfig(OffPolicyConfig):
     v_max: float = setting(10.0, "Largest return that the atoms can hold.")
     noisy: bool = setting(False, "Explore by noise on the weights of the streams, on top of exploration_config.")
     sigma0: float = setting(0.5, "First scale of that noise.", above=0.0)
-    target_network_update_freq: int = setting(
-        500, "Environment steps between updates of the target network.", minimum=1, unit="steps"
-    )
-    tau: float = setting(1.0, "Fraction of the online weights that each update copies.", above=0.0, maximum=1.0)
 
     def problems(self) -> Iterator[str]:
         """Yield contradictions between these settings."""
@@ -69,9 +56,8 @@ class DQNConfig(OffPolicyConfig):
         if self.model.custom_model:
             noise = () if any(isinstance(part, NoisyLinear) for part in network.modules()) else ("noisy",)
             yield from ignored_beside_custom_model(self, "dueling", "hiddens", "sigma0", *noise)
-        elif network.has_image is not None:
-            yield from ignored_with(self, network.has_image, "model.fcnet_hiddens")
-            yield from ignored(self, "on Q-values, which have neither an actor nor a critic", *FOR_ACTOR_CRITICS)
+        else:
+            yield from super().ignored_settings(network)
 
 
 def q_policy(config: DQNConfig, observation_space: Space, action_space: Space) -> QPolicy:
@@ -90,28 +76,11 @@ def q_policy(config: DQNConfig, observation_space: Space, action_space: Space) -
     )
 
 
-class DQNLearner(ReplayingLearner):
+class DQNLearner(SimpleQLearner):
     """Learns from TD errors against a target network: Huber loss, or cross-entropy between return distributions."""
 
     config: DQNConfig
     policy: QPolicy
-
-    def setup(self) -> None:
-        """Train the whole network by `loss`; make the target network."""
-        super().setup()
-        self.target = Target(self.policy, tau=self.config.tau, period=self.config.target_network_update_freq)
-
-    def begin(self, timestep: int) -> None:
-        """Update the target network when it is due."""
-        super().begin(timestep)
-        self.target.follow(timestep)
-
-    def prepare(self, batch: Transitions) -> Columns:
-        """Return the columns for the loss; all targets are computed at once, with the current networks."""
-        tensors = transition_columns(batch, self.device)
-        with torch.no_grad():
-            targets = self.targets(*(tensors.pop(name) for name in ("rewards", "next_obs", "terminated", "discounts")))
-        return tensors | {"targets": targets}
 
     def targets(self, rewards: Tensor, next_obs: Tensor, terminated: Tensor, discounts: Tensor) -> Tensor:
         """Return the learning targets: [N] values, or [N, atoms] probabilities."""
@@ -143,19 +112,9 @@ class DQNLearner(ReplayingLearner):
 
     def update(self, batch: Transitions, timestep: int) -> Update:
         """Update the policy; the rows in the result include "td_errors"."""
-        stats, rows = super().update(batch, timestep)
+        update = super().update(batch, timestep)
         self.policy.draw_noise(None)
-        return Update(stats | {"mean_td_error": float(rows["td_errors"].mean())}, rows)
-
-
-def take_actions(
-    logits: Tensor,  # [N, A] or [N, A, atoms]
-    actions: Tensor,  # [N]
-) -> Tensor:  # [N] or [N, atoms]
-    """Select the entries of the given actions."""
-    if logits.dim() == 2:
-        return logits.gather(1, actions[:, None]).squeeze(1)
-    return logits[torch.arange(len(actions), device=actions.device), actions]
+        return update
 
 
 class DQN(ReplayingAlgorithm):

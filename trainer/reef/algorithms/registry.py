@@ -18,6 +18,7 @@ ALGORITHMS: dict[str, str] = {
     "PG": "reef.algorithms.pg:PG",
     "PPO": "reef.algorithms.ppo:PPO",
     "SAC": "reef.algorithms.sac:SAC",
+    "SimpleQ": "reef.algorithms.simple_q:SimpleQ",
     "TD3": "reef.algorithms.td3:TD3",
 }
 PLANNED = (

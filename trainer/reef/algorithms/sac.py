@@ -1,4 +1,4 @@
-"""Soft actor-critic (Haarnoja et al. 2018, "Algorithms and Applications") for continuous actions.
+"""Soft actor-critic (Haarnoja et al. 2018, "Algorithms and Applications"), and for discrete actions Christodoulou 2019.
 
 Rollout [T, B] -> n-step transitions -> replay, uniform or prioritized -> one step each of critics, actor, temperature.
 """
@@ -8,20 +8,21 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 import torch
+from gymnasium import spaces
 from torch import Tensor
 
-from reef.algorithms.continuous import ContinuousConfig, ContinuousLearner
+from reef.algorithms.q_critics import QCriticsConfig, QCriticsLearner
 from reef.algorithms.replaying import ReplayingAlgorithm
 from reef.config import Scheduled, default, setting
 from reef.math.td import td_targets
-from reef.nn.continuous import SoftActorCritic
-from reef.nn.distributions import SquashedGaussian
 from reef.nn.gradients import Columns, Loss
+from reef.nn.q_critics import Critics
+from reef.nn.soft import SoftActorCritic, SoftContinuous, SoftDiscrete
 from reef.replay.settings import ReplayBufferConfig
 from reef.spaces import Space
 
 
-class SACConfig(ContinuousConfig):
+class SACConfig(QCriticsConfig):
     """Settings of SAC."""
 
     algorithm: ClassVar[str] = "SAC"
@@ -33,18 +34,19 @@ class SACConfig(ContinuousConfig):
     alpha_lr: float | list[list[float]] | None = setting(None, "Learning rate of the temperature; null: lr.")
     initial_alpha: float = setting(1.0, "First weight of the entropy.", above=0.0)
     target_entropy: float | Literal["auto"] = setting(
-        "auto", "Entropy in nats that the temperature steers to; auto: minus the number of action elements."
+        "auto",
+        "Entropy in nats that the temperature steers to; auto: minus the number of action elements, or with discrete "
+        "actions half the entropy of random ones.",
     )
 
 
 def soft_actor_critic(config: SACConfig, observation_space: Space, action_space: Space) -> SoftActorCritic:
     """Build the networks for these settings."""
-    return SoftActorCritic(
-        config, observation_space, action_space, twin_q=config.twin_q, initial_alpha=config.initial_alpha
-    )
+    kind = SoftDiscrete if isinstance(action_space, spaces.Discrete) else SoftContinuous
+    return kind(config, observation_space, action_space, twin_q=config.twin_q, initial_alpha=config.initial_alpha)
 
 
-class SACLearner(ContinuousLearner):
+class SACLearner(QCriticsLearner):
     """One gradient step each of critics, actor and temperature per replayed batch."""
 
     config: SACConfig
@@ -55,9 +57,8 @@ class SACLearner(ContinuousLearner):
         super().setup()
         rate = self.config.rate(self.config.alpha_lr)
         self.temperature = self.train_by(self.alpha_loss, self.policy.temperature, (), lr=rate, name="alpha")
-        auto = -float(self.policy.action_layout.size)
         given = self.config.target_entropy
-        self.target_entropy = auto if given == "auto" else float(given)
+        self.target_entropy = self.policy.usual_entropy if given == "auto" else float(given)
 
     def step(self, minibatch: Columns) -> Loss:
         """Algorithm 1 of the paper, from the critic update on."""
@@ -71,16 +72,15 @@ class SACLearner(ContinuousLearner):
 
     @torch.no_grad()
     def targets(self, minibatch: Columns) -> Tensor:
-        """[N] r + gamma^n (min Q'(s', a') - alpha log pi(a'|s')), with a' sampled from the current actor (eq. 3)."""
+        """[N] r + gamma^n (min Q'(s', a') - alpha log pi(a'|s')), expected over a' of the current actor (eq. 3)."""
         next_obs = minibatch["next_obs"]
-        actions, logp = self.sample(self.policy.actor(next_obs))
-        values = self.target.network.critics(next_obs, actions).amin(0) - self.alpha * logp
-        return td_targets(minibatch["rewards"], minibatch["discounts"], minibatch["terminated"], values)
+        values, logp = self.expected(self.target.network.critics, next_obs, self.policy.actor(next_obs))
+        soft = values - self.alpha * logp
+        return td_targets(minibatch["rewards"], minibatch["discounts"], minibatch["terminated"], soft)
 
     def actor_loss(self, outputs: Tensor, minibatch: Columns) -> Loss:
-        """Alpha log pi(a|s) - min Q(s, a) of reparametrised actions (eq. 9); `outputs`: actor outputs [N, 2 n]."""
-        actions, logp = self.sample(outputs)
-        values = self.policy.critics(minibatch["obs"], actions).amin(0)
+        """Expected alpha log pi(a|s) - min Q(s, a) (eq. 9); `outputs`: of the actor [N, D]."""
+        values, logp = self.expected(self.policy.critics, minibatch["obs"], outputs)
         return Loss((self.alpha * logp - values).mean(), {"entropy": -logp.detach().mean()}, {"logp": logp.detach()})
 
     def alpha_loss(self, outputs: Tensor, minibatch: Columns) -> Loss:
@@ -93,9 +93,9 @@ class SACLearner(ContinuousLearner):
         """The weight of the entropy [1], detached."""
         return self.policy.temperature.log_alpha.detach().exp()
 
-    def sample(self, dist_inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Sample actions [N, n] and their logp [N] with noise from the learner's own generator."""
-        return SquashedGaussian(dist_inputs).sample(self.noise(len(dist_inputs)))
+    def expected(self, critics: Critics, obs: Tensor, dist_inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """The smaller Q-value [N] and logp [N] of the actor's actions, with noise from the learner's own generator."""
+        return self.policy.expected(critics, obs, dist_inputs, self.noise)
 
 
 class SAC(ReplayingAlgorithm):

@@ -89,13 +89,13 @@ class QPolicy(Policy):
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
         *,
-        dueling: bool,
-        hiddens: Sequence[int],  # sizes of the hidden layers of each stream
-        num_atoms: int,
-        v_min: float,  # the smallest and the largest return that the atoms can hold
-        v_max: float,
-        noisy: bool,
-        sigma0: float,  # initial scale of the noise
+        dueling: bool = False,
+        hiddens: Sequence[int] = (),  # sizes of the hidden layers of each stream
+        num_atoms: int = 1,
+        v_min: float = 0.0,  # the smallest and the largest return that the atoms can hold
+        v_max: float = 0.0,
+        noisy: bool = False,
+        sigma0: float = 0.5,  # initial scale of the noise
     ) -> None:
         """Raises ConfigError unless the action space is Discrete."""
         super().__init__(config, observation_space, action_space)
@@ -106,7 +106,7 @@ class QPolicy(Policy):
             )
         self.actions, self.noisy, self.num_atoms = int(action_space.n), noisy, num_atoms
         self.bounds = {"v_min": v_min, "v_max": v_max}
-        self.streams = {"dueling": dueling, "hiddens": hiddens, "noisy": noisy, "num_atoms": num_atoms}
+        self.streams = {"dueling": dueling, "hiddens": list(hiddens), "noisy": noisy, "num_atoms": num_atoms}
         self.atoms: Tensor
         self.register_buffer("atoms", torch.linspace(v_min, v_max, num_atoms), persistent=False)
         self.module: nn.Module | None = None

@@ -1,8 +1,6 @@
-"""Networks for actions that are real numbers: an actor and Q(s, a) critics, and the temperature of SAC."""
+"""Networks of an actor and Q(s, a) critics, and those for actions that are real numbers."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 import torch
@@ -12,7 +10,7 @@ from torch import Tensor, nn
 from reef.config import AlgorithmConfig, ModelConfig
 from reef.errors import ConfigError
 from reef.nn.architecture import Architecture
-from reef.nn.distributions import DistributionMaker, LeafDistribution, SquashedGaussian
+from reef.nn.distributions import DistributionMaker, LeafDistribution
 from reef.nn.layers.encoders import Encoder, Features
 from reef.nn.layers.stacked import StackedLinear, StackedMLP
 from reef.nn.policies import Policy
@@ -57,44 +55,12 @@ class Critics(nn.Module):
         return torch.cat([self.features(obs), actions.reshape(len(actions), -1)], dim=1)
 
 
-class Temperature(nn.Module):
-    """The logarithm of alpha, the weight of the entropy."""
+class ActorWithCritics(Policy):
+    """An actor and one or two critics, which a subclass makes; it acts by the actor alone."""
 
-    def __init__(self, initial_alpha: float) -> None:
-        super().__init__()
-        self.log_alpha = nn.Parameter(torch.tensor([math.log(initial_alpha)]))
-
-    def forward(self) -> Tensor:
-        """[1]."""
-        return self.log_alpha
-
-
-class ContinuousActorCritic(Policy):
-    """An actor and one or two critics; it acts by the actor alone."""
-
-    def __init__(
-        self,
-        config: AlgorithmConfig,
-        observation_space: Space,
-        action_space: Space,
-        *,
-        twin_q: bool,
-        box: type[LeafDistribution],
-    ) -> None:
-        """`box`: how it acts. Raises ConfigError unless the action space is a Box with finite bounds."""
-        super().__init__(config, observation_space, action_space)
-        bounded = isinstance(action_space, spaces.Box) and np.isfinite([action_space.low, action_space.high]).all()
-        if not bounded:
-            raise ConfigError(
-                f"algorithm={config.algorithm!r} needs a Box action space with finite bounds, but the environment's is "
-                f"{action_space}. Use PPO, or DQN for Discrete actions."
-            )
-        if config.model.custom_model:
-            raise ConfigError(f"model.custom_model is not available yet with {config.algorithm}: leave it out.")
-        self.twin_q = twin_q
-        self.dist_class = DistributionMaker(self.action_layout, box=box)
-        self.actor = Actor(self.observation_layout, config.model, self.dist_class.num_inputs)
-        self.critics = Critics(self.observation_layout, config.model, self.action_layout.size, 2 if twin_q else 1)
+    actor: Actor
+    critics: Critics
+    twin_q: bool
 
     @property
     def acting_parameters(self) -> list[Tensor]:
@@ -113,8 +79,8 @@ class ContinuousActorCritic(Policy):
         return architecture
 
 
-class SoftActorCritic(ContinuousActorCritic):
-    """With a squashed Gaussian actor and a temperature."""
+class ContinuousActorCritic(ActorWithCritics):
+    """For actions in a Box with finite bounds."""
 
     def __init__(
         self,
@@ -123,7 +89,19 @@ class SoftActorCritic(ContinuousActorCritic):
         action_space: Space,
         *,
         twin_q: bool,
-        initial_alpha: float,
+        box: type[LeafDistribution],
     ) -> None:
-        super().__init__(config, observation_space, action_space, twin_q=twin_q, box=SquashedGaussian)
-        self.temperature = Temperature(initial_alpha)
+        """`box`: how it acts. Raises ConfigError unless the action space is a Box with finite bounds."""
+        super().__init__(config, observation_space, action_space)
+        bounded = isinstance(action_space, spaces.Box) and np.isfinite([action_space.low, action_space.high]).all()
+        if not bounded:
+            raise ConfigError(
+                f"algorithm={config.algorithm!r} needs a Box action space with finite bounds, but the environment's is "
+                f"{action_space}. Use PPO, or DQN or SAC for Discrete actions."
+            )
+        if config.model.custom_model:
+            raise ConfigError(f"model.custom_model is not available yet with {config.algorithm}: leave it out.")
+        self.twin_q = twin_q
+        self.dist_class = DistributionMaker(self.action_layout, box=box)
+        self.actor = Actor(self.observation_layout, config.model, self.dist_class.num_inputs)
+        self.critics = Critics(self.observation_layout, config.model, self.action_layout.size, 2 if twin_q else 1)

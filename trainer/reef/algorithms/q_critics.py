@@ -1,4 +1,4 @@
-"""What algorithms for continuous actions with Q(s, a) critics share: settings, and the loss of the critics."""
+"""What algorithms with an actor and Q(s, a) critics share: settings, and the loss of the critics."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from reef.batch import Transitions
 from reef.config import ModelConfig, default, setting
 from reef.config.ignored import FOR_ACTOR_CRITICS, Network, ignored, ignored_with
 from reef.learn.minibatches import transition_columns
-from reef.nn.continuous import ContinuousActorCritic
 from reef.nn.gradients import Columns, Loss
+from reef.nn.q_critics import ActorWithCritics
 from reef.nn.targets import Target
 
 
-class ContinuousConfig(OffPolicyConfig):
+class QCriticsConfig(OffPolicyConfig):
     """Settings of an actor and one or two critics, with targets that follow them."""
 
     train_batch_size: int = default(256)
@@ -56,11 +56,11 @@ class ContinuousConfig(OffPolicyConfig):
         return self.lr if own is None else own
 
 
-class ContinuousLearner(ReplayingLearner):
+class QCriticsLearner(ReplayingLearner):
     """Critics of (observation, action), an actor, and targets of both."""
 
-    config: ContinuousConfig
-    policy: ContinuousActorCritic
+    config: QCriticsConfig
+    policy: ActorWithCritics
 
     def setup(self) -> None:
         """Train the critics by `critic_loss` and the actor by `actor_loss`."""
