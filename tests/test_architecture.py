@@ -49,6 +49,7 @@ LIGHT = ("api", "config", "envs", "cli", "__main__")  # no torch, no ray when im
 VAGUE_NAMES = {"utils", "util", "common", "helpers", "helper", "base", "misc"}
 CODE_FROM_DATA = {"pickle", "cloudpickle", "dill", "shelve", "marshal", "joblib"}
 MODULE_LINES, FUNCTION_LINES, FOLDER_MODULES = 400, 60, 12
+CATALOGUE = Path("trainer", "reef", "algorithms")  # one module per algorithm, as many as there are
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,7 @@ def full_folders(root: Path) -> Iterator[str]:
     for top in (root / "trainer", root / "operator"):
         for folder in sorted({path.parent for path in top.rglob("*.py")}):
             count = sum(path.name != "__init__.py" for path in folder.glob("*.py"))
-            if count > FOLDER_MODULES:
+            if count > FOLDER_MODULES and folder.relative_to(root) != CATALOGUE:
                 yield f"{folder.relative_to(root)} holds {count} modules, the limit is {FOLDER_MODULES}"
 
 

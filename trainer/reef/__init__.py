@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from reef.algorithms.a2c import A2CConfig
     from reef.algorithms.ddpg import DDPGConfig
     from reef.algorithms.dqn import DQNConfig
+    from reef.algorithms.es import ESConfig
     from reef.algorithms.pg import PGConfig
     from reef.algorithms.ppo import PPOConfig
     from reef.algorithms.sac import SACConfig
@@ -25,6 +26,7 @@ __all__ = [
     "AlgorithmConfig",
     "DDPGConfig",
     "DQNConfig",
+    "ESConfig",
     "PGConfig",
     "PPOConfig",
     "SACConfig",
@@ -40,6 +42,7 @@ _HOMES = {
     "A2CConfig": "reef.algorithms.a2c",
     "DDPGConfig": "reef.algorithms.ddpg",
     "DQNConfig": "reef.algorithms.dqn",
+    "ESConfig": "reef.algorithms.es",
     "PGConfig": "reef.algorithms.pg",
     "PPOConfig": "reef.algorithms.ppo",
     "SACConfig": "reef.algorithms.sac",

@@ -97,6 +97,17 @@ class Transitions:
 
 
 @dataclass(frozen=True, slots=True)
+class Perturbations:
+    """Returns of n pairs of perturbed policies: with noise added to the weights, and with it subtracted."""
+
+    indices: Array  # [n] int64, where each noise begins in the noise table
+    returns: Array  # [n, 2] of one episode each
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+@dataclass(frozen=True, slots=True)
 class Episode:
     """What is known of one finished episode."""
 

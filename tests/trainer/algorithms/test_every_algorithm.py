@@ -18,6 +18,7 @@ from reef.run.algorithm import Algorithm
 
 SMALL: dict[str, dict[str, Any]] = {
     "A2C": {"train_batch_size": 80},
+    "ES": {"train_batch_size": 64, "episodes_per_batch": 4, "noise_size": 100_000},
     "PG": {"train_batch_size": 64},
     "PPO": {"train_batch_size": 128, "sgd_minibatch_size": 64, "num_sgd_iter": 2},
     "DQN": {"num_steps_sampled_before_learning_starts": 64, "train_batch_size": 16, "n_step": 3},
@@ -29,6 +30,7 @@ SMALL: dict[str, dict[str, Any]] = {
 CONTINUOUS = {"DDPG", "SAC", "TD3"}  # algorithms for actions that are real numbers
 QUICK: dict[str, dict[str, Any]] = {  # settings by which it learns to repeat what it is shown, within 1600 steps
     "A2C": {"lr": 0.02, "train_batch_size": 20, "rollout_fragment_length": 5},
+    "ES": {"lr": 0.2, "train_batch_size": 1, "episodes_per_batch": 32, "noise_stdev": 0.5, "noise_size": 10_000},
     "PG": {"lr": 0.02, "train_batch_size": 24, "rollout_fragment_length": 3},
     "PPO": {"lr": 0.02, "train_batch_size": 200, "sgd_minibatch_size": 50, "num_sgd_iter": 4},
     "DQN": {

@@ -1,6 +1,6 @@
 """SAC: its losses, its target networks and its temperature.
 
-It tests reef.nn.q_critics and reef.nn.soft too.
+It tests reef.nn.q_critics too.
 """
 
 from __future__ import annotations

@@ -16,8 +16,7 @@ from reef.algorithms.replaying import ReplayingAlgorithm
 from reef.config import Scheduled, default, setting
 from reef.math.td import td_targets
 from reef.nn.gradients import Columns, Loss
-from reef.nn.q_critics import Critics
-from reef.nn.soft import SoftActorCritic, SoftContinuous, SoftDiscrete
+from reef.nn.q_critics import Critics, SoftActorCritic, SoftContinuous, SoftDiscrete
 from reef.replay.settings import ReplayBufferConfig
 from reef.spaces import Space
 

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from reef.batch import Rollout, Transitions
+from reef.batch import Perturbations, Rollout, Transitions
 from reef.config import AlgorithmConfig
 from reef.errors import TrainingError
 from reef.learn.device import learner_device
@@ -25,7 +25,7 @@ from reef.nn.gradients import Columns, Gradient, Loss, LossFunction, by_autograd
 from reef.nn.make import make_policy
 from reef.types import Array, State, Stats
 
-Batch = TypeVar("Batch", Rollout, Transitions)
+Batch = TypeVar("Batch", Rollout, Transitions, Perturbations)
 # Name of the trained parameters if one loss trains the whole policy.
 WHOLE = "policy"
 
@@ -46,7 +46,7 @@ class Learner(ABC, Generic[Batch]):
     """
 
     # Type of the learner's batches.
-    learns_from: type[Rollout | Transitions] = Rollout
+    learns_from: type[Rollout | Transitions | Perturbations] = Rollout
 
     def __init__(
         self,

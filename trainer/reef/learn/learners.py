@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import torch
 
-from reef.batch import Rollout, Transitions
+from reef.batch import Perturbations, Rollout, Transitions
 from reef.config import AlgorithmConfig
 from reef.learn.learner import Learner, Update
 from reef.learn.threads import flushing_denormals, learner_threads, using_threads
@@ -15,7 +15,7 @@ from reef.spaces import PolicySpaces
 from reef.types import PolicyId, State, Weights
 
 MOST_SUBMITTED = 2  # updates: one that is computed, one that waits
-Batches = dict[PolicyId, Rollout] | dict[PolicyId, Transitions]
+Batches = dict[PolicyId, Rollout] | dict[PolicyId, Transitions] | dict[PolicyId, Perturbations]
 
 
 class Learners(Protocol):

@@ -166,10 +166,14 @@ class Algorithm(Inference):
         self.deadline.end_if_over()
         samples = self.workers.sample()
         for sample in samples:
-            self.events.emit(SampleTaken, sample)
-            self.counters["num_env_steps_sampled"] += sample.env_steps
-            self.counters["num_agent_steps_sampled"] += sum(len(rollout) for rollout in sample.rollouts.values())
+            self.count_sampled(sample)
         return samples
+
+    def count_sampled(self, sample: Sample) -> None:
+        """Count and report a sample."""
+        self.events.emit(SampleTaken, sample)
+        self.counters["num_env_steps_sampled"] += sample.env_steps
+        self.counters["num_agent_steps_sampled"] += sum(len(rollout) for rollout in sample.rollouts.values())
 
     def learn(self, batches: Batches) -> dict[PolicyId, Update]:
         """Have the learners improve each policy that is trained on its batch; one without a step is left out."""

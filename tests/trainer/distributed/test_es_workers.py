@@ -1,0 +1,35 @@
+"""ES on Ray workers: other noise on each, and a worker that is killed costs its episodes alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from reef.algorithms.es import ESConfig
+
+pytestmark = pytest.mark.ray
+
+
+def test_workers_play_other_noise_and_one_may_be_lost() -> None:
+    config = ESConfig().environment("CartPole-v1").debugging(seed=0)
+    config = config.rollouts(num_rollout_workers=2, num_envs_per_worker=4).fault_tolerance(recreate_failed_workers=True)
+    config = config.training(
+        episodes_per_batch=16, train_batch_size=1, noise_size=10_000, model={"fcnet_hiddens": [8]}, eval_prob=0.0
+    ).reporting(min_sample_timesteps_per_iteration=1)
+    with config.build() as algorithm:
+        learned = []
+        learn = algorithm.learn
+        algorithm.learn = lambda batches: learned.append(batches["default_policy"]) or learn(batches)  # type: ignore[method-assign, func-returns-value, assignment]
+        algorithm.train()
+        assert len(np.unique(learned[0].indices)) == 8 and learned[0].returns.shape == (8, 2)
+        everywhere = algorithm.workers.foreach_worker(lambda worker: (os.getpid(), worker.acting_weights()))
+        own = algorithm.learners.weights()["default_policy"]
+        assert all((weights["default_policy"] == own).all() for _, weights in everywhere)
+        os.kill(everywhere[1][0], signal.SIGKILL)
+        for _ in range(3):
+            result = algorithm.train()
+        assert all(len(batch) >= 8 for batch in learned)
+        assert result["num_worker_restarts"] >= 1

@@ -1,0 +1,89 @@
+"""Policies whose weights are perturbed by noise from a table, with other noise in each column."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from reef.config import AlgorithmConfig
+from reef.nn.custom import custom_module
+from reef.nn.layers.encoders import Encoder
+from reef.nn.policies import Policy
+from reef.spaces import Space
+from reef.types import Array
+
+
+@cache
+def noise_table(size: int) -> NDArray[np.float32]:
+    """Standard normal numbers [size], the same in every process: an index into it stands for a vector of noise."""
+    return np.random.default_rng(0).standard_normal(size, np.float32)
+
+
+class PerturbedPolicy(Policy):
+    """An actor without a critic."""
+
+    def __init__(
+        self, config: AlgorithmConfig, observation_space: Space, action_space: Space, *, noise_size: int
+    ) -> None:
+        """`noise_size`: numbers in the noise table. Raises ConfigError if a custom model cannot be made."""
+        super().__init__(config, observation_space, action_space)
+        outputs, self.noise_size = self.dist_class.num_inputs, noise_size
+        if config.model.custom_model:
+            self.actor: nn.Module = custom_module(config, observation_space, action_space, outputs, critic=False)
+        else:
+            encoder = Encoder(self.observation_layout, config.model)
+            self.actor = nn.Sequential(FirstBranch(encoder), nn.Linear(encoder.out_features, outputs))
+        # By parameter, the weights of each column, [B, ...]; None: all columns have the policy's own.
+        self._weights: dict[str, Tensor] | None = None
+
+    def noise(self, indices: Array) -> NDArray[np.float32]:
+        """[n] -> [n, P], the noise that begins at these places of the table."""
+        table, length = noise_table(self.noise_size), self.flat.vector.numel()
+        return np.stack([table[index : index + length] for index in indices])
+
+    def perturb(self, noise: NDArray[np.float32] | None) -> None:
+        """Add `noise` [B, P] to the weights by which the columns act; None: back to the policy's own."""
+        self._weights = None
+        if noise is not None:
+            vectors = self.flat.vector + torch.from_numpy(noise).to(self.device)
+            names, parameters = zip(*self.actor.named_parameters(), strict=True)
+            parts = torch.split(vectors, [parameter.numel() for parameter in parameters], dim=1)
+            shaped = (part.view(-1, *own.shape) for part, own in zip(parts, parameters, strict=True))
+            self._weights = dict(zip(names, shaped, strict=True))
+
+    def forward(self) -> Tensor:
+        """All weights [P]: what is trained is not the outputs for observations."""
+        return torch.cat([parameter.reshape(-1) for parameter in self.parameters()])
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """None."""
+        return ()
+
+    def dist_inputs(self, obs: Tensor) -> Tensor:
+        """[N, *obs] -> [N, D]; after `perturb` N is the number of columns B."""
+        if self._weights is None:
+            return self._outputs({}, obs)
+        return torch.vmap(lambda weights, row: self._outputs(weights, row[None])[0])(self._weights, obs)
+
+    def _outputs(self, weights: dict[str, Tensor], obs: Tensor) -> Tensor:
+        found: Any = torch.func.functional_call(self.actor, weights, (obs,))
+        outputs: Tensor = found[0] if isinstance(found, tuple) else found  # custom models return a tuple
+        return outputs
+
+
+class FirstBranch(nn.Module):
+    """The only branch of an encoder, as a layer."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """[N, *obs] -> [N, D]."""
+        return self.encoder.forward_branch(0, obs)
