@@ -32,7 +32,7 @@ def test_what_only_reads_the_observation_is_not_on_its_way(shape: Shape):
 
 
 def test_files_are_those_that_run_until_the_step_and_those_of_the_settings(shape: Shape):
-    assert shape.lines.keys() >= {"learn/optimizers.py", "math/gae.py", "config/groups/training.py"}
+    assert shape.lines.keys() >= {"learn/adam.py", "math/gae.py", "config/groups/training.py"}
     # the statistics of an iteration follow the step, and Ray's forms of the seams do not run
     assert not [file for file in shape.lines if file.endswith("system_load.py") or file.startswith("distributed/")]
 
