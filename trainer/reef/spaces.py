@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from reef.errors import ConfigError, EnvironmentError
+from reef.errors import EnvironmentError
 from reef.types import Array, PolicyId
 
 Space = spaces.Space[Any]
@@ -151,24 +151,6 @@ class Layout:
                 value = int(part[*where, element]) + start
                 return [*where, leaf.offset + element], value, f"{start} to {last} of {leaf.space}"
         return None
-
-
-def flat_observation(layout: Layout, observation: Any) -> Array:
-    """An observation as the network takes it; ConfigError says what is wrong with it."""
-    try:
-        flat = layout.flatten(observation)
-    except (ValueError, TypeError, KeyError, IndexError) as error:
-        raise ConfigError(
-            f"the observation is no value of {layout.space} ({error}). It is the first that reset() and step() return."
-        ) from error
-    if flat.shape != layout.shape:
-        raise ConfigError(f"the observation has shape {flat.shape}, expected {layout.shape} of {layout.space}")
-    if not np.isfinite(flat).all():
-        raise ConfigError("the observation has values that are NaN or infinite, of which no network makes an action.")
-    if found := layout.first_impossible(flat):
-        where, value, possible = found
-        raise ConfigError(f"the observation {observation!r} has {value} at index {where}, expected {possible}.")
-    return flat
 
 
 def _leaves(space: Space, path: tuple[str | int, ...], offset: int) -> Iterator[Leaf]:

@@ -21,7 +21,7 @@ from reef.distributed import ray_learners
 from reef.distributed.ray_learners import LearnerProcess, RayLearners
 from reef.errors import EXIT_WRONG_USE, ResourceError, WorkerError
 from reef.learn.learners import local_learners
-from reef.run.signals import Deadline, Overdue
+from reef.run.process.deadline import Deadline, Overdue
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.timeout(120)]
 SPACES = {"default_policy": (gym.spaces.Box(-1.0, 1.0, (3,), np.float32), gym.spaces.Discrete(2))}

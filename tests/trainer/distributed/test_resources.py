@@ -12,7 +12,8 @@ from reef.algorithms.ppo import PPOConfig
 from reef.distributed import resources
 from reef.distributed.resources import Placement, check_resources, demands, missing, worker_bundle
 from reef.errors import ResourceError
-from reef.run.signals import Overdue, StopSignals
+from reef.run.process.deadline import Overdue
+from reef.run.signals import StopSignals
 
 
 def config(**settings: Any) -> PPOConfig:

@@ -19,7 +19,8 @@ from reef.job.settings import cluster_config_of
 from reef.job.waiting import LatestSpec, PoolGate, lacking, wait_for_pools
 from reef.run.build import run_experiment
 from reef.run.checkpoint import read_metadata
-from reef.run.signals import Overdue, StopSignals
+from reef.run.process.deadline import Overdue
+from reef.run.signals import StopSignals
 
 POOLS = [{"name": "a", "replicas": 3, "minReplicas": 2}, {"name": "b", "replicas": 1}]
 WORKERS: Any = SimpleNamespace(resize=lambda count: None)

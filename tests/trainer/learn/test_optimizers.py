@@ -1,3 +1,5 @@
+"""Each optimizer steps as torch's does. It tests reef.learn.adam too."""
+
 from __future__ import annotations
 
 import inspect
@@ -9,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from reef.config.optimizer import TAKEN_BY, OptimizerConfig
+from reef.config.groups.training import TAKEN_BY, OptimizerConfig
 from reef.learn.optimizers import OPTIMIZERS, make_optimizer
 from reef.nn.flat import FlatParameters
 

@@ -12,7 +12,7 @@ import torch
 from reef.algorithms.ppo import PPOConfig, PPOLearner
 from reef.batch import Rollout
 from reef.envs.multi_agent import MultiAgentEnv
-from reef.learn.rows import cut_ends
+from reef.learn.minibatches import cut_ends
 from reef.learn.sequences import Sequences
 from reef.nn.recurrent import VALID
 from reef.rollout.worker import RolloutWorker

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from reef.algorithms.ppo import PPOConfig
 from reef.errors import TrainingError
-from reef.learn.trained_parameters import TrainedParameters
+from reef.learn.trained_parameters import TrainedParameters, clip_gradient
 from reef.nn.flat import FlatParameters
 from reef.nn.gradients import Columns, Loss
 
@@ -81,3 +81,28 @@ def test_several_learners_take_the_mean_gradient() -> None:
     one.reduce = lambda gradient: gradient.mul_(0.5)
     one.descend(x(2.0, 2.0))
     assert one.flat.vector.tolist() == pytest.approx([0.9, 0.9])
+
+
+def clipped(limit: float | None, by: str) -> FlatParameters:
+    flat = FlatParameters([nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(1))])
+    flat.gradient.copy_(torch.tensor([3.0, 4.0, -12.0]))
+    clip_gradient(flat, flat.gradient.norm().item(), limit, by)
+    return flat
+
+
+def test_clipping_by_value_bounds_each_entry() -> None:
+    assert clipped(3.5, "value").gradient.tolist() == [3, 3.5, -3.5]
+
+
+def test_clipping_by_norm_bounds_each_tensor() -> None:
+    assert clipped(5.0, "norm").gradient.tolist() == pytest.approx([3, 4, -5], rel=1e-4)
+
+
+def test_clipping_by_global_norm_bounds_all_together() -> None:
+    assert clipped(6.5, "global_norm").gradient.tolist() == pytest.approx([1.5, 2, -6], rel=1e-4)
+
+
+@pytest.mark.parametrize("by", ["value", "norm", "global_norm"])
+def test_no_limit_and_a_wide_limit_change_nothing(by: str) -> None:
+    assert clipped(None, by).gradient.tolist() == [3, 4, -12]
+    assert clipped(100.0, by).gradient.tolist() == [3, 4, -12]

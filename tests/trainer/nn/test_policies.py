@@ -1,6 +1,6 @@
 """Policies: how they are made, act and exchange weights.
 
-It tests reef.config.ignored, reef.config.model, reef.nn.architecture and reef.nn.custom too.
+It tests reef.config.ignored, reef.nn.architecture and reef.nn.custom too.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from reef.algorithms.ppo import PPOConfig
 from reef.algorithms.sac import SACConfig
 from reef.config import AlgorithmConfig
 from reef.errors import ConfigError
+from reef.nn.custom import CustomActorCritic
 from reef.nn.dueling import NoisyLinear
 from reef.nn.make import make_policy
-from reef.nn.policies import ActorCritic, CustomActorCritic
+from reef.nn.policies import ActorCritic
 
 OBS, ACTIONS = spaces.Box(-1, 1, (4,)), spaces.Discrete(3)
 

@@ -1,7 +1,7 @@
 """Every exploration: what it chooses, and which arguments it refuses.
 
-It tests reef.rollout.exploration.discrete, reef.rollout.exploration.exploration, reef.rollout.exploration.levels,
-reef.rollout.exploration.make, reef.rollout.exploration.noise and reef.rollout.exploration.sampling too.
+It tests reef.rollout.exploration.action_box, reef.rollout.exploration.discrete, reef.rollout.exploration.exploration,
+reef.rollout.exploration.levels, reef.rollout.exploration.make and reef.rollout.exploration.noise too.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from reef.rollout.local_workers import LocalWorkers
 from reef.run.algorithm import Algorithm
 from reef.run.build import make_workers
 from reef.run.evaluation import Evaluation
+from reef.run.process.deadline import Deadline
 from reef.run.prometheus import RunState
-from reef.run.signals import Deadline
 
 
 def config(**evaluation: Any) -> PPOConfig:

@@ -49,8 +49,8 @@ class FakeAlgorithm:
         self.iteration += 1
         type(self).hook(self.iteration)
         self.counters["num_env_steps_sampled"] += 10
-        self.metrics.add_sample(Sample({}, [Episode(float(self.iteration), 10)], 10, 10))
-        return self.metrics.result(self.iteration, counters=self.counters, learner_stats={})
+        self.metrics.samples.add(Sample({}, [Episode(float(self.iteration), 10)], 10, 10))
+        return self.metrics.result(self.iteration, elapsed_s=0.1, counters=self.counters, learner_stats={})
 
     def metadata(self) -> dict[str, Any]:
         return {"algorithm": self.config.algorithm, "config": self.config.to_dict(), "iteration": self.iteration}

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from types import SimpleNamespace
@@ -10,12 +11,10 @@ import pytest
 
 from reef.api.keys import OPEN_GROUPS, STOP_FIELDS
 from reef.batch import Episode, Sample
-from reef.run.metrics import (
-    IterationMetrics,
-    SamplerPerf,
-    json_safe,
-    summarize_episodes,
-)
+from reef.rollout.statistics import SamplerPerf
+from reef.run.metrics import IterationMetrics, json_safe, summarize_episodes
+
+ELAPSED = itertools.count(1)  # seconds of an iteration, others for each
 
 TEXT_FIELDS = frozenset(
     {
@@ -53,7 +52,7 @@ def counters(steps: int) -> dict[str, int]:
 
 
 def finish(metrics: IterationMetrics, iteration: int = 1, steps: int = 10, **more: Any) -> dict[str, Any]:
-    return metrics.result(iteration, counters=counters(steps), learner_stats={}, **more)
+    return metrics.result(iteration, elapsed_s=next(ELAPSED), counters=counters(steps), learner_stats={}, **more)
 
 
 def test_every_field_is_declared_and_every_declared_field_is_there() -> None:
@@ -71,12 +70,12 @@ def test_before_the_first_episode_rewards_are_null_with_a_reason() -> None:
 
 def test_window_uses_fewer_then_size_then_all_of_a_long_iteration() -> None:
     metrics = make(window=2)
-    metrics.add_sample(sample(1))
+    metrics.samples.add(sample(1))
     assert finish(metrics)["episode_reward_mean"] == 1
-    metrics.add_sample(sample(3))
+    metrics.samples.add(sample(3))
     assert finish(metrics)["hist_stats"]["episode_reward"] == [1, 3]
-    metrics.add_sample(sample(5))
-    metrics.add_sample(sample(7, 9))
+    metrics.samples.add(sample(5))
+    metrics.samples.add(sample(7, 9))
     result = finish(metrics)
     assert result["hist_stats"]["episode_reward"] == [5, 7, 9]
     assert (result["episodes_this_iter"], result["episodes_total"]) == (3, 5)
@@ -85,7 +84,7 @@ def test_window_uses_fewer_then_size_then_all_of_a_long_iteration() -> None:
 
 def test_window_of_one_is_the_newest_episode() -> None:
     metrics = make(window=1)
-    metrics.add_sample(sample(5, 7, 9))
+    metrics.samples.add(sample(5, 7, 9))
     result = finish(metrics)
     assert result["hist_stats"]["episode_reward"] == [9]
     assert result["episodes_this_iter"] == 3
@@ -124,7 +123,12 @@ def test_machine_load_can_be_left_out() -> None:
 def test_learner_stats_timers_and_evaluation() -> None:
     metrics = make()
     result = metrics.result(
-        1, counters={}, learner_stats={"p": {"loss": math.nan}}, timers={"learn": 0.5}, evaluation={"x": np.float32(2)}
+        1,
+        elapsed_s=1.0,
+        counters={},
+        learner_stats={"p": {"loss": math.nan}},
+        timers={"learn": 0.5},
+        evaluation={"x": np.float32(2)},
     )
     assert result["info"]["learner"]["p"]["learner_stats"] == {"loss": None}
     assert result["info"]["exploration"] == {}
@@ -145,14 +149,14 @@ def test_sampler_perf_is_the_mean_or_an_exponential_one() -> None:
 
 def test_a_restored_run_reports_the_same_numbers() -> None:
     first = make(window=3)
-    first.add_sample(sample(1, 2, timers={"inference": 0.1}))
+    first.samples.add(sample(1, 2, timers={"inference": 0.1}))
     finish(first, 1, steps=10)
-    first.add_sample(sample(4))  # an iteration under way
+    first.samples.add(sample(4))  # an iteration under way
     restored = make(window=3)
     restored.set_state(json.loads(json.dumps(first.state())), iteration=1)
     results = []
     for metrics in (first, restored):
-        metrics.add_sample(sample(8))
+        metrics.samples.add(sample(8))
         results.append(finish(metrics, 2, steps=25))
     clock = {k for k in results[0] if "time" in k and "timesteps" not in k} | {"date", "perf"}
     differing = {key for key in results[0] if results[0][key] != results[1][key]} - clock

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from reef.run.signals import Overdue, StopSignals, Terminated, sigterm_raises
+from reef.run.process.deadline import Overdue
+from reef.run.signals import StopSignals, Terminated, sigterm_raises
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])

@@ -16,7 +16,7 @@ An algorithm declares its own like this (no decorator; `default` gives an inheri
 
 from reef.config.algorithm_config import AlgorithmConfig
 from reef.config.declaration import default, setting
-from reef.config.model import ModelConfig
+from reef.config.groups.training import ModelConfig
 from reef.schedules import Scheduled
 
 __all__ = ["AlgorithmConfig", "ModelConfig", "Scheduled", "default", "setting"]

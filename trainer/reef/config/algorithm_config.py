@@ -8,21 +8,25 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from reef.config.aliases import GROUPS, translate
-from reef.config.groups.environment import EnvironmentSettings
-from reef.config.groups.evaluation import EvaluationSettings
-from reef.config.groups.fault_tolerance import FaultToleranceSettings
-from reef.config.groups.framework import FrameworkSettings
-from reef.config.groups.multi_agent import MultiAgentSettings
 from reef.config.groups.operations import (
     CallbackSettings,
     CheckpointingSettings,
     DebuggingSettings,
     ExperimentalSettings,
+    FaultToleranceSettings,
+    FrameworkSettings,
     OfflineDataSettings,
+    PythonEnvironmentSettings,
     ReportingSettings,
+    ResourceSettings,
 )
-from reef.config.groups.resources import PythonEnvironmentSettings, ResourceSettings
-from reef.config.groups.rollouts import ExplorationSettings, RolloutSettings
+from reef.config.groups.sampling import (
+    EnvironmentSettings,
+    EvaluationSettings,
+    ExplorationSettings,
+    MultiAgentSettings,
+    RolloutSettings,
+)
 from reef.config.groups.training import TrainingSettings
 from reef.config.ignored import FOR_VECTORS, Network, ignored_beside_custom_model, ignored_of_memory, ignored_with
 from reef.config.loading import load

@@ -16,7 +16,7 @@ from reef.distributed.failure_policy import FailurePolicy, FaultTolerance
 from reef.distributed.failures import LIMITS, PROBE, START, Failure, died, error_of, late
 from reef.distributed.slot import NEVER, ActorSpec, Slot, first_done, problem_of, startable
 from reef.errors import WorkerError
-from reef.run.signals import Deadline
+from reef.run.process.deadline import Deadline
 
 log = logging.getLogger(__name__)
 OVER = "That ended the run: no actor is started again, and none takes calls."

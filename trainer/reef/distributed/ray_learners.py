@@ -29,7 +29,7 @@ from reef.distributed.start import start
 from reef.errors import WorkerError
 from reef.learn.learner import Learner, Update
 from reef.learn.learners import MOST_SUBMITTED, Batches, LocalLearners, learners_of
-from reef.run.signals import Deadline
+from reef.run.process.deadline import Deadline
 from reef.spaces import PolicySpaces
 from reef.types import PolicyId, State, Weights
 

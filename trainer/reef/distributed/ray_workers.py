@@ -27,9 +27,9 @@ from reef.distributed.resources import (
 from reef.distributed.slot import ActorSpec
 from reef.distributed.start import start
 from reef.errors import WorkerError
-from reef.rollout.filters import Filter
+from reef.rollout.filters import MeanStdFilter
 from reef.rollout.worker import RolloutWorker
-from reef.run.signals import Deadline
+from reef.run.process.deadline import Deadline
 from reef.types import PolicyId, State, Weights
 
 T = TypeVar("T")
@@ -297,13 +297,13 @@ def attempt(worker: RolloutWorker, fn: Callable[[RolloutWorker], Any]) -> tuple[
         return None, traceback.format_exc()
 
 
-def reset_episodes(worker: RolloutWorker, central: dict[PolicyId, Filter]) -> None:
+def reset_episodes(worker: RolloutWorker, central: dict[PolicyId, MeanStdFilter]) -> None:
     """Let a worker begin new episodes, with the central filters."""
     worker.reset_episodes()
     take_filters(worker, central)
 
 
-def take_filters(worker: RolloutWorker, central: dict[PolicyId, Filter]) -> None:
+def take_filters(worker: RolloutWorker, central: dict[PolicyId, MeanStdFilter]) -> None:
     """Let a worker's filters continue from the central ones."""
     for policy_id, observed in central.items():
         worker.filters[policy_id].sync(observed)

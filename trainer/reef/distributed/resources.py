@@ -17,7 +17,7 @@ from reef.config import AlgorithmConfig
 from reef.distributed.node_settings import ELASTIC, POOL_LABEL
 from reef.distributed.slot import SLICE_S
 from reef.errors import ResourceError
-from reef.run.signals import Deadline
+from reef.run.process.deadline import Deadline
 
 log = logging.getLogger(__name__)
 Bundle = dict[str, float]  # resource name to amount, of one process

@@ -15,7 +15,7 @@ from reef.distributed.actor_process import ActorProcess
 from reef.distributed.failure_policy import History
 from reef.distributed.failures import START
 from reef.output import full_name
-from reef.run.signals import Deadline, Overdue
+from reef.run.process.deadline import Deadline, Overdue
 
 SLICE_S = 1.0  # longest wait without a look at whether the run is to end
 NEVER = -math.inf

@@ -33,11 +33,12 @@ from reef.errors import EXIT_OK, EXIT_WRONG_USE, StorageError, TrainingError, Wo
 from reef.run.checkpoint import CheckpointStore
 from reef.run.experiment import CheckpointSettings, check_settings
 from reef.run.folders import DEFAULT_FOLDER, places_of
+from reef.run.process.deadline import Deadline
 from reef.run.process.identity import Claim
 from reef.run.prometheus import RunState
 from reef.run.remote.mirror import SPARE_S, Mirror, Missing, end_limit, say_missing
 from reef.run.reporters.files import read_results
-from reef.run.signals import Deadline, StopSignals
+from reef.run.signals import StopSignals
 from reef.run.stopping import StopConditions, lookup
 from reef.sweep.begin import begin
 from reef.sweep.folders import Order, TrialFolders

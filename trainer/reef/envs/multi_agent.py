@@ -13,13 +13,14 @@ import gymnasium as gym
 import numpy as np
 
 from reef.config import AlgorithmConfig
-from reef.envs.by_policy import AgentGroup, EnvStep
+from reef.envs.by_policy import Columns, EnvStep
 from reef.envs.failures import env_name, failure
 from reef.envs.loop import REPLAY_LIMIT
 from reef.envs.seeding import EpisodeSeeds, column_seeds
-from reef.envs.vector import close_all
+from reef.envs.vector import StepResult, close_all
+from reef.envs.wrappers import ActionTransform, RewardTransform, env_actions
 from reef.errors import ConfigError
-from reef.spaces import Space
+from reef.spaces import Layout, Space
 from reef.types import AgentId, Array, PolicyId, State
 
 logger = logging.getLogger(__name__)
@@ -342,3 +343,51 @@ def _groups(
                 "it out, or change policy_mapping_fn."
             )
     return {name: AgentGroup(config, members, num_envs, spaces[members[0]]) for name, members in agents.items()}
+
+
+class AgentGroup:
+    """The agents of one policy in all environments, and the arrays of their columns."""
+
+    def __init__(
+        self, config: AlgorithmConfig, agents: list[AgentId], num_envs: int, spaces: tuple[Space, Space]
+    ) -> None:
+        self.agents = agents
+        count = num_envs * len(agents)
+        self.observation_layout, self.action_layout = Layout.of(spaces[0]), Layout.of(spaces[1])
+        self.present = np.zeros(count, np.bool_)
+        self.columns = Columns(
+            *spaces,
+            ActionTransform(self.action_layout, normalize=config.normalize_actions, clip=config.clip_actions),
+            RewardTransform(config.clip_rewards, atari=False),
+            np.repeat(np.arange(num_envs), len(agents)),
+            self.present,
+        )
+        self.obs = np.zeros((count, *self.observation_layout.shape), self.observation_layout.dtype)
+        self.rewards = np.zeros(count, np.float32)
+        self.terminated = np.zeros(count, np.bool_)
+        self.truncated = np.zeros(count, np.bool_)
+        self.final_obs: dict[int, Array] = {}
+        self.taken: list[Any] = []  # by column
+
+    def of(self, env: int) -> slice:
+        """The columns of an environment, in the order of `agents`."""
+        return slice(env * len(self.agents), (env + 1) * len(self.agents))
+
+    def write(self, column: int, agent: AgentId, obs: Any) -> None:
+        """Take an agent's observation; ValueError for one of another shape."""
+        try:
+            self.obs[column] = self.observation_layout.checked(obs)
+        except ValueError as error:
+            raise ValueError(f"agent {agent!r}: {error}") from error
+
+    def take(self, actions: Array) -> None:
+        """Hold the actions [B, *action] for the agents as environments take them, and forget the last step."""
+        self.taken = env_actions(actions, self.action_layout, self.columns.action_transform)
+        self.terminated[:] = self.truncated[:] = False
+        self.rewards[:] = 0.0
+        self.final_obs = {}
+
+    def result(self, live: Array) -> StepResult:
+        """What the step was; `live` [B] bool: whether the agent was there."""
+        rewards = self.columns.reward_transform(self.rewards)
+        return StepResult(self.obs, rewards, self.terminated, self.truncated, self.final_obs, live, self.rewards)

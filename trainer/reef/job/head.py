@@ -249,8 +249,8 @@ def train(
     """Wait for the pods and train, from the newest checkpoint where there is one."""
     from reef.job.waiting import LatestSpec, PoolGate, wait_for_pools
     from reef.run.build import run_experiment
+    from reef.run.process.deadline import Overdue
     from reef.run.reporters.console import Console
-    from reef.run.signals import Overdue
 
     read_spec = LatestSpec(job.spec, lambda: load_job(pod.job_file).spec)
     wait_for_pools(read_spec, head_state, pod.patience_s)

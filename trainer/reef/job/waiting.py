@@ -14,7 +14,7 @@ from reef.distributed.node_settings import POOL
 from reef.errors import ConfigError
 from reef.job.progress import HeadState
 from reef.job.settings import pools_decide
-from reef.run.signals import Deadline
+from reef.run.process.deadline import Deadline
 
 if TYPE_CHECKING:
     from reef.api import JobSpec

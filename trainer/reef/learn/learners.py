@@ -9,8 +9,8 @@ import torch
 
 from reef.batch import Perturbations, Rollout, Transitions
 from reef.config import AlgorithmConfig
+from reef.learn.device import flushing_denormals, learner_threads, using_threads
 from reef.learn.learner import Learner, Update
-from reef.learn.threads import flushing_denormals, learner_threads, using_threads
 from reef.spaces import PolicySpaces
 from reef.types import PolicyId, State, Weights
 

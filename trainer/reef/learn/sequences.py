@@ -11,8 +11,7 @@ from torch import Tensor
 from reef.batch import Rollout
 from reef.config import AlgorithmConfig
 from reef.learn.device import to_device
-from reef.learn.minibatches import enough_for, shuffled
-from reef.learn.rows import Reading, Rows, cut_ends
+from reef.learn.minibatches import Reading, Rows, cut_ends, repeated, shuffled
 from reef.nn.gradients import SHARE, Columns
 from reef.nn.policies import Policy
 from reef.nn.recurrent import BEGINS, PREVIOUS, VALID, RecurrentPolicy, previous
@@ -112,7 +111,9 @@ class Sequences:
         is the weight of a learner's mean.
         """
         part = max(size // columns["mask"].shape[1] // world_size, 1)
-        for whole in shuffled(enough_for(columns, world_size), part * world_size, passes, generator):
+        if len(columns["mask"]) < world_size:
+            columns = repeated(columns, world_size)
+        for whole in shuffled(columns, part * world_size, passes, generator):
             part = len(whole["mask"]) // world_size
             own = {name: column[rank * part : (rank + 1) * part] for name, column in whole.items()}
             valid = own.pop("mask").flatten().nonzero().squeeze(1)

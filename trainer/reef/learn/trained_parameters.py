@@ -11,7 +11,6 @@ from torch import Tensor
 
 from reef.config import AlgorithmConfig
 from reef.errors import TrainingError
-from reef.learn.clipping import clip_gradient
 from reef.learn.optimizers import make_optimizer
 from reef.nn.flat import FlatParameters
 from reef.nn.gradients import SHARE, Columns, Gradient, Loss
@@ -86,3 +85,20 @@ def not_finite(loss: float, norm: float, minibatch: Columns) -> TrainingError:
     )
     error.statistics = {"total_loss": loss, "grad_gnorm": norm}
     return error
+
+
+def clip_gradient(flat: FlatParameters, norm: float, limit: float | None, by: str) -> None:
+    """Clip in place: each entry ("value"), each tensor's L2 norm ("norm"), or the total L2 norm ("global_norm").
+
+    `norm` is the L2 norm of the whole gradient, a number; with `limit` None nothing is clipped.
+    """
+    if limit is None:
+        return
+    if by == "value":
+        flat.gradient.clamp_(-limit, limit)
+    elif by == "norm":
+        for parameter in flat.parameters:
+            if parameter.grad is not None:
+                parameter.grad.mul_((limit / (parameter.grad.norm() + 1e-6)).clamp(max=1.0))
+    elif norm > limit:
+        flat.gradient.mul_(limit / (norm + 1e-6))

@@ -1,4 +1,4 @@
-"""Custom networks: build a user's network, and check and test it before training."""
+"""Custom networks: build a user's network, check and test it before training, and act with it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from reef.config import AlgorithmConfig
 from reef.config.loading import load
 from reef.errors import ConfigError, own_traceback
+from reef.nn.policies import ActorCritic, Policy
 from reef.spaces import Layout, Space
 
 # Columns of a train batch; a part of a state must not have one of these names.
@@ -19,6 +20,32 @@ RESERVED = {
     *("obs", "actions", "rewards", "mask", "begins", "valid", "share", "prev_actions", "prev_rewards"),
     *("action_logp", "action_dist_inputs", "advantages", "value_targets"),
 }
+
+
+class CustomActorCritic(Policy):
+    """A user's module that maps observations to (distribution inputs [N, D], values [N])."""
+
+    acting_extras = ActorCritic.acting_extras
+
+    def __init__(
+        self, config: AlgorithmConfig, observation_space: Space, action_space: Space, module: nn.Module
+    ) -> None:
+        """`module`: from `custom_module`."""
+        super().__init__(config, observation_space, action_space)
+        self.module = module
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """[N, *obs] -> distribution inputs [N, D] and state values [N]."""
+        outputs, values = self.module(obs)
+        return outputs, values.reshape(-1)
+
+    def dist_inputs(self, obs: Tensor) -> Tensor:
+        """[N, *obs] -> [N, D]."""
+        return self.forward(obs)[0]
+
+    def values(self, obs: Tensor) -> Tensor:
+        """[N, *obs] -> [N]."""
+        return self.forward(obs)[1]
 
 
 def custom_module(

@@ -28,6 +28,10 @@ class Loss(NamedTuple):
 
 LossFunction = Callable[[Any, Columns], Loss]  # (what the network returns, minibatch)
 Gradient = Callable[[Columns], Loss]  # adds to the gradients of the network's parameters
+# The two halves of a gradient, where one of them is faster than autograd.
+Backward = Callable[..., None]  # takes the gradients of the outputs, overwrites those of the parameters
+Network = Callable[..., tuple[Any, Backward]]  # returns the outputs and their backward function
+LossOfOutputs = Callable[[Any, Columns], tuple[Loss, tuple[Tensor, ...]]]  # returns the gradients of the outputs too
 
 
 def by_autograd(network: nn.Module, inputs: Sequence[str], loss: LossFunction) -> Gradient:
@@ -41,3 +45,36 @@ def by_autograd(network: nn.Module, inputs: Sequence[str], loss: LossFunction) -
         return found._replace(value=found.value.detach())
 
     return gradient
+
+
+def network_by_autograd(network: nn.Module) -> Network:
+    """Return the forward pass of a network, whose backward pass is that of autograd; call it in inference mode."""
+
+    def forward(*inputs: Tensor) -> tuple[Any, Backward]:
+        with torch.inference_mode(False), torch.enable_grad():
+            outputs = network(*inputs)
+        several = outputs if isinstance(outputs, tuple) else (outputs,)
+
+        def backward(*gradients: Tensor) -> None:
+            with torch.inference_mode(False):
+                ends = [(end, each.clone()) for end, each in zip(several, gradients, strict=True) if end.requires_grad]
+                torch.autograd.backward([end for end, _ in ends], [each for _, each in ends])
+
+        values = tuple(end.detach() for end in several)
+        return values if isinstance(outputs, tuple) else values[0], backward
+
+    return forward
+
+
+def loss_by_autograd(loss: LossFunction) -> LossOfOutputs:
+    """Return a loss with the gradients of the network's outputs by autograd; call it in inference mode."""
+
+    def of_outputs(outputs: Any, minibatch: Columns) -> tuple[Loss, tuple[Tensor, ...]]:
+        with torch.inference_mode(False), torch.enable_grad():
+            leaves = [each.clone().requires_grad_() for each in (outputs if isinstance(outputs, tuple) else (outputs,))]
+            found = loss(tuple(leaves) if isinstance(outputs, tuple) else leaves[0], minibatch)
+            torch.autograd.backward(found.value)
+        gradients = [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in leaves]
+        return found._replace(value=found.value.detach()), tuple(gradients)
+
+    return of_outputs

@@ -6,10 +6,10 @@ import torch
 
 from reef.config import AlgorithmConfig
 from reef.config.loading import load
-from reef.nn.custom import custom_module, state_shapes
+from reef.nn.custom import CustomActorCritic, custom_module, state_shapes
 from reef.nn.distributions import DistributionMaker
 from reef.nn.fast import fast_actor
-from reef.nn.policies import ActorCritic, CustomActorCritic, Policy
+from reef.nn.policies import ActorCritic, Policy
 from reef.nn.recurrent import CustomRecurrentActorCritic, RecurrentActorCritic
 from reef.spaces import Layout, Space
 

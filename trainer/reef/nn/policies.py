@@ -17,7 +17,8 @@ from reef.errors import ConfigError, nearest
 from reef.nn.architecture import Architecture, architecture_of
 from reef.nn.distributions import ActionDistribution, DistributionMaker
 from reef.nn.flat import FlatParameters
-from reef.nn.layers.encoders import Encoder, ImageEncoder
+from reef.nn.layers.encoders import Encoder
+from reef.nn.layers.leaf_encoders import ImageEncoder
 from reef.spaces import Layout, Space
 from reef.types import Array, RecurrentState
 
@@ -270,32 +271,6 @@ class ActorCritic(Policy):
         if self.log_std is None:
             return outputs
         return torch.cat([outputs, self.log_std.expand_as(outputs)], dim=-1)
-
-
-class CustomActorCritic(Policy):
-    """A user's module that maps observations to (distribution inputs [N, D], values [N])."""
-
-    acting_extras = ActorCritic.acting_extras
-
-    def __init__(
-        self, config: AlgorithmConfig, observation_space: Space, action_space: Space, module: nn.Module
-    ) -> None:
-        """`module`: from `custom_module`."""
-        super().__init__(config, observation_space, action_space)
-        self.module = module
-
-    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """[N, *obs] -> distribution inputs [N, D] and state values [N]."""
-        outputs, values = self.module(obs)
-        return outputs, values.reshape(-1)
-
-    def dist_inputs(self, obs: Tensor) -> Tensor:
-        """[N, *obs] -> [N, D]."""
-        return self.forward(obs)[0]
-
-    def values(self, obs: Tensor) -> Tensor:
-        """[N, *obs] -> [N]."""
-        return self.forward(obs)[1]
 
 
 def linear(in_features: int, out_features: int, gain: float) -> nn.Linear:

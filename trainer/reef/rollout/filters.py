@@ -1,12 +1,10 @@
-"""Observation filters: they transform observations before a policy sees them.
+"""The observation filter: it transforms observations before a policy sees them.
 
 A worker's filter also collects statistics since its last `delta`. The driver merges the deltas of all workers into the
 central filter and synchronises the workers with it, so that no observation counts twice.
 """
 
 from __future__ import annotations
-
-from typing import Protocol
 
 import numpy as np
 from gymnasium import spaces
@@ -18,63 +16,6 @@ from reef.types import Array, State
 
 FILTERS = ("NoFilter", "MeanStdFilter")
 EPSILON = 1e-8  # avoids division by zero for a constant element
-
-
-class Filter(Protocol):
-    """An observation filter, as workers, driver and checkpoints use it."""
-
-    def __call__(
-        self,
-        obs: Array,  # [B, *obs]
-        *,
-        update: bool = True,
-    ) -> Array:
-        """Return the filtered observations [B, *obs]; with `update` they are added to the statistics."""
-
-    def delta(self) -> RunningStat:
-        """Return the statistics since the last call, and start again."""
-
-    def merge(self, delta: RunningStat) -> None:
-        """Add the statistics of another filter; they do not count for this filter's own delta."""
-
-    def sync(self, other: Filter) -> None:
-        """Replace the statistics with those of another filter; this filter's own delta still counts."""
-
-    def state(self) -> State:
-        """For checkpoints."""
-
-    def set_state(self, state: State) -> None:
-        """Restore what `state` returned."""
-
-
-class NoFilter:
-    """Returns observations unchanged."""
-
-    def __call__(
-        self,
-        obs: Array,  # [B, *obs]
-        *,
-        update: bool = True,
-    ) -> Array:
-        """Return `obs` itself."""
-        return obs
-
-    def delta(self) -> RunningStat:
-        """Nothing."""
-        return RunningStat()
-
-    def merge(self, delta: RunningStat) -> None:
-        """Ignore it."""
-
-    def sync(self, other: Filter) -> None:
-        """Ignore it."""
-
-    def state(self) -> State:
-        """Empty."""
-        return {}
-
-    def set_state(self, state: State) -> None:
-        """Ignore it."""
 
 
 class MeanStdFilter:
@@ -127,9 +68,8 @@ class MeanStdFilter:
         self.stat.merge(delta)
         self._refresh()
 
-    def sync(self, other: Filter) -> None:
+    def sync(self, other: MeanStdFilter) -> None:
         """Replace the statistics with those of another filter; this filter's own delta still counts."""
-        assert isinstance(other, MeanStdFilter), "filters of one run are of one kind"
         self.stat = other.stat.copy()
         self.stat.merge(self._delta)
         self._refresh()
@@ -144,16 +84,17 @@ class MeanStdFilter:
         self._refresh()
 
 
-def make_filter(name: str, layout: Layout) -> NoFilter | MeanStdFilter:
+def make_filter(name: str, layout: Layout) -> MeanStdFilter | None:
     """Make the filter named by the setting `observation_filter`; ConfigError for another name or an integer Box.
 
-    If nothing can be filtered (a Discrete, MultiDiscrete or MultiBinary observation), it is NoFilter.
+    None leaves observations unchanged: for "NoFilter", or if nothing can be filtered (a Discrete, MultiDiscrete or
+    MultiBinary observation).
     """
     if name not in FILTERS:
         raise ConfigError(f"observation_filter={name!r}: expected one of {', '.join(FILTERS)}.{nearest(name, FILTERS)}")
     boxes = [leaf.space for leaf in layout.leaves if isinstance(leaf.space, spaces.Box)]
     if name == "NoFilter" or not boxes:
-        return NoFilter()
+        return None
     if not np.issubdtype(layout.dtype, np.floating):
         raise ConfigError(
             f"observation_filter='MeanStdFilter' needs floating-point observations, but they are {layout.space}. Use "

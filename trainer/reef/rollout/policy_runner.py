@@ -1,25 +1,20 @@
-"""Runs one policy in the columns of a worker."""
+"""Runs one policy in the columns of a worker, and records what happens there as a rollout."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
+import torch
 
 from reef.batch import Rollout
 from reef.config import AlgorithmConfig
 from reef.envs.by_policy import Columns
 from reef.envs.seeding import EVALUATION
 from reef.envs.vector import StepResult, check_choices, check_finite
-from reef.errors import ConfigError
 from reef.nn.make import make_policy
-from reef.nn.policies import PREV_ACTIONS, PREV_REWARDS
+from reef.nn.policies import Policy
 from reef.rollout.acting_device import acting_device
 from reef.rollout.exploration import make_exploration
 from reef.rollout.filters import make_filter
-from reef.rollout.fragment import Fragment
-from reef.spaces import flat_observation
 from reef.trees import require_like
 from reef.types import DEFAULT_POLICY, Array, PolicyId, RecurrentState, State
 
@@ -63,7 +58,7 @@ class PolicyRunner:
     def begin(self, steps: int, first: Array | None = None) -> None:
         """Allocate `steps` steps; with the `first` observations [B, *obs] new episodes start in all columns."""
         if first is not None:
-            self.obs = self._filtered(first)
+            self.obs = self.filtered(first, update=True)
             self.recurrent = self.policy.initial_state(len(first))
         assert self.obs is not None, "episodes have begun"
         self.fragment = Fragment(self.policy, self.obs, steps, self.recurrent)
@@ -87,25 +82,33 @@ class PolicyRunner:
     def record(self, t: int, result: StepResult, active: Array | None) -> None:
         """Record the results of step `t`; it is valid in the environments where `active` [E] is True, or in all."""
         fragment = self.fragment
+        fragment.obs[t + 1] = self.filtered(result.obs, update=True)
+        fragment.observed = t + 2
+        fragment.rewards[t] = result.rewards
+        fragment.terminated[t] = result.terminated
+        fragment.truncated[t] = result.truncated
         if active is not None:
             fragment.mask[t] = active[self.columns.envs]
-        fragment.write(t, result, self._filtered(result.obs))
+        if result.live is not None:
+            fragment.mask[t] &= result.live
         for column, obs in result.final_obs.items():
-            fragment.finals.append((t, column, self.filter(obs[None], update=False)[0]))
+            fragment.finals.append((t, column, self.filtered(obs[None])[0]))
         if self.recurrent:
             done = result.terminated | result.truncated
             if result.live is not None:
                 done |= ~result.live  # an agent that joins later starts with an empty state
             self.recurrent = self.policy.after_step(self.recurrent, fragment.actions[t], result.rewards, done)
 
-    def _filtered(self, obs: Array) -> Array:
-        """Filter observations [B, *obs]; those of present agents are added to the statistics."""
-        there = self.columns.present
-        if there is None or not self.update_filter or there.all():
-            return self.filter(obs, update=self.update_filter)
-        if there.any():
-            self.filter(obs[there], update=True)
-        return self.filter(obs, update=False)
+    def filtered(self, obs: Array, *, update: bool = False) -> Array:
+        """Filter observations [B, *obs]; with `update` those of present agents are added to the statistics."""
+        if self.filter is None:
+            return obs
+        update, there = update and self.update_filter, self.columns.present
+        if update and there is not None and not there.all():
+            if there.any():
+                self.filter(obs[there], update=True)
+            update = False
+        return self.filter(obs, update=update)
 
     def check(self, env: str) -> None:
         """Raise EnvironmentError for the first invalid value in the fragment: NaN, infinity, or a wrong index."""
@@ -120,54 +123,6 @@ class PolicyRunner:
     def _check_observations(self, name: str, obs: Array, env: str) -> None:
         check_finite(name, obs, env)
         check_choices(name, obs, self.policy.observation_layout, env)
-
-    def compute_action(
-        self,
-        observation: Any,  # a value of the environment's observation space
-        state: Sequence[Array] | None,  # from the call before; None: an episode starts
-        timestep: int,
-        explore: bool,
-        prev_action: Any = None,
-        prev_reward: float | None = None,
-    ) -> tuple[Any, list[Array], dict[str, Array]]:
-        """The action for one observation outside of any fragment, the next recurrent state, and extras.
-
-        The observation is filtered and the action unsquashed as in training. ConfigError for an invalid observation or
-        a state of another policy.
-        """
-        policy = self.policy
-        recurrent = self._given_state(state, prev_action, prev_reward)
-        obs = self.filter(flat_observation(policy.observation_layout, observation)[None], update=False)
-        distribution, recurrent = policy.act(np.array(obs), recurrent, self.generator if explore else None)
-        actions = self.exploration.get_exploration_action(distribution, timestep, explore, self.generator)
-        recurrent = policy.after_step(recurrent, actions, np.zeros(1, np.float32), np.zeros(1, np.bool_))
-        action = policy.action_layout.unflatten(self.columns.action_transform(actions)[0])
-        if policy.action_layout.shape == ():
-            action = action.item() if isinstance(action, np.ndarray | np.generic) else action
-        after = [recurrent[name][0] for name in policy.initial_state(1)]
-        return action, after, {"action_dist_inputs": distribution.inputs[0]}
-
-    def _given_state(
-        self, state: Sequence[Array] | None, prev_action: Any, prev_reward: float | None
-    ) -> RecurrentState:
-        """The recurrent state [1, ...] of one column from the arguments of `compute_action`."""
-        recurrent = self.policy.initial_state(1)
-        if state is not None:
-            shapes, expected = [np.shape(each) for each in state], [values.shape[1:] for values in recurrent.values()]
-            if shapes != expected:
-                raise ConfigError(
-                    f"state has arrays of the shapes {shapes}, expected {expected}: give what the call before returned."
-                )
-            recurrent = {
-                name: np.array(each, own.dtype)[None]
-                for (name, own), each in zip(recurrent.items(), state, strict=True)
-            }
-        if prev_action is not None and PREV_ACTIONS in recurrent:
-            taken = self.policy.action_layout.flatten(prev_action)
-            recurrent[PREV_ACTIONS][0, 0] = self.columns.action_transform.inverse(taken)
-        if prev_reward is not None and PREV_REWARDS in recurrent:
-            recurrent[PREV_REWARDS][0, 0] = self.columns.reward_transform(np.array([prev_reward], np.float32))[0]
-        return recurrent
 
     def state(self) -> State:
         """Everything except the weights and the filter."""
@@ -186,7 +141,7 @@ class PolicyRunner:
 
     def resume(self, state: State, first: Array, resumed: Array) -> None:
         """Continue from `state` in the columns where `resumed` [B] is True; the others start with `first` [B, *obs]."""
-        obs = self.filter(first, update=False)
+        obs = self.filtered(first)
         if state["obs"] is None:
             return
         require_like(state["obs"][:0], obs[:0], "obs")
@@ -200,3 +155,73 @@ class PolicyRunner:
 def _pairs(own: RecurrentState, stored: RecurrentState) -> list[tuple[Array, Array]]:
     require_like({name: values[:0] for name, values in stored.items()}, {n: v[:0] for n, v in own.items()}, "recurrent")
     return [(own[name], stored[name]) for name in own]
+
+
+class Fragment:
+    """The arrays [T, B, ...] of one fragment, preallocated; `obs` has one step more, for the last successor."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        first: Array,  # [B, *obs] the first observations, filtered
+        steps: int,
+        state_in: RecurrentState,
+    ) -> None:
+        """Allocate `steps` steps; `grow` allocates more."""
+        obs, action, columns = policy.observation_layout, policy.action_layout, len(first)
+        self.obs = np.empty((steps + 1, columns, *obs.shape), obs.dtype)
+        self.actions = np.empty((steps, columns, *action.shape), action.action_dtype)
+        self.rewards = np.empty((steps, columns), np.float32)
+        self.terminated = np.empty((steps, columns), np.bool_)
+        self.truncated = np.empty((steps, columns), np.bool_)
+        self.mask = np.ones((steps, columns), np.bool_)
+        self.dist_class, self.dist_inputs = policy.dist_class, None
+        if "action_dist_inputs" in policy.acting_extras:
+            self.dist_inputs = np.empty((steps, columns, policy.dist_class.num_inputs), np.float32)
+        self.finals: list[tuple[int, int, Array]] = []  # (step, column, true successor)
+        self.state_in = {name: values.copy() for name, values in state_in.items()}
+        self.obs[0] = first
+        self.observed = 1  # number of steps whose observations are written
+
+    @property
+    def capacity(self) -> int:
+        """Number of allocated steps."""
+        return len(self.rewards)
+
+    def grow(self) -> None:
+        """Double the capacity, keeping the written steps."""
+        room = self.capacity
+        for name in ("obs", "actions", "rewards", "terminated", "truncated", "mask", "dist_inputs"):
+            array = getattr(self, name)
+            if array is not None:
+                more = np.ones if name == "mask" else np.empty
+                setattr(self, name, np.concatenate([array, more((room, *array.shape[1:]), array.dtype)]))
+
+    def rollout(self, steps: int, policy_version: int) -> Rollout:
+        """The first `steps` steps as a rollout by this policy version."""
+        next_obs = self.obs[1 : steps + 1]
+        if self.finals:
+            next_obs = next_obs.copy()
+            for t, column, obs in self.finals:
+                next_obs[t, column] = obs
+        return Rollout(
+            obs=self.obs[:steps],
+            actions=self.actions[:steps],
+            rewards=self.rewards[:steps],
+            next_obs=next_obs,
+            terminated=self.terminated[:steps],
+            truncated=self.truncated[:steps],
+            mask=self.mask[:steps],
+            extras=self._extras(steps),
+            state_in=self.state_in,
+            policy_version=policy_version,
+        )
+
+    def _extras(self, steps: int) -> dict[str, Array]:
+        """What the policy returned when it acted; log-likelihoods are computed for all steps at once."""
+        if self.dist_inputs is None:
+            return {}
+        inputs, actions = self.dist_inputs[:steps], self.actions[:steps]
+        distribution = self.dist_class(torch.from_numpy(inputs.reshape(-1, inputs.shape[-1])))
+        logp = distribution.logp(torch.from_numpy(actions.reshape(-1, *actions.shape[2:])))
+        return {"action_dist_inputs": inputs, "action_logp": logp.numpy().reshape(inputs.shape[:2])}

@@ -71,7 +71,8 @@ class RolloutWorker:
             for policy_id, columns in envs.columns.items()
         }
         self.policy_map = {policy_id: runner.policy for policy_id, runner in self.runners.items()}
-        self.filters = {policy_id: runner.filter for policy_id, runner in self.runners.items()}
+        # Of the policies that have one.
+        self.filters = {name: runner.filter for name, runner in self.runners.items() if runner.filter is not None}
         # Evaluation in the driver's process has no other time limit; the driver ends evaluation workers.
         self.time_limit_s = config.sample_timeout_s if config.in_evaluation and worker_index == 0 else math.inf
         self.timestep = 0  # environment steps of the whole run, as of the last weights
@@ -90,54 +91,33 @@ class RolloutWorker:
         columns = {policy_id: runner.columns for policy_id, runner in self.runners.items()}
         return {policy_id: (own.observation_space, own.action_space) for policy_id, own in columns.items()}
 
-    def sample(self, steps: int | None = None, reset_episodes: bool = False) -> Sample:
+    def sample(self, steps: int | None = None, reset_episodes: bool = False, episodes: int | None = None) -> Sample:
         """One fragment: exactly `steps` per column (default `fragment_length`), or at least as many in whole episodes.
 
-        With `reset_episodes` new episodes start with it; otherwise the running ones go on.
+        With `reset_episodes` new episodes start with it; otherwise the running ones go on. With
+        `batch_mode="complete_episodes"`, or a number of `episodes`, every episode starts and ends inside the sample,
+        which is then longer; columns that finish early have masked steps.
 
-        With `batch_mode="complete_episodes"` every episode starts and ends inside the sample, which is then longer;
-        columns that finish early have masked steps.
+        Raises EnvironmentError for invalid values, WorkerTimeoutError after the time limit.
         """
-        steps = steps or self.fragment_length
-        if reset_episodes:
-            self.reset_episodes()
-        if self.config.batch_mode == "complete_episodes":
-            return self._sample(lambda: self._whole_episodes(steps, min_steps=steps), whole=True)
-        return self._sample(lambda: self._fixed_length(steps))
-
-    @property
-    def progress(self) -> tuple[int, float]:
-        """Samples started and finished so far, and a value that changes with every step; callable from any thread."""
-        return self._begun_and_ended, self._collection.env_wait_s
-
-    def reset_episodes(self) -> None:
-        """Let the next sample start new episodes."""
-        for runner in self.runners.values():
-            runner.obs = None
-
-    def sample_episodes(self, count: int) -> Sample:
-        """Exactly `count` new episodes, a fixed share per environment: long ones weigh as much as short ones."""
-        share, more = divmod(count, self.episodes.lengths.size)
-        quota = share + (np.arange(self.episodes.lengths.size) < more)
-        return self._sample(lambda: self._whole_episodes(self.fragment_length, quota=quota), whole=True)
-
-    def _sample(self, collect: Callable[[], int], *, whole: bool = False) -> Sample:
-        """Run `collect`; EnvironmentError for invalid values, WorkerTimeoutError after the time limit."""
         if self.env is None:
             raise RuntimeError(f"worker {self.worker_index} has no environment to sample from")
+        if reset_episodes:
+            self.reset_episodes()
+        whole = episodes is not None or self.config.batch_mode == "complete_episodes"
         self._begun_and_ended += 1
         started = time.perf_counter()
         collection = self._collection = Collection(started + self.time_limit_s)
         name = self.env.name
         with torch.inference_mode():
             try:
-                steps = collect()
+                count = self._collect(steps or self.fragment_length, whole, episodes)
             except Exception:
                 self._check()  # the error of a policy or an environment about a NaN does not name its source
                 raise
             self._check()
             rollouts = {
-                pid: runner.fragment.rollout(steps, self.policy_version) for pid, runner in self.runners.items()
+                pid: runner.fragment.rollout(count, self.policy_version) for pid, runner in self.runners.items()
             }
         for policy_id, rollout in rollouts.items():
             self.runners[policy_id].check_finals(rollout, name)
@@ -148,7 +128,7 @@ class RolloutWorker:
             rollouts,
             collection.episodes,
             collection.env_steps,
-            collection.env_steps if whole else steps * self.env.num_envs,
+            collection.env_steps if whole else count * self.env.num_envs,
             worker_index=self.worker_index,
             timers={
                 "sample": time.perf_counter() - started,
@@ -157,6 +137,29 @@ class RolloutWorker:
             },
             fragment_index=indices,
         )
+
+    def sample_episodes(self, count: int) -> Sample:
+        """Exactly `count` new episodes, a fixed share per environment: long ones weigh as much as short ones."""
+        return self.sample(episodes=count)
+
+    def _collect(self, steps: int, whole: bool, episodes: int | None) -> int:
+        """Fill the fragments, in `whole` episodes if so; returns the number of steps of each column."""
+        if not whole:
+            return self._fixed_length(steps)
+        if episodes is None:
+            return self._whole_episodes(steps, min_steps=steps)
+        share, more = divmod(episodes, self.episodes.lengths.size)
+        return self._whole_episodes(steps, quota=share + (np.arange(self.episodes.lengths.size) < more))
+
+    @property
+    def progress(self) -> tuple[int, float]:
+        """Samples started and finished so far, and a value that changes with every step; callable from any thread."""
+        return self._begun_and_ended, self._collection.env_wait_s
+
+    def reset_episodes(self) -> None:
+        """Let the next sample start new episodes."""
+        for runner in self.runners.values():
+            runner.obs = None
 
     def _check(self) -> None:
         """Raise EnvironmentError for the first invalid value in the fragments."""
@@ -315,7 +318,7 @@ class RolloutWorker:
         return {
             "timestep": self.timestep,
             "policy_version": self.policy_version,
-            "filters": {policy_id: observed.state() for policy_id, observed in self.filters.items()},
+            "filters": {key: {} for key in self.runners} | {key: own.state() for key, own in self.filters.items()},
             "runners": {policy_id: runner.state() for policy_id, runner in self.runners.items()},
             "episodes": self.episodes.state(),
             "env": self.env.state() if self.env is not None else None,

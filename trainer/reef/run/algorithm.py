@@ -23,7 +23,7 @@ from reef.run.evaluation import Evaluation
 from reef.run.events import BatchLearned, Evaluated, Events, SampleTaken
 from reef.run.inference import Inference
 from reef.run.metrics import IterationMetrics
-from reef.run.signals import Deadline
+from reef.run.process.deadline import Deadline
 from reef.types import PolicyId, State, Stats
 
 
@@ -81,6 +81,7 @@ class Algorithm(Inference):
         self.metrics = IterationMetrics(config)
         self.workers, self.learners, self.evaluation = parts.workers, parts.learners, parts.evaluation
         self.deadline, self.events = parts.deadline, parts.events
+        self.events.subscribe(SampleTaken, lambda taken: self.metrics.samples.add(taken.sample))
         self.policy_version = 0
         self.publish_weights()
         self.setup()
@@ -100,13 +101,12 @@ class Algorithm(Inference):
     def train(self) -> dict[str, Any]:
         """Run one iteration and return its result (see docs/results.md for the fields)."""
         self._refuse_when_stopped()
-        self.metrics.start_iteration()
+        started = time.monotonic()
         self.timers = {}
         self._take_over_weights()
         if self.has_unpublished_weights:
             self.publish_weights()
-        before, started = self.timestep, time.monotonic()
-        trained_before = self.counters["num_env_steps_trained"]
+        before, trained_before = self.timestep, self.counters["num_env_steps_trained"]
         stats: dict[PolicyId, Stats] = {}
         while True:
             stats = self.training_step() or stats  # a step may sample only
@@ -121,6 +121,7 @@ class Algorithm(Inference):
             evaluation = self.evaluation.latest
         return self.metrics.result(
             self.iteration,
+            elapsed_s=time.monotonic() - started,
             counters=self.counters,
             learner_stats=stats,
             exploration=self._exploration_info(),
@@ -195,6 +196,15 @@ class Algorithm(Inference):
             self.policy_version += 1
             self.workers.set_weights(self.learners.weights(), self.policy_version, self.timestep)
             self.has_unpublished_weights = False
+
+    def _take_over_weights(self) -> None:
+        """Have the learners go on from weights that were set in a policy of this process, if any were."""
+        policies = self.workers.local_worker().policy_map.values()
+        if any(policy.set_by_hand for policy in policies):
+            self.learners.set_weights(self.workers.local_worker().get_weights())
+            self.has_unpublished_weights = True
+            for policy in policies:
+                policy.set_by_hand = False
 
     def synchronize_filters(self) -> None:
         """Merge what the workers' observation filters have seen, and give all workers the sum."""

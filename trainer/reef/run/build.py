@@ -27,9 +27,10 @@ from reef.rollout.worker import RolloutWorker
 from reef.run.algorithm import Algorithm, Parts
 from reef.run.checkpoint import CheckpointStore, find_checkpoint, read_algorithm, read_metadata, restoring
 from reef.run.evaluation import Evaluation
-from reef.run.events import CheckpointSaved, Events, ResultReported, RunEnded, RunStarted, SampleTaken
+from reef.run.events import CheckpointSaved, Events, ResultReported, RunEnded, RunStarted
 from reef.run.experiment import AT_END, CheckpointSettings, Experiment, Gate, check_settings, restore_start
 from reef.run.folders import DEFAULT_FOLDER, choose_folder, places_of
+from reef.run.process.deadline import Deadline
 from reef.run.process.identity import Claim
 from reef.run.process.watchdog import ReportEnd, Watchdog
 from reef.run.remote.mirror import Mirror
@@ -37,7 +38,7 @@ from reef.run.reporters.console import Console
 from reef.run.reporters.files import ResultFiles
 from reef.run.reporters.reporter import Reporter, Summary
 from reef.run.reporters.tensorboard import TensorBoardEvents
-from reef.run.signals import Deadline, StopSignals
+from reef.run.signals import StopSignals
 from reef.run.stopping import StopConditions
 from reef.spaces import PolicySpaces
 from reef.types import State
@@ -207,7 +208,6 @@ def build_algorithm(
         on_failure.callback(learners.stop)
         parts = Parts(workers=workers, learners=learners, evaluation=evaluation, deadline=deadline, events=events)
         algorithm = algorithm_class(config, parts)
-        events.subscribe(SampleTaken, lambda event: algorithm.metrics.add_sample(event.sample))
         on_failure.pop_all()
     return algorithm
 

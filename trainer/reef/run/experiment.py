@@ -25,11 +25,12 @@ from reef.run.checkpoint import CheckpointStore, iteration_of, restoring
 from reef.run.events import CheckpointSaved, Events, ResultReported, RunEnded, RunStarted
 from reef.run.folders import Start, last_result, newer_start, newest_start
 from reef.run.metrics import Result
+from reef.run.process.deadline import Overdue
 from reef.run.process.identity import Claim
 from reef.run.remote.mirror import Mirror
 from reef.run.reporters.picture import draw_learning_curve
 from reef.run.reporters.reporter import Run, Summary
-from reef.run.signals import Overdue, StopSignals
+from reef.run.signals import StopSignals
 from reef.run.stopping import StopConditions, absence, lookup, stop_problems
 from reef.types import State
 

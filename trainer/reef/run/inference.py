@@ -7,12 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from reef.config import AlgorithmConfig
-from reef.learn.learners import Learners
-from reef.nn.policies import Policy
+from reef.errors import ConfigError
+from reef.nn.policies import PREV_ACTIONS, PREV_REWARDS, Policy
 from reef.nn.weight_files import read_weights
+from reef.rollout.policy_runner import PolicyRunner
 from reef.rollout.seams import Workers
-from reef.types import DEFAULT_POLICY, Array, PolicyId
+from reef.spaces import Layout
+from reef.types import DEFAULT_POLICY, Array, PolicyId, RecurrentState
 
 
 class Inference(ABC):
@@ -23,8 +27,6 @@ class Inference(ABC):
 
     config: AlgorithmConfig
     workers: Workers
-    learners: Learners
-    has_unpublished_weights: bool  # whether the learners have some that the workers have not seen
 
     @property
     @abstractmethod
@@ -60,11 +62,20 @@ class Inference(ABC):
         was taken, are written into it for a policy that reads them. `explore` None means the setting of that name.
         Raises ConfigError for what is no observation, no state or no action.
         """
-        self.get_policy(policy_id)
-        runner = self.workers.local_worker().runners[policy_id]
-        chosen = self.config.explore if explore is None else explore
-        found = runner.compute_action(observation, state, self.timestep, chosen, prev_action, prev_reward)
-        return found if full_fetch or state is not None else found[0]
+        policy, runner = self.get_policy(policy_id), self.workers.local_worker().runners[policy_id]
+        explore = self.config.explore if explore is None else explore
+        recurrent = _given_state(runner, state, prev_action, prev_reward)
+        obs = runner.filtered(_flat_observation(policy.observation_layout, observation)[None])
+        distribution, recurrent = policy.act(np.array(obs), recurrent, runner.generator if explore else None)
+        actions = runner.exploration.get_exploration_action(distribution, self.timestep, explore, runner.generator)
+        action = policy.action_layout.unflatten(runner.columns.action_transform(actions)[0])
+        if policy.action_layout.shape == ():
+            action = action.item() if isinstance(action, np.ndarray | np.generic) else action
+        if state is None and not full_fetch:
+            return action
+        recurrent = policy.after_step(recurrent, actions, np.zeros(1, np.float32), np.zeros(1, np.bool_))
+        after = [recurrent[name][0] for name in policy.initial_state(1)]
+        return action, after, {"action_dist_inputs": distribution.inputs[0]}
 
     compute_action = compute_single_action
 
@@ -92,11 +103,42 @@ class Inference(ABC):
         self.get_policy(policy_id).import_weights(read_weights(path), names)
         self.publish_weights()
 
-    def _take_over_weights(self) -> None:
-        """Have the learners go on from weights that were set in a policy of this process, if any were."""
-        policies = self.workers.local_worker().policy_map.values()
-        if any(policy.set_by_hand for policy in policies):
-            self.learners.set_weights(self.workers.local_worker().get_weights())
-            self.has_unpublished_weights = True
-            for policy in policies:
-                policy.set_by_hand = False
+
+def _flat_observation(layout: Layout, observation: Any) -> Array:
+    """An observation as the network takes it; ConfigError says what is wrong with it."""
+    try:
+        flat = layout.flatten(observation)
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise ConfigError(
+            f"the observation is no value of {layout.space} ({error}). It is the first that reset() and step() return."
+        ) from error
+    if flat.shape != layout.shape:
+        raise ConfigError(f"the observation has shape {flat.shape}, expected {layout.shape} of {layout.space}")
+    if not np.isfinite(flat).all():
+        raise ConfigError("the observation has values that are NaN or infinite, of which no network makes an action.")
+    if found := layout.first_impossible(flat):
+        where, value, possible = found
+        raise ConfigError(f"the observation {observation!r} has {value} at index {where}, expected {possible}.")
+    return flat
+
+
+def _given_state(
+    runner: PolicyRunner, state: Sequence[Array] | None, prev_action: Any, prev_reward: float | None
+) -> RecurrentState:
+    """The recurrent state [1, ...] of one column from the arguments of `compute_single_action`."""
+    recurrent = runner.policy.initial_state(1)
+    if state is not None:
+        shapes, expected = [np.shape(each) for each in state], [values.shape[1:] for values in recurrent.values()]
+        if shapes != expected:
+            raise ConfigError(
+                f"state has arrays of the shapes {shapes}, expected {expected}: give what the call before returned."
+            )
+        recurrent = {
+            name: np.array(each, own.dtype)[None] for (name, own), each in zip(recurrent.items(), state, strict=True)
+        }
+    if prev_action is not None and PREV_ACTIONS in recurrent:
+        taken = runner.policy.action_layout.flatten(prev_action)
+        recurrent[PREV_ACTIONS][0, 0] = runner.columns.action_transform.inverse(taken)
+    if prev_reward is not None and PREV_REWARDS in recurrent:
+        recurrent[PREV_REWARDS][0, 0] = runner.columns.reward_transform(np.array([prev_reward], np.float32))[0]
+    return recurrent

@@ -3,9 +3,8 @@
 How an algorithm uses it:
 
     metrics = IterationMetrics(config)
-    metrics.start_iteration()                       # first line of train(): the clock of this iteration
-    metrics.add_sample(sample)                      # for every Sample that a worker returned
-    result = metrics.result(iteration, counters=..., learner_stats=..., timers=..., ...)
+    metrics.samples.add(sample)                     # for every Sample that a worker returned
+    result = metrics.result(iteration, elapsed_s=..., counters=..., learner_stats=..., timers=..., ...)
     checkpoint["metrics"] = metrics.state()         # a restored run reports the same numbers
 
 `counters` are totals over the whole run; those named in `COUNTER_FIELDS` also become top-level fields. `timers` are
@@ -19,22 +18,19 @@ import contextlib
 import math
 import os
 import socket
-import time
 import uuid
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from datetime import datetime
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from reef.batch import Episode, Sample
+from reef.batch import Episode
 from reef.config import AlgorithmConfig
-from reef.errors import DamagedCheckpointError
+from reef.rollout.statistics import SampleStatistics
 from reef.run.process.system_load import SystemLoad
-from reef.trees import USE_ANOTHER, require_like
+from reef.trees import require_like
 from reef.types import PolicyId, State, Stats
 
 Result = dict[str, Any]
@@ -51,9 +47,8 @@ class IterationMetrics:
     """Collects what workers report and builds the result of each iteration."""
 
     def __init__(self, config: AlgorithmConfig) -> None:
-        self._window = EpisodeWindow(config.metrics_num_episodes_for_smoothing)
+        self.samples = SampleStatistics(config)
         self._keep_per_episode = config.keep_per_episode_custom_metrics
-        self._sampler_perf = SamplerPerf(config.sampler_perf_stats_ema_coef)
         self._config = json_safe(config.to_dict())
         self._load = SystemLoad() if config.log_sys_usage else None
         self._experiment_id = uuid.uuid4().hex
@@ -61,21 +56,12 @@ class IterationMetrics:
         self._previous: dict[str, int] = {}  # counters of the last result
         self._restored_iteration = self._restored_timesteps = 0
         self._time_total_s = self._restored_time_s = 0.0
-        self._started = time.monotonic()
-
-    def start_iteration(self) -> None:
-        """Start the clock of this iteration."""
-        self._started = time.monotonic()
-
-    def add_sample(self, sample: Sample) -> None:
-        """Take in the episodes and timers of one call of a worker's `sample`."""
-        self._window.add(sample.episodes)
-        self._sampler_perf.add(sample.timers, sample.env_steps)
 
     def result(
         self,
         iteration: int,
         *,
+        elapsed_s: float,
         counters: Mapping[str, int],
         learner_stats: Mapping[PolicyId, Stats],
         exploration: Mapping[PolicyId, Stats] | None = None,
@@ -91,13 +77,12 @@ class IterationMetrics:
 
         Without `evaluation` the result has no key of that name: no evaluation was due.
         """
-        elapsed_s = time.monotonic() - self._started
         self._time_total_s += elapsed_s
-        episodes, new_episodes = self._window.take()
+        episodes, new_episodes = self.samples.window.take()
         result: Result = {
             **summarize_episodes(episodes, keep_per_episode=self._keep_per_episode),
             "episodes_this_iter": new_episodes,
-            "episodes_total": self._window.total,
+            "episodes_total": self.samples.window.total,
             **self._step_counts(counters, elapsed_s),
             "training_iteration": iteration,
             "iterations_since_restore": iteration - self._restored_iteration,
@@ -110,7 +95,7 @@ class IterationMetrics:
             "num_worker_restarts": num_worker_restarts,
             "counters": dict(counters),
             "timers": {f"{name}_time_ms": 1000.0 * seconds for name, seconds in (timers or {}).items()},
-            "sampler_perf": self._sampler_perf.means_ms(),
+            "sampler_perf": self.samples.sampler_perf.means_ms(),
             "info": {
                 "learner": {policy: {"learner_stats": dict(stats)} for policy, stats in learner_stats.items()},
                 "exploration": {policy: dict(stats) for policy, stats in (exploration or {}).items()},
@@ -123,7 +108,6 @@ class IterationMetrics:
         if evaluation is not None:
             result["evaluation"] = dict(evaluation)
         self._previous = dict(counters)
-        self._started = time.monotonic()
         return {key: value if key == "config" else json_safe(value) for key, value in result.items()}
 
     def _step_counts(self, counters: Mapping[str, int], elapsed_s: float) -> Result:
@@ -158,8 +142,7 @@ class IterationMetrics:
     def state(self) -> State:
         """What a checkpoint keeps, so that the restored run reports the same numbers."""
         return {
-            "window": self._window.state(),
-            "sampler_perf": self._sampler_perf.state(),
+            **self.samples.state(),
             "counters": dict(self._previous),
             "time_total_s": self._time_total_s,
             "experiment_id": self._experiment_id,
@@ -167,102 +150,13 @@ class IterationMetrics:
 
     def set_state(self, state: State, *, iteration: int) -> None:
         """Take up where `state` was written, after `iteration` iterations; `CheckpointError` where it is damaged."""
-        fresh = {"window": EpisodeWindow(1).state(), "sampler_perf": SamplerPerf(None).state(), "counters": {}}
-        require_like(state, {**fresh, "time_total_s": 0.0, "experiment_id": ""}, "metrics")
-        self._window.set_state(state["window"])
-        self._sampler_perf.set_state(state["sampler_perf"])
+        require_like(state, {"counters": {}, "time_total_s": 0.0, "experiment_id": ""}, "metrics")
+        self.samples.set_state(state)
         self._previous = dict(state["counters"])
         self._time_total_s = self._restored_time_s = float(state["time_total_s"])
         self._experiment_id = state["experiment_id"]
         self._restored_timesteps = self._previous.get("num_env_steps_sampled", 0)
         self._restored_iteration = iteration
-
-
-class EpisodeWindow:
-    """The episodes that an iteration's means run over.
-
-    The newest `size` ones, or fewer at the beginning; when one iteration finished more than `size`, all of those.
-    Size 1 is no smoothing: the newest episode alone.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._episodes: deque[Episode] = deque()
-        self._new = 0
-        self.total = 0
-
-    def add(self, episodes: Sequence[Episode]) -> None:
-        """Take in episodes that ended in this iteration, oldest first."""
-        self._episodes.extend(episodes)
-        self._new += len(episodes)
-        self.total += len(episodes)
-        self._trim(max(self._size, self._new))
-
-    def take(self) -> tuple[list[Episode], int]:
-        """The episodes to average over and how many of them are new; begins the next iteration."""
-        if self._size == 1:
-            self._trim(1)
-        episodes, new = list(self._episodes), self._new
-        self._new = 0
-        self._trim(self._size)
-        return episodes, new
-
-    def _trim(self, length: int) -> None:
-        while len(self._episodes) > length:
-            self._episodes.popleft()
-
-    def state(self) -> State:
-        """The window as JSON values."""
-        return {"episodes": [asdict(episode) for episode in self._episodes], "new": self._new, "total": self.total}
-
-    def set_state(self, state: State) -> None:
-        """Restore what `state` returned."""
-        for index, episode in enumerate(state["episodes"]):
-            require_like(episode, asdict(Episode(0.0, 0)), f"metrics/window/episodes/{index}")
-            for name in ("policy_rewards", "custom_metrics"):
-                _require_numbers(episode[name], f"metrics/window/episodes/{index}/{name}")
-            for name, values in episode["hist_data"].items():
-                _require_numbers(dict(enumerate(values)), f"metrics/window/episodes/{index}/hist_data/{name}")
-        self._episodes = deque(Episode(**episode) for episode in state["episodes"])
-        self._new, self.total = int(state["new"]), int(state["total"])
-
-
-class SamplerPerf:
-    """Milliseconds per environment step that workers spend, by name ("env_wait", "inference")."""
-
-    def __init__(self, ema_coef: float | None) -> None:
-        self._ema_coef = ema_coef  # None: the mean over the whole run
-        self._mean_s: dict[str, float] = {}
-        self._steps: dict[str, int] = {}
-
-    def add(self, timers: Mapping[str, float], env_steps: int) -> None:
-        """Take in `timers` in seconds, spent on `env_steps` steps."""
-        for name, seconds in timers.items() if env_steps else ():
-            steps = self._steps[name] = self._steps.get(name, 0) + env_steps
-            coef = env_steps / steps if self._ema_coef is None or steps == env_steps else self._ema_coef
-            old = self._mean_s.get(name, 0.0)
-            self._mean_s[name] = old + coef * (seconds / env_steps - old)
-
-    def means_ms(self) -> dict[str, float]:
-        """Means by field name (`mean_<name>_ms`)."""
-        return {f"mean_{name}_ms": 1000.0 * seconds for name, seconds in self._mean_s.items()}
-
-    def state(self) -> State:
-        """The means and the steps behind them."""
-        return {"mean_s": dict(self._mean_s), "steps": dict(self._steps)}
-
-    def set_state(self, state: State) -> None:
-        """Restore what `state` returned."""
-        _require_numbers(state["mean_s"], "metrics/sampler_perf/mean_s")
-        require_like(state["steps"], dict.fromkeys(state["mean_s"], 0), "metrics/sampler_perf/steps")
-        self._mean_s, self._steps = dict(state["mean_s"]), dict(state["steps"])
-
-
-def _require_numbers(stored: Mapping[Any, Any], key: str) -> None:
-    """NaN is one: what a user's own code measured may be so."""
-    for name, value in stored.items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise DamagedCheckpointError(f"{key}/{name} is {value!r}, expected a number. {USE_ANOTHER}")
 
 
 def summarize_episodes(episodes: Sequence[Episode], *, keep_per_episode: bool = False) -> Result:

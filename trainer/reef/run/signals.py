@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 from reef.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_TERMINATED
+from reef.run.process.deadline import Deadline
 
 DELAY_S, MOST_DELAYS = 0.005, 2000  # for how long and how often SIGTERM waits for the end of an import
 EXIT_CODES = {signal.SIGTERM: EXIT_TERMINATED, signal.SIGINT: EXIT_INTERRUPTED}
-
-
-class Overdue(Exception):  # noqa: N818 - no error: the run ends as it was asked to
-    """A signal came and the iteration did not end in time: raised where the driver waits for other processes."""
 
 
 class Terminated(BaseException):
@@ -94,44 +89,6 @@ def _is_importing(frame: FrameType | None) -> bool:
     while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
         frame = frame.f_back
     return frame is not None
-
-
-class Deadline:
-    """When a run is to end; never, until a signal comes. Passed to all code of the run that waits."""
-
-    def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        """Let there be none."""
-        self.waiting_ends = math.inf  # when waiting for other processes is to end, in seconds of time.monotonic()
-        self.process_ends = math.inf  # when this process is killed
-
-    def set(self, patience_s: float) -> None:
-        """End waiting in `patience_s` seconds, and the process in as many again."""
-        self.waiting_ends = time.monotonic() + patience_s
-        self.process_ends = self.waiting_ends + patience_s
-
-    def time_left(self) -> float:
-        """Seconds until this process must have ended; infinity without a signal, or without a limit."""
-        return max(self.process_ends - time.monotonic(), 0.0)
-
-    def end_if_over(self) -> None:
-        """Raise `Overdue`, once, when a signal's patience is over; for loops that wait for other processes.
-
-        Not raised from a signal handler: Ray's own waits turn any exception of a handler into a SystemError.
-        """
-        if time.monotonic() >= self.waiting_ends:
-            self._end()
-
-    def end_if_set(self) -> None:
-        """As `end_if_over`, without patience: for pauses in which no iteration is under way."""
-        if self.time_left() < math.inf:
-            self._end()
-
-    def _end(self) -> NoReturn:
-        self.waiting_ends = math.inf  # what is written in the end is not cut off
-        raise Overdue
 
 
 class StopSignals:

@@ -1,9 +1,7 @@
 """Settings that exclude each other: each is named with its value and what to do.
 
-It tests reef.config.groups.environment, reef.config.groups.evaluation, reef.config.groups.fault_tolerance,
-reef.config.groups.framework, reef.config.groups.group, reef.config.groups.multi_agent, reef.config.groups.offline_data,
-reef.config.groups.operations, reef.config.groups.resources, reef.config.groups.rollouts and reef.config.groups.training
-too.
+It tests reef.config.groups.group, reef.config.groups.operations, reef.config.groups.sampling and
+reef.config.groups.training too.
 """
 
 import pytest

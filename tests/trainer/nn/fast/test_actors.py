@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from reef.algorithms.dqn import DQNConfig
 from reef.algorithms.ppo import PPOConfig
 from reef.nn.fast import fast_actor
-from reef.nn.fast.actors import ArrayActorCritic, ArrayRecurrentActorCritic
+from reef.nn.fast.actor_critic import ArrayActorCritic
+from reef.nn.fast.recurrent import ArrayRecurrentActorCritic
 from reef.nn.make import make_policy
 from reef.nn.policies import ActorCritic, Policy
 

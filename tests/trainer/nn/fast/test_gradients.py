@@ -1,6 +1,6 @@
 """Each gradient that is written out is that of autograd.
 
-It tests reef.nn.fast.activations, reef.nn.fast.layers, reef.nn.fast.networks and reef.nn.fast.recurrent too.
+It tests reef.nn.fast.actor_critic, reef.nn.fast.layers, reef.nn.fast.q_network and reef.nn.fast.recurrent too.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from reef.algorithms.ppo import PPOConfig, PPOLearner
 from reef.config import AlgorithmConfig
 from reef.learn.learner import Learner
 from reef.nn.fast import fast_gradient
-from reef.nn.fast.choice import NETWORKS
-from reef.nn.fast.losses import LOSSES
+from reef.nn.fast.choice import LOSSES, NETWORKS
 from reef.nn.gradients import Columns, Loss, by_autograd
 from reef.nn.policies import PREV_REWARDS, ActorCritic
 from reef.nn.recurrent import BEGINS, VALID, RecurrentPolicy

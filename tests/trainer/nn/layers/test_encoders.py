@@ -9,7 +9,8 @@ from gymnasium import spaces
 
 from reef.config import ModelConfig
 from reef.errors import ConfigError
-from reef.nn.layers.encoders import Encoder, Features, ImageEncoder
+from reef.nn.layers.encoders import Encoder, Features
+from reef.nn.layers.leaf_encoders import ImageEncoder
 from reef.spaces import Layout
 
 SPACES = [

@@ -1,10 +1,182 @@
-"""Running and watching: results, checkpoints, logs, callbacks, recorded experience."""
+"""How a run is carried out: resources, PyTorch, failures, results, logs."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Iterator
 
 from reef.config.declaration import setting
 from reef.config.groups.group import GroupSetter
 from reef.config.settings import Settings
+
+
+class ResourceSettings(Settings):
+    """What driver, workers and learners may use. Fractions of a GPU share it."""
+
+    resources = GroupSetter()
+
+    num_gpus: float = setting(
+        0.0,
+        "GPU of the learner in the algorithm's process, 1 or a fraction, on which a large network also acts where "
+        "num_rollout_workers is 0; 0 uses the CPU even where there are GPUs.",
+        minimum=0.0,
+        unit="GPUs",
+    )
+    _fake_gpus: bool = setting(False, "Run the code paths of GPUs on the CPU.")
+    num_cpus_per_worker: float = setting(1.0, "CPUs that each rollout worker reserves.", minimum=0.0, unit="CPUs")
+    num_gpus_per_worker: float = setting(
+        0.0,
+        "GPUs reserved for each worker: for its environments, and for acting where the network is large.",
+        minimum=0.0,
+        unit="GPUs",
+    )
+    custom_resources_per_worker: dict[str, float] = setting(
+        {}, "Further Ray resources that each rollout worker reserves.", minimum=0.0
+    )
+    num_cpus_for_local_worker: float = setting(
+        1.0, "CPUs that the algorithm's own process reserves in a trial of a sweep.", minimum=0.0, unit="CPUs"
+    )
+    num_learner_workers: int = setting(
+        0,
+        "Learners in processes of their own that average their gradients; 0 learns in the algorithm's process.",
+        minimum=0,
+    )
+    num_cpus_per_learner_worker: float = setting(1.0, "CPUs that each learner reserves.", minimum=0.0, unit="CPUs")
+    num_gpus_per_learner_worker: float = setting(
+        0.0, "The GPU that each learner reserves, 1 or a fraction.", minimum=0.0, unit="GPUs"
+    )
+    local_gpu_idx: int = setting(0, "Which of the visible GPUs the learner in the algorithm's process uses.", minimum=0)
+    placement_strategy: str = setting(
+        "PACK",
+        "How processes are laid out over nodes: together, apart, and strictly so or refused.",
+        choices=("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"),
+    )
+
+    def problems(self) -> Iterator[str]:
+        """A learner computes on one GPU, more than one GPU cannot be divided, and only one place holds the learner."""
+        yield from super().problems()
+        for key, learners in (("num_gpus", 1), ("num_gpus_per_learner_worker", max(self.num_learner_workers, 1))):
+            if (count := getattr(self, key)) > 1:
+                fix = f"num_learner_workers={math.ceil(count) * learners}, num_gpus_per_learner_worker=1"
+                yield f"{key}={count:g}: one learner uses one GPU. Set {fix}{', num_gpus=0' * (key == 'num_gpus')}."
+        if (count := self.num_gpus_per_worker) > 1 and not count.is_integer():
+            yield (
+                f"num_gpus_per_worker={count}: above 1 only whole GPUs can be had. Give a whole number, or a fraction "
+                "below 1."
+            )
+        if self.num_gpus and self.num_learner_workers:
+            yield (
+                f"num_gpus={self.num_gpus:g}, num_learner_workers={self.num_learner_workers}: num_gpus is for a "
+                "learner in the algorithm's process. Set num_gpus_per_learner_worker instead."
+            )
+        if self.num_gpus_per_learner_worker and not self.num_learner_workers:
+            yield (
+                f"num_gpus_per_learner_worker={self.num_gpus_per_learner_worker:g}, num_learner_workers=0: it is for "
+                "learners in processes of their own. Set num_gpus for the one in the algorithm's process."
+            )
+
+
+class PythonEnvironmentSettings(Settings):
+    """The processes' environment variables."""
+
+    python_environment = GroupSetter()
+
+    extra_python_environs_for_driver: dict[str, str] = setting({}, "Environment variables of the algorithm's process.")
+    extra_python_environs_for_worker: dict[str, str] = setting({}, "Environment variables of rollout workers.")
+
+
+COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+class FrameworkSettings(Settings):
+    """How PyTorch runs in workers and learners."""
+
+    framework = GroupSetter("framework")
+
+    framework_str: str = setting(
+        "torch", "The tensor library. Only 'torch' exists here.", choices=("torch",), key="framework"
+    )
+    torch_threads_per_worker: int = setting(1, "CPU threads of torch in each rollout worker process.", minimum=1)
+    torch_threads_per_learner: int | None = setting(
+        None,
+        "CPU threads of torch in each learner process; null: as many as have work and a CPU of their own.",
+        minimum=1,
+    )
+    torch_compile_learner: bool = setting(
+        False, "Compile the learner with torch.compile: slower start, faster updates."
+    )
+    torch_compile_learner_what_to_compile: str = setting(
+        "forward_train", "What of the learner is compiled.", choices=("forward_train", "complete_update")
+    )
+    torch_compile_learner_dynamo_backend: str = setting(
+        "inductor",
+        "Backend of torch.compile in the learner. Inductor needs a C++ compiler, and PyTorch in a path without spaces.",
+    )
+    torch_compile_learner_dynamo_mode: str | None = setting(
+        None, "Mode of torch.compile in the learner; null is torch's default.", choices=(None, *COMPILE_MODES)
+    )
+    torch_compile_worker: bool = setting(False, "Compile the policy of rollout workers with torch.compile.")
+    torch_compile_worker_dynamo_backend: str = setting(
+        "inductor",
+        "Backend of torch.compile in workers. Inductor needs a C++ compiler, and PyTorch in a path without spaces.",
+    )
+    torch_compile_worker_dynamo_mode: str | None = setting(
+        None, "Mode of torch.compile in workers; null is torch's default.", choices=(None, *COMPILE_MODES)
+    )
+
+
+class FaultToleranceSettings(Settings):
+    """Failures of workers and environments. By default the first failure of a worker ends the run with its error."""
+
+    fault_tolerance = GroupSetter()
+
+    ignore_worker_failures: bool = setting(False, "Go on without failed workers as long as one is left.")
+    recreate_failed_workers: bool = setting(False, "Start a failed worker again, with the same index.")
+    restart_failed_sub_environments: bool = setting(
+        False,
+        "Make only a failed environment again, up to 5 times without a step that works; the other environments of the "
+        "worker keep their episodes.",
+    )
+    num_consecutive_worker_failures_tolerance: int = setting(
+        100, "Failures in a row, over all workers, after which the run ends.", minimum=0, unit="failures"
+    )
+    max_num_worker_restarts: int = setting(
+        1000, "How often one worker may be started again.", minimum=0, unit="restarts"
+    )
+    delay_between_worker_restarts_s: float = setting(
+        60.0,
+        "Longest pause between two starts of one worker. The first restart comes at once; a worker that is lost again "
+        "within this time waits for 1, 2, 4, ... seconds after its last start, unless no other worker is left.",
+        minimum=0.0,
+        unit="seconds",
+    )
+    worker_health_probe_timeout_s: float = setting(
+        60.0,
+        "How long a worker has to answer whether it is alive; after it the worker counts as failed. Idle workers are "
+        "asked before the first round and after each failure of one; a replacement has as long to take the weights.",
+        above=0.0,
+        unit="seconds",
+    )
+    worker_restore_timeout_s: float = setting(
+        1800.0, "How long a restarted worker has until it is ready.", above=0.0, unit="seconds"
+    )
+    sample_timeout_s: float = setting(
+        300.0,
+        "How long one sample of a worker may take; after it the worker counts as failed. Raise it for environments so "
+        "slow that rollout_fragment_length steps take longer. Without workers: how long one step or reset of all its "
+        "environments may take in this process, which then ends with exit code 1.",
+        above=0.0,
+        unit="seconds",
+    )
+
+    def problems(self) -> Iterator[str]:
+        """Ignoring and recreating exclude each other."""
+        yield from super().problems()
+        if self.ignore_worker_failures and self.recreate_failed_workers:
+            yield (
+                "ignore_worker_failures=True, recreate_failed_workers=True: they exclude each other. Keep "
+                "recreate_failed_workers to replace failed workers, or ignore_worker_failures to go on without them."
+            )
 
 
 class ReportingSettings(Settings):

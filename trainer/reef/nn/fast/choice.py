@@ -6,24 +6,42 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from reef.nn.dueling import QPolicy
-from reef.nn.fast.actors import ACTORS
-from reef.nn.fast.losses import LOSSES
-from reef.nn.fast.networks import Backward, FastActorCritic, FastQNetwork
-from reef.nn.fast.recurrent import FastRecurrentActorCritic
+from reef.nn.fast.actor_critic import ArrayActorCritic, FastActorCritic, has_one_of_these, ppo
+from reef.nn.fast.q_network import ArrayQNetwork, FastQNetwork, dqn
+from reef.nn.fast.recurrent import ArrayRecurrentActorCritic, FastRecurrentActorCritic
 from reef.nn.flat import FlatParameters
-from reef.nn.gradients import Columns, Gradient, Loss, LossFunction, by_autograd
+from reef.nn.gradients import (
+    Columns,
+    Gradient,
+    Loss,
+    LossFunction,
+    LossOfOutputs,
+    Network,
+    by_autograd,
+    loss_by_autograd,
+    network_by_autograd,
+)
 from reef.nn.policies import ActorCritic, FastActor, Policy
 from reef.nn.recurrent import RecurrentActorCritic
 
-Network = Callable[..., tuple[Any, Backward]]  # returns the outputs and their backward function
-LossOfOutputs = Callable[[Any, Columns], tuple[Loss, tuple[Tensor, ...]]]  # returns the gradients of the outputs too
+ACTORS: dict[type, Any] = {
+    ActorCritic: ArrayActorCritic,
+    QPolicy: ArrayQNetwork,
+    RecurrentActorCritic: ArrayRecurrentActorCritic,
+}
 NETWORKS: dict[type, Any] = {
     ActorCritic: FastActorCritic,
     QPolicy: FastQNetwork,
     RecurrentActorCritic: FastRecurrentActorCritic,
+}
+# By the full name of the method, so that a subclass with its own loss does not match: a function of the learner, the
+# network's outputs and a minibatch, called in inference mode, and for which networks it is.
+LOSSES: dict[str, tuple[Callable[..., Any], Callable[[Any], bool]]] = {
+    "reef.algorithms.ppo.PPOLearner.loss": (ppo, has_one_of_these),
+    "reef.algorithms.dqn.DQNLearner.loss": (dqn, lambda _: True),
 }
 
 
@@ -41,8 +59,8 @@ def fast_gradient(
     if of_network is None and of_outputs is None:
         return None
     ordinary = by_autograd(network, inputs, loss)
-    through_network = of_network or _network_by_autograd(network)
-    through_loss = of_outputs or _loss_by_autograd(loss)
+    through_network = of_network or network_by_autograd(network)
+    through_loss = of_outputs or loss_by_autograd(loss)
 
     def gradient(minibatch: Columns) -> Loss:
         if flat.is_frozen:
@@ -69,32 +87,3 @@ def _loss(network: nn.Module, loss: LossFunction) -> LossOfOutputs | None:
     if found is None or covers is None or not covers(network):
         return None
     return lambda outputs, minibatch: found(learner, outputs, minibatch)
-
-
-def _network_by_autograd(network: nn.Module) -> Network:
-    def forward(*inputs: Tensor) -> tuple[Any, Backward]:
-        with torch.inference_mode(False), torch.enable_grad():
-            outputs = network(*inputs)
-        several = outputs if isinstance(outputs, tuple) else (outputs,)
-
-        def backward(*gradients: Tensor) -> None:
-            with torch.inference_mode(False):
-                ends = [(end, each.clone()) for end, each in zip(several, gradients, strict=True) if end.requires_grad]
-                torch.autograd.backward([end for end, _ in ends], [each for _, each in ends])
-
-        values = tuple(end.detach() for end in several)
-        return values if isinstance(outputs, tuple) else values[0], backward
-
-    return forward
-
-
-def _loss_by_autograd(loss: LossFunction) -> LossOfOutputs:
-    def of_outputs(outputs: Any, minibatch: Columns) -> tuple[Loss, tuple[Tensor, ...]]:
-        with torch.inference_mode(False), torch.enable_grad():
-            leaves = [each.clone().requires_grad_() for each in (outputs if isinstance(outputs, tuple) else (outputs,))]
-            found = loss(tuple(leaves) if isinstance(outputs, tuple) else leaves[0], minibatch)
-            torch.autograd.backward(found.value)
-        gradients = [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in leaves]
-        return found._replace(value=found.value.detach()), tuple(gradients)
-
-    return of_outputs

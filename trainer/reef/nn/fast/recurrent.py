@@ -1,17 +1,73 @@
-"""An LSTM over whole sequences with a handwritten backward pass: a few torch calls per step."""
+"""A `RecurrentActorCritic` without autograd and modules: one step when acting, sequences with a backward pass."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from reef.nn.fast.layers import LinearParameters
-from reef.nn.fast.networks import Backward, FastEncoder
+from reef.nn.fast.layers import ArrayMLP, FastEncoder, LinearParameters, array_layer
+from reef.nn.gradients import Backward
 from reef.nn.layers.recurrent import RecurrentCell
 from reef.nn.recurrent import RecurrentActorCritic
+from reef.types import Array, RecurrentState
+
+
+class ArrayRecurrentActorCritic:
+    """The actor of a `RecurrentActorCritic` with an LSTM or a GRU, one step of N columns."""
+
+    def __init__(self, policy: RecurrentActorCritic) -> None:
+        """Look up the parameters, whose place in memory `FlatParameters` fixes."""
+        self.encoder = ArrayMLP.of(policy.encoder)
+        self.out = ArrayMLP([], array_layer(policy.pi), self.encoder.activation)
+        cell: Any = policy.memory.cell
+        self.step = self._lstm if isinstance(cell, nn.LSTM) else self._gru
+        self.of_input, self.of_hidden = (
+            (weight.detach().t().numpy(), bias.detach().numpy())
+            for weight, bias in ((cell.weight_ih_l0, cell.bias_ih_l0), (cell.weight_hh_l0, cell.bias_hh_l0))
+        )
+
+    @staticmethod
+    def covers(policy: RecurrentActorCritic) -> bool:
+        """Whether it reads only vectors of numbers, on the CPU, and its memory is a recurrent cell."""
+        if type(policy.memory) is not RecurrentCell or policy.prev_actions or policy.prev_rewards:
+            return False
+        return ArrayMLP.covers(policy.encoder, policy.device)
+
+    @np.errstate(invalid="ignore", over="ignore")
+    def __call__(self, obs: Array, state: RecurrentState) -> tuple[Array, RecurrentState]:
+        """The distribution inputs, and the next recurrent state."""
+        after = self.step(self.encoder(obs), **state)
+        return self.out(after["h"]), after
+
+    def _lstm(self, x: Array, h: Array, c: Array) -> RecurrentState:
+        gates = self._of(x, self.of_input)
+        gates += self._of(h, self.of_hidden)
+        size = h.shape[1]
+        new = np.tanh(gates[:, 2 * size : 3 * size])
+        opened = _sigmoid(gates)  # one call for three gates
+        c = opened[:, size : 2 * size] * c + opened[:, :size] * new
+        return {"h": opened[:, 3 * size :] * np.tanh(c), "c": c}
+
+    def _gru(self, x: Array, h: Array) -> RecurrentState:
+        reset, update, new = np.split(self._of(x, self.of_input), 3, axis=1)
+        reset_h, update_h, new_h = np.split(self._of(h, self.of_hidden), 3, axis=1)
+        new = np.tanh(new + _sigmoid(reset + reset_h) * new_h)
+        update = _sigmoid(update + update_h)
+        return {"h": (1 - update) * new + update * h}
+
+    @staticmethod
+    def _of(x: Array, layer: tuple[Array, Array]) -> Array:
+        product: Array = x @ layer[0]
+        product += layer[1]
+        return product
+
+
+def _sigmoid(x: Array) -> Array:
+    return 0.5 + 0.5 * np.tanh(0.5 * x)
 
 
 class UnrolledLSTM(NamedTuple):

@@ -5,11 +5,11 @@ One `Exploration` per policy, made from `exploration_config`: `type` (a name of 
 takes an `ActionBox` first, then their arguments.
 """
 
+from reef.rollout.exploration.action_box import ActionBox
 from reef.rollout.exploration.discrete import EpsilonGreedy, Random, SoftQ
-from reef.rollout.exploration.exploration import ActionBox, Exploration
+from reef.rollout.exploration.exploration import Exploration, StochasticSampling
 from reef.rollout.exploration.make import EXPLORATIONS, PER_WORKER, make_exploration
 from reef.rollout.exploration.noise import GaussianNoise, OrnsteinUhlenbeckNoise
-from reef.rollout.exploration.sampling import StochasticSampling
 
 __all__ = [
     "EXPLORATIONS",

@@ -1,66 +1,16 @@
-"""The base class of explorations, and the bounds of the actions."""
+"""The base class of explorations, and the one that samples from the policy's distribution."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from gymnasium import spaces
 
 from reef.errors import ConfigError
 from reef.nn.distributions import ActionDistribution
-from reef.spaces import Layout
+from reef.rollout.exploration.action_box import ActionBox
 from reef.types import Array, State
-
-
-@dataclass(frozen=True, slots=True)
-class ActionBox:
-    """The bounds of a policy's actions, element by element, and which worker explores."""
-
-    layout: Layout
-    low: Array  # [*action] float32
-    high: Array  # [*action] float32, exclusive for whole elements
-    whole: Array  # [*action] bool: an index instead of a real number
-    worker_index: int = 0
-    num_workers: int = 0
-
-    @classmethod
-    def of(cls, layout: Layout, *, normalized: bool, worker_index: int = 0, num_workers: int = 0) -> ActionBox:
-        """Make the bounds of `layout`; `normalized` and unbounded Box elements range from -1 to 1."""
-        low, high = np.empty((2, layout.size), np.float32)
-        whole = np.empty(layout.size, np.bool_)
-        for leaf in layout.leaves:
-            part = slice(leaf.offset, leaf.offset + leaf.size)
-            low[part], high[part], whole[part] = _bounds(leaf.space, normalized)
-        shape = layout.shape
-        return cls(layout, low.reshape(shape), high.reshape(shape), whole.reshape(shape), worker_index, num_workers)
-
-    def uniform(self, batch: int, generator: np.random.Generator) -> Array:
-        """[batch, *action] uniformly random actions."""
-        if isinstance(self.layout.space, spaces.Discrete):
-            return generator.integers(int(self.layout.space.n), size=batch)
-        values = generator.random((batch, *self.layout.shape), np.float32) * (self.high - self.low) + self.low
-        return np.where(self.whole, np.floor(values), values).astype(self.layout.action_dtype)  # type: ignore[no-any-return]
-
-    def require(self, kind: type[spaces.Space[Any]], who: object) -> None:
-        """Raise ConfigError unless the action space is of `kind`."""
-        if not isinstance(self.layout.space, kind):
-            raise ConfigError(
-                f"exploration_config.type {type(who).__name__!r} needs a {kind.__name__} action space, but the "
-                f"environment's is {self.layout.space}. Use 'StochasticSampling' or 'Random'."
-            )
-
-
-def _bounds(space: spaces.Space[Any], normalized: bool) -> tuple[Any, Any, bool]:
-    """Low and high of the flat elements, and whether they are indices."""
-    if isinstance(space, spaces.Box):
-        bounded = (not normalized) & np.isfinite(space.low) & np.isfinite(space.high)
-        low, high = np.where(bounded, space.low, -1.0), np.where(bounded, space.high, 1.0)
-        return low.ravel(), high.ravel(), False
-    if isinstance(space, spaces.MultiDiscrete):
-        return 0, space.nvec.ravel(), True
-    return 0, int(space.n) if isinstance(space, spaces.Discrete) else 2, True
 
 
 @dataclass
@@ -95,6 +45,24 @@ class Exploration:
 
     def set_state(self, state: State) -> None:
         """Restore what `state` returned."""
+
+
+@dataclass
+class StochasticSampling(Exploration):
+    """Sample from the distribution, after `random_timesteps` of uniformly random actions."""
+
+    draws_from_policy: ClassVar[bool] = True
+    _: KW_ONLY
+    random_timesteps: int = 0
+
+    def __post_init__(self) -> None:
+        check("random_timesteps", self.random_timesteps, 0)
+
+    def explore(self, distribution: ActionDistribution, timestep: int, generator: np.random.Generator) -> Array:
+        """Return samples; uniformly random actions at the start."""
+        if timestep < self.random_timesteps:
+            return self.actions.uniform(len(distribution), generator)
+        return distribution.sample(generator)
 
 
 def check(name: str, value: Any, low: float, high: float = float("inf")) -> None:

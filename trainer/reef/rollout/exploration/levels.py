@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reef.errors import ConfigError
-from reef.rollout.exploration.exploration import ActionBox
+from reef.rollout.exploration.action_box import ActionBox
 from reef.schedules import Schedule
 
 

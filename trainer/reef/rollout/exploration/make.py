@@ -9,10 +9,10 @@ from typing import Any
 from reef.config import AlgorithmConfig
 from reef.config.loading import load
 from reef.errors import ConfigError, nearest
+from reef.rollout.exploration.action_box import ActionBox
 from reef.rollout.exploration.discrete import EpsilonGreedy, Random, SoftQ
-from reef.rollout.exploration.exploration import ActionBox, Exploration
+from reef.rollout.exploration.exploration import Exploration, StochasticSampling
 from reef.rollout.exploration.noise import GaussianNoise, OrnsteinUhlenbeckNoise
-from reef.rollout.exploration.sampling import StochasticSampling
 from reef.spaces import Layout
 
 EXPLORATIONS: dict[str, type[Exploration]] = {

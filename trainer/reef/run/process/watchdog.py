@@ -160,7 +160,7 @@ class Watchdog:
                 innermost = module
             frame = frame.f_back
         config = self._config
-        if RolloutWorker._sample.__code__ not in codes:
+        if RolloutWorker.sample.__code__ not in codes:
             return self._making if innermost.startswith("reef.envs.") else None
         if config.in_evaluation or Evaluation.run.__code__ in codes:
             return Place("evaluation", "evaluation_sample_timeout_s", config.evaluation_sample_timeout_s)

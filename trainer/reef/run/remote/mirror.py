@@ -19,10 +19,10 @@ from reef.errors import ReefError, StoreUnavailableError
 from reef.run.checkpoint.content import Metadata
 from reef.run.checkpoint.files import MANIFEST, METADATA, NAMES, is_readable, read_metadata
 from reef.run.checkpoint.store import CheckpointStore, iteration_of
+from reef.run.process.deadline import Deadline
 from reef.run.process.identity import OWNER
 from reef.run.remote.fetch import checkpoints_in, local_name, remote_name
 from reef.run.remote.object_store import RemoteFolder
-from reef.run.signals import Deadline
 
 if TYPE_CHECKING:
     from reef.run.prometheus import RunState

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from gymnasium import spaces
@@ -9,73 +11,77 @@ from gymnasium import spaces
 from reef.algorithms.dqn import DQNConfig
 from reef.algorithms.ppo import PPOConfig
 from reef.config import AlgorithmConfig
+from reef.envs.by_policy import Columns
 from reef.envs.vector import StepResult
-from reef.nn.make import make_policy
-from reef.rollout.fragment import Fragment
+from reef.rollout.policy_runner import PolicyRunner
 
 COLUMNS = 2
 
 
-def fragment(steps: int, config: AlgorithmConfig | None = None) -> Fragment:
-    policy = make_policy(config or PPOConfig(), spaces.Box(-9.0, 9.0, (1,)), spaces.Discrete(3))
-    return Fragment(policy, np.zeros((COLUMNS, 1), np.float32), steps, {})
+def runner(steps: int, config: AlgorithmConfig | None = None) -> PolicyRunner:
+    """One whose fragment begins, with observations of 0."""
+    untouched: Any = None
+    spaces_ = spaces.Box(-9.0, 9.0, (1,)), spaces.Discrete(3)
+    made = PolicyRunner(config or PPOConfig(), 0, Columns(*spaces_, untouched, untouched, np.arange(COLUMNS)))
+    made.begin(steps, np.zeros((COLUMNS, 1), np.float32))
+    return made
 
 
-def write(one: Fragment, t: int, live: list[bool] | None = None) -> None:
+def record(one: PolicyRunner, t: int, live: list[bool] | None = None) -> None:
     """Step `t`, with observations and rewards t + 1, and actions and inputs of t."""
     number = np.full((COLUMNS, 1), t + 1, np.float32)
     flags = np.zeros(COLUMNS, np.bool_)
-    one.actions[t] = t % 3
-    if one.dist_inputs is not None:
-        one.dist_inputs[t] = [t, 0, 0]
+    one.fragment.actions[t] = t % 3
+    if one.fragment.dist_inputs is not None:
+        one.fragment.dist_inputs[t] = [t, 0, 0]
     alive = None if live is None else np.array(live)
-    one.write(t, StepResult(number, number[:, 0], flags, flags, {}, alive, number[:, 0]), number)
+    one.record(t, StepResult(number, number[:, 0], flags, flags, {}, alive, number[:, 0]), None)
 
 
 def test_the_next_observation_is_that_of_the_step_after() -> None:
-    one = fragment(3)
+    one = runner(3)
     for t in range(3):
-        write(one, t)
-    rollout = one.rollout(3, policy_version=5)
+        record(one, t)
+    rollout = one.fragment.rollout(3, policy_version=5)
     assert rollout.obs[:, 0, 0].tolist() == [0, 1, 2]
     assert rollout.next_obs[:, 0, 0].tolist() == [1, 2, 3]
     assert (rollout.policy_version, rollout.mask.all()) == (5, True)
 
 
 def test_where_an_episode_ended_it_is_the_true_successor() -> None:
-    one = fragment(2)
+    one = runner(2)
     for t in range(2):
-        write(one, t)
-    one.finals.append((0, 1, np.array([7.0], np.float32)))
-    rollout = one.rollout(2, 0)
+        record(one, t)
+    one.fragment.finals.append((0, 1, np.array([7.0], np.float32)))
+    rollout = one.fragment.rollout(2, 0)
     assert rollout.next_obs[:, :, 0].tolist() == [[1, 7], [2, 2]]
     assert rollout.obs[1, 1, 0] == 1  # the first of the next episode
 
 
 def test_a_dead_step_is_masked() -> None:
-    one = fragment(1)
-    write(one, 0, live=[True, False])
-    assert one.rollout(1, 0).mask.tolist() == [[True, False]]
+    one = runner(1)
+    record(one, 0, live=[True, False])
+    assert one.fragment.rollout(1, 0).mask.tolist() == [[True, False]]
 
 
 def test_more_room_keeps_what_is_written() -> None:
-    one = fragment(2)
+    one = runner(2)
     for t in range(2):
-        write(one, t)
-    one.grow()
-    assert one.capacity == 4
+        record(one, t)
+    one.fragment.grow()
+    assert one.fragment.capacity == 4
     for t in range(2, 4):
-        write(one, t)
-    rollout = one.rollout(3, 0)
+        record(one, t)
+    rollout = one.fragment.rollout(3, 0)
     assert rollout.rewards[:, 0].tolist() == [1, 2, 3]
     assert rollout.obs[:, 0, 0].tolist() == [0, 1, 2]
 
 
 def test_log_likelihoods_are_those_of_the_actions() -> None:
-    one = fragment(2)
+    one = runner(2)
     for t in range(2):
-        write(one, t)
-    rollout = one.rollout(2, 0)
+        record(one, t)
+    rollout = one.fragment.rollout(2, 0)
     expected = torch.log_softmax(torch.tensor([[0.0, 0, 0], [1, 0, 0]]), -1)[[0, 1], [0, 1]]
     np.testing.assert_allclose(rollout.extras["action_logp"][:, 0], expected.numpy(), rtol=1e-6)
-    assert fragment(2, DQNConfig()).rollout(2, 0).extras == {}
+    assert runner(2, DQNConfig()).fragment.rollout(2, 0).extras == {}

@@ -1,22 +1,77 @@
-"""Losses with their derivatives by the network's outputs, written by hand.
-
-Each function takes the learner, the network's outputs and a minibatch, and returns the same `Loss` as the learner's own
-`loss` and the gradient of each output. Call them only in inference mode.
-"""
+"""The `ActorCritic` without autograd and modules: how it acts, its backward pass, and the gradient of PPO's loss."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from reef.math.td import huber
 from reef.nn.distributions import Categorical, DiagonalGaussian, DistributionMaker, LeafDistribution
-from reef.nn.gradients import Columns, Loss
+from reef.nn.fast.layers import ArrayMLP, FastEncoder, LinearParameters
+from reef.nn.gradients import Backward, Columns, Loss
+from reef.nn.policies import ActorCritic
+from reef.types import Array, RecurrentState
 
-LossGradient = Callable[[Any, Any, Columns], tuple[Loss, tuple[Tensor, ...]]]
+
+class ArrayActorCritic:
+    """The actor of an `ActorCritic`: observations [N, *obs] -> distribution inputs [N, D]."""
+
+    def __init__(self, policy: ActorCritic) -> None:
+        """Look up the parameters, whose place in memory `FlatParameters` fixes."""
+        self.mlp = ArrayMLP.of(policy.encoder, policy.pi)
+        self.log_std = None if policy.log_std is None else policy.log_std.detach().numpy()
+
+    @staticmethod
+    def covers(policy: ActorCritic) -> bool:
+        """Whether the policy is a perceptron for vectors of numbers, on the CPU."""
+        return ArrayMLP.covers(policy.encoder, policy.device)
+
+    # No warnings, like torch: the check of the observations names the source of NaN.
+    @np.errstate(invalid="ignore", over="ignore")
+    def __call__(self, obs: Array, state: RecurrentState) -> tuple[Array, RecurrentState]:
+        """The distribution inputs."""
+        inputs = self.mlp(obs)
+        if self.log_std is not None:
+            means, inputs = inputs, np.empty((len(obs), 2 * inputs.shape[-1]), np.float32)
+            inputs[:, : means.shape[-1]] = means
+            inputs[:, means.shape[-1] :] = self.log_std
+        return inputs, state
+
+
+class FastActorCritic:
+    """An `ActorCritic`: observations [N, *obs] -> distribution inputs [N, D] and values [N]."""
+
+    def __init__(self, policy: ActorCritic) -> None:
+        self.encoder = FastEncoder(policy.encoder)
+        self.pi, self.vf = LinearParameters.of(policy.pi), LinearParameters.of(policy.vf)
+        self.log_std = policy.log_std
+        self.with_log_std = policy.with_log_std
+
+    @staticmethod
+    def covers(policy: ActorCritic) -> bool:
+        """Whether its encoder is covered."""
+        return FastEncoder.covers(policy.encoder)
+
+    def forward(self, obs: Tensor) -> tuple[tuple[Tensor, Tensor], Backward]:
+        """Return the outputs and their backward function."""
+        hidden = self.encoder.forward(obs)
+        actor, critic = (branches := hidden[-1].unbind())[0], branches[-1]
+        outputs = self.pi.forward(actor), self.vf.forward(critic).squeeze(-1)
+
+        def backward(grad_inputs: Tensor, grad_values: Tensor) -> None:
+            grad_outputs = grad_inputs if self.log_std is None else grad_inputs[:, : len(self.pi.bias)]
+            grad_actor = self.pi.backward(actor, grad_outputs)
+            grad_critic = self.vf.backward(critic, grad_values.unsqueeze(-1))
+            if self.log_std is not None:
+                torch.sum(grad_inputs[:, len(self.pi.bias) :], 0, out=self.log_std.grad)
+            shared = len(branches) == 1
+            features = (grad_actor + grad_critic).unsqueeze(0) if shared else torch.stack([grad_actor, grad_critic])
+            self.encoder.stack.backward(hidden, features)
+
+        return (self.with_log_std(outputs[0]), outputs[1]), backward
 
 
 def ppo(learner: Any, outputs: tuple[Tensor, Tensor], minibatch: Columns) -> tuple[Loss, tuple[Tensor, Tensor]]:
@@ -51,26 +106,6 @@ def ppo(learner: Any, outputs: tuple[Tensor, Tensor], minibatch: Columns) -> tup
     weights = -share * grad_logp, -share * learner.entropy_coeff, share * learner.kl_coeff
     grad_inputs = DISTRIBUTIONS[type(dist)](dist, actions, *weights, old)
     return Loss(value, stats), (grad_inputs, vf_loss_coeff * share * grad_square)
-
-
-def dqn(learner: Any, logits: Tensor, minibatch: Columns) -> tuple[Loss, tuple[Tensor]]:
-    """`DQNLearner.loss`, with the gradient of the logits [N, A] or [N, A, atoms]."""
-    actions, targets, weights = minibatch["actions"], minibatch["targets"], minibatch.get("weights")
-    places = actions.view(-1, *[1] * (logits.dim() - 1)).expand(-1, 1, *logits.shape[2:])  # in `logits`
-    chosen = logits.gather(1, places).squeeze(1)
-    if logits.dim() == 2:
-        losses, td_errors = huber(chosen, targets), chosen - targets
-        grad_chosen = td_errors.clamp(-1.0, 1.0)
-    else:
-        td_errors = losses = -(targets * torch.log_softmax(chosen, -1)).sum(-1)
-        grad_chosen = torch.softmax(chosen, -1) * targets.sum(-1, keepdim=True) - targets
-    value = losses.mean() if weights is None else (losses * weights).mean()
-    grad_chosen = grad_chosen / len(actions)  # weight of a row in the mean
-    if weights is not None:
-        grad_chosen = grad_chosen * weights.view(-1, *[1] * (grad_chosen.dim() - 1))
-    gradient = torch.zeros_like(logits).scatter_(1, places, grad_chosen.unsqueeze(1).to(logits.dtype))
-    mean_q = learner.policy.expected(chosen).mean()
-    return Loss(value, {"mean_q": mean_q}, {"td_errors": td_errors}), (gradient,)
 
 
 def categorical(
@@ -120,10 +155,3 @@ def has_one_of_these(policy: Any) -> bool:
     """Whether the policy's action distribution has a gradient here."""
     maker: DistributionMaker = policy.dist_class
     return not maker.joint and not maker.reshaped and maker.parts[0].make in DISTRIBUTIONS
-
-
-# By the full name of the method, so that a subclass with its own loss does not match.
-LOSSES: dict[str, tuple[LossGradient, Callable[[Any], bool]]] = {
-    "reef.algorithms.ppo.PPOLearner.loss": (ppo, has_one_of_these),
-    "reef.algorithms.dqn.DQNLearner.loss": (dqn, lambda _: True),
-}

@@ -1,0 +1,257 @@
+"""What experience is collected, and how: environments, workers, exploration, agents and their policies, evaluation."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+from reef.config.declaration import setting
+from reef.config.groups.group import GroupSetter
+from reef.config.loading import load
+from reef.config.settings import Settings
+from reef.config.spaces import as_space
+from reef.errors import ConfigError
+from reef.types import DEFAULT_POLICY, AgentId, PolicyId
+
+
+class EnvironmentSettings(Settings):
+    """The environment, and what happens between it and the policy."""
+
+    environment = GroupSetter("env")
+
+    env: str | type | Callable[..., Any] | None = setting(
+        None,
+        "A Gymnasium id, 'package.module:Class', a class, or a function of env_config that returns an environment.",
+    )
+    env_config: dict[str, Any] = setting(
+        {},
+        "What the environment is made with. A class or function gets it as one argument, together with worker_index, "
+        "vector_index, num_workers and recreated_worker; a Gymnasium id gets it as keyword arguments.",
+    )
+    observation_space: Any = setting(
+        None, "The observation space, where the environment's own is not to be used.", convert=as_space
+    )
+    action_space: Any = setting(
+        None, "The action space, where the environment's own is not to be used.", convert=as_space
+    )
+    clip_rewards: bool | float | list[float] | None = setting(
+        None,
+        "Rewards seen by the learner: true keeps the sign only, a number v clips to -v..v, two numbers clip to these "
+        "bounds. null clips Atari games by sign and nothing else. Reported rewards are never clipped.",
+    )
+    normalize_actions: bool = setting(
+        True, "The policy acts in -1..1, which is stretched to the bounds of a Box action space."
+    )
+    clip_actions: bool = setting(
+        False, "Clip actions to the bounds of the action space before they reach the environment."
+    )
+    disable_env_checking: bool = setting(False, "Skip the check of spaces, reset and step before training starts.")
+    is_atari: bool | None = setting(None, "Whether this is an Atari game; null finds out.")
+    auto_wrap_old_gym_envs: bool = setting(
+        True,
+        "Wrap environments of the old Gym API (reset gives obs, step gives 4); false refuses them and says what to do.",
+    )
+    action_mask_key: str = setting("action_mask", "Key of a dict observation that holds the valid actions.")
+    horizon: int | None = setting(None, "Cut episodes off after this many steps.", minimum=1, unit="steps")
+    soft_horizon: bool = setting(False, "At the horizon, go on in the environment without a reset.")
+    no_done_at_end: bool = setting(False, "Do not mark the end of an episode as terminal.")
+
+    def problems(self) -> Iterator[str]:
+        """A soft horizon needs a horizon; bounds of rewards must leave something between them."""
+        yield from super().problems()
+        if self.soft_horizon and self.horizon is None:
+            yield "soft_horizon=True: needs horizon, the number of steps after which an episode is cut."
+        clip = self.clip_rewards
+        if isinstance(clip, list) and (len(clip) != 2 or clip[0] >= clip[1]):
+            yield f"clip_rewards={clip!r}: expected two bounds, the lower one first, such as [-1.0, 1.0]."
+        if isinstance(clip, float) and clip <= 0:
+            yield f"clip_rewards={clip!r}: must be larger than 0, or false to clip nothing."
+
+
+class RolloutSettings(Settings):
+    """Workers, their environments, and what one sample is."""
+
+    rollouts = GroupSetter()
+
+    num_rollout_workers: int = setting(
+        0, "Rollout workers in processes of their own; 0 samples inside the algorithm's process.", minimum=0
+    )
+    num_envs_per_worker: int = setting(
+        1,
+        "Environments of one worker, stepped together; the policy acts for all of them in one forward pass.",
+        minimum=1,
+    )
+    create_env_on_local_worker: bool = setting(
+        False, "Also make the environment in the algorithm's own process when there are rollout workers."
+    )
+    rollout_fragment_length: int | Literal["auto"] = setting(
+        200,
+        "Steps of each environment in one sample of a worker; 'auto' divides the train batch among all environments.",
+        minimum=1,
+        unit="steps",
+    )
+    batch_mode: str = setting(
+        "truncate_episodes",
+        "'truncate_episodes' samples exactly the fragment, 'complete_episodes' at least that and only whole episodes.",
+        choices=("truncate_episodes", "complete_episodes"),
+    )
+    validate_workers_after_construction: bool = setting(True, "Check that every worker answers before training starts.")
+    observation_filter: str = setting(
+        "NoFilter",
+        "'MeanStdFilter' scales every element of an observation by its running mean and standard deviation.",
+        choices=("NoFilter", "MeanStdFilter"),
+    )
+    synchronize_filters: bool = setting(True, "Merge the filter statistics of all workers after each iteration.")
+    use_worker_filter_stats: bool = setting(True, "Merge what the workers saw into the central filter.")
+    update_worker_filter_stats: bool = setting(True, "Send the central filter back to the workers.")
+    sample_async: bool = setting(
+        False,
+        "Rollout workers sample the next fragments while the learner works on these, with weights that are up to "
+        "max_requests_in_flight_per_sampler_worker versions older; needs num_rollout_workers above 0. Fragments under "
+        "way are no part of a checkpoint.",
+    )
+    sampler_perf_stats_ema_coef: float | None = setting(
+        None, "Weight of the newest value in timings; null averages all.", minimum=0.0, maximum=1.0
+    )
+
+    def problems(self) -> Iterator[str]:
+        """Sampling ahead needs processes to do it."""
+        yield from super().problems()
+        if self.sample_async and self.num_rollout_workers == 0:
+            yield (
+                "sample_async=True needs rollout workers in processes of their own, but num_rollout_workers=0: set "
+                "num_rollout_workers to 1 or more, or sample_async=False"
+            )
+
+
+class ExplorationSettings(Settings):
+    """How actions are chosen while collecting."""
+
+    exploration = GroupSetter()
+
+    explore: bool = setting(True, "Explore while collecting experience; false always takes the policy's best action.")
+    exploration_config: dict[str, Any] = setting(
+        {"type": "StochasticSampling"},
+        "'type' is the name of an exploration, 'package.module:Class' or a class; the other keys are its arguments. "
+        "What is not given stays as in the algorithm's default, unless the type is another one.",
+    )
+
+
+class MultiAgentSettings(Settings):
+    """Which policies there are, which agents act with each, and which of them learn."""
+
+    multi_agent = GroupSetter()
+
+    policies: list[str] = setting([DEFAULT_POLICY], "Ids of the policies.")
+    policy_mapping_fn: str | dict[str, str] | Callable[..., str] | None = setting(
+        None,
+        "Which policy an agent acts with: a function (agent id, episode, worker), its path, or {agent id: policy id}. "
+        "null: the policy with the agent's own id, else the first one.",
+    )
+    policies_to_train: list[str] | None = setting(None, "Ids of the policies that learn; null is all.")
+
+    def problems(self) -> Iterator[str]:
+        """Contradictions of these settings."""
+        yield from super().problems()
+        if not self.policies:
+            yield "policies=[]: expected at least one id."
+        if self.policies_to_train == []:
+            yield "policies_to_train=[]: nothing would learn. Name at least one id, or null for all."
+        mapping = self.policy_mapping_fn if isinstance(self.policy_mapping_fn, dict) else {}
+        for agent, policy_id in mapping.items():
+            if policy_id not in self.policies:
+                yield f"policy_mapping_fn: {agent!r}: {policy_id!r} is not among policies={self.policies}."
+        for policy_id in self.policies_to_train or ():
+            if policy_id not in self.policies:
+                yield f"policies_to_train: {policy_id!r} is not among policies={self.policies}."
+
+    def policy_of(self, agent: AgentId) -> PolicyId:
+        """The policy an agent acts with, asked for once; ConfigError for one that is not there."""
+        given = self.policy_mapping_fn
+        if given is None:
+            policy_id = str(agent) if str(agent) in self.policies else self.policies[0]
+        elif isinstance(given, dict):
+            policy_id = given.get(str(agent), "")
+        else:
+            ask = load(given, "policy_mapping_fn") if isinstance(given, str) else given
+            arguments = (agent, None, None)[: max(_count(ask), 1)]
+            policy_id = ask(*arguments)
+        if policy_id not in self.policies:
+            raise ConfigError(
+                f"policy_mapping_fn: PolicyID {policy_id!r}, which agent {agent!r} acts with, not found in "
+                f"PolicyMap; there is {sorted(self.policies)}. Add it to policies."
+            )
+        return policy_id
+
+    def trains(self, policy_id: PolicyId) -> bool:
+        """Whether a policy learns."""
+        return self.policies_to_train is None or policy_id in self.policies_to_train
+
+
+def _count(function: Callable[..., Any]) -> int:
+    """How many of three positional arguments a function takes."""
+    parameters = inspect.signature(function).parameters.values()
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
+        return 3
+    return sum(
+        parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD) for parameter in parameters
+    )
+
+
+AS_TRAINED = ("model", "observation_filter")  # without which the trained weights mean nothing
+
+
+class EvaluationSettings(Settings):
+    """When, how long and with which changed settings the policy is evaluated."""
+
+    evaluation = GroupSetter()
+
+    evaluation_interval: int | None = setting(
+        None, "Iterations between two evaluations; null or 0 never evaluates.", minimum=0, unit="iterations"
+    )
+    evaluation_duration: int | Literal["auto"] = setting(
+        10,
+        "Length of one evaluation, in evaluation_duration_unit; 'auto' lasts as long as the parallel training.",
+        minimum=1,
+    )
+    evaluation_duration_unit: str = setting(
+        "episodes",
+        "'episodes' runs exactly evaluation_duration episodes, 'timesteps' about as many steps.",
+        choices=("episodes", "timesteps"),
+    )
+    evaluation_sample_timeout_s: float = setting(
+        180.0, "How long an evaluation may wait for samples before it ends with a warning.", above=0.0, unit="seconds"
+    )
+    evaluation_config: dict[str, Any] = setting(
+        {},
+        "Settings that differ in evaluation; explore is false there unless this says otherwise. env_config is merged.",
+    )
+    evaluation_num_workers: int = setting(
+        0, "Workers for evaluation only; 0 evaluates in the algorithm's process.", minimum=0
+    )
+    always_attach_evaluation_results: bool = setting(False, "Repeat the newest evaluation in every result.")
+    in_evaluation: bool = setting(False, "True in the settings of evaluation workers.")
+
+    def problems(self) -> Iterator[str]:
+        """An automatic duration needs training beside it, and every changed setting must itself be fine."""
+        yield from super().problems()
+        if self.evaluation_duration == "auto":
+            yield (
+                "evaluation_duration='auto': needs evaluation_parallel_to_training=True. Give a number of "
+                f"{self.evaluation_duration_unit} instead."
+            )
+        try:
+            changed = self.copy().assign(self.evaluation_config)
+        except ConfigError as error:
+            yield from (f"evaluation_config.{problem}" for problem in str(error).splitlines())
+            return
+        for key in self.evaluation_config:
+            yield from (f"evaluation_config.{problem}" for problem in changed.wrong_value(key))
+        for key in AS_TRAINED:
+            trained, evaluated = getattr(self, key), getattr(changed, key)
+            if evaluated != trained:
+                yield (
+                    f"evaluation_config.{key}={evaluated!r}: training has {key}={trained!r}, and what is evaluated is "
+                    f"the policy that was trained so. Remove {key} from evaluation_config."
+                )
