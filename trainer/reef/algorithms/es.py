@@ -196,7 +196,7 @@ class ES(Algorithm):
             nothing = np.zeros(unperturbed, np.int64)
             factors = np.repeat([1.0, -1.0, 0.0], [pairs, pairs, unperturbed]).astype(np.float32)
             tasks[index] = np.concatenate([noise, noise, nothing]), factors * np.float32(self.config.noise_stdev)
-        for samples, returns in self.workers.foreach_worker(partial(play, tasks)):
+        for samples, returns in self.workers.collect(partial(play, tasks)):
             for sample in samples:
                 self.count_sampled(sample)
             if samples:

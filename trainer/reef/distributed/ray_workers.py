@@ -84,7 +84,7 @@ class RayWorkers:
             options=self._placement.options,
             threads=config.torch_threads_per_worker,
             environment=config.extra_python_environs_for_worker,
-            work={"sample": "sample_timeout_s", "sample_episodes": "sample_timeout_s"},
+            work=dict.fromkeys(("sample", "sample_episodes", "collect"), "sample_timeout_s"),
         )
         try:
             self._group = ActorGroup(
@@ -199,6 +199,11 @@ class RayWorkers:
                 count -= shares[index][0]
                 samples.setdefault(index, []).append(sample)
         return [sample for index in sorted(samples) for sample in samples[index]]
+
+    def collect(self, fn: Callable[[RolloutWorker], T]) -> list[T]:
+        """Call `fn(worker)` in every healthy worker, in the order of their indices."""
+        results = self._group.call_all("collect", fn, timeout_s=self._limits.request_timeout_s)
+        return [results[index] for index in sorted(results)]
 
     def request(self, index: int) -> bool:
         """Ask a worker for a fragment; False when it has failed or as many as are allowed are under way."""

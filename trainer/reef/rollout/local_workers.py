@@ -44,6 +44,10 @@ class LocalWorkers:
         """Exactly `count` new episodes."""
         return [self._worker.sample_episodes(count)]
 
+    def collect(self, fn: Callable[[RolloutWorker], T]) -> list[T]:
+        """[fn(worker)]."""
+        return [fn(self._worker)]
+
     @property
     def healthy(self) -> list[int]:
         """The index of the only worker."""

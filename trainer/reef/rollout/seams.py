@@ -37,6 +37,10 @@ class Workers(Protocol):
         """Exactly `count` new episodes, divided between the healthy workers."""
         ...
 
+    def collect(self, fn: Callable[[RolloutWorker], T]) -> list[T]:
+        """Call `fn(worker)` in every healthy worker that samples; one in which it raises has failed as in `sample`."""
+        ...
+
     @property
     def healthy(self) -> list[int]:
         """The indices of the workers that accept a `request` now."""

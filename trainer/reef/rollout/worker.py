@@ -309,6 +309,10 @@ class RolloutWorker:
         """Call `fn(worker, *args, **kwargs)` in this worker's process."""
         return fn(self, *args, **kwargs)
 
+    def collect(self, fn: Callable[[RolloutWorker], T]) -> T:
+        """As `apply`, for what samples: an error is a failure of this worker."""
+        return fn(self)
+
     def ping(self) -> str:
         """Answer a health probe: "host:pid"."""
         return f"{socket.gethostname()}:{os.getpid()}"
