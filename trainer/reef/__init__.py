@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from reef.algorithms.a2c import A2CConfig
+    from reef.algorithms.asynchronous.appo import APPOConfig
+    from reef.algorithms.asynchronous.impala import IMPALAConfig
     from reef.algorithms.ddpg import DDPGConfig
     from reef.algorithms.dqn import DQNConfig
     from reef.algorithms.pg import PGConfig
@@ -20,10 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "A2CConfig",
+    "APPOConfig",
     "Algorithm",
     "AlgorithmConfig",
     "DDPGConfig",
     "DQNConfig",
+    "IMPALAConfig",
     "PGConfig",
     "PPOConfig",
     "SACConfig",
@@ -36,8 +40,10 @@ _HOMES = {
     "Algorithm": "reef.run.algorithm",
     "AlgorithmConfig": "reef.config",
     "A2CConfig": "reef.algorithms.a2c",
+    "APPOConfig": "reef.algorithms.asynchronous.appo",
     "DDPGConfig": "reef.algorithms.ddpg",
     "DQNConfig": "reef.algorithms.dqn",
+    "IMPALAConfig": "reef.algorithms.asynchronous.impala",
     "PGConfig": "reef.algorithms.pg",
     "PPOConfig": "reef.algorithms.ppo",
     "SACConfig": "reef.algorithms.sac",

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 
 ALGORITHMS: dict[str, str] = {
     "A2C": "reef.algorithms.a2c:A2C",
+    "APPO": "reef.algorithms.asynchronous.appo:APPO",
     "DDPG": "reef.algorithms.ddpg:DDPG",
     "DQN": "reef.algorithms.dqn:DQN",
+    "IMPALA": "reef.algorithms.asynchronous.impala:IMPALA",
     "PG": "reef.algorithms.pg:PG",
     "PPO": "reef.algorithms.ppo:PPO",
     "SAC": "reef.algorithms.sac:SAC",
@@ -22,8 +24,6 @@ ALGORITHMS: dict[str, str] = {
 }
 PLANNED = (
     "A3C",
-    "IMPALA",
-    "APPO",
     "APEX",
     "APEX_DDPG",
     "ES",

@@ -1,0 +1,1 @@
+"""Algorithms whose workers go on sampling while the learner learns, one file each."""
