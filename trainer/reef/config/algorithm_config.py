@@ -62,6 +62,8 @@ class AlgorithmConfig(
     algorithm_class: ClassVar[str] = ""  # "package.module:Class"
     # "package.module:Name" of the class or function that makes its policy of (config, observation_space, action_space)
     policy_class: ClassVar[str] = ""
+    # whether workers never wait for the learner, and take the newest weights with each fragment
+    asynchronous: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -129,13 +131,13 @@ class AlgorithmConfig(
 
     @property
     def columns_in_a_round(self) -> int:
-        """Environments whose fragments come into a train batch together."""
-        return self.num_envs_per_worker * max(self.num_rollout_workers, 1)
+        """Environments whose fragments come into a train batch together: of all workers, unless none waits for them."""
+        return self.num_envs_per_worker * (1 if self.asynchronous else max(self.num_rollout_workers, 1))
 
     @property
     def samples_while_learning(self) -> bool:
         """Whether rollout workers keep their CPUs busy during an update."""
-        return self.sample_async
+        return self.sample_async or self.asynchronous
 
     def for_policy(self, policy_id: PolicyId) -> Self:
         """The settings of one policy: its random numbers are others than those of the rest."""

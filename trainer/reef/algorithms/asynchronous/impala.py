@@ -37,6 +37,7 @@ class IMPALAConfig(ActorCriticConfig):
 
     algorithm: ClassVar[str] = "IMPALA"
     algorithm_class: ClassVar[str] = "reef.algorithms.asynchronous.impala:IMPALA"
+    asynchronous: ClassVar[bool] = True
     refusals: ClassVar[Mapping[str, Refusal]] = {
         **ActorCriticConfig.refusals,
         "num_aggregation_workers": Refusal("training", 0, NO_AGGREGATION),
@@ -80,16 +81,6 @@ class IMPALAConfig(ActorCriticConfig):
         yield from super().problems()
         if self.sample_async:
             yield "sample_async=True has no effect: workers always sample ahead of the learner here. Leave it at False."
-
-    @property
-    def samples_while_learning(self) -> bool:
-        """Workers in processes of their own always do."""
-        return self.num_rollout_workers > 0
-
-    @property
-    def columns_in_a_round(self) -> int:
-        """Those of one worker: batches are filled fragment by fragment."""
-        return self.num_envs_per_worker
 
 
 class IMPALALearner(A2CLearner):
