@@ -134,6 +134,11 @@ def test_a_memory_is_trained_beside_a_target_with_one(vtrace: bool) -> None:
     assert any(name.startswith("memory.") and (after[name] != before[name]).any() for name in after)
 
 
+def test_the_weight_of_a_penalty_that_is_not_there_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    APPOConfig().environment("CartPole-v1").training(kl_coeff=0.5).build().stop()
+    assert "kl_coeff=0.5 has no effect without use_kl_loss." in caplog.messages
+
+
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [

@@ -235,6 +235,14 @@ def test_what_cannot_have_an_effect_is_refused_by_name(key: str, value: Any, pro
     assert problem in str(refusal.value)
 
 
+def test_limits_of_ratios_that_are_not_computed_are_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    small(vtrace=False, vtrace_clip_rho_threshold=2.0).build().stop()
+    assert "vtrace_clip_rho_threshold=2.0 has no effect without vtrace." in caplog.messages
+    caplog.clear()
+    small(vtrace_clip_rho_threshold=2.0).build().stop()
+    assert not caplog.messages
+
+
 def test_settings_of_it_are_refused_by_others() -> None:
     with pytest.raises(ConfigError, match="broadcast_interval"):
         PPOConfig.from_dict({"broadcast_interval": 2})

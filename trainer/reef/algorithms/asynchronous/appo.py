@@ -17,6 +17,7 @@ from torch import Tensor
 from reef.algorithms.asynchronous.impala import IMPALA, IMPALAConfig, IMPALALearner
 from reef.batch import Rollout
 from reef.config import setting
+from reef.config.ignored import Network, ignored
 from reef.learn.rows import Rows
 from reef.learn.sequences import Sequences, layout_of
 from reef.math.surrogate import clipped_surrogate
@@ -53,6 +54,12 @@ class APPOConfig(IMPALAConfig):
                 "use_kl_loss=True has no effect with target_update_frequency=1, num_sgd_iter=1 and tau=1: the target "
                 "network equals the policy in each step. Set target_update_frequency or num_sgd_iter above 1."
             )
+
+    def ignored_settings(self, network: Network) -> Iterator[str]:
+        """Yield notes for the weight of a penalty that is not there."""
+        yield from super().ignored_settings(network)
+        if not self.use_kl_loss:
+            yield from ignored(self, "without use_kl_loss", "kl_coeff", "kl_target")
 
 
 class APPOLearner(IMPALALearner):

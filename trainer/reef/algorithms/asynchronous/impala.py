@@ -13,6 +13,7 @@ from reef.algorithms.a2c import A2CLearner
 from reef.algorithms.actor_critic import ActorCriticConfig
 from reef.batch import Rollout
 from reef.config import Scheduled, default, setting
+from reef.config.ignored import Network, ignored
 from reef.config.refusals import Refusal
 from reef.learn.device import to_device
 from reef.learn.learner_queue import LearnerQueue
@@ -81,6 +82,13 @@ class IMPALAConfig(ActorCriticConfig):
         yield from super().problems()
         if self.sample_async:
             yield "sample_async=True has no effect: workers always sample ahead of the learner here. Leave it at False."
+
+    def ignored_settings(self, network: Network) -> Iterator[str]:
+        """Yield notes for limits of ratios that are not computed."""
+        yield from super().ignored_settings(network)
+        if not self.vtrace:
+            limits = "vtrace_clip_rho_threshold", "vtrace_clip_pg_rho_threshold"
+            yield from ignored(self, "without vtrace", *limits)
 
 
 class IMPALALearner(A2CLearner):
