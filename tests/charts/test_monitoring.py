@@ -141,6 +141,8 @@ def trainer_names() -> set[str]:
         "grad_gnorm": 0.1,
         "cur_lr": 0.1,
         "vf_explained_var": 0.1,
+        "staleness": 0.1,
+        "staleness_max": 0.1,
     }
     episodes = {f"episode_reward_{kind}": 1.0 for kind in ("mean", "min", "max")} | {"episode_len_mean": 1.0}
     run_state.report(
@@ -150,6 +152,7 @@ def trainer_names() -> set[str]:
             "num_env_steps_sampled_throughput_per_sec": 1.0,
             "time_this_iter_s": 1.0,
             "timestamp": 1.0,
+            "counters": {"num_batches_dropped": 1},
             "timers": {"sample_time_ms": 1.0, "learn_time_ms": 1.0},
             "num_healthy_workers": 1,
             "num_waiting_workers": 1,

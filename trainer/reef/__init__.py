@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from reef.algorithms.a2c import A2CConfig
+    from reef.algorithms.appo import APPOConfig
     from reef.algorithms.ddpg import DDPGConfig
     from reef.algorithms.dqn import DQNConfig
     from reef.algorithms.es import ESConfig
+    from reef.algorithms.impala import IMPALAConfig
     from reef.algorithms.pg import PGConfig
     from reef.algorithms.ppo import PPOConfig
     from reef.algorithms.sac import SACConfig
@@ -22,11 +24,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "A2CConfig",
+    "APPOConfig",
     "Algorithm",
     "AlgorithmConfig",
     "DDPGConfig",
     "DQNConfig",
     "ESConfig",
+    "IMPALAConfig",
     "PGConfig",
     "PPOConfig",
     "SACConfig",
@@ -40,9 +44,11 @@ _HOMES = {
     "Algorithm": "reef.run.algorithm",
     "AlgorithmConfig": "reef.config",
     "A2CConfig": "reef.algorithms.a2c",
+    "APPOConfig": "reef.algorithms.appo",
     "DDPGConfig": "reef.algorithms.ddpg",
     "DQNConfig": "reef.algorithms.dqn",
     "ESConfig": "reef.algorithms.es",
+    "IMPALAConfig": "reef.algorithms.impala",
     "PGConfig": "reef.algorithms.pg",
     "PPOConfig": "reef.algorithms.ppo",
     "SACConfig": "reef.algorithms.sac",

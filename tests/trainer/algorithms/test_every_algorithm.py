@@ -19,6 +19,8 @@ from reef.run.algorithm import Algorithm
 SMALL: dict[str, dict[str, Any]] = {
     "A2C": {"train_batch_size": 80},
     "ES": {"train_batch_size": 64, "episodes_per_batch": 4, "noise_size": 100_000},
+    "APPO": {"train_batch_size": 100, "num_sgd_iter": 2, "target_update_frequency": 3},
+    "IMPALA": {"train_batch_size": 100, "broadcast_interval": 3},
     "PG": {"train_batch_size": 64},
     "PPO": {"train_batch_size": 128, "sgd_minibatch_size": 64, "num_sgd_iter": 2},
     "DQN": {"num_steps_sampled_before_learning_starts": 64, "train_batch_size": 16, "n_step": 3},
@@ -31,6 +33,8 @@ CONTINUOUS = {"DDPG", "SAC", "TD3"}  # algorithms for actions that are real numb
 QUICK: dict[str, dict[str, Any]] = {  # settings by which it learns to repeat what it is shown, within 1600 steps
     "A2C": {"lr": 0.02, "train_batch_size": 20, "rollout_fragment_length": 5},
     "ES": {"lr": 0.2, "train_batch_size": 1, "episodes_per_batch": 32, "noise_stdev": 0.5, "noise_size": 10_000},
+    "APPO": {"lr": 0.02, "train_batch_size": 40, "rollout_fragment_length": 5, "num_sgd_iter": 2},
+    "IMPALA": {"lr": 0.02, "train_batch_size": 20, "rollout_fragment_length": 5},
     "PG": {"lr": 0.02, "train_batch_size": 24, "rollout_fragment_length": 3},
     "PPO": {"lr": 0.02, "train_batch_size": 200, "sgd_minibatch_size": 50, "num_sgd_iter": 4},
     "DQN": {
@@ -65,6 +69,9 @@ QUICK: dict[str, dict[str, Any]] = {  # settings by which it learns to repeat wh
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in ALGORITHMS),
     ("A2C", {"use_gae": False, "normalize_advantages": True, "optimizer": {"type": "RMSpropTF"}}),
+    ("APPO", {"target_update_frequency": 3, "tau": 0.5, "use_kl_loss": True, "vtrace": False}),
+    ("IMPALA", {"broadcast_interval": 3, "lambda_": 0.8, "vtrace_clip_rho_threshold": 2.0}),
+    ("IMPALA", {"vtrace": False, "max_requests_in_flight_per_sampler_worker": 1}),
     ("PPO", {"kl_coeff": 0.0, "use_gae": False, "grad_clip": 1.0}),
     ("DQN", {"n_step": 3, "double_q": False, "dueling": False, "replay_buffer_config": {"prioritized_replay": False}}),
     ("DQN", {"num_atoms": 11, "v_min": 0.0, "v_max": 3.0}),

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from reef.algorithms.impala import IMPALAConfig
 from reef.algorithms.ppo import PPOConfig
+from reef.learn.learners import LocalLearners
 from reef.rollout.worker import RolloutWorker
 
 
@@ -25,3 +29,89 @@ def test_a_batch_smaller_than_the_environments_is_sampled() -> None:
     settings = PPOConfig().environment("CartPole-v1").rollouts(num_envs_per_worker=8)
     with settings.training(train_batch_size=4, sgd_minibatch_size=4, num_sgd_iter=1).build() as algorithm:
         assert algorithm.train()["num_env_steps_trained"] == 8
+
+
+def asynchronous(**settings: Any) -> IMPALAConfig:
+    base = {"train_batch_size": 20, "rollout_fragment_length": 10, "model": {"fcnet_hiddens": [8]}, "seed": 0}
+    config = IMPALAConfig.from_dict(base | settings).environment("CartPole-v1")
+    return config.reporting(min_sample_timesteps_per_iteration=0)
+
+
+class Busy(LocalLearners):
+    """Learners that take as many looks for an update as `looks` says, as if they were in other processes."""
+
+    looks = 3
+
+    def results(self, timeout_s: float | None = None) -> list[Any]:
+        self.looked = getattr(self, "looked", 0) + bool(self._updates)
+        if self.looked % self.looks:
+            return []
+        return super().results(timeout_s)
+
+
+def stats_of(result: dict[str, Any]) -> dict[str, float]:
+    return result["info"]["learner"]["default_policy"]["learner_stats"]
+
+
+def test_an_asynchronous_round_is_one_update_and_its_weights_are_published() -> None:
+    with asynchronous().build() as algorithm:
+        for updates in (1, 2, 3):
+            result = algorithm.train()
+            assert (result["num_env_steps_sampled"], result["num_env_steps_trained"]) == (20 * updates,) * 2
+            assert stats_of(result)["staleness"] == stats_of(result)["staleness_max"] == 0.0
+            assert algorithm.policy_version == 1 + updates
+            newest, acting = algorithm.learners.weights(), algorithm.workers.local_worker().get_weights()
+            assert (newest["default_policy"] == acting["default_policy"]).all()
+        assert result["counters"]["num_batches_dropped"] == 0
+
+
+def test_weights_are_published_every_broadcast_interval_and_staleness_counts_updates() -> None:
+    seen, published = [], []
+    with asynchronous(broadcast_interval=3).build() as algorithm:
+        before = algorithm.workers.local_worker().get_weights()["default_policy"]
+        for _ in range(7):
+            seen.append(stats_of(algorithm.train())["staleness"])
+            now = algorithm.workers.local_worker().get_weights()["default_policy"]
+            published.append(bool((now != before).any()))
+            before = now
+        assert algorithm.workers.local_worker().policy_version == algorithm.policy_version == 7
+    assert seen == [0, 1, 2, 0, 1, 2, 0]
+    assert published == [False, False, True, False, False, True, False]
+
+
+def test_all_whole_batches_are_learned_from_before_more_is_sampled() -> None:
+    settings = {"num_envs_per_worker": 4, "train_batch_size": 40, "max_requests_in_flight_per_sampler_worker": 3}
+    with asynchronous(**settings).build() as algorithm:
+        results = [algorithm.train() for _ in range(6)]
+    assert [result["num_env_steps_sampled"] for result in results] == [120, 120, 120, 240, 240, 240]
+    assert [stats_of(result)["staleness"] for result in results] == [0, 1, 2, 0, 1, 2]
+    assert results[-1]["num_env_steps_trained"] == 240
+
+
+def test_workers_sample_while_an_update_is_under_way_and_a_full_queue_drops_its_oldest_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("reef.learn.learners.LocalLearners", Busy)
+    with asynchronous(learner_queue_size=2).build() as algorithm:
+        assert isinstance(algorithm.learners, Busy)
+        first = algorithm.train()
+        assert first["num_env_steps_sampled"] == 60, "one round of two fragments for each look"
+        assert first["num_env_steps_trained"] == 20 and len(algorithm.queue) == 2  # type: ignore[attr-defined]
+        second = algorithm.train()
+        # two more batches came, and one had gone to the learner
+        assert second["num_env_steps_sampled"] == 100
+        assert second["counters"]["num_batches_dropped"] == 1
+        assert stats_of(second)["staleness"] == 1.0, "it was sampled before the first update"
+        third = algorithm.train()
+        assert third["counters"]["num_batches_dropped"] == 2
+        assert third["num_env_steps_trained"] == 60
+
+
+def test_a_policy_set_by_hand_goes_to_the_workers_of_an_asynchronous_run() -> None:
+    with asynchronous(broadcast_interval=5).build() as algorithm:
+        algorithm.train()
+        policy = algorithm.get_policy()
+        policy.set_weights({name: values + 1.0 for name, values in policy.get_weights().items()})
+        wanted = policy.get_weights()["pi.bias"]
+        algorithm.train()
+        assert abs(algorithm.get_policy().get_weights()["pi.bias"] - wanted).max() < 0.1

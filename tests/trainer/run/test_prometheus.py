@@ -141,6 +141,20 @@ def test_metrics_come_from_the_newest_result(server: MetricsServer, run_state: R
     assert not any("entropy" in name for name in found)
 
 
+def test_an_asynchronous_run_shows_how_old_its_weights_are_and_what_was_dropped(
+    server: MetricsServer, run_state: RunState
+) -> None:
+    run_state.report(RESULT)
+    assert not any("staleness" in name or "dropped" in name for name in series(server))
+    statistics = {"staleness": 1.5, "staleness_max": 4.0}
+    learner = {"default_policy": {"learner_stats": statistics}}
+    run_state.report({**RESULT, "counters": {"num_batches_dropped": 3}, "info": {"learner": learner}})
+    found = series(server)
+    assert found["reef_training_batches_dropped_total"] == 3
+    assert found["reef_training_staleness_versions|default_policy"] == 1.5
+    assert found["reef_training_staleness_max_versions|default_policy"] == 4.0
+
+
 def test_without_an_episode_there_is_no_reward_series(server: MetricsServer, run_state: RunState) -> None:
     run_state.report({**RESULT, "episode_reward_mean": None})
     assert "reef_training_episode_reward_mean" not in series(server)

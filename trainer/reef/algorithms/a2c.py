@@ -33,7 +33,7 @@ class A2CConfig(ActorCriticConfig):
 class A2CLearner(ActorCriticLearner):
     """Policy gradient, squared value error, entropy bonus."""
 
-    config: A2CConfig
+    config: ActorCriticConfig
 
     def loss(self, outputs: tuple[Tensor, Tensor], minibatch: Columns) -> Loss:
         """The mean of A2C's loss; `outputs`: distribution inputs [N, D] and values [N]."""

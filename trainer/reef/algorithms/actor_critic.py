@@ -76,7 +76,21 @@ class ActorCriticLearner(Learner[Rollout]):
     def prepare(self, batch: Rollout) -> Columns:
         """Add `advantages` and `value_targets` [N] from the current critic; keep only valid steps."""
         values, next_values, inputs = self.layout.read(batch, with_values=self.config.use_critic)
-        advantages, targets = gae(
+        advantages, targets = self.estimate(batch, values, next_values)
+        if self.config.normalize_advantages:
+            valid = advantages[batch.mask]
+            advantages = (advantages - valid.mean()) / max(1e-4, float(valid.std()))
+        columns = self.acted(batch) | {"advantages": advantages, "value_targets": targets}
+        return inputs | self.layout.columns(batch.mask, columns)
+
+    def estimate(
+        self,
+        batch: Rollout,
+        values: Array,  # [T, B] of each step's observation
+        next_values: Array,  # [T, B] of its true successor
+    ) -> tuple[Array, Array]:
+        """Advantages and value targets, both [T, B], by GAE."""
+        return gae(
             batch.rewards,
             values,
             next_values,
@@ -86,11 +100,6 @@ class ActorCriticLearner(Learner[Rollout]):
             self.config.lambda_ if self.config.use_gae else 1.0,
             batch.mask,
         )
-        if self.config.normalize_advantages:
-            valid = advantages[batch.mask]
-            advantages = (advantages - valid.mean()) / max(1e-4, float(valid.std()))
-        columns = self.acted(batch) | {"advantages": advantages, "value_targets": targets}
-        return inputs | self.layout.columns(batch.mask, columns)
 
     def acted(self, batch: Rollout) -> dict[str, Array]:
         """[T, B, ...] each: what the loss reads of how the policy acted."""

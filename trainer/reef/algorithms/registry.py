@@ -13,9 +13,11 @@ if TYPE_CHECKING:
 
 ALGORITHMS: dict[str, str] = {
     "A2C": "reef.algorithms.a2c:A2C",
+    "APPO": "reef.algorithms.appo:APPO",
     "DDPG": "reef.algorithms.ddpg:DDPG",
     "DQN": "reef.algorithms.dqn:DQN",
     "ES": "reef.algorithms.es:ES",
+    "IMPALA": "reef.algorithms.impala:IMPALA",
     "PG": "reef.algorithms.pg:PG",
     "PPO": "reef.algorithms.ppo:PPO",
     "SAC": "reef.algorithms.sac:SAC",
@@ -24,8 +26,6 @@ ALGORITHMS: dict[str, str] = {
 }
 PLANNED = (
     "A3C",
-    "IMPALA",
-    "APPO",
     "APEX",
     "APEX_DDPG",
     "MARWIL",

@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from reef.errors import ConfigError
 
 if TYPE_CHECKING:
+    from reef.config import AlgorithmConfig
     from reef.config.declaration import Setting
+    from reef.config.refusals import Refusal
 
 SHOWN = ("name", "group", "type", "default", "doc", "choices", "minimum", "maximum", "above", "unit")
 
@@ -43,15 +45,24 @@ def _command(args: argparse.Namespace) -> int:
     from reef.config import AlgorithmConfig
     from reef.config.describe import settings_of
 
-    settings = settings_of(config_class(args.algorithm) if args.algorithm else AlgorithmConfig)
+    described = config_class(args.algorithm) if args.algorithm else AlgorithmConfig
+    settings = settings_of(described)
     if args.json:
         print(json.dumps([{key: getattr(info, key) for key in SHOWN} for info in settings], indent=2, default=str))
         return 0
     print("\n".join(_text(settings)))
-    print("\n".join(_refusals_text()))
+    print("\n".join(_refusals_text(own_refusals(described))))
     if args.algorithm:  # explorations need PyTorch, as algorithms do
         print("\n".join(_explorations_text()))
     return 0
+
+
+def own_refusals(config_class: type[AlgorithmConfig]) -> dict[str, Refusal]:
+    """The refused settings that an algorithm adds to those of all."""
+    from reef.config import AlgorithmConfig
+
+    shared = AlgorithmConfig.refusals
+    return {key: refusal for key, refusal in config_class.refusals.items() if key not in shared}
 
 
 def in_groups(settings: Iterable[Setting]) -> Iterator[tuple[str, list[Setting]]]:
@@ -97,11 +108,11 @@ def _text(settings: Iterable[Setting]) -> Iterator[str]:
             yield _indented(meaning_of(info))
 
 
-def _refusals_text() -> Iterator[str]:
+def _refusals_text(own: Mapping[str, Refusal]) -> Iterator[str]:
     from reef.config.refusals import REFUSALS
 
     yield "\nREFUSED WITH ANOTHER VALUE"
-    for key, refusal in REFUSALS.items():
+    for key, refusal in {**REFUSALS, **own}.items():
         yield f"  {key} = {json.dumps(refusal.default)}"
         yield _indented(refusal.advice)
 

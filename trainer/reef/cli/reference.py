@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from reef.cli.describe import explorations, in_groups, meaning_of
+from reef.cli.describe import explorations, in_groups, meaning_of, own_refusals
 
 if TYPE_CHECKING:
     from reef.config.declaration import Setting
+    from reef.config.refusals import Refusal
 
 
 def job_reference() -> str:
@@ -35,9 +36,7 @@ def _lines() -> Iterator[str]:
     yield "\n## Settings of every algorithm\n\nKeys of `spec.config`. An algorithm may have another default."
     yield from _settings(shared)
     yield "\n### refused settings\n\nSettings of RLlib that must stay at this value, which has no effect.\n"
-    yield "| Setting | Value | Why |\n|---|---|---|"
-    for key, refusal in REFUSALS.items():
-        yield f"| `{key}` | `{_cell(json.dumps(refusal.default))}` | {_cell(refusal.advice)} |"
+    yield from _refused(REFUSALS)
     yield "\n### types of exploration_config\n\n| Type | Arguments | Meaning |\n|---|---|---|"
     for name, arguments, meaning in explorations():
         given = ", ".join(f"`{key}: {json.dumps(value)}`" for key, value in arguments.items()) or "none"
@@ -47,6 +46,9 @@ def _lines() -> Iterator[str]:
         own = [info for info in settings_of(config_class(name)) if known.get(info.name) != info]
         yield f"\n## Settings of {name}\n\nIts own, and those of every algorithm for which it has another default."
         yield from _settings(own)
+        if refused := own_refusals(config_class(name)):
+            yield f"\n### refused settings of {name}\n"
+            yield from _refused(refused)
 
 
 def _fields(path: str, schema: dict[str, Any]) -> Iterator[str]:
@@ -68,6 +70,12 @@ def _settings(settings: list[Setting]) -> Iterator[str]:
         for info in members:
             default = json.dumps(info.default, default=str)
             yield f"| `{info.name}` | {_cell(info.type)} | `{_cell(default)}` | {_cell(meaning_of(info))} |"
+
+
+def _refused(refusals: Mapping[str, Refusal]) -> Iterator[str]:
+    yield "| Setting | Value | Why |\n|---|---|---|"
+    for key, refusal in refusals.items():
+        yield f"| `{key}` | `{_cell(json.dumps(refusal.default))}` | {_cell(refusal.advice)} |"
 
 
 def _cell(text: str) -> str:

@@ -66,6 +66,8 @@ class AlgorithmConfig(
     algorithm_class: ClassVar[str] = ""  # "package.module:Class"
     # "package.module:Name" of the class or function that makes its policy of (config, observation_space, action_space)
     policy_class: ClassVar[str] = ""
+    # whether workers never wait for the learner, and take the newest weights with each fragment
+    asynchronous: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -131,6 +133,16 @@ class AlgorithmConfig(
         spare = self.num_envs_per_worker - 1 if self.rollout_fragment_length == "auto" else 0
         return max(self.total_train_batch_size - spare, 1)
 
+    @property
+    def columns_in_a_round(self) -> int:
+        """Environments whose fragments come into a train batch together: of all workers, unless none waits for them."""
+        return self.num_envs_per_worker * (1 if self.asynchronous else max(self.num_rollout_workers, 1))
+
+    @property
+    def samples_while_learning(self) -> bool:
+        """Whether rollout workers keep their CPUs busy during an update."""
+        return self.sample_async or self.asynchronous
+
     def for_policy(self, policy_id: PolicyId) -> Self:
         """The settings of one policy: its random numbers are others than those of the rest."""
         if policy_id == DEFAULT_POLICY or self.seed is None:
@@ -142,11 +154,10 @@ class AlgorithmConfig(
         length, total = self.rollout_fragment_length, self.total_train_batch_size
         if length == "auto":
             return
-        workers = max(self.num_rollout_workers, 1)
-        step = length * workers * self.num_envs_per_worker
-        reached = math.ceil(total / step) * step
+        columns = self.columns_in_a_round
+        reached = math.ceil(total / (length * columns)) * length * columns
         if reached - total > 0.1 * total:
-            suggested = math.ceil(total / (workers * self.num_envs_per_worker))
+            suggested = math.ceil(total / columns)
             yield (
                 f"rollout_fragment_length={length}: with num_rollout_workers={self.num_rollout_workers} and "
                 f"num_envs_per_worker={self.num_envs_per_worker} a batch becomes {reached} steps, more than 10 % off "

@@ -14,7 +14,7 @@ from ray.exceptions import RayError
 
 from reef.distributed.failure_policy import FailurePolicy, FaultTolerance
 from reef.distributed.failures import LIMITS, PROBE, START, Failure, died, error_of, late
-from reef.distributed.slot import NEVER, ActorSpec, Slot, first_done, problem_of, startable
+from reef.distributed.slot import MAILBOX, NEVER, ActorSpec, Slot, first_done, problem_of, startable
 from reef.errors import WorkerError
 from reef.run.process.deadline import Deadline
 
@@ -176,6 +176,13 @@ class ActorGroup:
             if to in (None, index):
                 slot = self._slots[index]
                 slot.sent[slot.actor.call.remote(method, *args)] = method
+
+    def post(self, method: str, *args: Any) -> None:
+        """As `send` to all actors, but at once, beside whatever they are working on: for those with a mailbox."""
+        self.heal()
+        for index in self.healthy:
+            slot = self._slots[index]
+            slot.sent[slot.actor.call.options(concurrency_group=MAILBOX).remote(method, *args)] = method
 
     def request(self, index: int, method: str, *args: Any) -> bool:
         """Start a call whose value `ready` will return; False when the actor has failed or has enough to do."""

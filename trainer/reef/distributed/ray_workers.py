@@ -83,6 +83,7 @@ class RayWorkers:
             arguments=lambda index, recreated: {"config": config, "worker_index": index, "recreated": recreated},
             options=self._placement.options,
             threads=config.torch_threads_per_worker,
+            has_mailbox=config.asynchronous and not evaluation,
             environment=config.extra_python_environs_for_worker,
             work=dict.fromkeys(("sample", "sample_episodes", "collect"), "sample_timeout_s"),
         )
@@ -224,8 +225,11 @@ class RayWorkers:
             acting = self._local.acting_weights()
             large = sum(vector.nbytes for vector in acting.values()) > SENT_ALONG_BYTES
             self._newest, self._stored = weights, ray.put(acting) if large else acting
-        self._published = (self._stored, version, timestep)
-        self._group.send("set_acting_weights", *self._published, to=to)
+        first, self._published = self._published is None, (self._stored, version, timestep)
+        if self._config.asynchronous and to is None and not first:
+            self._group.post("post_weights", *self._published)  # for the next fragment, before those that are requested
+        else:
+            self._group.send("set_acting_weights", *self._published, to=to)
 
     def foreach_worker(self, fn: Callable[[RolloutWorker], T]) -> list[T]:
         """Call `fn(worker)` in every worker's process, the local one first; WorkerError when it raises there."""
@@ -250,8 +254,8 @@ class RayWorkers:
         if not self._filters_move:
             return
         limit = self._limits.request_timeout_s
-        if limit is not None and self._config.sample_async:
-            limit *= 1 + self._limits.max_requests_in_flight  # fragments that were requested come first
+        if limit is not None:  # fragments that were requested come first
+            limit *= 1 + max((self._group.num_in_flight(index) for index in self._group.healthy), default=0)
         if self._config.use_worker_filter_stats:
             for deltas in self._group.call_all("filter_deltas", timeout_s=limit).values():
                 for policy_id, delta in deltas.items():

@@ -19,6 +19,8 @@ from reef.run.process.deadline import Deadline, Overdue
 
 SLICE_S = 1.0  # longest wait without a look at whether the run is to end
 NEVER = -math.inf
+# Ray's name for the thread in which calls overtake those of the main thread.
+MAILBOX = "mailbox"
 # Pause between starts after two quick ends in a row; each further one doubles it.
 FIRST_PAUSE_S = 1.0
 
@@ -33,6 +35,8 @@ class ActorSpec:
     options: Callable[[int], dict[str, Any]] = lambda _: {}  # Ray's, from index: resources and placement
     threads: int = 1  # of torch in each actor
     environment: dict[str, str] = field(default_factory=dict)  # variables of each process
+    # whether calls may overtake others, see `ActorGroup.post`; such actors work in a thread of their process
+    has_mailbox: bool = False
     # the methods that the actors are there for, each with the setting that limits its time
     work: Mapping[str, str] = field(default_factory=dict)
 
@@ -64,7 +68,9 @@ class Slot:
         """Start an actor; the answer to `starting` says that it is up."""
         name = full_name(f"{spec.name.removeprefix('rollout ')} {self.index}")
         options = {"max_restarts": 0, "max_task_retries": 0} | spec.options(self.index)
-        self.actor = ray.remote(ActorProcess).options(**options).remote(self.index, name, logging.getLogger().level)
+        if spec.has_mailbox:
+            options["concurrency_groups"] = {MAILBOX: 1}
+        self.actor = ray.remote(**options)(ActorProcess).remote(self.index, name, logging.getLogger().level)
         arguments = spec.arguments(self.index, self.recreated)
         self.starting = self.actor.start.remote(spec.target, arguments, spec.threads, spec.environment)
         self.started_at = time.monotonic()

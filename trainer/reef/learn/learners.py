@@ -125,5 +125,5 @@ def local_learners(
     torch.set_num_threads(config.torch_threads_per_worker)  # for sampling in this process between updates
     return LocalLearners(
         learners,
-        lambda: learner_threads(config, multiply_adds, busy=neighbours() if config.sample_async else 0),
+        lambda: learner_threads(config, multiply_adds, busy=neighbours() if config.samples_while_learning else 0),
     )

@@ -97,6 +97,13 @@ class Rows:
         next_values[cut] = predicted[cut.size :]
         return Reading(values, next_values, inputs)
 
+    def dist_inputs(self, batch: Rollout) -> Array:
+        """[T, B, D]: the inputs of the current policy's action distribution in each step."""
+        with torch.inference_mode():
+            rows = to_device(batch.obs.reshape(-1, *batch.obs.shape[2:]), self.device)
+            found: Array = self.policy.dist_inputs(rows).cpu().numpy()
+        return found.reshape(*batch.shape, -1)
+
     def columns(
         self,
         mask: Array,  # [T, B] bool

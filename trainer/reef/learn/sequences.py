@@ -14,7 +14,7 @@ from reef.learn.device import to_device
 from reef.learn.minibatches import Reading, Rows, cut_ends, repeated, shuffled
 from reef.nn.gradients import SHARE, Columns
 from reef.nn.policies import Policy
-from reef.nn.recurrent import BEGINS, PREVIOUS, VALID, RecurrentPolicy, previous
+from reef.nn.recurrent import BEGINS, PREVIOUS, VALID, RecurrentPolicy, Unrolled, previous
 from reef.types import Array
 
 
@@ -43,19 +43,32 @@ class Sequences:
         starts: list[Columns] = []
         found: list[Tensor] = []
         with torch.inference_mode():
-            for chunk in range(len(cut["obs"])):
-                starts.append(state)
-                unrolled = self.policy.unroll({name: columns[chunk] for name, columns in cut.items()} | state)
+            for before, unrolled in self._unroll(cut, state):
+                starts.append(before)
                 state = unrolled.state
                 found.append(unrolled.values)
             values = next_values = np.zeros_like(batch.rewards)
             if with_values:
-                values = torch.stack(found).transpose(1, 2).flatten(0, 1)[: batch.shape[0]].cpu().numpy()
+                values = _in_time(found, batch)
                 next_values = self._next_values(batch, steps, cut, starts, values)
         kept = self._kept(batch.mask)
         first = {name: torch.stack([start[name] for start in starts]).flatten(0, 1)[kept] for name in state}
         inputs = {name: column.flatten(0, 1)[kept] for name, column in cut.items()} | first
         return Reading(values, next_values, inputs)
+
+    def dist_inputs(self, batch: Rollout) -> Array:
+        """[T, B, D]: the inputs of the current policy's action distribution in each step."""
+        cut = {name: self._cut(array) for name, array in self._steps(batch).items()}
+        state = {name: self._tensor(batch.state_in[name]) for name in self.policy.memory_shapes}
+        with torch.inference_mode():
+            return _in_time([unrolled.dist_inputs for _, unrolled in self._unroll(cut, state)], batch)
+
+    def _unroll(self, cut: Columns, state: Columns) -> Iterator[tuple[Columns, Unrolled]]:
+        """The state before each chunk, and the outputs for it; the first chunk begins with `state`."""
+        for chunk in range(len(cut["obs"])):
+            unrolled = self.policy.unroll({name: columns[chunk] for name, columns in cut.items()} | state)
+            yield state, unrolled
+            state = unrolled.state
 
     def _steps(self, batch: Rollout) -> dict[str, Array]:
         """The policy's inputs for each step, [T, B, ...]."""
@@ -141,3 +154,9 @@ class Sequences:
 
     def _tensor(self, array: Array) -> Tensor:
         return to_device(np.ascontiguousarray(array), self.device)
+
+
+def _in_time(chunks: list[Tensor], batch: Rollout) -> Array:
+    """Outputs [B, L, ...] of each chunk as [T, B, ...]."""
+    found: Array = torch.stack(chunks).transpose(1, 2).flatten(0, 1)[: batch.shape[0]].cpu().numpy()
+    return found

@@ -7,6 +7,7 @@ import math
 import os
 import socket
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -77,6 +78,8 @@ class RolloutWorker:
         self.time_limit_s = config.sample_timeout_s if config.in_evaluation and worker_index == 0 else math.inf
         self.timestep = 0  # environment steps of the whole run, as of the last weights
         self.policy_version = 0
+        # The newest weights, until the next fragment begins.
+        self._posted: deque[tuple[Weights, int, int]] = deque(maxlen=1)
         self.fragment_length = config.fragment_length(worker_index)
         self.episodes = EpisodeTracker(envs.num_envs, {name: columns.envs for name, columns in envs.columns.items()})
         self._collection = Collection(math.inf)
@@ -100,6 +103,8 @@ class RolloutWorker:
 
         Raises EnvironmentError for invalid values, WorkerTimeoutError after the time limit.
         """
+        if self._posted:
+            self.set_acting_weights(*self._posted.pop())
         if self.env is None:
             raise RuntimeError(f"worker {self.worker_index} has no environment to sample from")
         if reset_episodes:
@@ -282,6 +287,10 @@ class RolloutWorker:
         for policy_id, policy in self.policy_map.items():
             policy.load_acting_weights(weights[policy_id])
         self.policy_version, self.timestep = version, timestep
+
+    def post_weights(self, weights: Weights, version: int, timestep: int) -> None:
+        """As `set_acting_weights` before the next fragment; may be called from another thread during one."""
+        self._posted.append((weights, version, timestep))
 
     def acting_weights(self) -> Weights:
         """One flat vector per policy, of the parameters that it acts with: all that other processes need."""

@@ -178,11 +178,14 @@ class Algorithm(Inference):
 
     def learn(self, batches: Batches) -> dict[PolicyId, Update]:
         """Have the learners improve each policy that is trained on its batch; one without a step is left out."""
-        trained: Any = {policy_id: batch for policy_id, batch in batches.items() if self.config.trains(policy_id)}
-        with_steps = {policy_id: batch for policy_id, batch in trained.items() if len(batch)}
-        updates = self.learners.update(with_steps or trained, self.timestep)
+        updates = self.learners.update(self.to_train_on(batches), self.timestep)
         self.events.emit(BatchLearned, updates)
         return updates
+
+    def to_train_on(self, batches: Batches) -> Batches:
+        """The batches of the policies that are trained, without those that hold no step, unless none does."""
+        trained: Any = {policy_id: batch for policy_id, batch in batches.items() if self.config.trains(policy_id)}
+        return {policy_id: batch for policy_id, batch in trained.items() if len(batch)} or trained
 
     def count_trained(self, env_steps: int, agent_steps: int) -> None:
         """Count steps as learned from: of environments, and of agents in them."""

@@ -6,11 +6,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from reef.batch import Rollout, concat_columns
+from reef.learn.learner import Update
+from reef.learn.learner_queue import LearnerQueue, TrainBatch
 from reef.replay.memory import ReplayMemory
+from reef.run.events import BatchLearned
 from reef.types import PolicyId, Stats
 
 if TYPE_CHECKING:
     from reef.run.algorithm import Algorithm
+
+# How long to wait for fragments while an update is computed elsewhere, before looking at it.
+LOOK_AGAIN_S = 0.02
 
 
 def on_policy(algorithm: Algorithm) -> dict[PolicyId, Stats]:
@@ -65,3 +71,50 @@ def replay(
     algorithm.publish_weights()
     algorithm.synchronize_filters()
     return {policy_id: update.stats for policy_id, update in learned.items()}
+
+
+def async_rollouts(algorithm: Algorithm, queue: LearnerQueue, broadcast_interval: int) -> dict[PolicyId, Stats]:
+    """Wait for one update, while workers sample without waiting for it or for each other.
+
+    The oldest batch of the queue is learned from; whenever none is there, or learners in other processes are at work,
+    fragments are collected, and every worker is asked for as many as it may have in flight.
+    """
+    learning: TrainBatch | None = None
+    while True:
+        algorithm.deadline.end_if_over()
+        with algorithm.timer("learn"):
+            if learning is None and (learning := queue.pop()) is not None:
+                algorithm.learners.submit(algorithm.to_train_on(learning.rollouts()), algorithm.timestep)
+            updates = algorithm.learners.results(timeout_s=0.0)
+        if learning is not None and updates:
+            return _after_update(algorithm, queue, broadcast_interval, learning, updates[0])
+        with algorithm.timer("sample"):
+            for index in algorithm.workers.healthy:
+                while algorithm.workers.request(index):
+                    pass
+            for sample in algorithm.workers.ready(LOOK_AGAIN_S if learning else None):
+                algorithm.count_sampled(sample)
+                algorithm.counters["num_batches_dropped"] += queue.add(sample)
+
+
+def _after_update(
+    algorithm: Algorithm,
+    queue: LearnerQueue,
+    broadcast_interval: int,
+    batch: TrainBatch,
+    updates: dict[PolicyId, Update],
+) -> dict[PolicyId, Stats]:
+    """Count what was learned from, and publish the weights every `broadcast_interval` updates.
+
+    A version is an update, so that staleness does not depend on how often the weights are published.
+    """
+    algorithm.events.emit(BatchLearned, updates)
+    steps = {policy_id: sum(map(len, parts)) for policy_id, parts in batch.fragments.items()}
+    algorithm.count_trained(batch.env_steps, sum(steps[policy_id] for policy_id in updates))
+    staleness = batch.staleness(algorithm.policy_version + queue.unpublished)
+    queue.unpublished += 1
+    if queue.unpublished >= broadcast_interval:
+        algorithm.policy_version += queue.unpublished - 1
+        algorithm.publish_weights()
+        queue.unpublished = 0
+    return {policy_id: update.stats | staleness[policy_id] for policy_id, update in updates.items()}

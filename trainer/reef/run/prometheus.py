@@ -49,6 +49,9 @@ TRAINING_COUNTERS = (
     Field("seconds", "time_total_s", "Time spent training, in seconds."),
     Field("workers_recreated", "num_worker_restarts", "Rollout workers that were started again."),
 )
+ASYNC_COUNTERS = (
+    Field("batches_dropped", "counters/num_batches_dropped", "Train batches dropped by a full learner queue."),
+)
 EPISODE_GAUGES = (
     Field("episode_reward_mean", "episode_reward_mean", "Mean episode reward."),
     Field("episode_reward_min", "episode_reward_min", "Smallest episode reward."),
@@ -83,6 +86,8 @@ LEARNER_GAUGES = {  # statistics with a name of their own; losses and the rest h
     "entropy": ("entropy", "Mean entropy of the policy's action distribution."),
     "grad_gnorm": ("gradient_norm", "Norm of the gradient before clipping."),
     "cur_lr": ("learning_rate", "Learning rate."),
+    "staleness": ("staleness_versions", "Updates made since the weights that sampled the newest batch, on average."),
+    "staleness_max": ("staleness_max_versions", "Updates made since the oldest weights that sampled the newest batch."),
 }
 
 
@@ -187,6 +192,9 @@ class RunState(Reporter, Collector):
             for field in TRAINING_COUNTERS:
                 value = lookup(result, field.key)
                 yield CounterMetricFamily(f"reef_training_{field.name}", field.help, value=value or 0)
+            for field in ASYNC_COUNTERS:
+                if (value := lookup(result, field.key)) is not None:
+                    yield CounterMetricFamily(f"reef_training_{field.name}", field.help, value=value)
             yield from gauges("reef_training", TRAINING_GAUGES, result)
         yield from learner_gauges(self._learner_statistics())
         if self._sweep is not None:

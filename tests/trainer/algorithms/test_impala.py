@@ -1,0 +1,266 @@
+"""IMPALA: V-trace on its batches, the queue before its learner, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from reef.algorithms.a2c import A2CConfig, A2CLearner
+from reef.algorithms.impala import IMPALAConfig, IMPALALearner
+from reef.algorithms.ppo import PPOConfig
+from reef.batch import Rollout, concat_columns
+from reef.errors import ConfigError
+from reef.rollout.worker import RolloutWorker
+from reef.run.algorithm import Algorithm
+
+OBS, ACTIONS = spaces.Box(-1, 1, (2,)), spaces.Discrete(2)
+LSTM = {"use_lstm": True, "lstm_cell_size": 8, "max_seq_len": 4}
+NESTED = spaces.Dict({"a": spaces.Box(-1.0, 1.0, (2,)), "b": spaces.Tuple([spaces.Discrete(3), spaces.MultiBinary(2)])})
+
+
+class CutOff(gym.Env[Any, Any]):
+    """Reward 1 in each step; an episode is truncated after ten, where gamma .9 makes every state worth 10."""
+
+    observation_space, action_space = spaces.Box(0.0, 1.0, (1,)), spaces.Discrete(2)
+
+    def __init__(self, **_: Any) -> None:
+        self.steps = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.steps = 0
+        return np.ones(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        return np.ones(1, np.float32), 1.0, False, self.steps == 10, {}
+
+
+class Nested(gym.Env[Any, Any]):
+    """Observes and takes Dict and Tuple values."""
+
+    observation_space = NESTED
+    action_space = spaces.Dict({"go": spaces.Discrete(3), "far": spaces.Tuple([spaces.Box(-1.0, 1.0, (2,))])})
+
+    def __init__(self, **_: Any) -> None:
+        self.steps = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.steps = 0
+        return NESTED.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action)
+        self.steps += 1
+        return NESTED.sample(), 1.0, self.steps == 5, False, {}
+
+
+def small(**settings: Any) -> IMPALAConfig:
+    base = {"train_batch_size": 40, "rollout_fragment_length": 10, "model": {"fcnet_hiddens": [8]}, "seed": 5}
+    config = IMPALAConfig.from_dict(base | settings).environment("CartPole-v1")
+    return config.reporting(min_sample_timesteps_per_iteration=40)
+
+
+def learner(kind: type[A2CLearner], config: Any, **training: Any) -> Any:
+    model = {"fcnet_hiddens": [4]}
+    return kind(config.training(**({"model": model} | training)).debugging(seed=0), OBS, ACTIONS)
+
+
+def rollout(steps: int = 6, columns: int = 3, seed: int = 0) -> Rollout:
+    rng = np.random.default_rng(seed)
+    obs = rng.standard_normal((steps + 1, columns, 2)).astype(np.float32)
+    flags = np.zeros((steps, columns), np.bool_)
+    logp = rng.uniform(-2.0, -0.2, (steps, columns)).astype(np.float32)
+    return Rollout(
+        obs=obs[:-1],
+        actions=rng.integers(0, 2, (steps, columns)),
+        rewards=rng.standard_normal((steps, columns)).astype(np.float32),
+        next_obs=obs[1:],
+        terminated=flags.copy(),
+        truncated=flags.copy(),
+        mask=~flags,
+        extras={"action_logp": logp, "action_dist_inputs": rng.standard_normal((steps, columns, 2), np.float32)},
+    )
+
+
+def acted_by(one: IMPALALearner, batch: Rollout) -> Rollout:
+    """The batch as if the policy in training itself had acted."""
+    logp = one._logp(one.layout.dist_inputs(batch), batch.actions)
+    return replace(batch, extras=batch.extras | {"action_logp": logp})
+
+
+def test_the_defaults_are_those_of_the_paper_and_of_rllib() -> None:
+    config = IMPALAConfig()
+    assert (config.rollout_fragment_length, config.train_batch_size, config.grad_clip) == (50, 500, 40.0)
+    assert (config.lr, config.vf_loss_coeff, config.entropy_coeff) == (5e-4, 0.5, 0.01)
+    assert (config.learner_queue_size, config.broadcast_interval, config.num_aggregation_workers) == (16, 1, 0)
+    assert config.vtrace and not config.normalize_advantages
+
+
+def test_on_policy_it_is_a2c() -> None:
+    impala, a2c = learner(IMPALALearner, IMPALAConfig(), lr=1e-3), learner(A2CLearner, A2CConfig(), lr=1e-3)
+    batch = acted_by(impala, rollout())
+    np.testing.assert_array_equal(impala.weights(), a2c.weights())
+    for one in (impala, a2c):
+        one.update(batch, 0)
+    np.testing.assert_allclose(impala.weights(), a2c.weights(), rtol=1e-4, atol=1e-6)
+
+
+def test_off_policy_it_is_not_unless_vtrace_is_off() -> None:
+    found = {}
+    for vtrace in (True, False):
+        one = learner(IMPALALearner, IMPALAConfig(), vtrace=vtrace)
+        found[vtrace] = one.prepare(rollout())
+    a2c = learner(A2CLearner, A2CConfig()).prepare(rollout())
+    torch.testing.assert_close(found[False]["advantages"], a2c["advantages"])
+    assert not torch.allclose(found[True]["advantages"], a2c["advantages"])
+
+
+def test_a_batch_with_a_truncation_inside_is_its_two_trajectories_apart() -> None:
+    one = learner(IMPALALearner, IMPALAConfig())
+    first, second = rollout(3, 2, seed=1), rollout(3, 2, seed=2)
+    first.truncated[-1] = True
+
+    def joined(name: str) -> np.ndarray:
+        return np.concatenate([getattr(first, name), getattr(second, name)])
+
+    columns = {name: joined(name) for name in ("obs", "actions", "rewards", "next_obs", "terminated", "truncated")}
+    extras = {name: np.concatenate([first.extras[name], second.extras[name]]) for name in first.extras}
+    whole = one.prepare(Rollout(**columns, mask=joined("mask"), extras=extras))
+    apart = [one.prepare(part) for part in (first, second)]
+    for name in ("advantages", "value_targets"):
+        torch.testing.assert_close(whole[name], torch.cat([part[name] for part in apart]))
+
+
+def test_fragments_of_different_length_are_estimated_each_for_itself() -> None:
+    one = learner(IMPALALearner, IMPALAConfig())
+    long, short = rollout(6, 2, seed=1), rollout(4, 1, seed=2)
+    joint = one.prepare(concat_columns([long, short]))
+    mask = np.concatenate([long.mask, np.pad(short.mask, ((0, 2), (0, 0)))], axis=1)
+    for name in ("advantages", "value_targets"):
+        padded = np.zeros(mask.shape, np.float32)
+        padded[mask] = joint[name]
+        np.testing.assert_allclose(padded[:, :2].reshape(-1), one.prepare(long)[name], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(padded[:4, 2], one.prepare(short)[name], rtol=1e-5, atol=1e-6)
+
+
+def test_the_value_of_an_episode_that_is_only_ever_cut_off_is_that_of_one_without_an_end() -> None:
+    config = small(gamma=0.9, lr=0.03, rollout_fragment_length=7, train_batch_size=28, entropy_coeff=0.0)
+    with config.environment(CutOff).build() as algorithm:
+        for _ in range(60):
+            algorithm.train()
+        policy = algorithm.learners.learners["default_policy"].policy  # type: ignore[attr-defined]
+        assert policy.values(torch.ones(1, 1)).item() == pytest.approx(10.0, abs=0.5)
+
+
+def test_what_a_recurrent_policy_would_do_is_computed_as_it_acted() -> None:
+    config = small(model=LSTM | {"fcnet_hiddens": [8]}, num_envs_per_worker=3, rollout_fragment_length=30)
+    worker = RolloutWorker(config)
+    spaces_of = worker.spaces["default_policy"]
+    one = IMPALALearner(config, *spaces_of)
+    worker.set_weights({"default_policy": one.weights()})
+    for _ in range(3):  # the second and third continue episodes, so the state before them is not 0
+        batch = worker.sample().rollouts["default_policy"]
+        assert batch.done.any()
+        np.testing.assert_allclose(one.layout.dist_inputs(batch), batch.extras["action_dist_inputs"], atol=1e-5)
+
+
+@pytest.mark.parametrize("model", [LSTM, {"use_attention": True, "attention_dim": 8}])
+def test_a_memory_is_trained_on_whole_sequences(model: dict[str, Any]) -> None:
+    with small(model=model | {"fcnet_hiddens": [4]}).build() as algorithm:
+        before = algorithm.get_policy().get_weights()
+        algorithm.train()
+        after = algorithm.get_policy().get_weights()
+    assert any(name.startswith("memory.") and (after[name] != before[name]).any() for name in after)
+
+
+def test_nested_spaces_are_trained_on() -> None:
+    with small().environment(Nested).build() as algorithm:
+        stats = algorithm.train()["info"]["learner"]["default_policy"]["learner_stats"]
+        assert None not in stats.values()
+        assert Nested.action_space.contains(algorithm.compute_single_action(NESTED.sample()))
+
+
+def test_two_agents_with_two_policies_have_their_own_staleness() -> None:
+    config = small(policies=["0", "1"], policies_to_train=["0"])
+    config.environment("reef.envs.multi_agent:IndependentAgents", env_config={"env": "CartPole-v1", "num_agents": 2})
+    with config.build() as algorithm:
+        learned = algorithm.train()["info"]["learner"]
+    assert learned.keys() == {"0"}
+    assert learned["0"]["learner_stats"]["staleness"] >= 0.0
+
+
+@pytest.mark.parametrize("interval", [1, 3])
+def test_a_run_resumes_bit_for_bit_whatever_waits_in_the_queue(interval: int, tmp_path: Path) -> None:
+    config = small(num_envs_per_worker=3, train_batch_size=90, broadcast_interval=interval)
+    with config.build() as one:
+        for _ in range(3):
+            one.train()
+        assert one.queue.state()["batches"][-1]["env_steps"] > 0, "a batch that is not whole yet"  # type: ignore[attr-defined]
+        path = one.save(tmp_path / "checkpoint")
+        with Algorithm.from_checkpoint(path) as two:
+            for _ in range(4):
+                results = [algorithm.train() for algorithm in (one, two)]
+                assert results[0]["episode_reward_mean"] == results[1]["episode_reward_mean"]
+                assert results[0]["info"] == results[1]["info"]
+                np.testing.assert_array_equal(*(each.learners.weights()["default_policy"] for each in (one, two)))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("num_aggregation_workers", 2, "not available yet: the driver puts the batches together. Leave it at 0."),
+        ("replay_proportion", 0.5, "not available yet: every batch is learned from once. Leave it at 0.0."),
+        ("opt_type", "rmsprop", "the optimizer is chosen by optimizer"),
+        ("learner_queue_timeout", 10, "sample_timeout_s limits a fragment"),
+        ("sample_async", True, "workers always sample ahead of the learner here"),
+        ("broadcast_interval", 0, "must be at least 1 updates"),
+        ("learner_queue_size", 0, "must be at least 1"),
+        ("vtrace_clip_rho_threshold", 0.0, "must be larger than 0"),
+        ("use_critic", False, "use_critic=False cannot bootstrap"),
+        ("clip_param", 0.1, "IMPALA has no such setting"),
+        ("target_update_frequency", 2, "IMPALA has no such setting"),
+        ("replay_buffer_config", {}, "IMPALA has no such setting"),
+    ],
+)
+def test_what_cannot_have_an_effect_is_refused_by_name(key: str, value: Any, problem: str) -> None:
+    with pytest.raises(ConfigError, match=key) as refusal:
+        small(**({"num_rollout_workers": 1} | {key: value})).build()
+    assert problem in str(refusal.value)
+
+
+def test_limits_of_ratios_that_are_not_computed_are_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    small(vtrace=False, vtrace_clip_rho_threshold=2.0).build().stop()
+    assert "vtrace_clip_rho_threshold=2.0 has no effect without vtrace." in caplog.messages
+    caplog.clear()
+    small(vtrace_clip_rho_threshold=2.0).build().stop()
+    assert not caplog.messages
+
+
+def test_settings_of_it_are_refused_by_others() -> None:
+    with pytest.raises(ConfigError, match="broadcast_interval"):
+        PPOConfig.from_dict({"broadcast_interval": 2})
+
+
+def test_a_batch_is_filled_fragment_by_fragment_however_many_workers_there_are() -> None:
+    IMPALAConfig().environment("CartPole-v1").rollouts(num_rollout_workers=7).validate()
+    with pytest.raises(ConfigError, match="a batch becomes 600 steps.*Set rollout_fragment_length to 42"):
+        IMPALAConfig().environment("CartPole-v1").rollouts(num_envs_per_worker=12).validate()
+
+
+def test_an_algorithm_of_your_own_may_change_its_loss() -> None:
+    class Plain(IMPALALearner):
+        def loss(self, outputs: Any, minibatch: Any) -> Any:
+            found = super().loss(outputs, minibatch)
+            return found._replace(value=2.0 * found.value)
+
+    batch = rollout()
+    one, two = learner(IMPALALearner, IMPALAConfig()), learner(Plain, IMPALAConfig())
+    ratio = two.update(batch, 0).stats["grad_gnorm"] / one.update(batch, 0).stats["grad_gnorm"]
+    assert ratio == pytest.approx(2.0, rel=1e-4)

@@ -1,0 +1,110 @@
+"""IMPALA and APPO with workers and learners in processes of their own."""
+
+import os
+import signal
+import time
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from reef.algorithms.appo import APPOConfig
+from reef.algorithms.impala import IMPALAConfig
+from reef.distributed.ray_workers import RayWorkers
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.timeout(300)]
+
+
+class Slow(gym.Env[Any, Any]):
+    """Takes `step_s` seconds for a step; an episode has eight."""
+
+    observation_space, action_space = gym.spaces.Box(-1.0, 1.0, (2,)), gym.spaces.Discrete(2)
+
+    def __init__(self, env_config: Any) -> None:
+        self.step_s, self.steps = env_config["step_s"], 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.np_random.random(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        time.sleep(self.step_s)
+        self.steps += 1
+        return self.np_random.random(2, np.float32), 1.0, self.steps == 8, False, {}
+
+
+def settings(kind: type[IMPALAConfig] = IMPALAConfig, **given: Any) -> IMPALAConfig:
+    base = {
+        "num_rollout_workers": 2,
+        "num_cpus_per_worker": 0.5,
+        "num_cpus_per_learner_worker": 0.5,
+        "rollout_fragment_length": 10,
+        "train_batch_size": 20,
+        "min_sample_timesteps_per_iteration": 0,
+        "model": {"fcnet_hiddens": [8]},
+        "delay_between_worker_restarts_s": 0.0,
+        "seed": 3,
+    }
+    return kind.from_dict(base | given).environment(Slow, env_config={"step_s": 0.01})
+
+
+def stats_of(result: dict[str, Any]) -> dict[str, float]:
+    return result["info"]["learner"]["default_policy"]["learner_stats"]
+
+
+def test_a_worker_that_is_killed_in_a_request_is_made_again_while_the_run_goes_on() -> None:
+    config = settings(recreate_failed_workers=True, observation_filter="MeanStdFilter")
+    with config.build() as algorithm:
+        workers = algorithm.workers
+        assert isinstance(workers, RayWorkers)
+        for _ in range(3):
+            result = algorithm.train()
+        assert workers._group.num_in_flight(2) > 0, "it is in the middle of a fragment"
+        os.kill(workers._group.pid(2), signal.SIGKILL)
+        before, updates, from_the_new_one = result["num_env_steps_trained"], 0, False
+        deadline = time.monotonic() + 90.0
+        while not from_the_new_one:
+            assert time.monotonic() < deadline
+            result = algorithm.train()
+            updates += 1
+            from_the_new_one = result["num_worker_restarts"] == 1 and result["num_healthy_workers"] == 2
+        assert result["num_env_steps_trained"] == before + 20 * updates
+        versions = workers.foreach_worker(lambda worker: worker.policy_version)
+        assert versions[2] > 3, "it has the weights of the run, not those of its start"
+        assert algorithm.train()["counters"]["num_batches_dropped"] == 0
+
+
+def test_a_fragment_begins_with_the_newest_weights_whatever_was_requested_before() -> None:
+    config = settings(rollout_fragment_length=30, train_batch_size=30, max_requests_in_flight_per_sampler_worker=3)
+    workers = RayWorkers(config.validate().freeze(), 1)
+    try:
+        local = workers.local_worker()
+        weights = {name: vector * 0.0 + 0.5 for name, vector in local.get_weights().items()}
+        workers.set_weights(weights, 1, 0)
+        assert [workers.request(1) for _ in range(4)] == [True, True, True, False]
+        time.sleep(0.1)
+        workers.set_weights(weights, 2, 30)
+        workers.set_weights({name: vector * 2.0 for name, vector in weights.items()}, 3, 60)
+        samples = [*workers.ready(30.0), *workers.ready(30.0), *workers.ready(30.0)]
+        assert [sample.rollouts["default_policy"].policy_version for sample in samples] == [1, 3, 3]
+        acting = workers.foreach_worker(lambda worker: worker.acting_weights()["default_policy"])
+        assert (acting[1] == 1.0).all()
+    finally:
+        workers.stop()
+
+
+def test_several_learners_learn_while_workers_sample() -> None:
+    config = settings(APPOConfig, num_learner_workers=2, target_update_frequency=2, num_sgd_iter=2)
+    with config.build() as algorithm:
+        before = algorithm.get_weights()["default_policy"]["pi.weight"].copy()
+        results = [algorithm.train() for _ in range(6)]
+        state = algorithm.state()
+        assert results[-1]["num_env_steps_trained"] == 6 * 20
+        assert algorithm.policy_version == 7
+        # one update is under way, and three fragments of each worker are requested or in the batch
+        assert all(stats_of(result)["staleness_max"] <= 6.0 for result in results)
+        assert not np.array_equal(algorithm.get_weights()["default_policy"]["pi.weight"], before)
+        algorithm.set_state(state)
+        assert algorithm.train()["num_env_steps_trained"] == 7 * 20

@@ -1,0 +1,170 @@
+"""Importance weighted actor-learner architecture (Espeholt et al. 2018): workers that never wait for the learner.
+
+Rollout [T, B] by older weights -> queue -> V-trace advantages -> one step of the policy gradient -> new weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+from reef.algorithms.a2c import A2CLearner
+from reef.algorithms.actor_critic import ActorCriticConfig
+from reef.batch import Rollout
+from reef.config import Scheduled, default, setting
+from reef.config.ignored import Network, ignored
+from reef.config.refusals import Refusal
+from reef.learn.device import to_device
+from reef.learn.learner_queue import LearnerQueue
+from reef.learn.minibatches import Rows
+from reef.learn.sequences import Sequences
+from reef.math.vtrace import vtrace
+from reef.nn.gradients import Columns
+from reef.run.algorithm import Algorithm
+from reef.run.checkpoint import restoring
+from reef.run.flows import async_rollouts
+from reef.trees import require_like
+from reef.types import Array, PolicyId, State, Stats
+
+OPTIMIZER = "the optimizer is chosen by optimizer, for example {type: RMSpropTF, eps: 0.1}"
+NO_REPLAY = "not available yet: every batch is learned from once"
+NO_AGGREGATION = "not available yet: the driver puts the batches together"
+NO_TIMEOUT = "the flow waits for whichever comes first, fragments or the learner; sample_timeout_s limits a fragment"
+
+
+class IMPALAConfig(ActorCriticConfig):
+    """Settings of IMPALA."""
+
+    algorithm: ClassVar[str] = "IMPALA"
+    algorithm_class: ClassVar[str] = "reef.algorithms.impala:IMPALA"
+    asynchronous: ClassVar[bool] = True
+    refusals: ClassVar[Mapping[str, Refusal]] = {
+        **ActorCriticConfig.refusals,
+        "num_aggregation_workers": Refusal("training", 0, NO_AGGREGATION),
+        "max_requests_in_flight_per_aggregator_worker": Refusal("training", 2, NO_AGGREGATION),
+        "timeout_s_aggregator_manager": Refusal("training", 0.0, NO_AGGREGATION),
+        "replay_proportion": Refusal("training", 0.0, NO_REPLAY),
+        "replay_buffer_num_slots": Refusal("training", 0, NO_REPLAY),
+        "minibatch_buffer_size": Refusal("training", 1, NO_REPLAY),
+        "num_multi_gpu_tower_stacks": Refusal("training", 1, "each learner has one GPU; set num_learner_workers"),
+        "learner_queue_timeout": Refusal("training", 300, NO_TIMEOUT),
+        "timeout_s_sampler_manager": Refusal("training", 0.0, NO_TIMEOUT),
+        "opt_type": Refusal("training", "adam", OPTIMIZER),
+        "decay": Refusal("training", 0.99, OPTIMIZER),
+        "momentum": Refusal("training", 0.0, OPTIMIZER),
+        "epsilon": Refusal("training", 0.1, OPTIMIZER),
+        "vtrace_drop_last_ts": Refusal("training", False, "the last step is bootstrapped and learned from"),
+    }
+
+    lr: Scheduled = default(5e-4)
+    grad_clip: float | None = default(40.0)
+    train_batch_size: int = default(500)
+    rollout_fragment_length: int | Literal["auto"] = default(50)
+    min_sample_timesteps_per_iteration: int | None = default(4000)
+    vf_loss_coeff: float = default(0.5)
+    entropy_coeff: float | list[list[float]] = default(0.01)
+    normalize_advantages: bool = default(False)
+    vtrace: bool = setting(True, "Correct for the age of the weights that sampled; false estimates advantages by GAE.")
+    vtrace_clip_rho_threshold: float = setting(
+        1.0, "Largest likelihood ratio in the value targets (rho in the paper).", above=0.0
+    )
+    vtrace_clip_pg_rho_threshold: float = setting(
+        1.0, "Largest likelihood ratio in the policy gradient (rho of section 4.2).", above=0.0
+    )
+    learner_queue_size: int = setting(
+        16, "Train batches that may wait for the learner; one more drops the oldest.", minimum=1
+    )
+    broadcast_interval: int = setting(1, "Updates between two publications of the weights.", minimum=1, unit="updates")
+
+    def problems(self) -> Iterator[str]:
+        """Yield contradictions between these settings."""
+        yield from super().problems()
+        if self.sample_async:
+            yield "sample_async=True has no effect: workers always sample ahead of the learner here. Leave it at False."
+
+    def ignored_settings(self, network: Network) -> Iterator[str]:
+        """Yield notes for limits of ratios that are not computed."""
+        yield from super().ignored_settings(network)
+        if not self.vtrace:
+            limits = "vtrace_clip_rho_threshold", "vtrace_clip_pg_rho_threshold"
+            yield from ignored(self, "without vtrace", *limits)
+
+
+class IMPALALearner(A2CLearner):
+    """A2C's loss, with advantages and value targets by V-trace."""
+
+    config: IMPALAConfig
+
+    @property
+    def target_layout(self) -> Rows | Sequences:
+        """Reads rollouts with the policy whose returns are estimated, here the one in training."""
+        return self.layout
+
+    def prepare(self, batch: Rollout) -> Columns:
+        """Add the log-likelihood of each action by that policy, and as `target_dist_inputs` its distribution."""
+        inputs = self.target_layout.dist_inputs(batch)
+        extras = {"target_logp": self._logp(inputs, batch.actions), "target_dist_inputs": inputs}
+        return super().prepare(replace(batch, extras=batch.extras | extras))
+
+    def _logp(self, dist_inputs: Array, actions: Array) -> Array:
+        """[T, B, D] and [T, B, *action] -> [T, B]."""
+        inputs, taken = (to_device(array, self.device).flatten(0, 1) for array in (dist_inputs, actions))
+        logp: Array = self.policy.dist_class(inputs).logp(taken).cpu().numpy()
+        return logp.reshape(actions.shape[:2])
+
+    def estimate(self, batch: Rollout, values: Array, next_values: Array) -> tuple[Array, Array]:
+        """Advantages and value targets, both [T, B], by V-trace."""
+        config = self.config
+        if not config.vtrace:
+            return super().estimate(batch, values, next_values)
+        return vtrace(
+            batch.extras["target_logp"] - batch.extras["action_logp"],
+            batch.rewards,
+            values,
+            next_values,
+            batch.terminated,
+            batch.truncated,
+            config.gamma,
+            config.lambda_ if config.use_gae else 1.0,
+            config.vtrace_clip_rho_threshold,
+            config.vtrace_clip_pg_rho_threshold,
+            batch.mask,
+        )
+
+
+class IMPALA(Algorithm):
+    """Workers sample with the weights they have, the learner takes the oldest batch, and publishes its weights."""
+
+    config: IMPALAConfig
+    config_class = IMPALAConfig
+    learner_class = IMPALALearner
+
+    def setup(self) -> None:
+        """Create the queue before the learner."""
+        self.queue = LearnerQueue(self.config.learner_queue_size, self.config.enough_steps)
+        self.counters["num_batches_dropped"] = 0
+        self.merged_in = -1  # the iteration in which filters were last merged
+
+    def training_step(self) -> dict[PolicyId, Stats]:
+        """One update of the asynchronous flow; once per iteration filters are merged, which waits for all workers."""
+        stats = async_rollouts(self, self.queue, self.config.broadcast_interval)
+        if self.merged_in != self.iteration:
+            self.synchronize_filters()
+            self.merged_in = self.iteration
+        return stats
+
+    def state(self) -> State:
+        """The algorithm's state with the queue, and the weights of the workers where the learner's are newer."""
+        acting = self.workers.local_worker().get_weights() if self.queue.unpublished else {}
+        return super().state() | {"queue": self.queue.state(), "acting": acting}
+
+    def set_state(self, state: State) -> None:
+        """Restore what `state` returned."""
+        super().set_state(state)
+        with restoring("its queue"):
+            require_like(state, {"queue": {"unpublished": 0, "batches": []}, "acting": {}}, "")
+            self.queue.set_state(state["queue"])
+            if state["acting"]:
+                timestep = self.workers.local_worker().timestep
+                self.workers.set_weights(state["acting"], self.policy_version, timestep)
