@@ -71,6 +71,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("A2C", {"use_gae": False, "normalize_advantages": True, "optimizer": {"type": "RMSpropTF"}}),
     ("APPO", {"target_update_frequency": 3, "tau": 0.5, "use_kl_loss": True, "vtrace": False}),
     ("IMPALA", {"broadcast_interval": 3, "lambda_": 0.8, "vtrace_clip_rho_threshold": 2.0}),
+    ("IMPALA", {"batch_mode": "complete_episodes", "use_critic": False}),
     ("IMPALA", {"vtrace": False, "max_requests_in_flight_per_sampler_worker": 1}),
     ("PPO", {"kl_coeff": 0.0, "use_gae": False, "grad_clip": 1.0}),
     ("DQN", {"n_step": 3, "double_q": False, "dueling": False, "replay_buffer_config": {"prioritized_replay": False}}),

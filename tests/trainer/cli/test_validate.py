@@ -147,6 +147,17 @@ def test_the_job_reference_has_every_field_and_setting(capsys: pytest.CaptureFix
     assert '| `count_steps_by` | `"env_steps"` | not available yet |' in text
 
 
+def test_settings_that_one_algorithm_refuses_are_described_with_it_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["describe", "IMPALA"]) == 0
+    assert "\n  num_aggregation_workers = 0\n" in capsys.readouterr().out
+    assert main(["describe", "PPO"]) == 0
+    assert "num_aggregation_workers" not in capsys.readouterr().out
+    assert main(["describe", "--markdown"]) == 0
+    text = capsys.readouterr().out
+    assert "### refused settings of APPO" in text and "### refused settings of PPO" not in text
+    assert "| `replay_proportion` | `0.0` | not available yet: every batch is learned from once |" in text
+
+
 def test_describe_refuses_a_name_that_it_would_not_heed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["describe", "PPO", "--markdown"]) == 2
     assert "--markdown prints the whole job reference: leave PPO out." in capsys.readouterr().err
