@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -17,12 +18,12 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.ma
 
 
 class Slow(gym.Env[Any, Any]):
-    """Takes `step_s` seconds for a step; an episode has eight."""
+    """Takes `step_s` seconds for a step, and touches `mark` with the first; an episode has eight."""
 
     observation_space, action_space = gym.spaces.Box(-1.0, 1.0, (2,)), gym.spaces.Discrete(2)
 
     def __init__(self, env_config: Any) -> None:
-        self.step_s, self.steps = env_config["step_s"], 0
+        self.step_s, self.mark, self.steps = env_config["step_s"], env_config.get("mark"), 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -30,6 +31,8 @@ class Slow(gym.Env[Any, Any]):
         return self.np_random.random(2, np.float32), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if self.mark:
+            Path(self.mark).touch()
         time.sleep(self.step_s)
         self.steps += 1
         return self.np_random.random(2, np.float32), 1.0, self.steps == 8, False, {}
@@ -76,15 +79,18 @@ def test_a_worker_that_is_killed_in_a_request_is_made_again_while_the_run_goes_o
         assert algorithm.train()["counters"]["num_batches_dropped"] == 0
 
 
-def test_a_fragment_begins_with_the_newest_weights_whatever_was_requested_before() -> None:
+def test_a_fragment_begins_with_the_newest_weights_whatever_was_requested_before(tmp_path: Path) -> None:
     config = settings(rollout_fragment_length=30, train_batch_size=30, max_requests_in_flight_per_sampler_worker=3)
+    config.environment(env_config={"step_s": 0.05, "mark": str(tmp_path / "mark")})
     workers = RayWorkers(config.validate().freeze(), 1)
     try:
         local = workers.local_worker()
         weights = {name: vector * 0.0 + 0.5 for name, vector in local.get_weights().items()}
         workers.set_weights(weights, 1, 0)
+        (tmp_path / "mark").unlink(missing_ok=True)  # the check of the environment has stepped it
         assert [workers.request(1) for _ in range(4)] == [True, True, True, False]
-        time.sleep(0.1)
+        while not (tmp_path / "mark").exists():
+            time.sleep(0.01)
         workers.set_weights(weights, 2, 30)
         workers.set_weights({name: vector * 2.0 for name, vector in weights.items()}, 3, 60)
         samples = [*workers.ready(30.0), *workers.ready(30.0), *workers.ready(30.0)]
