@@ -1,4 +1,4 @@
-"""The two data types of the engine: `Rollout` in time order and `Transitions` in no order."""
+"""What learners learn from: `Rollout` in time order, `Transitions` in no order, `Perturbations` of the weights."""
 
 from __future__ import annotations
 

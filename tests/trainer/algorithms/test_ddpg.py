@@ -134,3 +134,11 @@ def test_exploration_adds_noise_to_the_one_action() -> None:
 def test_what_they_cannot_do_is_refused(kind: Any, env: str, settings: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         kind.from_dict(settings).environment(env).build()
+
+
+def test_settings_of_noise_and_loss_that_are_not_used_are_named() -> None:
+    given = {"target_noise": 0.3, "target_noise_clip": 0.6, "huber_threshold": 2.0}
+    told = list(DDPGConfig.from_dict(given).ignored_settings(learner().policy))
+    assert [text.partition("=")[0] for text in told] == [*given]
+    used = {"smooth_target_policy": True, "use_huber": True}
+    assert not list(DDPGConfig.from_dict(given | used).ignored_settings(learner().policy))

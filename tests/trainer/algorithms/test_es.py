@@ -116,13 +116,17 @@ def test_an_update_counts_its_episodes_and_reports_the_unperturbed_ones() -> Non
     assert stats["episodes"] == 8 and result["episodes_this_iter"] == 16, "one unperturbed for each"
     assert stats["eval_return_mean"] > 0 and stats["grad_gnorm"] > 0
     assert result["num_env_steps_trained"] == result["timesteps_total"] > 0
+    assert result["num_agent_steps_sampled"] == result["num_agent_steps_trained"] == result["timesteps_total"]
 
 
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
         ({"noise_size": 10}, r"noise_size=10: the policy has \d+ weights"),
-        ({"model": {"use_lstm": True}}, "use_lstm: not available yet with ES"),
+        (
+            {"model": {"use_lstm": True}},
+            "^1 problem.*\n- model.use_lstm=True: this algorithm has no network with a memory",
+        ),
         ({"noise_stdev": 0.0}, "noise_stdev=0.0: must be larger than 0"),
     ],
 )
@@ -136,6 +140,13 @@ def test_several_policies_and_learners_are_refused() -> None:
         settings().resources(num_learner_workers=1).build()
     with pytest.raises(ConfigError, match="policies=.*not available yet with ES"):
         settings().multi_agent(policies=["a", "b"]).build()
+
+
+def test_agents_that_share_the_policy_are_refused() -> None:
+    agents = {"env": "CartPole-v1", "num_agents": 2}
+    config = settings().environment("reef.envs.multi_agent:IndependentAgents", env_config=agents)
+    with pytest.raises(ConfigError, match="IndependentAgents' has several agents: not available yet with ES"):
+        config.build()
 
 
 def test_settings_that_it_does_not_read_are_named(caplog: pytest.LogCaptureFixture) -> None:

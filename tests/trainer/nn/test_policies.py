@@ -244,6 +244,8 @@ IMAGE = spaces.Box(0, 255, (42, 42, 3), np.uint8)
             ["hiddens=[8] has no", "noisy=True has no effect beside"],
         ),
         (DQNConfig, {"model": {"custom_model": TinyAndNoisy}, "noisy": True}, OBS, []),
+        (DQNConfig, {"sigma0": 1.0, "v_max": 5.0}, OBS, ["sigma0=1.0 has no effect without noisy", "v_max=5.0 has no"]),
+        (DQNConfig, {"sigma0": 1.0, "v_max": 5.0, "noisy": True, "num_atoms": 3}, OBS, []),
         (PPOConfig, {"model": {"custom_model": Tiny, "vf_share_layers": True}}, OBS, ["model.vf_share_layers=True"]),
         (PPOConfig, {"model": {"fcnet_hiddens": [8], "vf_share_layers": True}}, OBS, []),
     ],

@@ -6,6 +6,7 @@ every `policy_delay` of them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from reef.algorithms.q_critics import QCriticsConfig, QCriticsLearner
 from reef.algorithms.replaying import ReplayingAlgorithm
 from reef.config import ModelConfig, Scheduled, default, setting
+from reef.config.ignored import Network, ignored
 from reef.math.td import huber, td_targets
 from reef.nn.distributions import Squashed
 from reef.nn.gradients import Columns, Loss
@@ -47,6 +49,14 @@ class DDPGConfig(QCriticsConfig):
     l2_reg: float = setting(
         1e-6, "Weight of half the squared weights of critics and actor in their losses.", minimum=0.0
     )
+
+    def ignored_settings(self, network: Network) -> Iterator[str]:
+        """Yield notes for the noise and the loss that are not used."""
+        yield from super().ignored_settings(network)
+        if not self.smooth_target_policy:
+            yield from ignored(self, "without smooth_target_policy", "target_noise", "target_noise_clip")
+        if not self.use_huber:
+            yield from ignored(self, "without use_huber", "huber_threshold")
 
 
 def deterministic_actor_critic(

@@ -16,7 +16,7 @@ from reef.algorithms.replaying import ReplayingAlgorithm
 from reef.algorithms.simple_q import QLearningConfig, SimpleQLearner, take_actions
 from reef.batch import Transitions
 from reef.config import setting
-from reef.config.ignored import Network, ignored_beside_custom_model
+from reef.config.ignored import Network, ignored, ignored_beside_custom_model
 from reef.learn.learner import Update
 from reef.math.categorical import project
 from reef.math.td import huber, td_targets
@@ -58,6 +58,10 @@ class DQNConfig(QLearningConfig):
             yield from ignored_beside_custom_model(self, "dueling", "hiddens", "sigma0", *noise)
         else:
             yield from super().ignored_settings(network)
+            if not self.noisy:
+                yield from ignored(self, "without noisy", "sigma0")
+        if self.num_atoms == 1:
+            yield from ignored(self, "with num_atoms=1", "v_min", "v_max")
 
 
 def q_policy(config: DQNConfig, observation_space: Space, action_space: Space) -> QPolicy:

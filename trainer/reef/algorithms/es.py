@@ -60,8 +60,6 @@ class ESConfig(AlgorithmConfig):
         yield from super().problems()
         if len(self.policies) > 1:
             yield f"policies={self.policies}: not available yet with ES, which perturbs a single policy. Leave it out."
-        if self.model.memories:
-            yield f"model.{self.model.memories[0]}: not available yet with ES. Leave it out."
         if self.num_learner_workers:
             yield f"num_learner_workers={self.num_learner_workers}: an update of ES is one sum. Leave it at 0."
 
@@ -149,10 +147,18 @@ class ES(Algorithm):
     config: ESConfig
 
     def setup(self) -> None:
-        """Make the generator of the noise indices: workers draw none, so that no two of them draw the same."""
+        """Make the generator of the noise indices: workers draw none, so that no two of them draw the same.
+
+        Raises ConfigError if several agents act with the policy, or if the noise table is smaller than the policy.
+        """
         self.generator = np.random.default_rng(self.config.seed)
-        ((self.policy_id, policy),) = self.workers.local_worker().policy_map.items()
-        length = policy.flat.vector.numel()
+        ((self.policy_id, runner),) = self.workers.local_worker().runners.items()
+        if len(runner.columns.envs) != self.config.num_envs_per_worker:
+            raise ConfigError(
+                f"env={self.config.env!r} has several agents: not available yet with ES, which perturbs the weights of "
+                "one agent in each environment. Use PPO."
+            )
+        length = runner.policy.flat.vector.numel()
         if length > self.config.noise_size:
             raise ConfigError(
                 f"noise_size={self.config.noise_size}: the policy has {length} weights, and the noise for them has to "
@@ -199,6 +205,8 @@ class ES(Algorithm):
         for samples, returns in self.workers.collect(partial(play, tasks)):
             for sample in samples:
                 self.count_sampled(sample)
+                # The rollouts, by which they are counted, stay in the worker; there is one agent.
+                self.counters["num_agent_steps_sampled"] += sample.env_steps
             if samples:
                 noise = tasks[samples[0].worker_index][0][:pairs]
                 yield noise, np.array(returns[: 2 * pairs]).reshape(2, pairs).T, returns[2 * pairs :]

@@ -77,12 +77,6 @@ class IMPALAConfig(ActorCriticConfig):
     )
     broadcast_interval: int = setting(1, "Updates between two publications of the weights.", minimum=1, unit="updates")
 
-    def problems(self) -> Iterator[str]:
-        """Yield contradictions between these settings."""
-        yield from super().problems()
-        if self.sample_async:
-            yield "sample_async=True has no effect: workers always sample ahead of the learner here. Leave it at False."
-
     def ignored_settings(self, network: Network) -> Iterator[str]:
         """Yield notes for limits of ratios that are not computed."""
         yield from super().ignored_settings(network)

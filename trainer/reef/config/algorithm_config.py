@@ -66,8 +66,6 @@ class AlgorithmConfig(
     algorithm_class: ClassVar[str] = ""  # "package.module:Class"
     # "package.module:Name" of the class or function that makes its policy of (config, observation_space, action_space)
     policy_class: ClassVar[str] = ""
-    # whether workers never wait for the learner, and take the newest weights with each fragment
-    asynchronous: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,14 +178,15 @@ class Algorithm(Inference):
 
     def learn(self, batches: Batches) -> dict[PolicyId, Update]:
         """Have the learners improve each policy that is trained on its batch; one without a step is left out."""
-        updates = self.learners.update(self.to_train_on(batches), self.timestep)
+        learned: Any = {policy_id: batches[policy_id] for policy_id in self.policies_to_learn(batches)}
+        updates = self.learners.update(learned, self.timestep)
         self.events.emit(BatchLearned, updates)
         return updates
 
-    def to_train_on(self, batches: Batches) -> Batches:
-        """The batches of the policies that are trained, without those that hold no step, unless none does."""
-        trained: Any = {policy_id: batch for policy_id, batch in batches.items() if self.config.trains(policy_id)}
-        return {policy_id: batch for policy_id, batch in trained.items() if len(batch)} or trained
+    def policies_to_learn(self, batches: Mapping[PolicyId, Sized]) -> list[PolicyId]:
+        """The policies that are trained and have a step in their batch; all that are trained if none has one."""
+        trained = [policy_id for policy_id in batches if self.config.trains(policy_id)]
+        return [policy_id for policy_id in trained if len(batches[policy_id])] or trained
 
     def count_trained(self, env_steps: int, agent_steps: int) -> None:
         """Count steps as learned from: of environments, and of agents in them."""

@@ -84,7 +84,9 @@ def async_rollouts(algorithm: Algorithm, queue: LearnerQueue, broadcast_interval
         algorithm.deadline.end_if_over()
         with algorithm.timer("learn"):
             if learning is None and (learning := queue.pop()) is not None:
-                algorithm.learners.submit(algorithm.to_train_on(learning.rollouts()), algorithm.timestep)
+                batches = learning.rollouts()
+                learned = {policy_id: batches[policy_id] for policy_id in algorithm.policies_to_learn(batches)}
+                algorithm.learners.submit(learned, algorithm.timestep)
             updates = algorithm.learners.results(timeout_s=0.0)
         if learning is not None and updates:
             return _after_update(algorithm, queue, broadcast_interval, learning, updates[0])

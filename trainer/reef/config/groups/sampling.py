@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from reef.config.declaration import setting
 from reef.config.groups.group import GroupSetter
@@ -73,6 +73,8 @@ class RolloutSettings(Settings):
     """Workers, their environments, and what one sample is."""
 
     rollouts = GroupSetter()
+    # whether workers never wait for the learner, and take the newest weights with each fragment
+    asynchronous: ClassVar[bool] = False
 
     num_rollout_workers: int = setting(
         0, "Rollout workers in processes of their own; 0 samples inside the algorithm's process.", minimum=0
@@ -118,7 +120,9 @@ class RolloutSettings(Settings):
     def problems(self) -> Iterator[str]:
         """Sampling ahead needs processes to do it."""
         yield from super().problems()
-        if self.sample_async and self.num_rollout_workers == 0:
+        if self.sample_async and self.asynchronous:
+            yield "sample_async=True has no effect: workers always sample ahead of the learner here. Leave it at False."
+        elif self.sample_async and self.num_rollout_workers == 0:
             yield (
                 "sample_async=True needs rollout workers in processes of their own, but num_rollout_workers=0: set "
                 "num_rollout_workers to 1 or more, or sample_async=False"

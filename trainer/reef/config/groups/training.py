@@ -42,14 +42,16 @@ class ModelConfig(Settings):
     )
     vf_share_layers: bool = setting(True, "Let policy and value function share the encoder.")
 
-    use_lstm: bool = setting(False, "Put an LSTM behind the encoder; PPO.")
+    use_lstm: bool = setting(False, "Put an LSTM behind the encoder; PPO, A2C, PG, IMPALA, APPO.")
     max_seq_len: int = setting(20, "Longest sequence that a recurrent network is trained on.", minimum=1, unit="steps")
     lstm_cell_size: int = setting(256, "Size of the LSTM's state.", minimum=1)
     lstm_use_prev_action: bool = setting(False, "Feed the previous action to the LSTM.")
     lstm_use_prev_reward: bool = setting(False, "Feed the previous reward to the LSTM.")
     recurrent_cell: str = setting("lstm", "The cell that use_lstm puts there.", choices=("lstm", "gru"))
 
-    use_attention: bool = setting(False, "Put a gated transformer (GTrXL) behind the encoder; PPO.")
+    use_attention: bool = setting(
+        False, "Put a gated transformer (GTrXL) behind the encoder; PPO, A2C, PG, IMPALA, APPO."
+    )
     attention_num_transformer_units: int = setting(1, "Number of transformer blocks.", minimum=1)
     attention_dim: int = setting(64, "Input and output size of each block.", minimum=1)
     attention_num_heads: int = setting(1, "Attention heads that work in parallel.", minimum=1)
