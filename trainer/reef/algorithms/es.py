@@ -153,7 +153,7 @@ class ES(Algorithm):
         """
         self.generator = np.random.default_rng(self.config.seed)
         ((self.policy_id, runner),) = self.workers.local_worker().runners.items()
-        if len(runner.columns.envs) != self.config.num_envs_per_worker:
+        if len(np.unique(runner.columns.envs)) < len(runner.columns.envs):
             raise ConfigError(
                 f"env={self.config.env!r} has several agents: not available yet with ES, which perturbs the weights of "
                 "one agent in each environment. Use PPO."
