@@ -50,6 +50,10 @@ class ActorCriticConfig(AlgorithmConfig):
     def ignored_settings(self, network: Network) -> Iterator[str]:
         """Yield notes for an actor and a critic; a recurrent model always shares layers between the two."""
         yield from super().ignored_settings(network)
+        if not self.use_gae:
+            yield from ignored(self, "without use_gae", "lambda_")
+        if not self.use_critic:
+            yield from ignored(self, "without use_critic", "vf_loss_coeff")
         if self.model.memories:
             reason = "with a recurrent model, whose actor and critic share all but their last layers"
             yield from ignored(self, reason, *FOR_ACTOR_CRITICS)

@@ -14,6 +14,7 @@ from torch import Tensor
 from reef.algorithms.actor_critic import ActorCriticAlgorithm, ActorCriticConfig, ActorCriticLearner
 from reef.batch import Rollout
 from reef.config import ModelConfig, default, setting
+from reef.config.ignored import Network, ignored
 from reef.math.surrogate import clipped_error, clipped_surrogate
 from reef.nn.gradients import Columns, Loss
 from reef.types import Array, State, Stats
@@ -58,6 +59,14 @@ class PPOConfig(ActorCriticConfig):
                 f"sgd_minibatch_size={self.sgd_minibatch_size} cannot be shared evenly by "
                 f"num_learner_workers={self.num_learner_workers}; use a multiple of it"
             )
+
+    def ignored_settings(self, network: Network) -> Iterator[str]:
+        """Yield notes for penalties that are switched off."""
+        yield from super().ignored_settings(network)
+        if not self.kl_coeff:
+            yield from ignored(self, "with kl_coeff=0", "kl_target")
+        if not self.use_critic:
+            yield from ignored(self, "without use_critic", "vf_clip_param")
 
 
 class PPOLearner(ActorCriticLearner):
