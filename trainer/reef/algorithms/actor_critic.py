@@ -67,6 +67,7 @@ class ActorCriticLearner(Learner[Rollout]):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.passes = 1
         # rows or, if the policy is recurrent, sequences
         self.layout = layout_of(self.policy, self.config, self.device)
         self.entropy_coeff = torch.tensor(0.0, device=self.device)
@@ -110,8 +111,8 @@ class ActorCriticLearner(Learner[Rollout]):
         return {"actions": batch.actions}
 
     def minibatches(self, columns: Columns) -> Iterator[Columns]:
-        """All rows or sequences, once."""
-        return self.layout.minibatches(columns, sys.maxsize, 1, self.generator, self.rank, self.world_size)
+        """All rows or sequences, `passes` times."""
+        return self.layout.minibatches(columns, sys.maxsize, self.passes, self.generator, self.rank, self.world_size)
 
 
 class ActorCriticAlgorithm(Algorithm):

@@ -6,7 +6,6 @@ Rollout [T, B] by older weights -> queue -> V-trace for the target network's pol
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -20,7 +19,7 @@ from reef.config import setting
 from reef.config.ignored import Network, ignored
 from reef.learn.minibatches import Rows
 from reef.learn.sequences import Sequences, layout_of
-from reef.math.surrogate import clipped_surrogate
+from reef.math.surrogate import clipped_surrogate, kl_factor
 from reef.nn.gradients import Columns, Loss
 from reef.nn.policies import Policy
 from reef.nn.targets import Target
@@ -69,7 +68,7 @@ class APPOLearner(IMPALALearner):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.num_updates = 0
+        self.num_updates, self.passes = 0, self.config.num_sgd_iter
         self.kl_coeff = torch.tensor(self.config.kl_coeff, device=self.device)
         self._target_layout = layout_of(self.target.network, self.config, self.device)
 
@@ -102,11 +101,6 @@ class APPOLearner(IMPALALearner):
             found["target_dist_inputs"] = batch.extras["target_dist_inputs"]
         return super().acted(batch) | found
 
-    def minibatches(self, columns: Columns) -> Iterator[Columns]:
-        """All rows or sequences, `num_sgd_iter` times."""
-        passes = self.config.num_sgd_iter
-        return self.layout.minibatches(columns, sys.maxsize, passes, self.generator, self.rank, self.world_size)
-
     def loss(self, outputs: tuple[Tensor, Tensor], minibatch: Columns) -> Loss:
         """The mean of APPO's loss; `outputs`: distribution inputs [N, D] and values [N]."""
         config = self.config
@@ -120,8 +114,7 @@ class APPOLearner(IMPALALearner):
             "vf_loss": (values - minibatch["value_targets"]).square().mean(),
             "entropy": dist.entropy().mean(),
         }
-        vf_loss_coeff = config.vf_loss_coeff if config.use_critic else 0.0
-        loss = stats["policy_loss"] + vf_loss_coeff * stats["vf_loss"] - self.entropy_coeff * stats["entropy"]
+        loss = self.weighted_sum(stats)
         if config.use_kl_loss:
             stats["kl"] = self.policy.dist_class(minibatch["target_dist_inputs"]).kl(dist).mean()
             loss = loss + self.kl_coeff * stats["kl"]
@@ -131,10 +124,7 @@ class APPOLearner(IMPALALearner):
         """Adapt the weight of the KL to `kl_target`, as PPO does."""
         if "kl" not in stats:
             return stats
-        if stats["kl"] > 2.0 * self.config.kl_target:
-            self.kl_coeff *= 1.5
-        elif stats["kl"] < 0.5 * self.config.kl_target:
-            self.kl_coeff *= 0.5
+        self.kl_coeff *= kl_factor(stats["kl"], self.config.kl_target)
         return stats | {"cur_kl_coeff": self.kl_coeff.item()}
 
     def set_weights(self, weights: Array) -> None:

@@ -19,7 +19,7 @@ from reef.config import setting
 from reef.config.ignored import Network, ignored, ignored_beside_custom_model
 from reef.learn.learner import Update
 from reef.math.categorical import project
-from reef.math.td import huber, td_targets
+from reef.math.td import huber, td_targets, weighted_mean
 from reef.nn.dueling import NoisyLinear, QPolicy
 from reef.nn.gradients import Columns, Loss
 from reef.spaces import Space
@@ -110,8 +110,7 @@ class DQNLearner(SimpleQLearner):
         else:
             losses = -(targets * torch.log_softmax(chosen, -1)).sum(-1)
             td_errors = losses.detach()
-        weights = minibatch.get("weights")
-        loss = losses.mean() if weights is None else (losses * weights).mean()
+        loss = weighted_mean(losses, minibatch.get("weights"))
         return Loss(loss, {"mean_q": self.policy.expected(chosen.detach()).mean()}, {"td_errors": td_errors})
 
     def update(self, batch: Transitions, timestep: int) -> Update:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from reef.batch import Perturbations, Sample
 from reef.config import AlgorithmConfig, Scheduled, default, setting
-from reef.config.ignored import FOR_ACTOR_CRITICS, Network, ignored, ignored_beside_custom_model, ignored_with
+from reef.config.ignored import Network, ignored, ignored_without_actor_critic
 from reef.errors import ConfigError
 from reef.learn.learner import Learner
 from reef.nn.gradients import Columns, Loss
@@ -66,11 +66,7 @@ class ESConfig(AlgorithmConfig):
     def ignored_settings(self, network: Network) -> Iterator[str]:
         """Yield notes for an actor without a critic, and for what ES does not read."""
         yield from ignored(self, "with ES", *WITHOUT_EFFECT)
-        if self.model.custom_model:
-            yield from ignored_beside_custom_model(self)
-        elif network.has_image is not None:
-            yield from ignored_with(self, network.has_image, "model.fcnet_hiddens")
-            yield from ignored(self, "on an actor without a critic", *FOR_ACTOR_CRITICS)
+        yield from ignored_without_actor_critic(self, network, "on an actor without a critic")
 
 
 def perturbed_policy(config: ESConfig, observation_space: Space, action_space: Space) -> PerturbedPolicy:

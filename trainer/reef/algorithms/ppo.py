@@ -15,7 +15,7 @@ from reef.algorithms.actor_critic import ActorCriticAlgorithm, ActorCriticConfig
 from reef.batch import Rollout
 from reef.config import ModelConfig, default, setting
 from reef.config.ignored import Network, ignored
-from reef.math.surrogate import clipped_error, clipped_surrogate
+from reef.math.surrogate import clipped_error, clipped_surrogate, kl_factor
 from reef.nn.gradients import Columns, Loss
 from reef.types import Array, State, Stats
 
@@ -114,10 +114,7 @@ class PPOLearner(ActorCriticLearner):
     def adapt(self, stats: Stats) -> Stats:
         """Adapt the weight of the KL penalty to `kl_target` (section 4 of the paper)."""
         if "kl" in stats:
-            if stats["kl"] > 2.0 * self.config.kl_target:
-                self.kl_coeff *= 1.5
-            elif stats["kl"] < 0.5 * self.config.kl_target:
-                self.kl_coeff *= 0.5
+            self.kl_coeff *= kl_factor(stats["kl"], self.config.kl_target)
         return stats | {"cur_kl_coeff": self.kl_coeff.item(), "entropy_coeff": self.entropy_coeff.item()}
 
     def state(self) -> State:

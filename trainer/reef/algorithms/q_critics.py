@@ -11,8 +11,9 @@ from torch import Tensor
 from reef.algorithms.replaying import OffPolicyConfig, ReplayingLearner
 from reef.batch import Transitions
 from reef.config import ModelConfig, default, setting
-from reef.config.ignored import FOR_ACTOR_CRITICS, Network, ignored, ignored_with
+from reef.config.ignored import Network, ignored_without_actor_critic
 from reef.learn.minibatches import transition_columns
+from reef.math.td import weighted_mean
 from reef.nn.gradients import Columns, Loss
 from reef.nn.q_critics import ActorWithCritics
 from reef.nn.targets import Target
@@ -47,9 +48,7 @@ class QCriticsConfig(OffPolicyConfig):
 
     def ignored_settings(self, network: Network) -> Iterator[str]:
         """Yield notes for networks whose actor and critics differ from PPO's."""
-        if network.has_image is not None:
-            yield from ignored_with(self, network.has_image, "model.fcnet_hiddens")
-            yield from ignored(self, "on an actor and critics of its own kind", *FOR_ACTOR_CRITICS)
+        yield from ignored_without_actor_critic(self, network, "on an actor and critics of its own kind")
 
     def rate(self, own: Any) -> Any:
         """A learning rate of its own, or `lr`."""
@@ -86,8 +85,7 @@ class QCriticsLearner(ReplayingLearner):
         """Half the squared error of each critic, weighted if replay is prioritized; `outputs`: [critics, N]."""
         errors = outputs - minibatch["targets"]
         losses = self.critic_error(errors).sum(0)
-        weights = minibatch.get("weights")
-        loss = losses.mean() if weights is None else (losses * weights).mean()
+        loss = weighted_mean(losses, minibatch.get("weights"))
         stats = {"mean_q": outputs.detach().mean(), "mean_td_error": errors.detach().mean()}
         return Loss(loss, stats, {"td_errors": errors.detach().abs().mean(0)})
 

@@ -14,10 +14,10 @@ from torch import Tensor
 from reef.algorithms.replaying import OffPolicyConfig, ReplayingAlgorithm, ReplayingLearner
 from reef.batch import Transitions
 from reef.config import Scheduled, default, setting
-from reef.config.ignored import FOR_ACTOR_CRITICS, Network, ignored, ignored_beside_custom_model, ignored_with
+from reef.config.ignored import Network, ignored_without_actor_critic
 from reef.learn.learner import Update
 from reef.learn.minibatches import transition_columns
-from reef.math.td import huber, td_targets
+from reef.math.td import huber, td_targets, weighted_mean
 from reef.nn.dueling import QPolicy
 from reef.nn.gradients import Columns, Loss
 from reef.nn.targets import Target
@@ -43,11 +43,8 @@ class QLearningConfig(OffPolicyConfig):
 
     def ignored_settings(self, network: Network) -> Iterator[str]:
         """Yield notes for Q-networks."""
-        if self.model.custom_model:
-            yield from ignored_beside_custom_model(self)
-        elif network.has_image is not None:
-            yield from ignored_with(self, network.has_image, "model.fcnet_hiddens")
-            yield from ignored(self, "on Q-values, which have neither an actor nor a critic", *FOR_ACTOR_CRITICS)
+        reason = "on Q-values, which have neither an actor nor a critic"
+        yield from ignored_without_actor_critic(self, network, reason)
 
 
 class SimpleQConfig(QLearningConfig):
@@ -95,8 +92,7 @@ class SimpleQLearner(ReplayingLearner):
     def loss(self, outputs: Tensor, minibatch: Columns) -> Loss:
         """Mean Huber loss of the Q-values [N, A] of the actions taken, weighted if replay is prioritized."""
         chosen, targets = take_actions(outputs, minibatch["actions"]), minibatch["targets"]
-        losses, weights = huber(chosen, targets), minibatch.get("weights")
-        loss = losses.mean() if weights is None else (losses * weights).mean()
+        loss = weighted_mean(huber(chosen, targets), minibatch.get("weights"))
         return Loss(loss, {"mean_q": chosen.detach().mean()}, {"td_errors": chosen.detach() - targets})
 
     def update(self, batch: Transitions, timestep: int) -> Update:

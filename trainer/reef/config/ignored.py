@@ -46,6 +46,15 @@ def ignored_with(config: AlgorithmConfig, has_image: bool, *for_vectors: str) ->
         yield from ignored(config, f"without an image in the observations. {advice}", *FOR_IMAGES)
 
 
+def ignored_without_actor_critic(config: AlgorithmConfig, network: Network, reason: str) -> Iterator[str]:
+    """Settings of the model that a network which is no actor-critic does not read."""
+    if config.model.custom_model:
+        yield from ignored_beside_custom_model(config)
+    elif network.has_image is not None:
+        yield from ignored_with(config, network.has_image, "model.fcnet_hiddens")
+        yield from ignored(config, reason, *FOR_ACTOR_CRITICS)
+
+
 def ignored_beside_custom_model(config: AlgorithmConfig, *keys: str) -> Iterator[str]:
     """Settings of the network that a custom model replaces; `keys`: those that the algorithm adds."""
     reason = "beside model.custom_model, which is the whole network. Its own settings are model.custom_model_config"

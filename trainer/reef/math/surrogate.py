@@ -1,4 +1,4 @@
-"""PPO's two clipped terms (Schulman et al. 2017)."""
+"""PPO's clipped terms, and the adaptive weight of its KL penalty (Schulman et al. 2017)."""
 
 from __future__ import annotations
 
@@ -26,3 +26,10 @@ def clipped_error(
     error = values - targets
     square = error * error
     return square if limit is None else square.clamp(max=limit)
+
+
+def kl_factor(kl: float, target: float) -> float:
+    """By how much the weight of a KL penalty is multiplied to steer the divergence to `target` (section 4)."""
+    if kl > 2.0 * target:
+        return 1.5
+    return 0.5 if kl < 0.5 * target else 1.0

@@ -22,3 +22,8 @@ def td_targets(
 def huber(values: Tensor, targets: Tensor, delta: float = 1.0) -> Tensor:
     """Return 0.5 e^2 where |e| <= delta, else delta (|e| - delta / 2), with e = values - targets (Huber 1964)."""
     return torch.nn.functional.huber_loss(values, targets, reduction="none", delta=delta)
+
+
+def weighted_mean(losses: Tensor, weights: Tensor | None) -> Tensor:
+    """The mean of the losses [N], each times its importance weight if replay is prioritized (Schaul et al. 2016)."""
+    return losses.mean() if weights is None else (losses * weights).mean()

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from reef.config import AlgorithmConfig
 from reef.nn.custom import custom_module
-from reef.nn.layers.encoders import Encoder
 from reef.nn.policies import Policy
+from reef.nn.q_critics import Actor
 from reef.spaces import Space
 from reef.types import Array
 
@@ -36,8 +36,7 @@ class PerturbedPolicy(Policy):
         if config.model.custom_model:
             self.actor: nn.Module = custom_module(config, observation_space, action_space, outputs, critic=False)
         else:
-            encoder = Encoder(self.observation_layout, config.model)
-            self.actor = nn.Sequential(FirstBranch(encoder), nn.Linear(encoder.out_features, outputs))
+            self.actor = Actor(self.observation_layout, config.model, outputs)
         # By parameter, the weights of each column, [B, ...]; None: all columns have the policy's own.
         self._weights: dict[str, Tensor] | None = None
 
@@ -75,15 +74,3 @@ class PerturbedPolicy(Policy):
         found: Any = torch.func.functional_call(self.actor, weights, (obs,))
         outputs: Tensor = found[0] if isinstance(found, tuple) else found  # custom models return a tuple
         return outputs
-
-
-class FirstBranch(nn.Module):
-    """The only branch of an encoder, as a layer."""
-
-    def __init__(self, encoder: Encoder) -> None:
-        super().__init__()
-        self.encoder = encoder
-
-    def forward(self, obs: Tensor) -> Tensor:
-        """[N, *obs] -> [N, D]."""
-        return self.encoder.forward_branch(0, obs)

@@ -38,12 +38,12 @@ class Actor(nn.Module):
 class Critics(nn.Module):
     """Observations [N, *obs] and actions [N, n] -> Q-values [count, N], computed in one batched pass."""
 
-    def __init__(self, layout: Layout, model: ModelConfig, actions: int, count: int) -> None:
+    def __init__(self, layout: Layout, model: ModelConfig, actions: int, count: int, outputs: int = 1) -> None:
         super().__init__()
         self.features = Features(layout, model)
         layers = self.features.layers_behind(model)
         self.mlp = StackedMLP(self.features.out_features + actions, *layers, count)
-        self.out = StackedLinear(self.mlp.out_features, 1, count)
+        self.out = StackedLinear(self.mlp.out_features, outputs, count)
 
     def forward(self, obs: Tensor, actions: Tensor) -> Tensor:
         """[count, N]."""
@@ -64,7 +64,13 @@ class ActorWithCritics(Policy):
 
     actor: Actor
     critics: Critics
-    twin_q: bool
+
+    def __init__(self, config: AlgorithmConfig, observation_space: Space, action_space: Space, *, twin_q: bool) -> None:
+        """Raises ConfigError for a custom model."""
+        super().__init__(config, observation_space, action_space)
+        if config.model.custom_model:
+            raise ConfigError(f"model.custom_model is not available yet with {config.algorithm}: leave it out.")
+        self.twin_q, self.num_critics = twin_q, 2 if twin_q else 1
 
     @property
     def acting_parameters(self) -> list[Tensor]:
@@ -96,19 +102,16 @@ class ContinuousActorCritic(ActorWithCritics):
         box: type[LeafDistribution],
     ) -> None:
         """`box`: how it acts. Raises ConfigError unless the action space is a Box with finite bounds."""
-        super().__init__(config, observation_space, action_space)
+        super().__init__(config, observation_space, action_space, twin_q=twin_q)
         bounded = isinstance(action_space, spaces.Box) and np.isfinite([action_space.low, action_space.high]).all()
         if not bounded:
             raise ConfigError(
                 f"algorithm={config.algorithm!r} needs a Box action space with finite bounds, but the environment's is "
                 f"{action_space}. Use PPO, or DQN or SAC for Discrete actions."
             )
-        if config.model.custom_model:
-            raise ConfigError(f"model.custom_model is not available yet with {config.algorithm}: leave it out.")
-        self.twin_q = twin_q
         self.dist_class = DistributionMaker(self.action_layout, box=box)
         self.actor = Actor(self.observation_layout, config.model, self.dist_class.num_inputs)
-        self.critics = Critics(self.observation_layout, config.model, self.action_layout.size, 2 if twin_q else 1)
+        self.critics = Critics(self.observation_layout, config.model, self.action_layout.size, self.num_critics)
 
 
 class Temperature(nn.Module):
@@ -175,10 +178,7 @@ class DiscreteCritics(Critics):
     """Q-values of all actions at once."""
 
     def __init__(self, layout: Layout, model: ModelConfig, actions: int, count: int) -> None:
-        nn.Module.__init__(self)
-        self.features = Features(layout, model)
-        self.mlp = StackedMLP(self.features.out_features, *self.features.layers_behind(model), count)
-        self.out = StackedLinear(self.mlp.out_features, actions, count)
+        super().__init__(layout, model, 0, count, outputs=actions)
 
     def all(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [count, N, actions]."""
@@ -205,13 +205,11 @@ class SoftDiscrete(SoftActorCritic):
         twin_q: bool,
         initial_alpha: float,
     ) -> None:
-        super().__init__(config, observation_space, action_space)
+        super().__init__(config, observation_space, action_space, twin_q=twin_q)
         assert isinstance(action_space, spaces.Discrete)
-        if config.model.custom_model:
-            raise ConfigError(f"model.custom_model is not available yet with {config.algorithm}: leave it out.")
-        self.twin_q, self.actions = twin_q, int(action_space.n)
+        self.actions = int(action_space.n)
         self.actor = Actor(self.observation_layout, config.model, self.actions)
-        self.critics = DiscreteCritics(self.observation_layout, config.model, self.actions, 2 if twin_q else 1)
+        self.critics = DiscreteCritics(self.observation_layout, config.model, self.actions, self.num_critics)
         self.temperature = Temperature(initial_alpha)
 
     def expected(
