@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from ray._private import ray_constants
 from ray.cluster_utils import Cluster
 
@@ -23,7 +24,12 @@ def ray_cluster() -> Iterator[Cluster]:
     store = 100 * 1024 * 1024
     cluster = Cluster(
         initialize_head=True,
-        head_node_args={"num_cpus": 4, "object_store_memory": store, "_system_config": NODE_CHECKS},
+        head_node_args={
+            "num_cpus": 4,
+            "num_gpus": torch.cuda.device_count(),
+            "object_store_memory": store,
+            "_system_config": NODE_CHECKS,
+        },
     )
     session = start(cluster.address)
     yield cluster

@@ -13,7 +13,7 @@ from reef.rollout.acting_device import ENOUGH_FOR_A_GPU, acting_device
 from reef.rollout.worker import RolloutWorker
 
 GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
-LARGE = {"fcnet_hiddens": [1024, 1024]}
+LARGE = {"fcnet_hiddens": [2048, 2048]}
 
 
 @pytest.mark.parametrize(

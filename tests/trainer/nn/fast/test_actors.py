@@ -153,26 +153,30 @@ def test_what_numpy_does_not_know_is_left_to_torch(make: type[ActorCritic], spac
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
-def test_a_step_of_a_memory_in_numpy_is_one_in_torch(cell: str) -> None:
-    model = {"fcnet_hiddens": [8], "use_lstm": True, "recurrent_cell": cell, "lstm_cell_size": 7}
+@pytest.mark.parametrize(("cell_size", "in_numpy"), [(7, True), (256, False)])
+def test_a_step_of_a_memory_in_numpy_is_one_in_torch(cell: str, cell_size: int, in_numpy: bool) -> None:
+    model = {"fcnet_hiddens": [8], "use_lstm": True, "recurrent_cell": cell, "lstm_cell_size": cell_size}
     policy = make_policy(PPOConfig().training(model=model), OBS, ACTIONS)
     assert isinstance(policy.fast_actor, ArrayRecurrentActorCritic)
+    # of a wide memory, NumPy would compute in several threads, which wait for each other on a busy machine
+    assert (policy.fast_actor.of_hidden.few_rows >= 5) == in_numpy
     torch_alone = copy.deepcopy(policy)
     assert torch_alone.fast_actor is None
     for size in (1.0, 5.0):  # weights that were published later are acted by
-        weights = size * np.random.default_rng(0).standard_normal(policy.flat.vector.shape, np.float32)
+        weights = np.random.default_rng(0).standard_normal(policy.flat.vector.shape, np.float32)
+        weights *= size * (7 / cell_size) ** 0.5
         states = [policy.initial_state(5)] * 2
         for each in (policy, torch_alone):
             each.flat.load(weights)
         for step in range(4):
             obs = np.random.default_rng(step).standard_normal((5, 4), np.float32)
             found = [each.act(obs, state) for each, state in zip((policy, torch_alone), states, strict=True)]
-            np.testing.assert_allclose(found[0][0].inputs, found[1][0].inputs, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(found[0][0].inputs, found[1][0].inputs, rtol=1e-4, atol=1e-4)
             states = [state for _, state in found]
             assert states[0].keys() == states[1].keys()
             for name, values in states[0].items():
                 assert values.dtype == np.float32
-                np.testing.assert_allclose(values, states[1][name], rtol=1e-4, atol=1e-5)
+                np.testing.assert_allclose(values, states[1][name], rtol=1e-4, atol=1e-4)
 
 
 def test_a_memory_that_reads_actions_acts_in_torch() -> None:

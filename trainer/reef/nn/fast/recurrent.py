@@ -26,7 +26,7 @@ class ArrayRecurrentActorCritic:
         cell: Any = policy.memory.cell
         self.step = self._lstm if isinstance(cell, nn.LSTM) else self._gru
         self.of_input, self.of_hidden = (
-            (weight.detach().t().numpy(), bias.detach().numpy())
+            ArrayMLP([], (weight.detach().t(), bias.detach()), self.encoder.activation)
             for weight, bias in ((cell.weight_ih_l0, cell.bias_ih_l0), (cell.weight_hh_l0, cell.bias_hh_l0))
         )
 
@@ -44,8 +44,8 @@ class ArrayRecurrentActorCritic:
         return self.out(after["h"]), after
 
     def _lstm(self, x: Array, h: Array, c: Array) -> RecurrentState:
-        gates = self._of(x, self.of_input)
-        gates += self._of(h, self.of_hidden)
+        gates = self.of_input(x)
+        gates += self.of_hidden(h)
         size = h.shape[1]
         new = np.tanh(gates[:, 2 * size : 3 * size])
         opened = _sigmoid(gates)  # one call for three gates
@@ -53,17 +53,11 @@ class ArrayRecurrentActorCritic:
         return {"h": opened[:, 3 * size :] * np.tanh(c), "c": c}
 
     def _gru(self, x: Array, h: Array) -> RecurrentState:
-        reset, update, new = np.split(self._of(x, self.of_input), 3, axis=1)
-        reset_h, update_h, new_h = np.split(self._of(h, self.of_hidden), 3, axis=1)
+        reset, update, new = np.split(self.of_input(x), 3, axis=1)
+        reset_h, update_h, new_h = np.split(self.of_hidden(h), 3, axis=1)
         new = np.tanh(new + _sigmoid(reset + reset_h) * new_h)
         update = _sigmoid(update + update_h)
         return {"h": (1 - update) * new + update * h}
-
-    @staticmethod
-    def _of(x: Array, layer: tuple[Array, Array]) -> Array:
-        product: Array = x @ layer[0]
-        product += layer[1]
-        return product
 
 
 def _sigmoid(x: Array) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Mapping
 
 import torch
@@ -12,6 +13,10 @@ CELLS: dict[str, tuple[type[nn.LSTM | nn.GRU], tuple[str, ...]]] = {
     "lstm": (nn.LSTM, ("h", "c")),
     "gru": (nn.GRU, ("h",)),
 }
+
+# cuDNN wants a cell's weights first in a storage of their own, and copies them at each call; FlatParameters keeps all
+# parameters of a network in one storage, which every other use of them needs.
+warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk of memory")
 
 
 class RecurrentCell(nn.Module):
