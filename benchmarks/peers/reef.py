@@ -1,4 +1,4 @@
-"""Reef's PPO, DQN and SAC: steps per second of whole training, or of sampling alone."""
+"""Reef's PPO, DQN, SAC and IMPALA: steps per second of whole training, or of sampling alone."""
 
 from __future__ import annotations
 
@@ -64,9 +64,17 @@ def sac(args: dict[str, Any]) -> AlgorithmConfig:
     )
 
 
+def impala(args: dict[str, Any]) -> AlgorithmConfig:
+    """Return IMPALA; a batch is one fragment of every environment."""
+    from reef.algorithms.impala import IMPALAConfig
+
+    config = IMPALAConfig().training(train_batch_size=args["batch"], model={"fcnet_hiddens": args["hiddens"]})
+    return config.rollouts(rollout_fragment_length="auto")
+
+
 def configuration(args: dict[str, Any]) -> AlgorithmConfig:
     """Return the settings that `args` describe."""
-    config = {"ppo": ppo, "dqn": dqn, "sac": sac}[args["algorithm"]](args)
+    config = {"ppo": ppo, "dqn": dqn, "sac": sac, "impala": impala}[args["algorithm"]](args)
     config.debugging(seed=args["seed"])
     if "agents" in args:
         together = {"env": args["env"], "num_agents": args["agents"]}
@@ -78,6 +86,10 @@ def configuration(args: dict[str, Any]) -> AlgorithmConfig:
     config.rollouts(sample_async=args.get("sample_async", False))
     if args["workers"] > 2:
         config.resources(num_cpus_per_worker=0.01)  # more processes than cores
+    if "learners" in args:
+        config.resources(num_learner_workers=args["learners"], num_gpus_per_learner_worker=args["gpus"])
+    else:
+        config.resources(num_gpus=args.get("gpus", 0))
     if args.get("compiled"):
         config.framework(torch_compile_learner=True, torch_compile_learner_what_to_compile="complete_update")
     return config

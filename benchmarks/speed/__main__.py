@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.speed import machine
-from benchmarks.speed.measurements import PARTS, Case
+from benchmarks.speed.measurements import NEED_A_GPU, PARTS, Case
 from benchmarks.speed.peer_venvs import python_of
 from benchmarks.speed.processes import ROOT, ScriptError, run_script
 from benchmarks.speed.report import report
@@ -39,8 +39,9 @@ def main() -> int:
 def parser() -> argparse.ArgumentParser:
     """Return the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.speed", description=__doc__)
-    names = ",".join(PARTS)
-    parser.add_argument("--only", type=chosen(list(PARTS)), default=list(PARTS), help=f"parts to measure: {names}")
+    possible = [part for part in PARTS if part not in NEED_A_GPU or Path("/dev/nvidia0").exists()]
+    names = f"parts to measure: {','.join(PARTS)} ({', '.join(NEED_A_GPU)} needs a GPU; default: all that can be)"
+    parser.add_argument("--only", type=chosen(list(PARTS)), default=possible, help=names)
     parser.add_argument("--peers", type=lambda text: text.split(","), help="measure only these: reef,bare loop,sb3,...")
     parser.add_argument("--quick", action="store_true", help="one short run of each case: does it work, not how fast")
     parser.add_argument("--report", action="store_true", help="measure nothing, write RESULTS.md from results.json")

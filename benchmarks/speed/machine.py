@@ -22,9 +22,12 @@ def moment() -> dict[str, Any]:
 
 
 def _describe() -> dict[str, str]:
-    """Return processor, cores, memory, system and Python of this machine."""
+    """Return GPUs, processor, cores, memory, system and Python of this machine."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    gpus = [path.read_text() for path in Path("/proc/driver/nvidia/gpus").glob("*/information")]
+    models = [line.partition(":")[2].strip() for text in gpus for line in text.splitlines() if line.startswith("Model")]
     return {
+        **({"GPU": ", ".join(models)} if models else {}),
         "processor": _processor(),
         "cores": str(len(os.sched_getaffinity(0))),
         "memory": f"{memory:.0f} GB",

@@ -57,9 +57,13 @@ SAC = {
     "buffer": 100_000,
     "learning_starts": 100,
 }
+IMPALA = {**PPO, "algorithm": "impala", "num_envs": 64, "batch": 4096, "hiddens": [256, 256]}
 RECURRENT = {**PPO, "epochs": 2, "hiddens": [64], "lstm": 64, "sequence": 20}
 TWO_AGENTS = {**PPO, "agents": 2}
 WORKERS = (0, 1, 2)  # of two agents
+GPU_HIDDENS = (64, 256, 1024)
+GPU_FORMS = {"CPU": {}, "GPU": {"gpus": 1}, "GPU compiled": {"gpus": 1, "compiled": True}}
+TWO_LEARNERS = {"gpus": 0.5, "learners": 2}
 WIDE = {**PPO, "num_envs": 4096, "batch": 4096 * 64, "minibatch": 32_768, "epochs": 1}
 
 
@@ -196,6 +200,20 @@ def limits() -> Iterator[Case]:
     yield Case("limits", "bare loop", {"measure_s": 0.5}, "benchmarks.peers.limits")
 
 
+def gpu() -> Iterator[Case]:
+    """Learning on a GPU, eager and compiled, beside learning on the CPU; and two learners that share a GPU."""
+    common = {"measure_s": 2.0}
+    for hidden in GPU_HIDDENS:
+        shape = {"hiddens": [hidden, hidden], "num_envs": 64, "batch": 16_384, "minibatch": 4096}
+        args = {**PPO, **shape, **common}
+        for form, how in GPU_FORMS.items():
+            yield Case(f"ppo, {hidden}, {form}", "reef", args | how, runs=1)
+    yield Case(f"ppo, {GPU_HIDDENS[-1]}, two learners", "reef", args | TWO_LEARNERS, runs=1)
+    for algorithm, args in {"sac": SAC, "impala": IMPALA}.items():
+        for form, how in GPU_FORMS.items():
+            yield Case(f"{algorithm}, 256, {form}", "reef", {**args, **common} | how, runs=1)
+
+
 def looks() -> Iterator[Case]:
     """One look of the operator at each of 1,000 idle jobs."""
     yield Case("reef", "reef", {"jobs": 1000}, "benchmarks.scale.looks", runs=5)
@@ -228,6 +246,8 @@ PARTS: dict[str, Callable[[], Iterator[Case]]] = {
         wide,
         limits,
         profile,
+        gpu,
         looks,
     )
 }
+NEED_A_GPU = {"gpu"}

@@ -25,7 +25,8 @@ class ScriptError(Exception):
 def run_script(python: Path, module: str, args: dict[str, Any], limit_s: float) -> dict[str, Any]:
     """Run `python -m module ARGS` and return its JSON answer.
 
-    `args["threads"]` limits the threads of its mathematical libraries; without it their own defaults decide.
+    `args["threads"]` limits the threads of its mathematical libraries; without it their own defaults decide. Without
+    `args["gpus"]` it sees no GPU.
     Adds `first_iteration_s` (seconds from process start to the end of the first iteration), `wall_s`, `peak_mb`
     (largest sum of the resident memory of all its processes, MB of 10^6 bytes) and `peak_processes`.
 
@@ -38,7 +39,7 @@ def run_script(python: Path, module: str, args: dict[str, Any], limit_s: float) 
         process = subprocess.Popen(
             command,
             cwd=ROOT,
-            env=environment(args.get("threads")),
+            env=environment(args.get("threads"), bool(args.get("gpus"))),
             stdout=subprocess.PIPE,
             stderr=errors,
             start_new_session=True,
@@ -66,11 +67,12 @@ def run_script(python: Path, module: str, args: dict[str, Any], limit_s: float) 
     }
 
 
-def environment(threads: int | None) -> dict[str, str]:
-    """Return the environment of a script: this process's own, but for the limits of threads."""
+def environment(threads: int | None, sees_gpus: bool = False) -> dict[str, str]:
+    """Return the environment of a script: this process's own, but for the limits of threads, and no GPU."""
     inherited = {name: value for name, value in os.environ.items() if name not in THREAD_VARIABLES}
     limits = {} if threads is None else dict.fromkeys(THREAD_VARIABLES, str(threads))
-    return inherited | limits | {"CUDA_VISIBLE_DEVICES": "", "RAY_ADDRESS": "local"}
+    hidden = {} if sees_gpus else {"CUDA_VISIBLE_DEVICES": ""}
+    return inherited | limits | hidden | {"RAY_ADDRESS": "local"}
 
 
 class MemoryWatch:

@@ -9,7 +9,7 @@ from string import ascii_uppercase
 from typing import Any
 
 from benchmarks.scale.report import looks, scale, scale_targets
-from benchmarks.speed.measurements import ACTORS, PAIRED_RUNS, RESTARTED, WORKERS
+from benchmarks.speed.measurements import ACTORS, GPU_FORMS, GPU_HIDDENS, PAIRED_RUNS, RESTARTED, WORKERS
 from benchmarks.speed.numbers import Numbers, Spread, ratio
 from benchmarks.speed.tables import row, table
 from benchmarks.speed.targets import MINIBATCHES, NAMES, PPO_CASES, SAC_PEERS, targets
@@ -42,6 +42,7 @@ def report(results: dict[str, Any]) -> str:
         _wide,
         _limits,
         _profile,
+        _gpu,
         scale,
         looks,
     )
@@ -318,6 +319,20 @@ def _profile(numbers: Numbers) -> Iterator[str]:
             yield from table(case, "share")
             yield from (row(f"`{name}`", f"{share:.0%}") for name, share in run["shares"].items() if share >= 0.01)
             yield ""
+
+
+def _gpu(numbers: Numbers) -> Iterator[str]:
+    yield "## On a GPU"
+    yield ""
+    yield "Steps/s of whole training, one run each; small networks act on the CPU. PPO: CartPole-v1, 64 environments,"
+    yield "16,384 steps an iteration, 10 epochs, minibatch 4,096. SAC: as above. IMPALA: 64 CartPoles, batch 4,096."
+    yield ""
+    yield from table("", *GPU_FORMS, "two learners that share the GPU")
+    cases = {f"PPO, {hidden}x{hidden}": f"ppo, {hidden}" for hidden in GPU_HIDDENS}
+    for name, case in {**cases, "SAC, 256x256": "sac, 256", "IMPALA, 256x256": "impala, 256"}.items():
+        found = (numbers.rate("gpu", f"{case}, {form}") for form in (*GPU_FORMS, "two learners"))
+        yield row(name, *map(_plain, found))
+    yield ""
 
 
 def _text(spread: Spread | None, digits: int = 0) -> str:

@@ -124,6 +124,7 @@ def test_a_mapping_changes_only_what_it_names():
             r"sped: outer has no such setting. Did you mean 'speed'\? It belongs to 'things'",
         ),
         (lambda config: Outer(sped=1, mod=2), r"sped: .*\nmod: outer has no such setting. Did you mean 'mode'"),
+        (lambda config: Outer(sped=1, speed=-1), r"sped: .*\nspeed=-1.0: must be larger than 0 m/s"),
         (
             lambda config: setattr(config, "inner", {"siz": 1}),
             "inner.siz: inner has no such setting. Did you mean 'size'",

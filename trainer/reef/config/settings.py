@@ -85,9 +85,14 @@ class Settings:
         """Set many settings at once, by key.
 
         Raises:
-            ConfigError: naming every key that is no setting, with the nearest one and its group.
+            ConfigError: naming every key that is no setting, with the nearest one and its group, and beside them what
+                is wrong with the other values.
         """
-        self.check_keys(settings)
+        known = {key: value for key, value in settings.items() if key in self.groups}
+        if len(known) < len(settings):
+            others = self.copy().assign(known)
+            unknown = [self._unknown(key) for key in settings if key not in known]
+            raise ConfigError("\n".join([*unknown, *(wrong for key in known for wrong in others.wrong_value(key))]))
         for key, value in settings.items():
             setattr(self, self.by_key[key].name if key in self.by_key else key, value)
         return self
