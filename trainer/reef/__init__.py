@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from reef.algorithms.a2c import A2CConfig
     from reef.algorithms.appo import APPOConfig
+    from reef.algorithms.bc import BCConfig
     from reef.algorithms.ddpg import DDPGConfig
     from reef.algorithms.dqn import DQNConfig
     from reef.algorithms.es import ESConfig
     from reef.algorithms.impala import IMPALAConfig
+    from reef.algorithms.marwil import MARWILConfig
     from reef.algorithms.pg import PGConfig
     from reef.algorithms.ppo import PPOConfig
     from reef.algorithms.sac import SACConfig
@@ -27,10 +29,12 @@ __all__ = [
     "APPOConfig",
     "Algorithm",
     "AlgorithmConfig",
+    "BCConfig",
     "DDPGConfig",
     "DQNConfig",
     "ESConfig",
     "IMPALAConfig",
+    "MARWILConfig",
     "PGConfig",
     "PPOConfig",
     "SACConfig",
@@ -45,10 +49,12 @@ _HOMES = {
     "AlgorithmConfig": "reef.config",
     "A2CConfig": "reef.algorithms.a2c",
     "APPOConfig": "reef.algorithms.appo",
+    "BCConfig": "reef.algorithms.bc",
     "DDPGConfig": "reef.algorithms.ddpg",
     "DQNConfig": "reef.algorithms.dqn",
     "ESConfig": "reef.algorithms.es",
     "IMPALAConfig": "reef.algorithms.impala",
+    "MARWILConfig": "reef.algorithms.marwil",
     "PGConfig": "reef.algorithms.pg",
     "PPOConfig": "reef.algorithms.ppo",
     "SACConfig": "reef.algorithms.sac",

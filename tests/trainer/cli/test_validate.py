@@ -134,8 +134,9 @@ def test_describe_prints_every_setting(name: str | None, capsys: pytest.CaptureF
     assert [info["name"] for info in listed] == [info.name for info in settings]
     for info in settings:
         assert f"\n  {info.name}: {info.type} = " in text
+    own = {info.name for info in settings} - config_class(name or "PPO").refusals.keys()
     for key in REFUSALS:
-        assert f"\n  {key} = " in text
+        assert (f"\n  {key} = " in text) == (key not in own)
 
 
 def test_the_job_reference_has_every_field_and_setting(capsys: pytest.CaptureFixture[str]) -> None:

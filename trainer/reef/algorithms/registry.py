@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 ALGORITHMS: dict[str, str] = {
     "A2C": "reef.algorithms.a2c:A2C",
     "APPO": "reef.algorithms.appo:APPO",
+    "BC": "reef.algorithms.bc:BC",
     "DDPG": "reef.algorithms.ddpg:DDPG",
     "DQN": "reef.algorithms.dqn:DQN",
     "ES": "reef.algorithms.es:ES",
     "IMPALA": "reef.algorithms.impala:IMPALA",
+    "MARWIL": "reef.algorithms.marwil:MARWIL",
     "PG": "reef.algorithms.pg:PG",
     "PPO": "reef.algorithms.ppo:PPO",
     "SAC": "reef.algorithms.sac:SAC",
@@ -28,8 +30,6 @@ PLANNED = (
     "A3C",
     "APEX",
     "APEX_DDPG",
-    "MARWIL",
-    "BC",
     "DDPPO",
 )
 

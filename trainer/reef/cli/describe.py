@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +51,7 @@ def _command(args: argparse.Namespace) -> int:
         print(json.dumps([{key: getattr(info, key) for key in SHOWN} for info in settings], indent=2, default=str))
         return 0
     print("\n".join(_text(settings)))
-    print("\n".join(_refusals_text(own_refusals(described))))
+    print("\n".join(_refusals_text(described)))
     if args.algorithm:  # explorations need PyTorch, as algorithms do
         print("\n".join(_explorations_text()))
     return 0
@@ -108,11 +108,13 @@ def _text(settings: Iterable[Setting]) -> Iterator[str]:
             yield _indented(meaning_of(info))
 
 
-def _refusals_text(own: Mapping[str, Refusal]) -> Iterator[str]:
+def _refusals_text(described: type[AlgorithmConfig]) -> Iterator[str]:
     from reef.config.refusals import REFUSALS
 
     yield "\nREFUSED WITH ANOTHER VALUE"
-    for key, refusal in {**REFUSALS, **own}.items():
+    for key, refusal in {**REFUSALS, **own_refusals(described)}.items():
+        if key in described.by_key and key not in described.refusals:
+            continue  # the algorithm has it
         yield f"  {key} = {json.dumps(refusal.default)}"
         yield _indented(refusal.advice)
 

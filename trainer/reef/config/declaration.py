@@ -98,7 +98,7 @@ def setting(default: Any, doc: str, **limits: Any) -> Any:
 
     Limits hold for the number itself, for every value of a schedule, which may fall to what a number must be above, and
     for each number of a setting that is always a list or mapping. `key` is its name in dictionaries where a method of
-    the class has that name; `convert` builds the value from its plain form.
+    the class has that name; `convert` builds the value from its plain form; `group`, where it is not that of its class.
     """
     return Setting(default, doc, **limits)
 

@@ -208,7 +208,7 @@ def _collect(cls: type[Settings]) -> dict[str, Setting]:
     for owner in reversed(owners):
         for name, item in vars(owner).items():
             if isinstance(item, Setting):
-                group = found[name].group if name in found else owner.group
+                group = found[name].group if name in found else item.group or owner.group
                 kind = item.type if item.name else hints[name]  # one with a new default keeps its type
                 found[name] = replace(item, name=name, key=item.key or name, group=group, type=kind)
     groups = [owner.group for owner in owners]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from reef.batch import Rollout, concat_columns
 from reef.learn.learner import Update
 from reef.learn.learner_queue import LearnerQueue, TrainBatch
+from reef.offline.recorded import RecordedSteps
 from reef.replay.memory import ReplayMemory
 from reef.run.events import BatchLearned
 from reef.types import PolicyId, Stats
@@ -120,3 +121,18 @@ def _after_update(
         algorithm.publish_weights()
         queue.unpublished = 0
     return {policy_id: update.stats | staleness[policy_id] for policy_id, update in updates.items()}
+
+
+def offline(algorithm: Algorithm, recorded: RecordedSteps, policy_id: PolicyId) -> dict[PolicyId, Stats]:
+    """Learn from a batch of recorded steps, which count as sampled."""
+    size = algorithm.config.total_train_batch_size
+    algorithm.deadline.end_if_over()
+    with algorithm.timer("sample"):
+        batch = recorded.sample(size)
+        for counter in ("num_env_steps_sampled", "num_agent_steps_sampled"):
+            algorithm.counters[counter] += size
+    with algorithm.timer("learn"):
+        updates = algorithm.learn({policy_id: batch})
+        algorithm.count_trained(size, size)
+    algorithm.publish_weights()
+    return {policy_id: update.stats for policy_id, update in updates.items()}

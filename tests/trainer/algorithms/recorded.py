@@ -1,0 +1,41 @@
+"""Recorded episodes for algorithms that learn from them, written as `reef evaluate --out` writes them."""
+
+from __future__ import annotations
+
+import functools
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+
+@functools.cache
+def recorded(env: str | type[gymnasium.Env[Any, Any]], right: float = 0.0, episodes: int = 100) -> str:
+    """The path of episodes of random actions, or with probability `right` of the action that is observed."""
+    made = gymnasium.make(env) if isinstance(env, str) else env()
+    draw = np.random.default_rng(0)
+    made.action_space.seed(0)
+    path = Path(tempfile.mkdtemp(prefix="recorded-")) / "episodes.json"
+    with path.open("w") as out:
+        for number in range(episodes):
+            obs, _ = made.reset(seed=number)
+            steps, over = [], False
+            while not over:
+                action = obs if draw.random() < right else made.action_space.sample()
+                next_obs, reward, terminated, truncated, _ = made.step(action)
+                steps.append(
+                    {
+                        "obs": np.asarray(obs).tolist(),
+                        "action": np.asarray(action).tolist(),
+                        "next_obs": np.asarray(next_obs).tolist(),
+                        "reward": float(reward),
+                        "terminated": bool(terminated),
+                        "truncated": bool(truncated),
+                    }
+                )
+                obs, over = next_obs, terminated or truncated
+            out.write(json.dumps({"number": number, "complete": True, "steps": steps}) + "\n")
+    return str(path)

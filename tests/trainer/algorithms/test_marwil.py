@@ -1,0 +1,134 @@
+"""MARWIL and BC: the loss by hand, its scale, and what goes together.
+
+It tests reef.algorithms.bc and reef.algorithms.offline too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from recorded import recorded
+from torch import Tensor
+
+from reef.algorithms.bc import BCConfig
+from reef.algorithms.marwil import MOST_WEIGHT, MARWILConfig, MARWILLearner
+from reef.batch import Transitions
+from reef.errors import ConfigError
+
+OBS, ACTIONS = spaces.Box(-1.0, 1.0, (3,)), spaces.Discrete(2)
+COUNT = 20
+
+
+def learner(**settings: Any) -> MARWILLearner:
+    given = {"train_batch_size": COUNT, "model": {"fcnet_hiddens": [8]}, "input_": "unread.json"} | settings
+    config = MARWILConfig.from_dict(given).environment("CartPole-v1").debugging(seed=0)
+    return MARWILLearner(config.validate().freeze(), OBS, ACTIONS)
+
+
+def batch(scale: float = 1.0) -> Transitions:
+    draw = np.random.default_rng(0)
+    return Transitions(
+        obs=draw.uniform(-1, 1, (COUNT, 3)).astype(np.float32),
+        actions=draw.integers(0, 2, COUNT),
+        rewards=(scale * draw.normal(size=COUNT)).astype(np.float32),
+        next_obs=draw.uniform(-1, 1, (COUNT, 3)).astype(np.float32),
+        terminated=draw.random(COUNT) < 0.5,
+        truncated=np.zeros(COUNT, np.bool_),
+        extras={"discounts": draw.choice([0.9, 0.5], COUNT).astype(np.float32)},
+    )
+
+
+def outputs(one: MARWILLearner, columns: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    found: tuple[Tensor, Tensor] = one.policy(columns["obs"])
+    return found
+
+
+def test_returns_go_on_with_the_critics_value_where_the_recording_was_cut() -> None:
+    one, recording = learner(), batch()
+    columns = one.prepare(recording)
+    values = one.policy.values(torch.from_numpy(recording.next_obs)).detach().numpy()
+    rest = np.where(recording.terminated, 0.0, recording.extras["discounts"] * values)
+    np.testing.assert_allclose(columns["returns"], recording.rewards + rest, rtol=1e-6)
+
+
+def test_the_loss_is_that_of_the_paper() -> None:
+    one = learner(beta=2.0, vf_coeff=0.25, moving_average_sqd_adv_norm_start=9.0)
+    columns = one.prepare(batch())
+    dist_inputs, values = outputs(one, columns)
+    found = one.loss((dist_inputs, values), columns)
+    logp = torch.log_softmax(dist_inputs, -1).gather(1, columns["actions"][:, None])[:, 0]
+    errors = columns["returns"] - values
+    weights = torch.exp(2.0 * errors / 3.0).detach()
+    expected = -(weights * logp).mean() + 0.25 * 0.5 * (errors**2).mean()
+    assert found.value.item() == pytest.approx(expected.item(), rel=1e-5)
+    ours, theirs = (torch.autograd.grad(loss, values, retain_graph=True)[0] for loss in (found.value, expected))
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_one_lucky_return_does_not_outweigh_all_others() -> None:
+    one = learner(moving_average_sqd_adv_norm_start=1.0)
+    columns = one.prepare(batch(scale=1e6))
+    dist_inputs, values = outputs(one, columns)
+    found = one.loss((dist_inputs, values), columns)
+    logp = torch.log_softmax(dist_inputs, -1).gather(1, columns["actions"][:, None])[:, 0]
+    assert 0 < found.stats["policy_loss"].item() <= -MOST_WEIGHT * logp.mean().item() * 2
+
+
+def test_the_scale_follows_the_advantages_and_is_saved() -> None:
+    one = learner(moving_average_sqd_adv_norm_start=100.0, moving_average_sqd_adv_norm_update_rate=0.25)
+    stats = one.update(batch(), 0).stats
+    assert one.mean_square.item() == pytest.approx(75.0 + 0.25 * stats["mean_square_advantage"])
+    two = learner()
+    two.set_state(one.state())
+    assert two.mean_square.item() == one.mean_square.item()
+
+
+def test_imitation_alone_reads_no_returns() -> None:
+    one = learner(beta=0.0)
+    columns = one.prepare(batch())
+    dist_inputs, values = outputs(one, columns)
+    found = one.loss((dist_inputs, values), columns)
+    logp = torch.log_softmax(dist_inputs, -1).gather(1, columns["actions"][:, None])[:, 0]
+    assert found.value.item() == pytest.approx(-logp.mean().item())
+    assert found.stats.keys() == {"policy_loss"}
+    before = one.mean_square.item()
+    one.update(batch(), 0)
+    assert one.mean_square.item() == before
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"input_": ""}, r"input_='': BC learns from recorded episodes.*reef evaluate CHECKPOINT --out FILE"),
+        ({"num_rollout_workers": 2}, "num_rollout_workers=2: BC samples nothing. Leave it at 0"),
+        ({"observation_filter": "MeanStdFilter"}, "observation_filter='MeanStdFilter': BC reads observations as they"),
+        ({"policies": ["a", "b"]}, r"policies=\['a', 'b'\]: BC learns a single policy"),
+        ({"beta": 1.0, "postprocess_inputs": False}, "postprocess_inputs=False: beta=1 needs returns"),
+        ({"input_": "nowhere/at-all.json"}, "input_='nowhere/at-all.json': there is no such file"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(settings: dict[str, Any], problem: str) -> None:
+    config = BCConfig.from_dict({"input_": recorded("CartPole-v1")} | settings).environment("CartPole-v1")
+    with pytest.raises(ConfigError, match=problem):
+        config.build()
+
+
+def test_settings_that_imitation_does_not_read_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    config = BCConfig().environment("CartPole-v1").offline_data(input_=recorded("CartPole-v1"))
+    with config.training(vf_coeff=0.5, gamma=0.9).build():
+        assert "vf_coeff=0.5 has no effect with beta=0." in caplog.text
+        assert "gamma=0.9 has no effect with beta=0." in caplog.text
+
+
+def test_steps_that_are_read_count_as_sampled() -> None:
+    config = BCConfig().environment("CartPole-v1").offline_data(input_=recorded("CartPole-v1"))
+    config.training(train_batch_size=100).reporting(min_train_timesteps_per_iteration=250)
+    with config.build() as algorithm:
+        result = algorithm.train()
+    assert result["timesteps_total"] == 300
+    assert result["num_env_steps_trained"] == 300
+    assert result["episode_reward_mean"] is None, "nothing was played"

@@ -1,0 +1,180 @@
+"""Episodes that `reef evaluate --out` wrote are read back as the steps that were played.
+
+It tests reef.offline.recorded too.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from reef.algorithms.ppo import PPOConfig
+from reef.batch import Rollout
+from reef.cli.main import main
+from reef.envs.wrappers import ActionTransform
+from reef.errors import ConfigError
+from reef.offline.episodes import EpisodeReader, files_of
+from reef.offline.recorded import RecordedSteps
+from reef.spaces import Layout
+
+OBS, ACTIONS = spaces.Box(-1.0, 1.0, (2,)), spaces.Discrete(3, start=1)
+
+
+def step(**changed: Any) -> dict[str, Any]:
+    whole = {"obs": [0, 0.5], "action": 1, "next_obs": [1, 1], "reward": 2, "terminated": False, "truncated": False}
+    return whole | changed
+
+
+def reader(observed: spaces.Space[Any] = OBS, acted: spaces.Space[Any] = ACTIONS) -> EpisodeReader:
+    actions = Layout.of(acted)
+    return EpisodeReader(Layout.of(observed), actions, ActionTransform(actions, normalize=True, clip=False))
+
+
+def written(folder: Path, *lines: Any) -> list[Path]:
+    path = folder / "episodes.json"
+    path.write_text("".join(line if isinstance(line, str) else json.dumps({"steps": line}) + "\n" for line in lines))
+    return [path]
+
+
+def test_an_episode_is_read_as_it_was_played(tmp_path: Path) -> None:
+    steps = [step(action=3), step(obs=[1, 1], next_obs=[0, 0], terminated=True)]
+    (episode,) = reader().read(written(tmp_path, steps))
+    assert episode.shape == (2, 1)
+    np.testing.assert_array_equal(episode.obs[:, 0], np.array([[0, 0.5], [1, 1]], np.float32))
+    np.testing.assert_array_equal(episode.actions[:, 0], [2, 0])  # indices
+    np.testing.assert_array_equal(episode.terminated[:, 0], [False, True])
+    assert not episode.truncated.any()
+    assert episode.obs.dtype == episode.rewards.dtype == np.float32
+    assert episode.actions.dtype == np.int64
+
+
+def test_the_last_step_of_a_recording_that_was_cut_is_truncated(tmp_path: Path) -> None:
+    (episode,) = reader().read(written(tmp_path, [step(), step()]))
+    assert episode.truncated[:, 0].tolist() == [False, True]
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+def test_actions_are_those_that_the_policy_chose(normalized: bool, tmp_path: Path) -> None:
+    acted = spaces.Box(0.0, 4.0, (1,))
+    read = reader(acted=acted) if not normalized else EpisodeReader(Layout.of(OBS), Layout.of(acted), None)
+    (episode,) = read.read(written(tmp_path, [step(action=[1.0])]))
+    assert episode.actions[0, 0].tolist() == [1.0 if normalized else -0.5]
+
+
+def test_dicts_and_tuples_are_flattened(tmp_path: Path) -> None:
+    observed = spaces.Dict({"a": spaces.Discrete(3), "b": spaces.Tuple([OBS, spaces.MultiBinary(2)])})
+    value = {"a": 2, "b": [[0.5, 0.25], [0, 1]]}
+    (episode,) = reader(observed).read(written(tmp_path, [step(obs=value, next_obs=value)]))
+    assert episode.obs[0, 0].tolist() == [2, 0.5, 0.25, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"steps": [{"obs": [0, ', "line 1: it is no JSON, perhaps cut off"),
+        ("[]\n", "line 1: "),
+        ('{"reward": 3}\n', "line 1: 'steps' is missing"),
+        ([], "line 1: it has no steps"),
+        ([{"obs": [0, 0]}], "line 1: 'truncated' is missing"),
+        ([step(obs=[1, 2, 3])], r"obs is a list of shape \(3,\), expected \(2,\)"),
+        ([step(obs=["a", 2])], "line 1: "),
+        ([step(next_obs=[None, 2])], "line 1: "),
+        ([step(obs=[float("nan"), 2])], "an observation holds a number that is not finite"),
+        ([step(reward=float("inf"))], "a reward is no finite number"),
+        ([step(action=4)], "an action has 4, expected 1 to 3"),
+        ([step(action=[1, 2])], "line 1: "),
+    ],
+)
+def test_a_line_that_is_no_episode_is_left_out_and_named(
+    line: Any, reason: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(ConfigError, match=rf"no episode can be read from .*episodes.json\. .*{reason}"):
+        reader().read(written(tmp_path, line))
+    with caplog.at_level(logging.WARNING):
+        assert len(reader().read(written(tmp_path, line, "\n" if isinstance(line, str) else "", [step()]))) == 1
+    assert "left out of the recorded episodes" in caplog.text
+
+
+def test_many_wrong_lines_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    reader().read(written(tmp_path, *["x\n"] * 9, [step()]))
+    assert "6 more lines" in caplog.text
+
+
+def test_empty_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Every file is empty"):
+        reader().read(written(tmp_path, "\n\n"))
+
+
+def test_files_folders_and_patterns(tmp_path: Path) -> None:
+    for name in ("a.json", "b.jsonl", "notes.txt", "deep/c.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    names = [path.name for path in files_of(str(tmp_path))]
+    assert names == ["a.json", "b.jsonl"]
+    assert [path.name for path in files_of([f"{tmp_path}/**/*.json", f"{tmp_path}/notes.txt"])] == [
+        "a.json",
+        "c.json",
+        "notes.txt",
+    ]
+    (tmp_path / "empty").mkdir()
+    for place, reason in (
+        ("missing.json", "there is no such file"),
+        ("empty", "the folder has no .json or .jsonl file"),
+    ):
+        with pytest.raises(ConfigError, match=f"{place}': {reason}"):
+            files_of(str(tmp_path / place))
+
+
+def episode(rewards: list[float], *, terminated: bool) -> Rollout:
+    count = len(rewards)
+    ends = np.arange(count)[:, None] == count - 1
+    obs = np.arange(count + 1, dtype=np.float32)[:, None, None]
+    return Rollout(
+        obs=obs[:-1],
+        actions=np.zeros((count, 1), np.int64),
+        rewards=np.array(rewards, np.float32)[:, None],
+        next_obs=obs[1:],
+        terminated=ends & terminated,
+        truncated=ends & (not terminated),
+        mask=np.ones((count, 1), np.bool_),
+    )
+
+
+def test_returns_reach_to_the_end_of_their_own_episode() -> None:
+    episodes = [episode([1, 2, 4], terminated=True), episode([8.0], terminated=False)]
+    recorded = RecordedSteps(episodes, gamma=0.5, n_step=None, seed=0)
+    assert len(recorded) == 4
+    steps = recorded.buffer.take(np.arange(4))
+    np.testing.assert_allclose(steps.rewards, [1 + 1 + 1, 2 + 2, 4, 8])
+    np.testing.assert_allclose(steps.extras["discounts"], [0.125, 0.25, 0.5, 0.5])
+    assert steps.next_obs[:, 0].tolist() == [3, 3, 3, 1]
+    assert steps.terminated.tolist() == [True, True, True, False]
+    assert steps.truncated.tolist() == [False, False, False, True]
+
+
+def test_draws_go_on_where_they_were() -> None:
+    made = [RecordedSteps([episode([1.0] * 50, terminated=True)], gamma=1.0, n_step=1, seed=3) for _ in range(2)]
+    made[0].sample(7)
+    made[1].set_state(made[0].state())
+    np.testing.assert_array_equal(made[0].sample(20).obs, made[1].sample(20).obs)
+
+
+def test_what_evaluate_writes_is_read(tmp_path: Path) -> None:
+    with PPOConfig().environment("Pendulum-v1").training(train_batch_size=64, sgd_minibatch_size=32).build() as trained:
+        checkpoint = trained.save(tmp_path / "checkpoint")
+        policy = trained.get_policy()
+    out = tmp_path / "out.json"
+    assert main(["evaluate", checkpoint, "--episodes", "2", "--out", str(out)]) == 0
+    transform = ActionTransform(policy.action_layout, normalize=True, clip=False)
+    episodes = EpisodeReader(policy.observation_layout, policy.action_layout, transform).read([out])
+    assert [found.shape for found in episodes] == [(200, 1), (200, 1)]
+    for found in episodes:
+        np.testing.assert_array_equal(found.obs[1:], found.next_obs[:-1])
+        mode = policy.dist_class.mode(policy.act(found.obs[:, 0], {})[0].inputs)
+        np.testing.assert_allclose(np.clip(mode, -1, 1), found.actions[:, 0], atol=1e-5)

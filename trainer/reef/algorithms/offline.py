@@ -1,0 +1,86 @@
+"""Common parts of algorithms that learn from recorded episodes alone: settings and loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from reef.config import AlgorithmConfig, default, setting
+from reef.envs.wrappers import ActionTransform
+from reef.offline.episodes import EpisodeReader, files_of
+from reef.offline.recorded import RecordedSteps
+from reef.run.algorithm import Algorithm
+from reef.run.checkpoint import restoring
+from reef.run.flows import offline
+from reef.types import PolicyId, State, Stats
+
+
+class OfflineConfig(AlgorithmConfig):
+    """Settings of what is read. The environment gives the spaces, and evaluation plays in it; training does not."""
+
+    n_step: ClassVar[int | None] = 1  # rewards that are summed; None: all up to the episode's end
+
+    input_: str | list[str] = setting(
+        "",
+        "Recorded episodes: a file, a folder, a pattern such as data/*.json, or a list of these.",
+        group="offline_data",
+    )
+    actions_in_input_normalized: bool = setting(
+        False,
+        "The recorded actions are as the policy chose them; false: as the environment got them",
+        group="offline_data",
+    )
+    min_train_timesteps_per_iteration: int | None = default(50_000)
+
+    def problems(self) -> Iterator[str]:
+        """Yield what does not go together with recorded episodes."""
+        yield from super().problems()
+        if not self.input_:
+            yield (
+                f"input_={self.input_!r}: {self.label} learns from recorded episodes. Set it to a file that "
+                "`reef evaluate CHECKPOINT --out FILE` wrote, or a folder of such files."
+            )
+        if self.num_rollout_workers:
+            yield (
+                f"num_rollout_workers={self.num_rollout_workers}: {self.label} samples nothing. Leave it at 0; "
+                "evaluation_num_workers is for evaluation."
+            )
+        if self.observation_filter != "NoFilter":
+            yield (
+                f"observation_filter={self.observation_filter!r}: {self.label} reads observations as they were "
+                "recorded. Leave it at 'NoFilter'."
+            )
+        if len(self.policies) > 1:
+            yield f"policies={self.policies}: {self.label} learns a single policy. Leave it out."
+
+
+class OfflineAlgorithm(Algorithm):
+    """Draw recorded steps, learn from them, publish the weights."""
+
+    config: OfflineConfig
+
+    def setup(self) -> None:
+        """Read the episodes."""
+        config = self.config
+        ((self.policy_id, policy),) = self.workers.local_worker().policy_map.items()
+        transform = None
+        if not config.actions_in_input_normalized:
+            how = {"normalize": config.normalize_actions, "clip": config.clip_actions}
+            transform = ActionTransform(policy.action_layout, **how)
+        reader = EpisodeReader(policy.observation_layout, policy.action_layout, transform)
+        episodes = reader.read(files_of(config.input_))
+        self.recorded = RecordedSteps(episodes, gamma=config.gamma, n_step=config.n_step, seed=config.seed)
+
+    def training_step(self) -> dict[PolicyId, Stats]:
+        """One iteration of the offline flow."""
+        return offline(self, self.recorded, self.policy_id)
+
+    def state(self) -> State:
+        """The algorithm's state with that of the draws."""
+        return super().state() | {"recorded": self.recorded.state()}
+
+    def set_state(self, state: State) -> None:
+        """Restore what `state` returned."""
+        super().set_state(state)
+        with restoring("its draws of recorded steps"):
+            self.recorded.set_state(state["recorded"])

@@ -1,0 +1,124 @@
+"""Recorded episodes: lines of JSON, as `reef evaluate --out` writes them, read as rollouts of one column."""
+
+from __future__ import annotations
+
+import glob
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reef.batch import Rollout
+from reef.envs.wrappers import ActionTransform
+from reef.errors import ConfigError
+from reef.spaces import Layout
+from reef.types import Array
+
+log = logging.getLogger(__name__)
+ENDINGS = (".json", ".jsonl")
+SHOWN = 3  # lines that are left out are named one by one up to here
+
+
+def files_of(places: str | Sequence[str]) -> list[Path]:
+    """The files that are meant by files, folders (their .json and .jsonl files) and patterns, in order, each once.
+
+    Raises:
+        ConfigError: one of them leads to no file.
+    """
+    found: dict[Path, None] = {}
+    for place in [places] if isinstance(places, str) else places:
+        path = Path(place).expanduser()
+        files = path.iterdir() if path.is_dir() else map(Path, glob.glob(str(path), recursive=True))
+        here = sorted(file for file in files if file.is_file() and (file.suffix in ENDINGS or not path.is_dir()))
+        if not here:
+            what = f"the folder has no {' or '.join(ENDINGS)} file" if path.is_dir() else "there is no such file"
+            raise ConfigError(f"input_={place!r}: {what}. Write episodes with `reef evaluate CHECKPOINT --out FILE`.")
+        found.update(dict.fromkeys(here))
+    return list(found)
+
+
+class EpisodeReader:
+    """Reads the episodes of one policy's spaces."""
+
+    def __init__(self, observations: Layout, actions: Layout, transform: ActionTransform | None) -> None:
+        """`transform`: of actions on their way to the environment; None: recorded are those that a policy chose."""
+        self._observations, self._actions, self._transform = observations, actions, transform
+
+    def read(self, files: Sequence[Path]) -> list[Rollout]:
+        """All episodes of the files, each [T, 1]; a line that is no episode of these spaces is left out, and named.
+
+        Raises:
+            ConfigError: a file cannot be read, or none of the lines is an episode of these spaces.
+        """
+        episodes, wrong = [], []
+        for file in files:
+            for number, line in _lines(file):
+                try:
+                    episodes.append(self._episode(json.loads(line)["steps"]))
+                except (ValueError, TypeError, KeyError, IndexError) as error:
+                    wrong.append(f"{file}, line {number}: {_reason(error)}")
+        if not episodes:
+            first = f" {wrong[0]}." if wrong else " Every file is empty."
+            raise ConfigError(f"input_: no episode can be read from {', '.join(map(str, files))}.{first}")
+        for text in wrong[:SHOWN]:
+            log.warning("left out of the recorded episodes: %s", text)
+        if len(wrong) > SHOWN:
+            log.warning("left out of the recorded episodes: %d more lines", len(wrong) - SHOWN)
+        return episodes
+
+    def _episode(self, steps: Any) -> Rollout:
+        if not isinstance(steps, list) or not steps:
+            raise ValueError("it has no steps")
+        truncated = np.array([[step["truncated"]] for step in steps], np.bool_)
+        terminated = np.array([[step["terminated"]] for step in steps], np.bool_)
+        truncated[-1] |= ~terminated[-1]  # the recording was cut
+        rewards = np.array([[step["reward"]] for step in steps], np.float32)
+        if not np.isfinite(rewards).all():
+            raise ValueError("a reward is no finite number")
+        return Rollout(
+            obs=self._observed([step["obs"] for step in steps]),
+            actions=self._acted([step["action"] for step in steps]),
+            rewards=rewards,
+            next_obs=self._observed([step["next_obs"] for step in steps]),
+            terminated=terminated,
+            truncated=truncated,
+            mask=np.ones(rewards.shape, np.bool_),
+        )
+
+    def _observed(self, values: list[Any]) -> Array:
+        """[T, 1, *obs]."""
+        layout = self._observations
+        found = np.stack([layout.checked(value) for value in values]).astype(layout.dtype)
+        if not np.isfinite(found).all():
+            raise ValueError("an observation holds a number that is not finite")
+        return found[:, np.newaxis]
+
+    def _acted(self, values: list[Any]) -> Array:
+        """[T, 1, *action], as a policy chose them."""
+        layout = self._actions
+        found = np.stack([layout.flatten(value) for value in values])
+        if found.shape[1:] != layout.shape:
+            raise ValueError(f"an action has the shape {found.shape[1:]}, expected {layout.shape} of {layout.space}")
+        if impossible := layout.first_impossible(found):
+            raise ValueError(f"an action has {impossible[1]}, expected {impossible[2]}")
+        if self._transform is not None:
+            found = self._transform.inverse(found)
+        return found.astype(layout.action_dtype)[:, np.newaxis]
+
+
+def _lines(file: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a file that hold something, with their numbers."""
+    try:
+        with file.open(encoding="utf-8", errors="replace") as stream:
+            yield from ((number, line) for number, line in enumerate(stream, 1) if line.strip())
+    except OSError as error:
+        raise ConfigError(f"input_: {file} cannot be read: {error.strerror}.") from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return "it is no JSON, perhaps cut off"
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
