@@ -16,7 +16,11 @@ from reef.algorithms.registry import ALGORITHMS, config_class
 from reef.config import AlgorithmConfig
 from reef.run.algorithm import Algorithm
 
+IN_PROCESS = {"num_rollout_workers": 0, "num_gpus": 0.0}
 SMALL: dict[str, dict[str, Any]] = {
+    "APEX": IN_PROCESS
+    | {"num_steps_sampled_before_learning_starts": 64, "train_batch_size": 16, "num_replay_buffer_shards": 2}
+    | {"rollout_fragment_length": 10, "max_weight_sync_delay": 50},
     "A2C": {"train_batch_size": 80},
     "ES": {"train_batch_size": 64, "episodes_per_batch": 4, "noise_size": 100_000},
     "APPO": {"train_batch_size": 100, "num_sgd_iter": 2, "target_update_frequency": 3},
@@ -32,6 +36,10 @@ SMALL: dict[str, dict[str, Any]] = {
 CONTINUOUS = {"DDPG", "SAC", "TD3"}  # algorithms for actions that are real numbers
 QUICK: dict[str, dict[str, Any]] = {  # settings by which it learns to repeat what it is shown, within 1600 steps
     "A2C": {"lr": 0.02, "train_batch_size": 20, "rollout_fragment_length": 5},
+    "APEX": IN_PROCESS
+    | {"lr": 0.02, "hiddens": [16], "train_batch_size": 32, "rollout_fragment_length": 5, "training_intensity": 2.0}
+    | {"num_steps_sampled_before_learning_starts": 100, "max_weight_sync_delay": 20, "target_network_update_freq": 50}
+    | {"exploration_config": {"type": "PerWorkerEpsilonGreedy", "epsilon_timesteps": 300}},
     "ES": {"lr": 0.2, "train_batch_size": 1, "episodes_per_batch": 32, "noise_stdev": 0.5, "noise_size": 10_000},
     "APPO": {"lr": 0.02, "train_batch_size": 40, "rollout_fragment_length": 5, "num_sgd_iter": 2},
     "IMPALA": {"lr": 0.02, "train_batch_size": 20, "rollout_fragment_length": 5},
@@ -73,6 +81,8 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("IMPALA", {"broadcast_interval": 3, "lambda_": 0.8, "vtrace_clip_rho_threshold": 2.0}),
     ("IMPALA", {"batch_mode": "complete_episodes", "use_critic": False}),
     ("IMPALA", {"vtrace": False, "max_requests_in_flight_per_sampler_worker": 1}),
+    ("APEX", {"n_step": 1, "worker_side_prioritization": False, "num_replay_buffer_shards": 1}),
+    ("APEX", {"num_atoms": 11, "v_min": 0.0, "v_max": 3.0, "training_intensity": 8.0}),
     ("PPO", {"kl_coeff": 0.0, "use_gae": False, "grad_clip": 1.0}),
     ("DQN", {"n_step": 3, "double_q": False, "dueling": False, "replay_buffer_config": {"prioritized_replay": False}}),
     ("DQN", {"num_atoms": 11, "v_min": 0.0, "v_max": 3.0}),
@@ -120,11 +130,11 @@ def env_of(name: str) -> str:
 
 
 def small(name: str) -> AlgorithmConfig:
-    config = config_class(name)().environment(env_of(name)).debugging(seed=7).rollouts(num_envs_per_worker=2)
+    config = config_class(name).from_dict(SMALL[name]).environment(env_of(name)).debugging(seed=7)
     config = config.reporting(min_sample_timesteps_per_iteration=128)
-    config = config.rollouts(observation_filter="MeanStdFilter")
+    config = config.rollouts(num_envs_per_worker=2, observation_filter="MeanStdFilter")
     config = config.evaluation(evaluation_interval=2, evaluation_duration=2)
-    return config.training(**SMALL[name], model={"fcnet_hiddens": [16]})
+    return config.training(model={"fcnet_hiddens": [16]})
 
 
 def comparable(result: dict[str, Any]) -> dict[str, Any]:
@@ -190,7 +200,7 @@ def test_training_in_process_imports_nothing_that_is_slow_to_import(name: str) -
     """Ray is not needed; sympy comes with doors of PyTorch that need not be gone through (half a second, 50 MB)."""
     program = (
         "import sys; from reef.algorithms.registry import config_class\n"
-        f"config = config_class({name!r})().environment({env_of(name)!r}).training(**{SMALL[name]})\n"
+        f"config = config_class({name!r}).from_dict({SMALL[name]}).environment({env_of(name)!r})\n"
         "config.reporting(min_sample_timesteps_per_iteration=128)\n"
         "with config.build() as algorithm: algorithm.train()\n"
         "print(*{name.split('.')[0] for name in sys.modules})"

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 ALGORITHMS: dict[str, str] = {
     "A2C": "reef.algorithms.a2c:A2C",
+    "APEX": "reef.algorithms.apex:ApexDQN",
     "APPO": "reef.algorithms.appo:APPO",
     "DDPG": "reef.algorithms.ddpg:DDPG",
     "DQN": "reef.algorithms.dqn:DQN",
@@ -26,7 +27,6 @@ ALGORITHMS: dict[str, str] = {
 }
 PLANNED = (
     "A3C",
-    "APEX",
     "APEX_DDPG",
     "MARWIL",
     "BC",
