@@ -15,6 +15,7 @@ import torch
 from gymnasium import spaces
 
 from reef.algorithms.apex import Apex, ApexDQNConfig
+from reef.algorithms.apex_ddpg import ApexDDPGConfig
 from reef.algorithms.dqn import DQNConfig
 from reef.batch import Rollout, Sample
 from reef.errors import ConfigError, ResourceError
@@ -259,3 +260,45 @@ def test_a_fragment_is_sent_to_a_shard_without_what_only_the_metrics_need() -> N
         shards.shards[0].add = lambda sample: (seen.append(sample), add(sample))
         algorithm.train()
     assert seen and all(sample.episodes == [] for sample in seen)
+
+
+def continuous(**settings: Any) -> ApexDDPGConfig:
+    return ApexDDPGConfig.from_dict(BASE | settings).environment("Pendulum-v1")
+
+
+def test_ddpg_has_its_own_defaults_and_those_of_ape_x() -> None:
+    config = ApexDDPGConfig()
+    assert config.exploration_config == {"type": "PerWorkerOrnsteinUhlenbeckNoise"}
+    assert (config.n_step, config.train_batch_size, config.num_rollout_workers) == (3, 512, 32)
+    assert (config.lr, config.tau, config.model.fcnet_hiddens) == (1e-3, 2e-3, [400, 300])
+    assert config.replay_buffer_config.capacity == 2_000_000
+
+
+@pytest.mark.parametrize("twin_q", [False, True])
+def test_a_worker_of_ddpg_estimates_values_by_the_smaller_critic(twin_q: bool) -> None:
+    worker = RolloutWorker(continuous(twin_q=twin_q, num_envs_per_worker=2))
+    policy: Any = worker.policy_map["default_policy"]
+    rollout = rollout_of(worker)
+    with torch.inference_mode():
+        obs, following = (torch.from_numpy(each.reshape(-1, 3).copy()) for each in (rollout.obs, rollout.next_obs))
+        q_values = policy.critics(obs, torch.from_numpy(rollout.actions).reshape(-1, 1)).amin(0)
+        next_values = policy.critics(following, torch.tanh(policy.actor(following))).amin(0)
+    np.testing.assert_allclose(rollout.extras["q_values"].reshape(-1), q_values, atol=1e-5)
+    np.testing.assert_allclose(rollout.extras["next_values"].reshape(-1), next_values, atol=1e-5)
+
+
+@pytest.mark.parametrize(("prioritized", "all_of_it"), [(True, True), (False, False)])
+def test_workers_of_ddpg_get_the_critics_where_they_need_them(prioritized: bool, all_of_it: bool) -> None:
+    config = continuous(worker_side_prioritization=prioritized)
+    one, two = RolloutWorker(config, 1), RolloutWorker(config, 2)
+    two.set_acting_weights(one.acting_weights(), 1, 0)
+    mine, theirs = (each.policy_map["default_policy"].get_weights() for each in (one, two))
+    same = {name.partition(".")[0] for name in mine if np.array_equal(mine[name], theirs[name])}
+    assert "actor" in same
+    assert all(np.array_equal(mine[name], theirs[name]) for name in mine) is all_of_it
+
+
+@pytest.mark.parametrize(("key", "value"), [("double_q", False), ("num_atoms", 51), ("hiddens", [4])])
+def test_settings_of_dqn_are_refused_with_ddpg(key: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"{key}: APEX_DDPG has no such setting"):
+        continuous(**{key: value})

@@ -16,11 +16,17 @@ from reef.algorithms.registry import ALGORITHMS, config_class
 from reef.config import AlgorithmConfig
 from reef.run.algorithm import Algorithm
 
-IN_PROCESS = {"num_rollout_workers": 0, "num_gpus": 0.0}
+IN_PROCESS: dict[str, Any] = {"num_rollout_workers": 0, "num_gpus": 0.0}
+APEX_SMALL = IN_PROCESS | {
+    "num_steps_sampled_before_learning_starts": 64,
+    "train_batch_size": 16,
+    "num_replay_buffer_shards": 2,
+    "rollout_fragment_length": 10,
+    "max_weight_sync_delay": 50,
+}
 SMALL: dict[str, dict[str, Any]] = {
-    "APEX": IN_PROCESS
-    | {"num_steps_sampled_before_learning_starts": 64, "train_batch_size": 16, "num_replay_buffer_shards": 2}
-    | {"rollout_fragment_length": 10, "max_weight_sync_delay": 50},
+    "APEX": APEX_SMALL,
+    "APEX_DDPG": APEX_SMALL,
     "A2C": {"train_batch_size": 80},
     "ES": {"train_batch_size": 64, "episodes_per_batch": 4, "noise_size": 100_000},
     "APPO": {"train_batch_size": 100, "num_sgd_iter": 2, "target_update_frequency": 3},
@@ -33,13 +39,17 @@ SMALL: dict[str, dict[str, Any]] = {
     "DDPG": {"num_steps_sampled_before_learning_starts": 64, "train_batch_size": 16, "n_step": 3},
     "TD3": {"num_steps_sampled_before_learning_starts": 64, "train_batch_size": 16, "n_step": 3},
 }
-CONTINUOUS = {"DDPG", "SAC", "TD3"}  # algorithms for actions that are real numbers
+CONTINUOUS = {"APEX_DDPG", "DDPG", "SAC", "TD3"}  # algorithms for actions that are real numbers
 QUICK: dict[str, dict[str, Any]] = {  # settings by which it learns to repeat what it is shown, within 1600 steps
     "A2C": {"lr": 0.02, "train_batch_size": 20, "rollout_fragment_length": 5},
     "APEX": IN_PROCESS
     | {"lr": 0.02, "hiddens": [16], "train_batch_size": 32, "rollout_fragment_length": 5, "training_intensity": 2.0}
     | {"num_steps_sampled_before_learning_starts": 100, "max_weight_sync_delay": 20, "target_network_update_freq": 50}
     | {"exploration_config": {"type": "PerWorkerEpsilonGreedy", "epsilon_timesteps": 300}},
+    "APEX_DDPG": IN_PROCESS
+    | {"lr": 0.01, "tau": 0.05, "train_batch_size": 64, "rollout_fragment_length": 5, "training_intensity": 16.0}
+    | {"num_steps_sampled_before_learning_starts": 100, "max_weight_sync_delay": 20}
+    | {"exploration_config": {"type": "PerWorkerOrnsteinUhlenbeckNoise", "random_timesteps": 200}},
     "ES": {"lr": 0.2, "train_batch_size": 1, "episodes_per_batch": 32, "noise_stdev": 0.5, "noise_size": 10_000},
     "APPO": {"lr": 0.02, "train_batch_size": 40, "rollout_fragment_length": 5, "num_sgd_iter": 2},
     "IMPALA": {"lr": 0.02, "train_batch_size": 20, "rollout_fragment_length": 5},
@@ -82,6 +92,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("IMPALA", {"batch_mode": "complete_episodes", "use_critic": False}),
     ("IMPALA", {"vtrace": False, "max_requests_in_flight_per_sampler_worker": 1}),
     ("APEX", {"n_step": 1, "worker_side_prioritization": False, "num_replay_buffer_shards": 1}),
+    ("APEX_DDPG", {"twin_q": True, "policy_delay": 2, "worker_side_prioritization": False}),
     ("APEX", {"num_atoms": 11, "v_min": 0.0, "v_max": 3.0, "training_intensity": 8.0}),
     ("PPO", {"kl_coeff": 0.0, "use_gae": False, "grad_clip": 1.0}),
     ("DQN", {"n_step": 3, "double_q": False, "dueling": False, "replay_buffer_config": {"prioritized_replay": False}}),

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 ALGORITHMS: dict[str, str] = {
     "A2C": "reef.algorithms.a2c:A2C",
     "APEX": "reef.algorithms.apex:ApexDQN",
+    "APEX_DDPG": "reef.algorithms.apex_ddpg:ApexDDPG",
     "APPO": "reef.algorithms.appo:APPO",
     "DDPG": "reef.algorithms.ddpg:DDPG",
     "DQN": "reef.algorithms.dqn:DQN",
@@ -27,7 +28,6 @@ ALGORITHMS: dict[str, str] = {
 }
 PLANNED = (
     "A3C",
-    "APEX_DDPG",
     "MARWIL",
     "BC",
     "DDPPO",
