@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from reef.algorithms.a2c import A2CConfig
+    from reef.algorithms.apex import ApexDQNConfig
+    from reef.algorithms.apex_ddpg import ApexDDPGConfig
     from reef.algorithms.appo import APPOConfig
     from reef.algorithms.ddpg import DDPGConfig
     from reef.algorithms.dqn import DQNConfig
@@ -27,6 +29,8 @@ __all__ = [
     "APPOConfig",
     "Algorithm",
     "AlgorithmConfig",
+    "ApexDDPGConfig",
+    "ApexDQNConfig",
     "DDPGConfig",
     "DQNConfig",
     "ESConfig",
@@ -45,6 +49,8 @@ _HOMES = {
     "AlgorithmConfig": "reef.config",
     "A2CConfig": "reef.algorithms.a2c",
     "APPOConfig": "reef.algorithms.appo",
+    "ApexDDPGConfig": "reef.algorithms.apex_ddpg",
+    "ApexDQNConfig": "reef.algorithms.apex",
     "DDPGConfig": "reef.algorithms.ddpg",
     "DQNConfig": "reef.algorithms.dqn",
     "ESConfig": "reef.algorithms.es",

@@ -1,4 +1,4 @@
-"""Ape-X with workers, replay shards and learners in processes of their own; it tests reef.distributed.ray_shards."""
+"""Ape-X with workers, replay shards and learners in processes of their own; it tests reef.distributed.replay.ray_shards."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from reef.algorithms.apex import Apex, ApexDQNConfig
-from reef.distributed.ray_shards import RayShards
+from reef.distributed.replay.ray_shards import RayShards
 from reef.distributed.ray_workers import RayWorkers
 from reef.errors import WorkerError
 

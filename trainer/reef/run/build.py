@@ -282,6 +282,6 @@ def make_shards(
     """Replay shards, beside rollout workers as Ray actors; `arguments`: of `ReplayShards`, `most`: of `RayShards`."""
     if config.num_rollout_workers == 0:
         return LocalShards(settings, **arguments)
-    ray_shards = load("reef.distributed.ray_shards:RayShards")
+    ray_shards = load("reef.distributed.replay.ray_shards:RayShards")
     shards: ReplayShards = ray_shards(settings, config=config, deadline=deadline, most=most, **arguments)
     return shards
