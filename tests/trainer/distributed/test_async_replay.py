@@ -1,4 +1,4 @@
-"""Ape-X with workers, replay shards and learners in processes of their own; it tests reef.distributed.replay.ray_shards."""
+"""Ape-X with workers, shards and learners in processes of their own; it tests reef.distributed.replay.ray_shards."""
 
 import os
 import signal
@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from reef.algorithms.apex import Apex, ApexDQNConfig
-from reef.distributed.replay.ray_shards import RayShards
 from reef.distributed.ray_workers import RayWorkers
+from reef.distributed.replay.ray_shards import RayShards
 from reef.errors import WorkerError
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.timeout(300)]

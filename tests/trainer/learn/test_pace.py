@@ -45,6 +45,7 @@ def test_learning_waits_until_shards_that_were_lost_are_filled_again() -> None:
 
 def test_learning_may_be_behind_by_what_a_round_calls_for_and_two_updates() -> None:
     assert pace().most_due == 2 + 2.0 * 20 / 10
+    assert pace(round_steps=0).most_due == 0, "in one process"
 
 
 def test_each_step_is_replayed_as_often_as_the_ratio_says() -> None:

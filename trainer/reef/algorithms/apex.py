@@ -107,7 +107,7 @@ class Apex(Algorithm):
             starts=starts,
             least_stored=max(min(starts, capacity), 1),
             batch_size=config.total_train_batch_size,
-            round_steps=config.fragment_length() * config.num_envs_per_worker * max(config.num_rollout_workers, 1),
+            round_steps=config.fragment_length() * config.num_envs_per_worker * config.num_rollout_workers,
             sync_delay=config.max_weight_sync_delay,
         )
         self.counters["num_replay_shards_recreated"] = 0

@@ -18,12 +18,13 @@ class Pace:
         starts: int,  # sampled steps before learning starts
         least_stored: int,  # environment steps in replay, below which learning waits
         batch_size: int,
-        round_steps: int,  # environment steps in one fragment of every worker
+        round_steps: int,  # environment steps in one fragment of every worker that samples in a process of its own
         sync_delay: int,  # environment steps of a worker
     ) -> None:
         self.intensity, self.starts, self.least_stored, self.batch_size = intensity, starts, least_stored, batch_size
-        # Updates that learning may be behind: those of a round of fragments, and two that are under way.
-        self.most_due = 2 + intensity * round_steps / batch_size
+        # Updates that learning may be behind before sampling waits: those of a round of fragments, and two that are
+        # under way. In one process nothing goes on meanwhile, so all are made first.
+        self.most_due = 2 + intensity * round_steps / batch_size if round_steps else 0.0
         self.sync_delay = sync_delay
         # By index of the worker: steps since it got weights, and their version in its newest fragment.
         self._workers: dict[int, tuple[int, int]] = {}

@@ -135,26 +135,25 @@ def async_replay(algorithm: Algorithm, shards: ReplayShards, pace: Pace) -> dict
         algorithm.deadline.end_if_over()
         sampled, trained = algorithm.timestep, algorithm.counters["num_env_steps_trained"]
         due = pace.updates_due(sampled, trained, stored=shards.stored)
-        patience_s = LOOK_AGAIN_S if due > pace.most_due else 0.0
-        with algorithm.timer("learn"):
-            while shards.num_requested + (learning is not None) < due and shards.request():
-                pass
-            if learning is None and (learning := shards.take(patience_s)) is not None:
-                batches = learning.batches
-                learned = {policy_id: batches[policy_id] for policy_id in algorithm.policies_to_learn(batches)}
-                algorithm.learners.submit(learned, algorithm.timestep)
-            updates = algorithm.learners.results(patience_s)
-        if learning is not None and updates:
-            return _after_replay(algorithm, shards, pace, learning, updates[0])
+        while shards.num_requested + (learning is not None) < due and shards.request():
+            pass
+        is_busy = learning is not None or shards.num_requested > 0
         with algorithm.timer("sample"):
             for index in algorithm.workers.healthy if due <= pace.most_due else ():
                 while algorithm.workers.request(index):
                     pass
-            is_busy = learning is not None or shards.num_requested > 0
-            for sample in algorithm.workers.ready(LOOK_AGAIN_S if is_busy else None):
+            for sample in algorithm.workers.ready(0.0 if is_busy else None):
                 algorithm.count_sampled(sample)
                 shards.add(sample)
                 pace.add(sample)
+        with algorithm.timer("learn"):
+            if learning is None and (learning := shards.take(LOOK_AGAIN_S)) is not None:
+                batches = learning.batches
+                learned = {policy_id: batches[policy_id] for policy_id in algorithm.policies_to_learn(batches)}
+                algorithm.learners.submit(learned, algorithm.timestep)
+            updates = algorithm.learners.results(LOOK_AGAIN_S)
+        if learning is not None and updates:
+            return _after_replay(algorithm, shards, pace, learning, updates[0])
         if not is_busy and shards.stored < pace.least_stored:
             _send_weights(algorithm, pace)  # exploration schedules follow the steps that go with them
             return {}
