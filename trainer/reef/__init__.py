@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from reef.algorithms.a2c import A2CConfig
+    from reef.algorithms.apex import ApexDQNConfig
+    from reef.algorithms.apex_ddpg import ApexDDPGConfig
     from reef.algorithms.appo import APPOConfig
     from reef.algorithms.bc import BCConfig
     from reef.algorithms.ddpg import DDPGConfig
@@ -29,6 +31,8 @@ __all__ = [
     "APPOConfig",
     "Algorithm",
     "AlgorithmConfig",
+    "ApexDDPGConfig",
+    "ApexDQNConfig",
     "BCConfig",
     "DDPGConfig",
     "DQNConfig",
@@ -49,6 +53,8 @@ _HOMES = {
     "AlgorithmConfig": "reef.config",
     "A2CConfig": "reef.algorithms.a2c",
     "APPOConfig": "reef.algorithms.appo",
+    "ApexDDPGConfig": "reef.algorithms.apex_ddpg",
+    "ApexDQNConfig": "reef.algorithms.apex",
     "BCConfig": "reef.algorithms.bc",
     "DDPGConfig": "reef.algorithms.ddpg",
     "DQNConfig": "reef.algorithms.dqn",

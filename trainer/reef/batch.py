@@ -132,6 +132,14 @@ class Sample:
     fragment_index: dict[PolicyId, Array] = field(default_factory=dict)
 
 
+def cut_ends(batch: Rollout) -> Array:
+    """[T, B] bool: steps whose true successor is not the next observation, although the episode did not terminate."""
+    cut = batch.truncated.copy()
+    cut[-1] = True
+    cut[:-1] |= ~batch.mask[1:]  # a shorter fragment ends where its padding starts
+    return cut & batch.mask
+
+
 ROLLOUT_COLUMNS = (*TRANSITION_COLUMNS, "mask")
 
 

@@ -17,7 +17,17 @@ from reef.algorithms.registry import ALGORITHMS, config_class
 from reef.config import AlgorithmConfig
 from reef.run.algorithm import Algorithm
 
+IN_PROCESS: dict[str, Any] = {"num_rollout_workers": 0, "num_gpus": 0.0}
+APEX_SMALL = IN_PROCESS | {
+    "num_steps_sampled_before_learning_starts": 64,
+    "train_batch_size": 16,
+    "num_replay_buffer_shards": 2,
+    "rollout_fragment_length": 10,
+    "max_weight_sync_delay": 50,
+}
 SMALL: dict[str, dict[str, Any]] = {
+    "APEX": APEX_SMALL,
+    "APEX_DDPG": APEX_SMALL,
     "A2C": {"train_batch_size": 80},
     "ES": {"train_batch_size": 64, "episodes_per_batch": 4, "noise_size": 100_000},
     "APPO": {"train_batch_size": 100, "num_sgd_iter": 2, "target_update_frequency": 3},
@@ -32,12 +42,20 @@ SMALL: dict[str, dict[str, Any]] = {
     "MARWIL": {"train_batch_size": 32, "moving_average_sqd_adv_norm_update_rate": 0.1},
     "TD3": {"num_steps_sampled_before_learning_starts": 64, "train_batch_size": 16, "n_step": 3},
 }
-CONTINUOUS = {"DDPG", "SAC", "TD3"}  # algorithms for actions that are real numbers
+CONTINUOUS = {"APEX_DDPG", "DDPG", "SAC", "TD3"}  # algorithms for actions that are real numbers
 OFFLINE = {"BC", "MARWIL"}  # which learn from recorded episodes
 QUICK: dict[str, dict[str, Any]] = {  # settings by which it learns to repeat what it is shown, within 1600 steps
     "A2C": {"lr": 0.02, "train_batch_size": 20, "rollout_fragment_length": 5},
     "BC": {"lr": 0.02, "train_batch_size": 50},
     "MARWIL": {"lr": 0.02, "train_batch_size": 50, "moving_average_sqd_adv_norm_start": 1.0},
+    "APEX": IN_PROCESS
+    | {"lr": 0.02, "hiddens": [16], "train_batch_size": 32, "rollout_fragment_length": 5, "training_intensity": 2.0}
+    | {"num_steps_sampled_before_learning_starts": 100, "max_weight_sync_delay": 20, "target_network_update_freq": 50}
+    | {"exploration_config": {"type": "PerWorkerEpsilonGreedy", "epsilon_timesteps": 300}},
+    "APEX_DDPG": IN_PROCESS
+    | {"lr": 0.01, "tau": 0.05, "train_batch_size": 64, "rollout_fragment_length": 5, "training_intensity": 16.0}
+    | {"num_steps_sampled_before_learning_starts": 100, "max_weight_sync_delay": 20}
+    | {"exploration_config": {"type": "PerWorkerOrnsteinUhlenbeckNoise", "random_timesteps": 200}},
     "ES": {"lr": 0.2, "train_batch_size": 1, "episodes_per_batch": 32, "noise_stdev": 0.5, "noise_size": 10_000},
     "APPO": {"lr": 0.02, "train_batch_size": 40, "rollout_fragment_length": 5, "num_sgd_iter": 2},
     "IMPALA": {"lr": 0.02, "train_batch_size": 20, "rollout_fragment_length": 5},
@@ -127,13 +145,14 @@ def env_of(name: str) -> str:
 
 
 def small(name: str) -> AlgorithmConfig:
-    config = config_class(name)().environment(env_of(name)).debugging(seed=7).rollouts(num_envs_per_worker=2)
+    config = config_class(name).from_dict(SMALL[name]).environment(env_of(name)).debugging(seed=7)
     config = config.reporting(min_sample_timesteps_per_iteration=128)
     config = config.rollouts(observation_filter="NoFilter" if name in OFFLINE else "MeanStdFilter")
     if name in OFFLINE:
         config.update_from_dict({"input_": recorded(env_of(name)), "min_train_timesteps_per_iteration": None})
+    config = config.rollouts(num_envs_per_worker=2)
     config = config.evaluation(evaluation_interval=2, evaluation_duration=2)
-    return config.training(**SMALL[name], model={"fcnet_hiddens": [16]})
+    return config.training(model={"fcnet_hiddens": [16]})
 
 
 def comparable(result: dict[str, Any]) -> dict[str, Any]:
@@ -203,8 +222,8 @@ def test_training_in_process_imports_nothing_that_is_slow_to_import(name: str) -
     given = {"input_": recorded(env_of(name)), "min_train_timesteps_per_iteration": None} if name in OFFLINE else {}
     program = (
         "import sys; from reef.algorithms.registry import config_class\n"
-        f"config = config_class({name!r})().environment({env_of(name)!r}).training(**{SMALL[name]})\n"
-        f"config.update_from_dict({given | {'min_sample_timesteps_per_iteration': 128}})\n"
+        f"config = config_class({name!r}).from_dict({SMALL[name] | given}).environment({env_of(name)!r})\n"
+        "config.reporting(min_sample_timesteps_per_iteration=128)\n"
         "with config.build() as algorithm: algorithm.train()\n"
         "print(*{name.split('.')[0] for name in sys.modules})"
     )

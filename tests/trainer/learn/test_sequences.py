@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from reef.algorithms.ppo import PPOConfig, PPOLearner
-from reef.batch import Rollout
+from reef.batch import Rollout, cut_ends
 from reef.envs.multi_agent import MultiAgentEnv
-from reef.learn.minibatches import cut_ends
 from reef.learn.sequences import Sequences
 from reef.nn.recurrent import VALID
 from reef.rollout.worker import RolloutWorker

@@ -184,3 +184,32 @@ def test_an_observation_that_goes_on_by_chance_does_not_join_two_episodes() -> N
     found = table(steps.add(second, np.array([0, 8])))  # column 0 began anew, where the last one stopped
     assert found[0] == (2.0, 2.0, 0.25, False, True) and found[1] == (2.0, 2.0, 0.5, False, True)
     assert found[10] == HAND[10] and found[11] == HAND[11]
+
+
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("length", [2, 5])
+def test_td_errors_are_those_of_the_sums_however_fragments_are_cut(n: int, length: int) -> None:
+    """Of every transition r + gamma^k V(s') - Q(s, a), with V(s') 7 in every successor but where an episode ended."""
+    whole = rollout([[1, 2]] * 10, [[0, 0]] * 4 + [[1, 0]] + [[0, 0]] * 5, [[0, 0]] * 7 + [[0, 1]] + [[0, 0]] * 2)
+    chain = NStep(n, 0.5)
+    found = {}
+    for part in fragments(whole, length):
+        part.extras.update(q_values=part.obs[..., 0] / 8, next_values=np.full(part.shape, 7.0, np.float32))
+        transitions = chain.add(part)
+        values = np.where(transitions.terminated, 0.0, 7.0) * transitions.extras["discounts"]
+        expected = transitions.rewards + values - transitions.obs[:, 0] / 8
+        np.testing.assert_allclose(transitions.extras["td_errors"], expected, rtol=1e-6)
+        assert transitions.extras["td_errors"].dtype == np.float32
+        found |= dict(zip(transitions.obs[:, 0].tolist(), transitions.terminated.tolist(), strict=True))
+    assert len(found) == 20 - 2 * (n - 1) and any(found.values())
+
+
+def test_steps_that_waited_without_values_have_no_td_error() -> None:
+    """As after a restore of what was stored without them."""
+    whole = rollout([[1]] * 8, [[0]] * 8, [[0]] * 8)
+    first, second = fragments(whole, 4)
+    chain = NStep(3, 0.5)
+    chain.add(first)
+    second.extras.update(q_values=second.rewards, next_values=second.rewards)
+    assert "td_errors" not in chain.add(second).extras
+    chain.add(first)

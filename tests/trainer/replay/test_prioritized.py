@@ -61,6 +61,15 @@ def test_new_transitions_get_the_largest_priority_so_far() -> None:
     assert drawn[1] <= 1
 
 
+def test_new_transitions_with_td_errors_get_priorities_from_them() -> None:
+    replay = PrioritizedReplay(3, alpha=0.5, eps=1e-9)
+    replay.add(numbered(0, 4), np.array([25.0, 1.0, -4.0, 9.0]))
+    drawn = np.bincount(replay.sample(6000, np.random.default_rng(0)).actions, minlength=4)
+    assert drawn.tolist() == pytest.approx([0, 1000, 2000, 3000], abs=2)
+    replay.add(numbered(4, 1))
+    assert replay.state()["priorities"][0] == pytest.approx(3.0), "the largest so far"
+
+
 def test_overwritten_rows_take_the_new_priority() -> None:
     replay = PrioritizedReplay(2, alpha=1.0)
     replay.add(numbered(0, 2))

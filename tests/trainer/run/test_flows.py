@@ -2,8 +2,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+from reef.algorithms.apex import ApexDQN, ApexDQNConfig
 from reef.algorithms.impala import IMPALAConfig
 from reef.algorithms.ppo import PPOConfig
 from reef.learn.learners import LocalLearners
@@ -115,3 +117,89 @@ def test_a_policy_set_by_hand_goes_to_the_workers_of_an_asynchronous_run() -> No
         wanted = policy.get_weights()["pi.bias"]
         algorithm.train()
         assert abs(algorithm.get_policy().get_weights()["pi.bias"] - wanted).max() < 0.1
+
+
+def replaying(**settings: Any) -> ApexDQNConfig:
+    base = {
+        "num_rollout_workers": 0,
+        "num_gpus": 0.0,
+        "train_batch_size": 20,
+        "rollout_fragment_length": 10,
+        "num_steps_sampled_before_learning_starts": 40,
+        "num_replay_buffer_shards": 2,
+        "min_sample_timesteps_per_iteration": 0,
+        "max_weight_sync_delay": 60,
+        "model": {"fcnet_hiddens": [8]},
+        "hiddens": [8],
+        "seed": 0,
+    }
+    return ApexDQNConfig.from_dict(base | settings).environment("CartPole-v1")
+
+
+def test_before_learning_starts_a_round_only_fills_the_shards() -> None:
+    with replaying().build() as algorithm:
+        result = algorithm.train()
+        assert (result["num_env_steps_sampled"], result["num_env_steps_trained"]) == (20, 0), "two fragments"
+        assert result["info"]["learner"] == {}
+        assert isinstance(algorithm, ApexDQN) and algorithm.shards.sizes == [10, 10]
+        result = algorithm.train()
+        assert (result["num_env_steps_sampled"], result["num_env_steps_trained"]) == (60, 20), "it goes on to an update"
+
+
+@pytest.mark.parametrize("intensity", [0.5, 1.0, 8.0])
+def test_each_sampled_step_is_replayed_as_often_as_the_training_intensity_says(intensity: float) -> None:
+    with replaying(training_intensity=intensity).build() as algorithm:
+        while algorithm.timestep < 400:
+            result = algorithm.train()
+            sampled, trained = result["num_env_steps_sampled"] - 40, result["num_env_steps_trained"]
+            # a round is two fragments, whose updates are made one after the other
+            assert intensity * (sampled - 20) - 20 < trained <= max(intensity * sampled, 0)
+        assert stats_of(result)["samples_per_insert"] == trained / sampled == pytest.approx(intensity, rel=0.15)
+        assert stats_of(result)["replay_size"] == result["num_env_steps_sampled"]
+        assert stats_of(result)["smallest_shard"] == result["num_env_steps_sampled"] / 2
+
+
+def test_sampling_waits_for_a_learner_that_is_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Busy, "looks", 60)
+    monkeypatch.setattr("reef.run.flows.LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr("reef.learn.learners.LocalLearners", Busy)
+    with replaying(training_intensity=4.0).build() as algorithm:
+        assert isinstance(algorithm, ApexDQN) and isinstance(algorithm.learners, Busy)
+        assert algorithm.pace.most_due == 0, "in one process all updates are made first"
+        algorithm.pace.most_due = 4
+        for _ in range(3):
+            algorithm.train()
+        for _ in range(3):
+            result = algorithm.train()
+            behind = 4.0 * (result["num_env_steps_sampled"] - 40) - result["num_env_steps_trained"]
+            assert 0 <= behind / 20 <= 4 + 2 * 2, "two fragments were requested at once"
+            assert stats_of(result)["batches_waiting"] == 1.0, "the next batch was drawn meanwhile"
+
+
+def test_a_worker_gets_weights_after_its_steps_and_staleness_counts_updates() -> None:
+    versions, staleness = [], []
+    with replaying().build() as algorithm:
+        worker = algorithm.workers.local_worker()
+        while algorithm.counters["num_env_steps_trained"] < 200:
+            result = algorithm.train()
+            versions.append((algorithm.timestep, worker.policy_version))
+            if result["info"]["learner"]:
+                staleness.append(stats_of(result)["staleness"])
+            newest = algorithm.learners.weights()["default_policy"]
+            is_newest = bool(np.array_equal(newest, worker.get_weights()["default_policy"]))
+            assert is_newest is (worker.policy_version == algorithm.policy_version)
+    assert versions[:6] == [(20, 1), (60, 2), (80, 2), (100, 2), (120, 5), (140, 5)]
+    assert staleness == [0, 0, 1, 2, 0, 1, 2, 0, 1, 2]
+
+
+def test_a_policy_set_by_hand_goes_to_the_workers_of_a_replaying_run() -> None:
+    with replaying(max_weight_sync_delay=10**6).build() as algorithm:
+        algorithm.train()
+        policy = algorithm.get_policy()
+        policy.set_weights({name: values + 1.0 for name, values in policy.get_weights().items()})
+        wanted = policy.get_weights()["advantage.output.bias"]
+        for _ in range(3):
+            algorithm.train()
+        newest = algorithm.learners.weights()["default_policy"]
+        assert (policy.get_weights()["advantage.output.bias"] == wanted).all()
+        assert newest.mean() > 0.9

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 ALGORITHMS: dict[str, str] = {
     "A2C": "reef.algorithms.a2c:A2C",
+    "APEX": "reef.algorithms.apex:ApexDQN",
+    "APEX_DDPG": "reef.algorithms.apex_ddpg:ApexDDPG",
     "APPO": "reef.algorithms.appo:APPO",
     "BC": "reef.algorithms.bc:BC",
     "DDPG": "reef.algorithms.ddpg:DDPG",
@@ -28,8 +30,6 @@ ALGORITHMS: dict[str, str] = {
 }
 PLANNED = (
     "A3C",
-    "APEX",
-    "APEX_DDPG",
     "DDPPO",
 )
 

@@ -137,6 +137,11 @@ class AlgorithmConfig(
         return self.num_envs_per_worker * (1 if self.asynchronous else max(self.num_rollout_workers, 1))
 
     @property
+    def workers_estimate_values(self) -> bool:
+        """Whether workers add to each step what its TD error is computed from, see `reef.replay.n_step.STEP_VALUES`."""
+        return False
+
+    @property
     def samples_while_learning(self) -> bool:
         """Whether rollout workers keep their CPUs busy during an update."""
         return self.sample_async or self.asynchronous

@@ -177,12 +177,13 @@ class ActorGroup:
                 slot = self._slots[index]
                 slot.sent[slot.actor.call.remote(method, *args)] = method
 
-    def post(self, method: str, *args: Any) -> None:
-        """As `send` to all actors, but at once, beside whatever they are working on: for those with a mailbox."""
+    def post(self, method: str, *args: Any, to: int | None = None) -> None:
+        """As `send`, but at once, beside whatever they are working on: for those with a mailbox."""
         self.heal()
         for index in self.healthy:
-            slot = self._slots[index]
-            slot.sent[slot.actor.call.options(concurrency_group=MAILBOX).remote(method, *args)] = method
+            if to in (None, index):
+                slot = self._slots[index]
+                slot.sent[slot.actor.call.options(concurrency_group=MAILBOX).remote(method, *args)] = method
 
     def request(self, index: int, method: str, *args: Any) -> bool:
         """Start a call whose value `ready` will return; False when the actor has failed or has enough to do."""

@@ -226,8 +226,9 @@ class RayWorkers:
             large = sum(vector.nbytes for vector in acting.values()) > SENT_ALONG_BYTES
             self._newest, self._stored = weights, ray.put(acting) if large else acting
         first, self._published = self._published is None, (self._stored, version, timestep)
-        if self._config.asynchronous and to is None and not first:
-            self._group.post("post_weights", *self._published)  # for the next fragment, before those that are requested
+        if self._config.asynchronous and not first:
+            # for the next fragment, before those that are requested
+            self._group.post("post_weights", *self._published, to=to)
         else:
             self._group.send("set_acting_weights", *self._published, to=to)
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from reef.batch import Rollout, Transitions
+from reef.batch import Rollout, Transitions, cut_ends
 from reef.learn.device import to_device
 from reef.nn.gradients import Columns
 from reef.types import Array
@@ -113,14 +113,6 @@ class Rows:
         everything = bool(mask.all())
         flat = {name: a.reshape(-1, *a.shape[2:]) if everything else a[mask] for name, a in arrays.items()}
         return {name: to_device(column, self.device) for name, column in flat.items()}
-
-
-def cut_ends(batch: Rollout) -> Array:
-    """[T, B] bool: steps whose true successor is not the next observation, although the episode did not terminate."""
-    cut = batch.truncated.copy()
-    cut[-1] = True
-    cut[:-1] |= ~batch.mask[1:]  # a shorter fragment ends where its padding starts
-    return cut & batch.mask
 
 
 def transition_columns(batch: Transitions, device: torch.device) -> Columns:

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reef.batch import Rollout
+from reef.batch import Rollout, cut_ends
 from reef.config import AlgorithmConfig
 from reef.learn.device import to_device
-from reef.learn.minibatches import Reading, Rows, cut_ends, repeated, shuffled
+from reef.learn.minibatches import Reading, Rows, repeated, shuffled
 from reef.nn.gradients import SHARE, Columns
 from reef.nn.policies import Policy
 from reef.nn.recurrent import BEGINS, PREVIOUS, VALID, RecurrentPolicy, Unrolled, previous

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from reef.batch import Rollout
 from reef.config import AlgorithmConfig
 from reef.errors import ConfigError
 from reef.nn.architecture import Architecture
@@ -104,6 +105,7 @@ class QPolicy(Policy):
                 f"algorithm={config.algorithm!r} needs a Discrete action space, but the environment's is "
                 f"{action_space}. Use PPO."
             )
+        self.acting_extras = ("action_dist_inputs",) if config.workers_estimate_values else ()
         self.actions, self.noisy, self.num_atoms = int(action_space.n), noisy, num_atoms
         self.bounds = {"v_min": v_min, "v_max": v_max}
         self.streams = {"dueling": dueling, "hiddens": list(hiddens), "noisy": noisy, "num_atoms": num_atoms}
@@ -161,6 +163,11 @@ class QPolicy(Policy):
     def state_values(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N], the values of acting greedily."""
         return self.q_values(obs).amax(-1)
+
+    def acted_values(self, rollout: Rollout) -> tuple[Array, Array]:
+        """[T, B] each: the Q-values of the actions taken and the largest ones, as they were when it acted."""
+        values = rollout.extras["action_dist_inputs"]
+        return np.take_along_axis(values, rollout.actions[..., None], -1)[..., 0], values.max(-1)
 
     def dist_inputs(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> Q-values [N, A], as logits of a Categorical."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -37,7 +37,7 @@ class Policy(nn.Module):
     """A network that acts. Observations are flat, as in the observation layout: [N, *obs]."""
 
     # What a worker records with each step, see PolicyRunner.
-    acting_extras: ClassVar[tuple[str, ...]] = ()
+    acting_extras: tuple[str, ...] = ()
 
     def __init__(self, config: AlgorithmConfig, observation_space: Space, action_space: Space) -> None:
         """Subclasses build their layers."""

@@ -23,8 +23,8 @@ class ReplayBuffer:
     def __len__(self) -> int:
         return min(self.added, self.capacity)
 
-    def add(self, transitions: Transitions) -> Array:
-        """Store [N] transitions over the oldest ones; return their rows."""
+    def add(self, transitions: Transitions, td_errors: Array | None = None) -> Array:
+        """Store [N] transitions over the oldest ones; return their rows. `td_errors` [N]: for prioritized replay."""
         transitions = transitions[-self.capacity :] if len(transitions) > self.capacity else transitions
         rows = np.arange(self.added, self.added + len(transitions)) % self.capacity
         arrays = _arrays(transitions)

@@ -28,10 +28,12 @@ class ReplayMemory:
         n_step: int = 1,  # steps
         gamma: float,
         seed: int | None = None,
+        index: int = 0,
     ) -> None:
+        """`index`: of this memory, if there are several; each has a random stream of its own."""
         self.settings, self.n_step, self.gamma = settings, n_step, gamma
         # 2: a random stream other than the workers'.
-        self.rng = np.random.default_rng(None if seed is None else [seed, 0, 2])
+        self.rng = np.random.default_rng(None if seed is None else [seed, index, 2])
         self.buffers: dict[PolicyId, ReplayBuffer] = {}
         self._n_steps: dict[str, NStep] = {}  # by "policy/worker"
 
@@ -46,7 +48,8 @@ class ReplayMemory:
                 self._n_steps[key] = NStep(self.n_step, self.gamma)
             transitions = self._n_steps[key].add(rollout, sample.fragment_index.get(policy_id))
             if len(transitions):
-                self._buffer(policy_id).add(transitions)
+                td_errors = transitions.extras.pop("td_errors", None)  # they become priorities and are not stored
+                self._buffer(policy_id).add(transitions, td_errors)
 
     def sample(self, count: int) -> dict[PolicyId, Transitions]:
         """Sample [count] transitions for every policy that has any."""

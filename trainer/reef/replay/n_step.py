@@ -7,12 +7,16 @@ import numpy as np
 from reef.batch import TRANSITION_COLUMNS, Rollout, Transitions
 from reef.types import Array, State
 
+# What a worker may estimate of each step [T, B]: Q(s, a), and the value of the true successor.
+STEP_VALUES = ("q_values", "next_values")
+
 
 class NStep:
     """Turns the fragments of one worker, in order, into n-step transitions, each step exactly once.
 
     A step is returned as soon as its n steps are known or its episode ends. Until then the last n - 1 steps of each
-    column wait for the next fragment. extras["discounts"] [N] contains gamma^k for the k <= n summed steps.
+    column wait for the next fragment. extras["discounts"] [N] contains gamma^k for the k <= n summed steps. Where
+    rollouts have the extras `STEP_VALUES`, extras["td_errors"] [N] contains the n-step TD errors by those values.
     """
 
     def __init__(self, n: int, gamma: float) -> None:
@@ -30,10 +34,15 @@ class NStep:
         if self.n == 1:
             return one_step(rollout, float(self._powers[1]))
         steps = {name: getattr(rollout, name) for name in TRANSITION_COLUMNS} | {"open": rollout.mask}
+        steps |= {name: rollout.extras[name] for name in STEP_VALUES if name in rollout.extras}
         if self._carry and self._carry["open"].shape[1] == rollout.shape[1]:
             if fragment_index is not None:
                 self._carry["truncated"][-1] |= fragment_index != self._carry["fragment_index"] + 1
-            steps = {name: np.concatenate((self._carry[name], column)) for name, column in steps.items()}
+            steps = {
+                name: np.concatenate((self._carry[name], column))
+                for name, column in steps.items()
+                if name in self._carry
+            }
         transitions, waiting = windows(steps, self.n, self._powers)
         kept = {name: column[1 - self.n :] for name, column in steps.items()}
         # Copies, because fragments are views of arrays that the worker will overwrite.
@@ -54,8 +63,19 @@ class NStep:
 def one_step(rollout: Rollout, gamma: float) -> Transitions:
     """The 1-step transitions of one rollout, each with the discount gamma."""
     flat = rollout.flatten()
-    discounts = np.full(len(flat), gamma, np.float32)
-    return Transitions(**{name: getattr(flat, name) for name in TRANSITION_COLUMNS}, extras={"discounts": discounts})
+    transitions = Transitions(
+        **{name: getattr(flat, name) for name in TRANSITION_COLUMNS},
+        extras={"discounts": np.full(len(flat), gamma, np.float32)},
+    )
+    if all(name in flat.extras for name in STEP_VALUES):
+        add_td_errors(transitions, *(flat.extras[name] for name in STEP_VALUES))
+    return transitions
+
+
+def add_td_errors(transitions: Transitions, q_values: Array, next_values: Array) -> None:
+    """Add extras["td_errors"]: r + gamma^n V(s') - Q(s, a), each [N]."""
+    rest = transitions.extras["discounts"] * next_values * ~transitions.terminated
+    transitions.extras["td_errors"] = transitions.rewards + rest - q_values
 
 
 def windows(
@@ -96,4 +116,6 @@ def windows(
         truncated=rows("truncated", last),
         extras={"discounts": powers.take(reach.take(first))},
     )
+    if all(name in steps for name in STEP_VALUES):
+        add_td_errors(transitions, rows("q_values", first), rows("next_values", last))
     return transitions, open_ & ~finished

@@ -62,7 +62,8 @@ class PrioritizedReplay(ReplayBuffer):
     """Samples transition i with probability p_i^alpha / sum_k p_k^alpha, where p_i = |TD error| + eps.
 
     Samples contain extras["weights"] [N], the importance weights (size * P(i))^-beta divided by their maximum in the
-    batch, and extras["indices"] [N] for `update_priorities`. New transitions get the largest priority seen so far.
+    batch, and extras["indices"] [N] for `update_priorities`. New transitions without TD errors of their own get the
+    largest priority seen so far.
     """
 
     def __init__(self, capacity: int, *, alpha: float = 0.6, beta: float = 0.4, eps: float = 1e-6) -> None:
@@ -76,10 +77,13 @@ class PrioritizedReplay(ReplayBuffer):
         self._tree = SumTree(capacity)
         self._largest = 1.0  # of p_i^alpha
 
-    def add(self, transitions: Transitions) -> Array:
-        """Store [N] transitions with the largest priority seen so far."""
+    def add(self, transitions: Transitions, td_errors: Array | None = None) -> Array:
+        """Store [N] transitions with priorities from their TD errors [N], or else the largest priority so far."""
         rows = super().add(transitions)
-        self._tree[rows] = self._largest
+        if td_errors is None:
+            self._tree[rows] = self._largest
+        else:
+            self.update_priorities(rows, td_errors[-len(rows) :])
         return rows
 
     def sample(self, count: int, rng: np.random.Generator) -> Transitions:

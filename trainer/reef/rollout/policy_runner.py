@@ -176,6 +176,7 @@ class Fragment:
         self.truncated = np.empty((steps, columns), np.bool_)
         self.mask = np.ones((steps, columns), np.bool_)
         self.dist_class, self.dist_inputs = policy.dist_class, None
+        self.needs_logp = "action_logp" in policy.acting_extras
         if "action_dist_inputs" in policy.acting_extras:
             self.dist_inputs = np.empty((steps, columns, policy.dist_class.num_inputs), np.float32)
         self.finals: list[tuple[int, int, Array]] = []  # (step, column, true successor)
@@ -222,6 +223,8 @@ class Fragment:
         if self.dist_inputs is None:
             return {}
         inputs, actions = self.dist_inputs[:steps], self.actions[:steps]
+        if not self.needs_logp:
+            return {"action_dist_inputs": inputs}
         distribution = self.dist_class(torch.from_numpy(inputs.reshape(-1, inputs.shape[-1])))
         logp = distribution.logp(torch.from_numpy(actions.reshape(-1, *actions.shape[2:])))
         return {"action_dist_inputs": inputs, "action_logp": logp.numpy().reshape(inputs.shape[:2])}

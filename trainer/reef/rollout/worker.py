@@ -23,6 +23,7 @@ from reef.errors import WorkerTimeoutError
 from reef.math.running import RunningStat
 from reef.rollout.episodes import EpisodeTracker
 from reef.rollout.policy_runner import PolicyRunner
+from reef.rollout.step_values import with_step_values
 from reef.spaces import PolicySpaces
 from reef.types import Array, PolicyId, State, Weights
 
@@ -126,6 +127,8 @@ class RolloutWorker:
             }
         for policy_id, rollout in rollouts.items():
             self.runners[policy_id].check_finals(rollout, name)
+        if self.config.workers_estimate_values:
+            rollouts = {pid: with_step_values(rollout, self.policy_map[pid]) for pid, rollout in rollouts.items()}
         indices = {pid: self._fragment_index[runner.columns.envs] for pid, runner in self.runners.items()}
         self._fragment_index += 1
         self._begun_and_ended += 1

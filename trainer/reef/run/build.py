@@ -21,6 +21,8 @@ from reef.envs.make import unprepared
 from reef.errors import ConfigError
 from reef.learn.learner import Learner
 from reef.learn.learners import Learners, local_learners
+from reef.replay.settings import ReplayBufferConfig
+from reef.replay.shards import LocalShards, ReplayShards
 from reef.rollout.local_workers import LocalWorkers
 from reef.rollout.seams import Workers
 from reef.rollout.worker import RolloutWorker
@@ -272,3 +274,14 @@ def make_learners(
     ray_learners = load("reef.distributed.ray_learners:RayLearners")
     learners: Learners = ray_learners(learner_class, config, spaces, deadline)
     return learners
+
+
+def make_shards(
+    config: AlgorithmConfig, deadline: Deadline, settings: ReplayBufferConfig, *, most: int, **arguments: Any
+) -> ReplayShards:
+    """Replay shards, beside rollout workers as Ray actors; `arguments`: of `ReplayShards`, `most`: of `RayShards`."""
+    if config.num_rollout_workers == 0:
+        return LocalShards(settings, **arguments)
+    ray_shards = load("reef.distributed.replay.ray_shards:RayShards")
+    shards: ReplayShards = ray_shards(settings, config=config, deadline=deadline, most=most, **arguments)
+    return shards

@@ -51,6 +51,7 @@ TRAINING_COUNTERS = (
 )
 ASYNC_COUNTERS = (
     Field("batches_dropped", "counters/num_batches_dropped", "Train batches dropped by a full learner queue."),
+    Field("replay_shards_recreated", "counters/num_replay_shards_recreated", "Replay shards that came back empty."),
 )
 EPISODE_GAUGES = (
     Field("episode_reward_mean", "episode_reward_mean", "Mean episode reward."),

@@ -182,7 +182,7 @@ class TrainingSettings(Settings):
     max_requests_in_flight_per_sampler_worker: int = setting(
         2,
         "Fragments that one worker may be ahead of the learner with sample_async: its weights are at most that many "
-        "versions older. In IMPALA and APPO: fragments that are requested from one worker at a time.",
+        "versions older. In IMPALA, APPO and Ape-X: fragments that are requested from one worker at a time.",
         minimum=1,
     )
 

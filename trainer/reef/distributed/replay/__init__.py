@@ -1,0 +1,1 @@
+"""The replay memory of a run on Ray."""
