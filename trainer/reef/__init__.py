@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from reef.algorithms.a2c import A2CConfig
+    from reef.algorithms.a3c import A3CConfig
     from reef.algorithms.appo import APPOConfig
     from reef.algorithms.ddpg import DDPGConfig
     from reef.algorithms.dqn import DQNConfig
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "A2CConfig",
+    "A3CConfig",
     "APPOConfig",
     "Algorithm",
     "AlgorithmConfig",
@@ -44,6 +46,7 @@ _HOMES = {
     "Algorithm": "reef.run.algorithm",
     "AlgorithmConfig": "reef.config",
     "A2CConfig": "reef.algorithms.a2c",
+    "A3CConfig": "reef.algorithms.a3c",
     "APPOConfig": "reef.algorithms.appo",
     "DDPGConfig": "reef.algorithms.ddpg",
     "DQNConfig": "reef.algorithms.dqn",

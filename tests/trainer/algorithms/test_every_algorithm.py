@@ -18,6 +18,7 @@ from reef.run.algorithm import Algorithm
 
 SMALL: dict[str, dict[str, Any]] = {
     "A2C": {"train_batch_size": 80},
+    "A3C": {"lambda_": 0.9},
     "ES": {"train_batch_size": 64, "episodes_per_batch": 4, "noise_size": 100_000},
     "APPO": {"train_batch_size": 100, "num_sgd_iter": 2, "target_update_frequency": 3},
     "IMPALA": {"train_batch_size": 100, "broadcast_interval": 3},
@@ -32,6 +33,7 @@ SMALL: dict[str, dict[str, Any]] = {
 CONTINUOUS = {"DDPG", "SAC", "TD3"}  # algorithms for actions that are real numbers
 QUICK: dict[str, dict[str, Any]] = {  # settings by which it learns to repeat what it is shown, within 1600 steps
     "A2C": {"lr": 0.02, "train_batch_size": 20, "rollout_fragment_length": 5},
+    "A3C": {"lr": 0.02, "rollout_fragment_length": 5},
     "ES": {"lr": 0.2, "train_batch_size": 1, "episodes_per_batch": 32, "noise_stdev": 0.5, "noise_size": 10_000},
     "APPO": {"lr": 0.02, "train_batch_size": 40, "rollout_fragment_length": 5, "num_sgd_iter": 2},
     "IMPALA": {"lr": 0.02, "train_batch_size": 20, "rollout_fragment_length": 5},
@@ -69,6 +71,7 @@ QUICK: dict[str, dict[str, Any]] = {  # settings by which it learns to repeat wh
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in ALGORITHMS),
     ("A2C", {"use_gae": False, "normalize_advantages": True, "optimizer": {"type": "RMSpropTF"}}),
+    ("A3C", {"max_requests_in_flight_per_sampler_worker": 3, "lambda_": 0.8}),
     ("APPO", {"target_update_frequency": 3, "tau": 0.5, "use_kl_loss": True, "vtrace": False}),
     ("IMPALA", {"broadcast_interval": 3, "lambda_": 0.8, "vtrace_clip_rho_threshold": 2.0}),
     ("IMPALA", {"batch_mode": "complete_episodes", "use_critic": False}),

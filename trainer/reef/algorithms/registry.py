@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 ALGORITHMS: dict[str, str] = {
     "A2C": "reef.algorithms.a2c:A2C",
+    "A3C": "reef.algorithms.a3c:A3C",
     "APPO": "reef.algorithms.appo:APPO",
     "DDPG": "reef.algorithms.ddpg:DDPG",
     "DQN": "reef.algorithms.dqn:DQN",
@@ -25,7 +26,6 @@ ALGORITHMS: dict[str, str] = {
     "TD3": "reef.algorithms.td3:TD3",
 }
 PLANNED = (
-    "A3C",
     "APEX",
     "APEX_DDPG",
     "MARWIL",

@@ -50,10 +50,11 @@ class RayWorkers:
         count: int,
         local: RolloutWorker | None = None,
         *,
+        worker_class: type[RolloutWorker] | str = RolloutWorker,
         evaluation: bool = False,
         deadline: Deadline | None = None,
     ) -> None:
-        """`local`: the worker of this process, where it is there already.
+        """`local`: the worker of this process, where it is there already; `worker_class`: that of the actors.
 
         Raises ResourceError when the cluster is too small, WorkerError when workers cannot be made.
         """
@@ -79,7 +80,7 @@ class RayWorkers:
         self._placement = elastic or reserve(config, [worker_bundle(config)] * count, first, self._deadline)
         spec = ActorSpec(
             name="evaluation worker" if evaluation else "rollout worker",
-            target=RolloutWorker,
+            target=worker_class,
             arguments=lambda index, recreated: {"config": config, "worker_index": index, "recreated": recreated},
             options=self._placement.options,
             threads=config.torch_threads_per_worker,

@@ -240,7 +240,9 @@ def make_local_worker(config: AlgorithmConfig, *, with_env: bool) -> RolloutWork
     """The worker of this process; its environment may read the variables that are set for the driver."""
     os.environ.update(config.extra_python_environs_for_driver)
     keep_freed_memory()  # within limits that those variables may set
-    return RolloutWorker(config, with_env=with_env)
+    worker_class = load(config.worker_class, "worker_class") if config.worker_class else RolloutWorker
+    worker: RolloutWorker = worker_class(config, with_env=with_env)
+    return worker
 
 
 def make_workers(
@@ -255,7 +257,10 @@ def make_workers(
     if count == 0:
         return LocalWorkers(config, local)
     ray_workers = load("reef.distributed.ray_workers:RayWorkers")
-    workers: Workers = ray_workers(config, count, local, evaluation=evaluation, deadline=deadline)
+    own = "" if evaluation else config.worker_class
+    workers: Workers = ray_workers(
+        config, count, local, worker_class=own or RolloutWorker, evaluation=evaluation, deadline=deadline
+    )
     return workers
 
 
