@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from reef.algorithms.a3c import A3CConfig
     from reef.algorithms.appo import APPOConfig
     from reef.algorithms.ddpg import DDPGConfig
+    from reef.algorithms.ddppo import DDPPOConfig
     from reef.algorithms.dqn import DQNConfig
     from reef.algorithms.es import ESConfig
     from reef.algorithms.impala import IMPALAConfig
@@ -30,6 +31,7 @@ __all__ = [
     "Algorithm",
     "AlgorithmConfig",
     "DDPGConfig",
+    "DDPPOConfig",
     "DQNConfig",
     "ESConfig",
     "IMPALAConfig",
@@ -49,6 +51,7 @@ _HOMES = {
     "A3CConfig": "reef.algorithms.a3c",
     "APPOConfig": "reef.algorithms.appo",
     "DDPGConfig": "reef.algorithms.ddpg",
+    "DDPPOConfig": "reef.algorithms.ddppo",
     "DQNConfig": "reef.algorithms.dqn",
     "ESConfig": "reef.algorithms.es",
     "IMPALAConfig": "reef.algorithms.impala",

@@ -121,6 +121,16 @@ class FragmentGradient:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptRollouts:
+    """Stands for the rollouts of one policy that stay in the workers that sampled them."""
+
+    steps: dict[int, int]  # valid ones, by index of the worker
+
+    def __len__(self) -> int:
+        return sum(self.steps.values())
+
+
+@dataclass(frozen=True, slots=True)
 class Episode:
     """What is known of one finished episode."""
 

@@ -23,6 +23,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "APPO": {"train_batch_size": 100, "num_sgd_iter": 2, "target_update_frequency": 3},
     "IMPALA": {"train_batch_size": 100, "broadcast_interval": 3},
     "PG": {"train_batch_size": 64},
+    "DDPPO": {"train_batch_size": 128, "sgd_minibatch_size": 64, "num_sgd_iter": 2},
     "PPO": {"train_batch_size": 128, "sgd_minibatch_size": 64, "num_sgd_iter": 2},
     "DQN": {"num_steps_sampled_before_learning_starts": 64, "train_batch_size": 16, "n_step": 3},
     "SimpleQ": {"num_steps_sampled_before_learning_starts": 64, "train_batch_size": 16, "n_step": 3},
@@ -38,6 +39,7 @@ QUICK: dict[str, dict[str, Any]] = {  # settings by which it learns to repeat wh
     "APPO": {"lr": 0.02, "train_batch_size": 40, "rollout_fragment_length": 5, "num_sgd_iter": 2},
     "IMPALA": {"lr": 0.02, "train_batch_size": 20, "rollout_fragment_length": 5},
     "PG": {"lr": 0.02, "train_batch_size": 24, "rollout_fragment_length": 3},
+    "DDPPO": {"lr": 0.02, "train_batch_size": 200, "sgd_minibatch_size": 50, "num_sgd_iter": 4},
     "PPO": {"lr": 0.02, "train_batch_size": 200, "sgd_minibatch_size": 50, "num_sgd_iter": 4},
     "DQN": {
         "lr": 0.02,

@@ -38,7 +38,8 @@ def test_a_path_to_something_else_is_refused(path: str) -> None:
 
 def test_a_planned_algorithm_is_told_from_a_misspelt_one() -> None:
     with pytest.raises(
-        ConfigError, match="algorithm='marwil' is not available yet. Available: A2C, A3C, APPO, DDPG, DQN, ES, IMPALA"
+        ConfigError,
+        match="algorithm='marwil' is not available yet. Available: A2C, A3C, APPO, DDPG, DDPPO, DQN, ES, IMPALA",
     ):
         config_class("marwil")
 

@@ -16,6 +16,7 @@ ALGORITHMS: dict[str, str] = {
     "A3C": "reef.algorithms.a3c:A3C",
     "APPO": "reef.algorithms.appo:APPO",
     "DDPG": "reef.algorithms.ddpg:DDPG",
+    "DDPPO": "reef.algorithms.ddppo:DDPPO",
     "DQN": "reef.algorithms.dqn:DQN",
     "ES": "reef.algorithms.es:ES",
     "IMPALA": "reef.algorithms.impala:IMPALA",
@@ -30,7 +31,6 @@ PLANNED = (
     "APEX_DDPG",
     "MARWIL",
     "BC",
-    "DDPPO",
 )
 
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import torch
 
-from reef.batch import FragmentGradient, Perturbations, Rollout, Transitions
+from reef.batch import FragmentGradient, KeptRollouts, Perturbations, Rollout, Sample, Transitions
 from reef.config import AlgorithmConfig
 from reef.learn.device import flushing_denormals, learner_threads, using_threads
 from reef.learn.learner import Learner, Update
@@ -20,6 +20,7 @@ Batches = (
     | dict[PolicyId, Transitions]
     | dict[PolicyId, Perturbations]
     | dict[PolicyId, FragmentGradient]
+    | dict[PolicyId, KeptRollouts]
 )
 
 
@@ -56,6 +57,14 @@ class Learners(Protocol):
 
     def stop(self) -> None:
         """End processes."""
+        ...
+
+
+class Ranks(Learners, Protocol):
+    """Learners that sample what they learn from: the batches of `update` are `KeptRollouts`."""
+
+    def sample(self) -> list[Sample]:
+        """Let each rank sample its share of a train batch, and keep the rollouts."""
         ...
 
 
