@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from reef.algorithms.a2c import A2CConfig
+    from reef.algorithms.a3c import A3CConfig
     from reef.algorithms.apex import ApexDQNConfig
     from reef.algorithms.apex_ddpg import ApexDDPGConfig
     from reef.algorithms.appo import APPOConfig
     from reef.algorithms.bc import BCConfig
     from reef.algorithms.ddpg import DDPGConfig
+    from reef.algorithms.ddppo import DDPPOConfig
     from reef.algorithms.dqn import DQNConfig
     from reef.algorithms.es import ESConfig
     from reef.algorithms.impala import IMPALAConfig
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "A2CConfig",
+    "A3CConfig",
     "APPOConfig",
     "Algorithm",
     "AlgorithmConfig",
@@ -35,6 +38,7 @@ __all__ = [
     "ApexDQNConfig",
     "BCConfig",
     "DDPGConfig",
+    "DDPPOConfig",
     "DQNConfig",
     "ESConfig",
     "IMPALAConfig",
@@ -52,11 +56,13 @@ _HOMES = {
     "Algorithm": "reef.run.algorithm",
     "AlgorithmConfig": "reef.config",
     "A2CConfig": "reef.algorithms.a2c",
+    "A3CConfig": "reef.algorithms.a3c",
     "APPOConfig": "reef.algorithms.appo",
     "ApexDDPGConfig": "reef.algorithms.apex_ddpg",
     "ApexDQNConfig": "reef.algorithms.apex",
     "BCConfig": "reef.algorithms.bc",
     "DDPGConfig": "reef.algorithms.ddpg",
+    "DDPPOConfig": "reef.algorithms.ddppo",
     "DQNConfig": "reef.algorithms.dqn",
     "ESConfig": "reef.algorithms.es",
     "IMPALAConfig": "reef.algorithms.impala",

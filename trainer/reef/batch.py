@@ -1,14 +1,14 @@
-"""What learners learn from: `Rollout` in time order, `Transitions` in no order, `Perturbations` of the weights."""
+"""What learners learn from: `Rollout` in time order, `Transitions` in no order, `Perturbations`, `FragmentGradient`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from reef.types import Array, PolicyId
+from reef.types import Array, PolicyId, Stats
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +108,29 @@ class Perturbations:
 
 
 @dataclass(frozen=True, slots=True)
+class FragmentGradient:
+    """The gradient of a loss over one fragment, computed by the worker that sampled it."""
+
+    vector: Array  # [P]
+    steps: int  # valid steps of the fragment
+    policy_version: int  # of the weights that sampled, and for which this is the gradient
+    stats: Stats
+
+    def __len__(self) -> int:
+        return self.steps
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRollouts:
+    """Stands for the rollouts of one policy that stay in the workers that sampled them."""
+
+    steps: dict[int, int]  # valid ones, by index of the worker
+
+    def __len__(self) -> int:
+        return sum(self.steps.values())
+
+
+@dataclass(frozen=True, slots=True)
 class Episode:
     """What is known of one finished episode."""
 
@@ -130,6 +153,14 @@ class Sample:
     timers: dict[str, float] = field(default_factory=dict)  # seconds spent, by name
     # [B] by policy: fragments that the episode of each column had gone on for; 0: it began with this one
     fragment_index: dict[PolicyId, Array] = field(default_factory=dict)
+    # where the rollouts stay in the worker, see `without_rollouts`: the valid steps of each, and its gradient
+    agent_steps: dict[PolicyId, int] = field(default_factory=dict)
+    gradients: dict[PolicyId, FragmentGradient] = field(default_factory=dict)
+
+    def without_rollouts(self, gradients: dict[PolicyId, FragmentGradient] | None = None) -> Sample:
+        """Return all but the rollouts, with the number of their valid steps, and `gradients` if there are any."""
+        steps = {policy_id: len(rollout) for policy_id, rollout in self.rollouts.items()}
+        return replace(self, rollouts={}, agent_steps=steps, gradients=gradients or {})
 
 
 def cut_ends(batch: Rollout) -> Array:

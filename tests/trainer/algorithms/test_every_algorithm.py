@@ -29,10 +29,12 @@ SMALL: dict[str, dict[str, Any]] = {
     "APEX": APEX_SMALL,
     "APEX_DDPG": APEX_SMALL,
     "A2C": {"train_batch_size": 80},
+    "A3C": {"lambda_": 0.9},
     "ES": {"train_batch_size": 64, "episodes_per_batch": 4, "noise_size": 100_000},
     "APPO": {"train_batch_size": 100, "num_sgd_iter": 2, "target_update_frequency": 3},
     "IMPALA": {"train_batch_size": 100, "broadcast_interval": 3},
     "PG": {"train_batch_size": 64},
+    "DDPPO": {"train_batch_size": 128, "sgd_minibatch_size": 64, "num_sgd_iter": 2},
     "PPO": {"train_batch_size": 128, "sgd_minibatch_size": 64, "num_sgd_iter": 2},
     "DQN": {"num_steps_sampled_before_learning_starts": 64, "train_batch_size": 16, "n_step": 3},
     "SimpleQ": {"num_steps_sampled_before_learning_starts": 64, "train_batch_size": 16, "n_step": 3},
@@ -56,10 +58,12 @@ QUICK: dict[str, dict[str, Any]] = {  # settings by which it learns to repeat wh
     | {"lr": 0.01, "tau": 0.05, "train_batch_size": 64, "rollout_fragment_length": 5, "training_intensity": 16.0}
     | {"num_steps_sampled_before_learning_starts": 100, "max_weight_sync_delay": 20}
     | {"exploration_config": {"type": "PerWorkerOrnsteinUhlenbeckNoise", "random_timesteps": 200}},
+    "A3C": {"lr": 0.02, "rollout_fragment_length": 5},
     "ES": {"lr": 0.2, "train_batch_size": 1, "episodes_per_batch": 32, "noise_stdev": 0.5, "noise_size": 10_000},
     "APPO": {"lr": 0.02, "train_batch_size": 40, "rollout_fragment_length": 5, "num_sgd_iter": 2},
     "IMPALA": {"lr": 0.02, "train_batch_size": 20, "rollout_fragment_length": 5},
     "PG": {"lr": 0.02, "train_batch_size": 24, "rollout_fragment_length": 3},
+    "DDPPO": {"lr": 0.02, "train_batch_size": 200, "sgd_minibatch_size": 50, "num_sgd_iter": 4},
     "PPO": {"lr": 0.02, "train_batch_size": 200, "sgd_minibatch_size": 50, "num_sgd_iter": 4},
     "DQN": {
         "lr": 0.02,
@@ -93,6 +97,7 @@ QUICK: dict[str, dict[str, Any]] = {  # settings by which it learns to repeat wh
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in ALGORITHMS),
     ("A2C", {"use_gae": False, "normalize_advantages": True, "optimizer": {"type": "RMSpropTF"}}),
+    ("A3C", {"max_requests_in_flight_per_sampler_worker": 3, "lambda_": 0.8}),
     ("APPO", {"target_update_frequency": 3, "tau": 0.5, "use_kl_loss": True, "vtrace": False}),
     ("IMPALA", {"broadcast_interval": 3, "lambda_": 0.8, "vtrace_clip_rho_threshold": 2.0}),
     ("IMPALA", {"batch_mode": "complete_episodes", "use_critic": False}),

@@ -38,9 +38,9 @@ def test_a_path_to_something_else_is_refused(path: str) -> None:
 
 def test_a_planned_algorithm_is_told_from_a_misspelt_one() -> None:
     with pytest.raises(
-        ConfigError, match="algorithm='apex' is not available yet. Available: A2C, APPO, BC, DDPG, DQN, ES, IMPALA"
+        ConfigError, match="algorithm='cql' is not available yet. Available: A2C, A3C, APEX, APEX_DDPG, APPO, BC, DDPG"
     ):
-        config_class("apex")
+        config_class("cql")
 
 
 OWN = """

@@ -13,11 +13,13 @@ if TYPE_CHECKING:
 
 ALGORITHMS: dict[str, str] = {
     "A2C": "reef.algorithms.a2c:A2C",
+    "A3C": "reef.algorithms.a3c:A3C",
     "APEX": "reef.algorithms.apex:ApexDQN",
     "APEX_DDPG": "reef.algorithms.apex_ddpg:ApexDDPG",
     "APPO": "reef.algorithms.appo:APPO",
     "BC": "reef.algorithms.bc:BC",
     "DDPG": "reef.algorithms.ddpg:DDPG",
+    "DDPPO": "reef.algorithms.ddppo:DDPPO",
     "DQN": "reef.algorithms.dqn:DQN",
     "ES": "reef.algorithms.es:ES",
     "IMPALA": "reef.algorithms.impala:IMPALA",
@@ -28,10 +30,7 @@ ALGORITHMS: dict[str, str] = {
     "SimpleQ": "reef.algorithms.simple_q:SimpleQ",
     "TD3": "reef.algorithms.td3:TD3",
 }
-PLANNED = (
-    "A3C",
-    "DDPPO",
-)
+PLANNED = ("CQL",)
 
 
 def algorithm_class(name: str) -> type[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import traceback
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import ray
@@ -50,10 +50,11 @@ class RayWorkers:
         count: int,
         local: RolloutWorker | None = None,
         *,
+        worker_class: type[RolloutWorker] | str = RolloutWorker,
         evaluation: bool = False,
         deadline: Deadline | None = None,
     ) -> None:
-        """`local`: the worker of this process, where it is there already.
+        """`local`: the worker of this process, where it is there already; `worker_class`: that of the actors.
 
         Raises ResourceError when the cluster is too small, WorkerError when workers cannot be made.
         """
@@ -79,7 +80,7 @@ class RayWorkers:
         self._placement = elastic or reserve(config, [worker_bundle(config)] * count, first, self._deadline)
         spec = ActorSpec(
             name="evaluation worker" if evaluation else "rollout worker",
-            target=RolloutWorker,
+            target=worker_class,
             arguments=lambda index, recreated: {"config": config, "worker_index": index, "recreated": recreated},
             options=self._placement.options,
             threads=config.torch_threads_per_worker,
@@ -205,6 +206,15 @@ class RayWorkers:
         """Call `fn(worker)` in every healthy worker, in the order of their indices."""
         results = self._group.call_all("collect", fn, timeout_s=self._limits.request_timeout_s)
         return [results[index] for index in sorted(results)]
+
+    def call_some(self, calls: Mapping[int, Callable[[Any], T]]) -> dict[int, T]:
+        """As `collect` for some workers, each with a function of its own; those that fail are left out."""
+        arguments = {index: (fn,) for index, fn in calls.items()}
+        return self._group.call_some("collect", arguments, timeout_s=self._limits.request_timeout_s)
+
+    def processes(self) -> dict[int, int]:
+        """The process ids of the healthy workers, by index; waits for one."""
+        return {index: self._group.pid(index) for index in self._group.await_healthy()}
 
     def request(self, index: int) -> bool:
         """Ask a worker for a fragment; False when it has failed or as many as are allowed are under way."""

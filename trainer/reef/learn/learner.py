@@ -12,7 +12,7 @@ from gymnasium import spaces
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from reef.batch import Perturbations, Rollout, Transitions
+from reef.batch import FragmentGradient, Perturbations, Rollout, Transitions
 from reef.config import AlgorithmConfig
 from reef.errors import TrainingError
 from reef.learn.device import learner_device
@@ -46,7 +46,7 @@ class Learner(ABC, Generic[Batch]):
     """
 
     # Type of the learner's batches.
-    learns_from: type[Rollout | Transitions | Perturbations] = Rollout
+    learns_from: type[Rollout | Transitions | Perturbations | FragmentGradient] = Rollout
 
     def __init__(
         self,

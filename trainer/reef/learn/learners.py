@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import torch
 
-from reef.batch import Perturbations, Rollout, Transitions
+from reef.batch import FragmentGradient, KeptRollouts, Perturbations, Rollout, Sample, Transitions
 from reef.config import AlgorithmConfig
 from reef.learn.device import flushing_denormals, learner_threads, using_threads
 from reef.learn.learner import Learner, Update
@@ -15,7 +15,13 @@ from reef.spaces import PolicySpaces
 from reef.types import PolicyId, State, Weights
 
 MOST_SUBMITTED = 2  # updates: one that is computed, one that waits
-Batches = dict[PolicyId, Rollout] | dict[PolicyId, Transitions] | dict[PolicyId, Perturbations]
+Batches = (
+    dict[PolicyId, Rollout]
+    | dict[PolicyId, Transitions]
+    | dict[PolicyId, Perturbations]
+    | dict[PolicyId, FragmentGradient]
+    | dict[PolicyId, KeptRollouts]
+)
 
 
 class Learners(Protocol):
@@ -51,6 +57,14 @@ class Learners(Protocol):
 
     def stop(self) -> None:
         """End processes."""
+        ...
+
+
+class Ranks(Learners, Protocol):
+    """Learners that sample what they learn from: the batches of `update` are `KeptRollouts`."""
+
+    def sample(self) -> list[Sample]:
+        """Let each rank sample its share of a train batch, and keep the rollouts."""
         ...
 
 
@@ -108,6 +122,12 @@ def learners_of(
 ) -> dict[PolicyId, Learner[Any]]:
     """Make a learner for each policy; `share`: rank, size and reduce if several learners share a policy."""
     return {policy_id: learner_class(config.for_policy(policy_id), *own, **share) for policy_id, own in spaces.items()}
+
+
+def in_worker(config: AlgorithmConfig) -> AlgorithmConfig:
+    """Return the settings of a learner in the process of a rollout worker: it is on the GPU of that worker."""
+    gpus = min(config.num_gpus_per_worker, 1.0)
+    return config.copy().resources(num_gpus=gpus, num_gpus_per_learner_worker=gpus, local_gpu_idx=0).freeze()
 
 
 def local_learners(

@@ -59,12 +59,16 @@ class TrainedParameters:
         length = norm.item()
         if not math.isfinite(length):
             raise not_finite(loss.value.item(), length, minibatch)
-        clip_gradient(flat, length, self.grad_clip, self.grad_clip_by)
-        frozen = flat.frozen()
+        self.step(length)
+        return loss._replace(stats=loss.stats | dict(zip(self.names, (loss.value, norm), strict=True)))
+
+    def step(self, length: float) -> None:
+        """Clip the gradient, whose L2 norm is `length`, and take a step of the optimizer."""
+        clip_gradient(self.flat, length, self.grad_clip, self.grad_clip_by)
+        frozen = self.flat.frozen()
         self.optimizer.step()
         for parameter, before in frozen:  # momentum would change it
             parameter.detach().copy_(before)
-        return loss._replace(stats=loss.stats | dict(zip(self.names, (loss.value, norm), strict=True)))
 
     def state(self) -> State:
         """The optimizer's state."""

@@ -174,7 +174,9 @@ class Algorithm(Inference):
         """Count and report a sample."""
         self.events.emit(SampleTaken, sample)
         self.counters["num_env_steps_sampled"] += sample.env_steps
-        self.counters["num_agent_steps_sampled"] += sum(len(rollout) for rollout in sample.rollouts.values())
+        self.counters["num_agent_steps_sampled"] += sum(
+            (*map(len, sample.rollouts.values()), *sample.agent_steps.values())
+        )
 
     def learn(self, batches: Batches) -> dict[PolicyId, Update]:
         """Have the learners improve each policy that is trained on its batch; one without a step is left out."""
@@ -193,12 +195,12 @@ class Algorithm(Inference):
         self.counters["num_env_steps_trained"] += env_steps
         self.counters["num_agent_steps_trained"] += agent_steps
 
-    def publish_weights(self) -> None:
-        """Give all workers the learners' weights, once per version."""
+    def publish_weights(self, to: int | None = None) -> None:
+        """Give all workers, or the worker `to`, the learners' weights, once per version."""
         with self.timer("synch_weights"):
             self._take_over_weights()
             self.policy_version += 1
-            self.workers.set_weights(self.learners.weights(), self.policy_version, self.timestep)
+            self.workers.set_weights(self.learners.weights(), self.policy_version, self.timestep, to)
             self.has_unpublished_weights = False
 
     def _take_over_weights(self) -> None:

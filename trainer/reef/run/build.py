@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from reef.run.prometheus import RunState
 
 log = logging.getLogger(__name__)
+RANK = "reef.distributed.ranks.rank:Rank"  # a rollout worker that is a learner too
 
 
 def run_experiment(
@@ -204,8 +205,8 @@ def build_algorithm(
             algorithm_class.learner_class,
             config,
             spaces,
-            neighbours=lambda: workers.num_here,
-            deadline=deadline,
+            workers,
+            deadline,
         )
         on_failure.callback(learners.stop)
         parts = Parts(workers=workers, learners=learners, evaluation=evaluation, deadline=deadline, events=events)
@@ -242,7 +243,9 @@ def make_local_worker(config: AlgorithmConfig, *, with_env: bool) -> RolloutWork
     """The worker of this process; its environment may read the variables that are set for the driver."""
     os.environ.update(config.extra_python_environs_for_driver)
     keep_freed_memory()  # within limits that those variables may set
-    return RolloutWorker(config, with_env=with_env)
+    worker_class = load(config.worker_class, "worker_class") if config.worker_class else RolloutWorker
+    worker: RolloutWorker = worker_class(config, with_env=with_env)
+    return worker
 
 
 def make_workers(
@@ -257,7 +260,11 @@ def make_workers(
     if count == 0:
         return LocalWorkers(config, local)
     ray_workers = load("reef.distributed.ray_workers:RayWorkers")
-    workers: Workers = ray_workers(config, count, local, evaluation=evaluation, deadline=deadline)
+    own = RANK if config.decentralized else config.worker_class or RolloutWorker
+    worker_class = RolloutWorker if evaluation else own
+    workers: Workers = ray_workers(
+        config, count, local, worker_class=worker_class, evaluation=evaluation, deadline=deadline
+    )
     return workers
 
 
@@ -265,12 +272,15 @@ def make_learners(
     learner_class: type[Learner[Any]],
     config: AlgorithmConfig,
     spaces: PolicySpaces,
-    neighbours: Callable[[], int],
+    workers: Workers,
     deadline: Deadline,
 ) -> Learners:
-    """The learner in this process, or several as Ray actors; `neighbours()` counts rollout workers on this machine."""
+    """The learner in this process, several as Ray actors, or the rollout `workers` themselves."""
+    if config.decentralized and config.num_rollout_workers:
+        ranks: Learners = load("reef.distributed.ranks.ray_ranks:RayRanks")(config, workers)
+        return ranks
     if config.num_learner_workers == 0:
-        return local_learners(learner_class, config, spaces, neighbours)
+        return local_learners(learner_class, config, spaces, lambda: workers.num_here)
     ray_learners = load("reef.distributed.ray_learners:RayLearners")
     learners: Learners = ray_learners(learner_class, config, spaces, deadline)
     return learners

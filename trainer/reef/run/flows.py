@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from reef.batch import Rollout, concat_columns
+from reef.batch import KeptRollouts, Rollout, concat_columns
 from reef.learn.learner import Update
 from reef.learn.learner_queue import LearnerQueue, TrainBatch
+from reef.learn.learners import Ranks
 from reef.learn.pace import Pace
 from reef.offline.recorded import RecordedSteps
 from reef.replay.memory import ReplayMemory
@@ -100,6 +101,63 @@ def async_rollouts(algorithm: Algorithm, queue: LearnerQueue, broadcast_interval
             for sample in algorithm.workers.ready(LOOK_AGAIN_S if learning else None):
                 algorithm.count_sampled(sample)
                 algorithm.counters["num_batches_dropped"] += queue.add(sample)
+
+
+def gradients(algorithm: Algorithm) -> dict[PolicyId, Stats]:
+    """Apply the gradients that workers have computed, one after the other, each as soon as it comes.
+
+    Every worker has as many fragments requested as it may have, and gets the newest weights for each that it delivers.
+    Staleness is the number of gradients that were applied since the weights of a gradient were published.
+    """
+    stats: dict[PolicyId, Stats] = {}
+    ages: dict[PolicyId, list[int]] = {}
+    while not stats:
+        algorithm.deadline.end_if_over()
+        with algorithm.timer("sample"):
+            for index in algorithm.workers.healthy:
+                while algorithm.workers.request(index):
+                    pass
+            samples = algorithm.workers.ready()
+        for sample in samples:
+            algorithm.count_sampled(sample)
+            with algorithm.timer("learn"):
+                updates = algorithm.learn(sample.gradients)
+            if updates:
+                steps = sum(len(sample.gradients[policy_id]) for policy_id in updates)
+                algorithm.count_trained(sample.env_steps, steps)
+            for policy_id, update in updates.items():
+                found = ages.setdefault(policy_id, [])
+                found.append(algorithm.policy_version - sample.gradients[policy_id].policy_version)
+                staleness = {"staleness": sum(found) / len(found), "staleness_max": float(max(found))}
+                stats[policy_id] = update.stats | staleness
+            algorithm.publish_weights(to=sample.worker_index)
+    return stats
+
+
+def in_ranks(algorithm: Algorithm, ranks: Ranks) -> dict[PolicyId, Stats]:
+    """Let every rank sample its share of a train batch, and all make the update together; then merge the filters.
+
+    What was sampled stays in the ranks. It is sampled again if all that had any were lost before the update.
+    """
+    updates: dict[PolicyId, Update] = {}
+    while not updates:
+        algorithm.deadline.end_if_over()
+        steps: dict[PolicyId, dict[int, int]] = {}
+        env_steps = 0
+        with algorithm.timer("sample"):
+            for sample in ranks.sample():
+                algorithm.count_sampled(sample)
+                env_steps += sample.env_steps
+                for policy_id, count in sample.agent_steps.items():
+                    own = steps.setdefault(policy_id, {})
+                    own[sample.worker_index] = own.get(sample.worker_index, 0) + count
+        with algorithm.timer("learn"):
+            kept = {policy_id: KeptRollouts(own) for policy_id, own in steps.items()}
+            updates = algorithm.learn(kept)
+    algorithm.count_trained(env_steps, sum(len(kept[policy_id]) for policy_id in updates))
+    algorithm.policy_version += 1
+    algorithm.synchronize_filters()
+    return {policy_id: update.stats for policy_id, update in updates.items()}
 
 
 def _after_update(

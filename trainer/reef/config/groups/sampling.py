@@ -75,6 +75,10 @@ class RolloutSettings(Settings):
     rollouts = GroupSetter()
     # whether workers never wait for the learner, and take the newest weights with each fragment
     asynchronous: ClassVar[bool] = False
+    # whether rollout workers are also the learners, and make each update together
+    decentralized: ClassVar[bool] = False
+    # "package.module:Class" of the rollout workers where they do more than sample, a subclass of `RolloutWorker`
+    worker_class: ClassVar[str] = ""
 
     num_rollout_workers: int = setting(
         0, "Rollout workers in processes of their own; 0 samples inside the algorithm's process.", minimum=0

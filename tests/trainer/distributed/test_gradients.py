@@ -1,0 +1,85 @@
+"""A3C with workers in processes of their own."""
+
+import os
+import signal
+import time
+from typing import Any
+
+import pytest
+
+from reef.algorithms.a3c import A3CConfig
+from reef.distributed.ray_workers import RayWorkers
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.timeout(300)]
+
+
+def settings(**given: Any) -> A3CConfig:
+    base = {
+        "num_rollout_workers": 2,
+        "num_cpus_per_worker": 0.5,
+        "rollout_fragment_length": 10,
+        "min_sample_timesteps_per_iteration": 0,
+        "model": {"fcnet_hiddens": [8], "vf_share_layers": False},
+        "delay_between_worker_restarts_s": 0.0,
+        "seed": 3,
+    }
+    return A3CConfig.from_dict(base | given).environment("CartPole-v1")
+
+
+def stats_of(result: dict[str, Any]) -> dict[str, float]:
+    return result["info"]["learner"]["default_policy"]["learner_stats"]
+
+
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_gradients_are_applied_as_they_come_and_are_behind_by_those_of_the_others(in_flight: int) -> None:
+    with settings(max_requests_in_flight_per_sampler_worker=in_flight).build() as algorithm:
+        seen = [algorithm.train() for _ in range(8)]
+        assert all(len({index for index in algorithm.workers.healthy}) == 2 for _ in seen)
+        ages = [stats_of(result)["staleness_max"] for result in seen]
+        # with one request the other worker's, with two also the own one and another of the other
+        assert max(ages) <= 3 * in_flight, "requests are bounded, and so is the age"
+        assert max(ages) >= 1.0, "nobody waits for the other"
+        workers = algorithm.workers
+        assert isinstance(workers, RayWorkers)
+        assert all(workers._group.num_in_flight(index) <= in_flight for index in workers.healthy)
+        everywhere = workers.foreach_worker(lambda worker: (worker.policy_version, worker.get_weights()))
+        newest, trained = everywhere[0]
+        assert newest == algorithm.policy_version == 1 + seen[-1]["num_env_steps_trained"] // 10
+        size = trained["default_policy"].size
+        assert all(weights["default_policy"].size == size for _, weights in everywhere), "the critic's weights too"
+        assert max(version for version, _ in everywhere[1:]) == newest, "the worker that delivered last has the newest"
+        newest_of = [weights["default_policy"] for version, weights in everywhere if version == newest]
+        assert all((weights == trained["default_policy"]).all() for weights in newest_of)
+
+
+def test_a_worker_that_is_killed_in_a_request_is_made_again_while_the_run_goes_on() -> None:
+    with settings(recreate_failed_workers=True, observation_filter="MeanStdFilter").build() as algorithm:
+        workers = algorithm.workers
+        assert isinstance(workers, RayWorkers)
+        for _ in range(4):
+            algorithm.train()
+        workers.request(2)  # as the next round would
+        assert workers._group.num_in_flight(2) > 0, "it is in the middle of a fragment"
+        os.kill(workers._group.pid(2), signal.SIGKILL)
+        deadline, from_the_new_one = time.monotonic() + 90.0, False
+        while not from_the_new_one:
+            assert time.monotonic() < deadline
+            result = algorithm.train()
+            from_the_new_one = result["num_worker_restarts"] == 1 and result["num_healthy_workers"] == 2
+        versions = workers.foreach_worker(lambda worker: worker.policy_version)
+        assert versions[2] > 4, "it has the weights of the run, not those of its start"
+        before = algorithm.learners.weights()["default_policy"]
+        algorithm.train()
+        assert (algorithm.learners.weights()["default_policy"] != before).any()
+
+
+def test_a_run_on_workers_resumes_from_its_checkpoint_with_another_number_of_them(tmp_path: Any) -> None:
+    with settings().build() as one:
+        one.train()
+        path = one.save(tmp_path / "checkpoint")
+        weights = one.learners.weights()["default_policy"]
+    with settings(num_rollout_workers=1).build() as two, settings(num_rollout_workers=0).build() as here:
+        for each in (two, here):
+            each.restore(path)
+            assert (each.learners.weights()["default_policy"] == weights).all()
+            assert each.train()["num_env_steps_trained"] > 10

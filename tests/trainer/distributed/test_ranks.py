@@ -1,0 +1,231 @@
+"""DD-PPO on Ray: ranks that hold the same weights, and the loss of one of them."""
+
+import os
+import signal
+import time
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from reef.algorithms.ddppo import DDPPOConfig
+from reef.algorithms.ppo import PPOConfig
+from reef.distributed.ranks.rank import Rank
+from reef.distributed.ranks.ray_ranks import RayRanks
+from reef.errors import ResourceError, TrainingError, WorkerError
+from reef.rollout.worker import RolloutWorker
+from reef.run.algorithm import Algorithm
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.timeout(300)]
+
+
+def settings(kind: type[PPOConfig] = DDPPOConfig, **given: Any) -> PPOConfig:
+    base = {
+        "num_rollout_workers": 2,
+        "num_cpus_per_worker": 0.5,
+        "num_gpus_per_worker": 0,
+        "num_envs_per_worker": 2,
+        "train_batch_size": 80,
+        "sgd_minibatch_size": 40,
+        "num_sgd_iter": 2,
+        "kl_coeff": 0.2,
+        "lr": 0.01,
+        "model": {"fcnet_hiddens": [8]},
+        "delay_between_worker_restarts_s": 0.0,
+        "seed": 3,
+    }
+    return kind.from_dict(base | given).environment("CartPole-v1")
+
+
+def learned(worker: RolloutWorker) -> Any:
+    """Process id, weights of the learner and of the policy that acts; nothing for the worker that is no rank."""
+    if not hasattr(worker, "learners"):
+        return None
+    return os.getpid(), worker.learners.weights()["default_policy"], worker.get_weights()["default_policy"]
+
+
+def ranks_of(algorithm: Algorithm) -> list[Any]:
+    return [found for found in algorithm.workers.foreach_worker(learned) if found is not None]
+
+
+def stats_of(result: dict[str, Any]) -> dict[str, float]:
+    return result["info"]["learner"]["default_policy"]["learner_stats"]
+
+
+def test_two_ranks_learn_what_ppo_learns_from_two_workers() -> None:
+    """A minibatch is the whole batch, so that it does not matter which steps each minibatch has."""
+    whole = {"sgd_minibatch_size": 80, "lr": 0.003}
+    with settings(PPOConfig, **whole).build() as ppo, settings(**whole).build() as ddppo:
+        for _ in range(3):
+            expected, found = ppo.train(), ddppo.train()
+            for key in ("num_env_steps_sampled", "num_env_steps_trained", "num_agent_steps_trained"):
+                assert found[key] == expected[key]
+            assert found["episodes_total"] == expected["episodes_total"]
+            assert stats_of(found) == pytest.approx(stats_of(expected), rel=1e-2, abs=1e-4)
+            own, joint = (each.learners.weights()["default_policy"] for each in (ddppo, ppo))
+            np.testing.assert_allclose(own, joint, rtol=1e-3, atol=1e-4)
+        for _, weights, acting in ranks_of(ddppo):
+            np.testing.assert_array_equal(weights, own)
+            np.testing.assert_array_equal(acting, own)
+        np.testing.assert_array_equal(ddppo.workers.local_worker().get_weights()["default_policy"], own)
+        assert ddppo.policy_version == 4
+
+
+@pytest.mark.parametrize(("flag", "lost"), [("recreate_failed_workers", 2), ("ignore_worker_failures", 1)])
+def test_after_the_loss_of_a_rank_the_others_go_on_from_what_they_have_learned(flag: str, lost: int) -> None:
+    with settings(**{flag: True, "observation_filter": "MeanStdFilter"}).build() as algorithm:
+        for _ in range(3):
+            algorithm.train()
+        before = algorithm.learners.weights()["default_policy"]
+        optimizer = algorithm.learners.state()["default_policy"]["optimizers"]["policy"]
+        os.kill(ranks_of(algorithm)[lost - 1][0], signal.SIGKILL)
+        started = time.monotonic()
+        result = algorithm.train()
+        assert time.monotonic() - started < 60.0
+        after = algorithm.learners.weights()["default_policy"]
+        assert 0.0 < np.abs(after - before).max() < 0.2, "one update of what was learned, and not of new weights"
+        assert algorithm.learners.state()["default_policy"]["optimizers"]["policy"]["step"] > optimizer["step"]
+        assert np.isfinite(stats_of(result)["total_loss"])
+        deadline = time.monotonic() + 90.0
+        while flag == "recreate_failed_workers" and len(algorithm.learners._met) < 2:  # type: ignore[attr-defined]
+            assert time.monotonic() < deadline
+            time.sleep(0.5)
+            algorithm.train()
+        algorithm.train()
+        found = ranks_of(algorithm)
+        assert len(found) == (2 if flag == "recreate_failed_workers" else 1)
+        newest = algorithm.learners.weights()["default_policy"]
+        for _, weights, acting in found:
+            np.testing.assert_array_equal(weights, newest)
+            np.testing.assert_array_equal(acting, newest)
+
+
+class Ending(gym.Wrapper[Any, Any, Any, Any]):
+    """Ends the process of worker 2 in its 130th step, in the midst of a batch."""
+
+    def __init__(self, env_config: Any) -> None:
+        super().__init__(gym.make("CartPole-v1"))
+        self.left = 130 if env_config.worker_index == 2 else 10**9
+
+    def step(self, action: Any) -> Any:
+        self.left -= 1
+        if not self.left:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(action)
+
+
+def test_a_rank_that_is_lost_while_it_samples_is_done_without() -> None:
+    config = settings(num_envs_per_worker=1, ignore_worker_failures=True).environment(Ending)
+    with config.build() as algorithm:
+        results = [algorithm.train() for _ in range(6)]
+        assert results[-1]["num_healthy_workers"] == 1
+        assert all(np.isfinite(stats_of(result)["total_loss"]) for result in results)
+        assert results[-1]["num_env_steps_sampled"] == 3 * 80 + 40 + 2 * 80, "the one that is left samples all"
+
+
+def die_in_the_second_step(worker: Any, policies: Any, timestep: int) -> Any:
+    """As `Rank.improve` until the others have one average, and wait for the next."""
+    parameters = worker.learners.learners["default_policy"].parameters
+    average, calls = parameters.reduce, []
+
+    def reduce(gradient: Any) -> None:
+        calls.append(1)
+        if len(calls) == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        average(gradient)
+
+    parameters.reduce = reduce
+    return worker.improve(policies, timestep)
+
+
+def test_a_rank_that_is_lost_in_an_update_leaves_the_others_as_they_were_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with settings(ignore_worker_failures=True).build() as algorithm:
+        algorithm.train()
+        ranks = algorithm.learners
+        assert isinstance(ranks, RayRanks)
+        ask = ranks._workers.call_some
+
+        def call_some(calls: Any) -> Any:
+            if 2 in calls and getattr(calls[2], "func", None) is Rank.improve:
+                calls = dict(calls) | {2: partial(die_in_the_second_step, **calls[2].keywords)}
+            return ask(calls)
+
+        monkeypatch.setattr(ranks._workers, "call_some", call_some)
+        before = ranks.state()["default_policy"]["optimizers"]["policy"]["step"]
+        algorithm.train()
+        after = ranks.state()["default_policy"]["optimizers"]["policy"]["step"]
+        assert after - before == 2, "two passes over the 40 steps that are left, and not the one that was begun"
+        assert algorithm.workers.num_healthy == 1
+
+
+def test_without_the_flags_a_lost_rank_ends_the_run_by_name() -> None:
+    with settings().build() as algorithm:
+        algorithm.train()
+        os.kill(ranks_of(algorithm)[1][0], signal.SIGKILL)
+        started = time.monotonic()
+        with pytest.raises(WorkerError, match="rollout worker 2 failed in"):
+            algorithm.train()
+            algorithm.train()
+        assert time.monotonic() - started < 60.0
+
+
+def test_all_that_are_lost_take_the_weights_with_them() -> None:
+    with settings(recreate_failed_workers=True).build() as algorithm:
+        algorithm.train()
+        for process, *_ in ranks_of(algorithm):
+            os.kill(process, signal.SIGKILL)
+        with pytest.raises(WorkerError, match="every rank was lost.*Restore the newest checkpoint"):
+            for _ in range(3):
+                algorithm.train()
+
+
+def test_a_checkpoint_goes_from_ranks_to_one_process_and_back(tmp_path: Any) -> None:
+    config = settings(keep_local_weights_in_sync=False, evaluation_interval=1, evaluation_duration=2)
+    with config.build() as ranks:
+        first = ranks.train()
+        assert first["evaluation"]["episodes_this_iter"] == 2
+        path = ranks.save(tmp_path / "one")
+        weights = ranks.learners.weights()["default_policy"]
+        assert (ranks.workers.local_worker().get_weights()["default_policy"] != weights).any(), "as it was asked for"
+    with settings(num_rollout_workers=0).build() as here:
+        here.restore(path)
+        np.testing.assert_array_equal(here.learners.weights()["default_policy"], weights)
+        here.train()
+        back = here.save(tmp_path / "two")
+        weights = here.learners.weights()["default_policy"]
+    with settings().build() as again:
+        again.restore(back)
+        for _, own, acting in ranks_of(again):
+            np.testing.assert_array_equal(own, weights)
+            np.testing.assert_array_equal(acting, weights)
+        policy = again.get_policy()
+        policy.set_weights({name: values * 0.0 for name, values in policy.get_weights().items()})
+        again.train()
+        assert np.abs(again.learners.weights()["default_policy"]).max() < 0.2, "what was set by hand is gone on from"
+
+
+def test_what_is_not_finite_ends_the_run_as_it_does_with_one_learner() -> None:
+    with settings(recreate_failed_workers=True, lr=1e30, grad_clip=None).build() as algorithm:
+        with pytest.raises(TrainingError, match="is not finite"):
+            for _ in range(4):
+                algorithm.train()
+        assert algorithm.workers.num_restarts == 0
+
+
+def test_two_policies_of_two_agents_learn_in_all_ranks() -> None:
+    config = settings(policies=["0", "1"], policies_to_train=["0"], batch_mode="complete_episodes")
+    config.environment("reef.envs.multi_agent:IndependentAgents", env_config={"env": "CartPole-v1", "num_agents": 2})
+    with config.build() as algorithm:
+        result = algorithm.train()
+        assert result["info"]["learner"].keys() == {"0"}
+        assert result["num_agent_steps_sampled"] > result["num_agent_steps_trained"] > 0
+
+
+def test_a_gpu_that_is_not_there_is_named() -> None:
+    config = DDPPOConfig().environment("CartPole-v1").rollouts(num_rollout_workers=2)
+    with pytest.raises(ResourceError, match=r"num_rollout_workers 2 x num_gpus_per_worker 1 = 2 GPUs"):
+        config.build()

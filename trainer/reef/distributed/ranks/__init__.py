@@ -1,0 +1,1 @@
+"""Rollout workers that learn together, without a central learner."""
