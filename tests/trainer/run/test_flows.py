@@ -1,3 +1,9 @@
+"""The loops between workers, replay and learners.
+
+It tests reef.run.flows.on_policy, reef.run.flows.replay, reef.run.flows.async_rollouts, reef.run.flows.async_replay,
+reef.run.flows.gradients, reef.run.flows.ranks and reef.run.flows.offline.
+"""
+
 from __future__ import annotations
 
 from typing import Any
@@ -161,7 +167,7 @@ def test_each_sampled_step_is_replayed_as_often_as_the_training_intensity_says(i
 
 def test_sampling_waits_for_a_learner_that_is_too_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Busy, "looks", 60)
-    monkeypatch.setattr("reef.run.flows.LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr("reef.run.flows.async_replay.LOOK_AGAIN_S", 0.0)
     monkeypatch.setattr("reef.learn.learners.LocalLearners", Busy)
     with replaying(training_intensity=4.0).build() as algorithm:
         assert isinstance(algorithm, ApexDQN) and isinstance(algorithm.learners, Busy)

@@ -23,7 +23,7 @@ from reef.learn.learners import in_worker, learners_of
 from reef.learn.trained_parameters import not_finite
 from reef.rollout.worker import RolloutWorker
 from reef.run.algorithm import Algorithm
-from reef.run.flows import gradients
+from reef.run.flows.gradients import gradients
 from reef.types import PolicyId, Stats, Weights
 
 

@@ -17,7 +17,7 @@ from reef.math.gae import gae
 from reef.nn.gradients import Columns
 from reef.nn.policies import Policy
 from reef.run.algorithm import Algorithm
-from reef.run.flows import on_policy
+from reef.run.flows.on_policy import on_policy
 from reef.schedules import Schedule
 from reef.types import Array, Stats
 

@@ -22,7 +22,7 @@ from reef.replay.settings import ReplayBufferConfig
 from reef.run.algorithm import Algorithm
 from reef.run.build import make_shards
 from reef.run.checkpoint import restoring
-from reef.run.flows import async_replay
+from reef.run.flows.async_replay import async_replay
 from reef.trees import require_like
 from reef.types import PolicyId, State, Stats
 

@@ -22,7 +22,8 @@ from reef.learn.learners import Ranks
 from reef.learn.minibatches import row_count
 from reef.nn.gradients import SHARE, Columns
 from reef.run.algorithm import Algorithm
-from reef.run.flows import in_ranks, on_policy
+from reef.run.flows.on_policy import on_policy
+from reef.run.flows.ranks import in_ranks
 from reef.types import Array, PolicyId, Stats
 
 BACKEND = "gradients are averaged by NCCL where each worker has a whole GPU (num_gpus_per_worker), else by gloo"

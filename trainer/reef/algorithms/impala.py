@@ -23,7 +23,7 @@ from reef.math.vtrace import vtrace
 from reef.nn.gradients import Columns
 from reef.run.algorithm import Algorithm
 from reef.run.checkpoint import restoring
-from reef.run.flows import async_rollouts
+from reef.run.flows.async_rollouts import async_rollouts
 from reef.trees import require_like
 from reef.types import Array, PolicyId, State, Stats
 

@@ -11,7 +11,7 @@ from reef.offline.episodes import EpisodeReader, files_of
 from reef.offline.recorded import RecordedSteps
 from reef.run.algorithm import Algorithm
 from reef.run.checkpoint import restoring
-from reef.run.flows import offline
+from reef.run.flows.offline import offline
 from reef.types import PolicyId, State, Stats
 
 

@@ -15,7 +15,7 @@ from reef.replay.memory import ReplayMemory, check_memory
 from reef.replay.settings import ReplayBufferConfig
 from reef.run.algorithm import Algorithm
 from reef.run.checkpoint import restoring
-from reef.run.flows import replay
+from reef.run.flows.replay import replay
 from reef.types import Array, PolicyId, State, Stats
 
 

@@ -1,0 +1,65 @@
+"""Workers that sample and a learner that learns, neither waiting for the other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reef.learn.learner import Update
+from reef.learn.learner_queue import LearnerQueue, TrainBatch
+from reef.run.events import BatchLearned
+from reef.types import PolicyId, Stats
+
+if TYPE_CHECKING:
+    from reef.run.algorithm import Algorithm
+
+# How long to wait for fragments while an update is computed elsewhere, before looking at it.
+LOOK_AGAIN_S = 0.02
+
+
+def async_rollouts(algorithm: Algorithm, queue: LearnerQueue, broadcast_interval: int) -> dict[PolicyId, Stats]:
+    """Wait for one update, while workers sample without waiting for it or for each other.
+
+    The oldest batch of the queue is learned from; whenever none is there, or learners in other processes are at work,
+    fragments are collected, and every worker is asked for as many as it may have in flight.
+    """
+    learning: TrainBatch | None = None
+    while True:
+        algorithm.deadline.end_if_over()
+        with algorithm.timer("learn"):
+            if learning is None and (learning := queue.pop()) is not None:
+                batches = learning.rollouts()
+                learned = {policy_id: batches[policy_id] for policy_id in algorithm.policies_to_learn(batches)}
+                algorithm.learners.submit(learned, algorithm.timestep)
+            updates = algorithm.learners.results(timeout_s=0.0)
+        if learning is not None and updates:
+            return _after_update(algorithm, queue, broadcast_interval, learning, updates[0])
+        with algorithm.timer("sample"):
+            for index in algorithm.workers.healthy:
+                while algorithm.workers.request(index):
+                    pass
+            for sample in algorithm.workers.ready(LOOK_AGAIN_S if learning else None):
+                algorithm.count_sampled(sample)
+                algorithm.counters["num_batches_dropped"] += queue.add(sample)
+
+
+def _after_update(
+    algorithm: Algorithm,
+    queue: LearnerQueue,
+    broadcast_interval: int,
+    batch: TrainBatch,
+    updates: dict[PolicyId, Update],
+) -> dict[PolicyId, Stats]:
+    """Count what was learned from, and publish the weights every `broadcast_interval` updates.
+
+    A version is an update, so that staleness does not depend on how often the weights are published.
+    """
+    algorithm.events.emit(BatchLearned, updates)
+    steps = {policy_id: sum(map(len, parts)) for policy_id, parts in batch.fragments.items()}
+    algorithm.count_trained(batch.env_steps, sum(steps[policy_id] for policy_id in updates))
+    staleness = batch.staleness(algorithm.policy_version + queue.unpublished)
+    queue.unpublished += 1
+    if queue.unpublished >= broadcast_interval:
+        algorithm.policy_version += queue.unpublished - 1
+        algorithm.publish_weights()
+        queue.unpublished = 0
+    return {policy_id: update.stats | staleness[policy_id] for policy_id, update in updates.items()}

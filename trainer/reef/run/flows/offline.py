@@ -1,0 +1,26 @@
+"""Learning from recorded steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reef.offline.recorded import RecordedSteps
+from reef.types import PolicyId, Stats
+
+if TYPE_CHECKING:
+    from reef.run.algorithm import Algorithm
+
+
+def offline(algorithm: Algorithm, recorded: RecordedSteps, policy_id: PolicyId) -> dict[PolicyId, Stats]:
+    """Learn from a batch of recorded steps, which count as sampled."""
+    size = algorithm.config.total_train_batch_size
+    algorithm.deadline.end_if_over()
+    with algorithm.timer("sample"):
+        batch = recorded.sample(size)
+        for counter in ("num_env_steps_sampled", "num_agent_steps_sampled"):
+            algorithm.counters[counter] += size
+    with algorithm.timer("learn"):
+        updates = algorithm.learn({policy_id: batch})
+        algorithm.count_trained(size, size)
+    algorithm.publish_weights()
+    return {policy_id: update.stats for policy_id, update in updates.items()}

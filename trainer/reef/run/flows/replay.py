@@ -1,0 +1,45 @@
+"""Sample, store, learn from what is drawn: the loop of algorithms with a replay memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from reef.replay.memory import ReplayMemory
+from reef.types import PolicyId, Stats
+
+if TYPE_CHECKING:
+    from reef.run.algorithm import Algorithm
+
+
+def replay(
+    algorithm: Algorithm,
+    memory: ReplayMemory,
+    updates_due: Callable[[int, int], int],  # gradient steps to make between two counts of environment steps
+) -> dict[PolicyId, Stats]:
+    """Store one fragment of every worker, then learn from as many replayed batches as those steps call for.
+
+    The batches of a round are drawn and learned from in one call: n times `train_batch_size` transitions, of which the
+    learner makes n gradient steps. The TD errors come back as priorities.
+    """
+    before = algorithm.timestep
+    with algorithm.timer("sample"):
+        for sample in algorithm.sample():
+            memory.add(sample)
+    updates = updates_due(before, algorithm.timestep)
+    if updates == 0:
+        algorithm.publish_weights()  # exploration schedules follow the steps that go with them
+        algorithm.synchronize_filters()
+        return {}
+    with algorithm.timer("learn"):
+        batches = memory.sample(updates * algorithm.config.total_train_batch_size)
+        learned = algorithm.learn(batches)
+        for policy_id, update in learned.items():
+            batch = batches[policy_id]
+            if "indices" in batch.extras:
+                memory.update_priorities(policy_id, batch.extras["indices"], update.rows["td_errors"].reshape(-1))
+        steps = [len(batches[policy_id]) for policy_id in learned]
+        algorithm.count_trained(max(steps), sum(steps))
+    algorithm.publish_weights()
+    algorithm.synchronize_filters()
+    return {policy_id: update.stats for policy_id, update in learned.items()}
