@@ -79,7 +79,10 @@ def test_a_worker_that_is_killed_in_a_request_is_made_again_while_the_run_goes_o
         assert algorithm.train()["counters"]["num_batches_dropped"] == 0
 
 
-def test_a_fragment_begins_with_the_newest_weights_whatever_was_requested_before(tmp_path: Path) -> None:
+@pytest.mark.parametrize("to", [None, 1])
+def test_a_fragment_begins_with_the_newest_weights_whatever_was_requested_before(
+    to: int | None, tmp_path: Path
+) -> None:
     config = settings(rollout_fragment_length=30, train_batch_size=30, max_requests_in_flight_per_sampler_worker=3)
     config.environment(env_config={"step_s": 0.05, "mark": str(tmp_path / "mark")})
     workers = RayWorkers(config.validate().freeze(), 1)
@@ -91,8 +94,8 @@ def test_a_fragment_begins_with_the_newest_weights_whatever_was_requested_before
         assert [workers.request(1) for _ in range(4)] == [True, True, True, False]
         while not (tmp_path / "mark").exists():
             time.sleep(0.01)
-        workers.set_weights(weights, 2, 30)
-        workers.set_weights({name: vector * 2.0 for name, vector in weights.items()}, 3, 60)
+        workers.set_weights(weights, 2, 30, to=to)
+        workers.set_weights({name: vector * 2.0 for name, vector in weights.items()}, 3, 60, to=to)
         samples = [*workers.ready(30.0), *workers.ready(30.0), *workers.ready(30.0)]
         assert [sample.rollouts["default_policy"].policy_version for sample in samples] == [1, 3, 3]
         acting = workers.foreach_worker(lambda worker: worker.acting_weights()["default_policy"])

@@ -1,4 +1,4 @@
-"""Ape-X DDPG (Horgan et al. 2018, appendix D): the workers and the replay memory of Ape-X with the update of DDPG.
+"""Ape-X DDPG (Horgan et al. 2018, section 3.2): the workers and the replay memory of Ape-X with the update of DDPG.
 
 Rollout [T, B] by older weights, with the values of its critic -> n-step transitions and first priorities, in the shards
 of the memory -> batches -> DDPG's update -> new priorities, and weights for the workers.
