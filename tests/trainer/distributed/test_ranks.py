@@ -209,7 +209,7 @@ def test_a_checkpoint_goes_from_ranks_to_one_process_and_back(tmp_path: Any) -> 
 
 
 def test_what_is_not_finite_ends_the_run_as_it_does_with_one_learner() -> None:
-    with settings(recreate_failed_workers=True, lr=1e30, grad_clip=None).build() as algorithm:
+    with settings(recreate_failed_workers=True, lr=1e30, vf_clip_param=None).build() as algorithm:
         with pytest.raises(TrainingError, match="is not finite"):
             for _ in range(4):
                 algorithm.train()

@@ -42,7 +42,7 @@ class ModelConfig(Settings):
     )
     vf_share_layers: bool = setting(True, "Let policy and value function share the encoder.")
 
-    use_lstm: bool = setting(False, "Put an LSTM behind the encoder; PPO, A2C, PG, IMPALA, APPO.")
+    use_lstm: bool = setting(False, "Put an LSTM behind the encoder; PPO, DDPPO, A2C, A3C, PG, IMPALA, APPO.")
     max_seq_len: int = setting(20, "Longest sequence that a recurrent network is trained on.", minimum=1, unit="steps")
     lstm_cell_size: int = setting(256, "Size of the LSTM's state.", minimum=1)
     lstm_use_prev_action: bool = setting(False, "Feed the previous action to the LSTM.")
@@ -50,7 +50,7 @@ class ModelConfig(Settings):
     recurrent_cell: str = setting("lstm", "The cell that use_lstm puts there.", choices=("lstm", "gru"))
 
     use_attention: bool = setting(
-        False, "Put a gated transformer (GTrXL) behind the encoder; PPO, A2C, PG, IMPALA, APPO."
+        False, "Put a gated transformer (GTrXL) behind the encoder; PPO, DDPPO, A2C, A3C, PG, IMPALA, APPO."
     )
     attention_num_transformer_units: int = setting(1, "Number of transformer blocks.", minimum=1)
     attention_dim: int = setting(64, "Input and output size of each block.", minimum=1)
@@ -182,7 +182,7 @@ class TrainingSettings(Settings):
     max_requests_in_flight_per_sampler_worker: int = setting(
         2,
         "Fragments that one worker may be ahead of the learner with sample_async: its weights are at most that many "
-        "versions older. In IMPALA, APPO and Ape-X: fragments that are requested from one worker at a time.",
+        "versions older. In IMPALA, APPO, A3C and Ape-X: fragments that are requested from one worker at a time.",
         minimum=1,
     )
 
