@@ -27,5 +27,7 @@ def cartpole_without_velocities(env_config: dict[str, Any]) -> gym.Env[Any, Any]
 
 
 def pendulum_without_velocity(env_config: dict[str, Any]) -> gym.Env[Any, Any]:
-    """Pendulum-v1 with cosine and sine of its angle alone."""
-    return SomeObservations(gym.make("Pendulum-v1"), [0, 1])
+    """Pendulum-v1 with cosine and sine of its angle alone, and rewards times `reward_scale` (1)."""
+    scale: float = env_config.get("reward_scale", 1.0)
+    env = SomeObservations(gym.make("Pendulum-v1"), [0, 1])
+    return gym.wrappers.TransformReward(env, lambda reward: float(reward) * scale)

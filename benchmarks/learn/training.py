@@ -46,8 +46,9 @@ def train(document: Path, seed: int) -> dict[str, Any]:
 
 
 def evaluation_settings(config: AlgorithmConfig, explore: bool = False, **changed: Any) -> AlgorithmConfig:
-    """Return the settings to evaluate one episode from each of the start seeds."""
+    """Return the settings to evaluate one episode from each of the start seeds, added to the document's own."""
     changed |= {"explore": explore, "num_envs_per_worker": STARTS, "seed": START_SEED}
+    changed = config.evaluation_config | changed
     settings = config.copy().evaluation(evaluation_config=changed, evaluation_duration=STARTS)
     return settings.evaluation(evaluation_sample_timeout_s=3600.0, evaluation_num_workers=0).freeze()
 

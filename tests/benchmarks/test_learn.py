@@ -54,9 +54,9 @@ def test_a_document_trains_for_the_steps_that_it_promises(path: Path):
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
 def test_random_policy_falls_short(path: Path):
-    line, config = Line.of(path), config_of(load_job(path)).copy().debugging(seed=0)
-    config.rollouts(num_envs_per_worker=4).exploration(exploration_config={"type": "Random"})
-    worker = RolloutWorker(config.freeze())
+    line, config = Line.of(path), config_of(load_job(path))
+    settings = evaluation_settings(config, explore=True, exploration_config={"type": "Random"})
+    worker = RolloutWorker(settings.evaluation_settings().rollouts(num_envs_per_worker=4).freeze())
     rewards = [episode.policy_rewards.values() for episode in worker.sample_episodes(12).episodes]
     worker.stop()
     assert np.mean(list(map(max, rewards))) < min(each.reward for each in line.thresholds) - 50
@@ -88,6 +88,12 @@ def test_evaluations_of_all_algorithms_and_seeds_begin_with_the_same_observation
         worker.stop()
     assert len(np.unique(first[0], axis=0)) == 100
     np.testing.assert_array_equal(*first)
+
+
+def test_rewards_that_are_scaled_for_training_are_evaluated_as_they_are():
+    config = config_of(load_job(FOLDER / "ppo-lstm-pendulum.yaml"))
+    assert config.env_config["reward_scale"] < 1.0
+    assert evaluation_settings(config).evaluation_settings().env_config["reward_scale"] == 1.0
 
 
 def test_the_same_policy_is_evaluated_to_the_same_reward():
