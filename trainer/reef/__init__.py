@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from reef.algorithms.apex_ddpg import ApexDDPGConfig
     from reef.algorithms.appo import APPOConfig
     from reef.algorithms.bc import BCConfig
+    from reef.algorithms.cql import CQLConfig
     from reef.algorithms.ddpg import DDPGConfig
     from reef.algorithms.ddppo import DDPPOConfig
     from reef.algorithms.dqn import DQNConfig
@@ -37,6 +38,7 @@ __all__ = [
     "ApexDDPGConfig",
     "ApexDQNConfig",
     "BCConfig",
+    "CQLConfig",
     "DDPGConfig",
     "DDPPOConfig",
     "DQNConfig",
@@ -61,6 +63,7 @@ _HOMES = {
     "ApexDDPGConfig": "reef.algorithms.apex_ddpg",
     "ApexDQNConfig": "reef.algorithms.apex",
     "BCConfig": "reef.algorithms.bc",
+    "CQLConfig": "reef.algorithms.cql",
     "DDPGConfig": "reef.algorithms.ddpg",
     "DDPPOConfig": "reef.algorithms.ddppo",
     "DQNConfig": "reef.algorithms.dqn",

@@ -41,15 +41,18 @@ SMALL: dict[str, dict[str, Any]] = {
     "SAC": {"num_steps_sampled_before_learning_starts": 64, "train_batch_size": 16, "n_step": 3},
     "DDPG": {"num_steps_sampled_before_learning_starts": 64, "train_batch_size": 16, "n_step": 3},
     "BC": {"train_batch_size": 32},
+    "CQL": {"train_batch_size": 16, "num_actions": 3, "bc_iters": 4},
     "MARWIL": {"train_batch_size": 32, "moving_average_sqd_adv_norm_update_rate": 0.1},
     "TD3": {"num_steps_sampled_before_learning_starts": 64, "train_batch_size": 16, "n_step": 3},
 }
-CONTINUOUS = {"APEX_DDPG", "DDPG", "SAC", "TD3"}  # algorithms for actions that are real numbers
-OFFLINE = {"BC", "MARWIL"}  # which learn from recorded episodes
+CONTINUOUS = {"APEX_DDPG", "CQL", "DDPG", "SAC", "TD3"}  # algorithms for actions that are real numbers
+OFFLINE = {"BC", "CQL", "MARWIL"}  # which learn from recorded episodes
 QUICK: dict[str, dict[str, Any]] = {  # settings by which it learns to repeat what it is shown, within 1600 steps
     "A2C": {"lr": 0.02, "train_batch_size": 20, "rollout_fragment_length": 5},
-    "BC": {"lr": 0.02, "train_batch_size": 50},
-    "MARWIL": {"lr": 0.02, "train_batch_size": 50, "moving_average_sqd_adv_norm_start": 1.0},
+    "BC": {"lr": 0.02, "train_batch_size": 50, "min_train_timesteps_per_iteration": None},
+    "CQL": {"lr": 0.01, "train_batch_size": 32, "tau": 0.05, "bc_iters": 0, "num_actions": 4, "min_q_weight": 0.1},
+    "MARWIL": {"min_train_timesteps_per_iteration": None}
+    | {"lr": 0.02, "train_batch_size": 50, "moving_average_sqd_adv_norm_start": 1.0},
     "APEX": IN_PROCESS
     | {"lr": 0.02, "hiddens": [16], "train_batch_size": 32, "rollout_fragment_length": 5, "training_intensity": 2.0}
     | {"num_steps_sampled_before_learning_starts": 100, "max_weight_sync_delay": 20, "target_network_update_freq": 50}
@@ -188,8 +191,7 @@ def answers(name: str, variant: dict[str, Any], env: type[Echo]) -> list[Any]:
     """The greedy action for each observation, after 1600 steps."""
     config = config_class(name).from_dict(QUICK[name] | variant).environment(env).rollouts(num_envs_per_worker=4)
     if name in OFFLINE:  # the expert is right in four of five cases; what MARWIL reads is played at random
-        config.update_from_dict({"input_": recorded(env, right=0.8 if name == "BC" else 1 / 3)})
-        config.reporting(min_train_timesteps_per_iteration=None)
+        config.update_from_dict({"input_": recorded(env, right=0.8 if name == "BC" else 0.0)})
     config = config.training(gamma=0.5, model={"fcnet_hiddens": [16]}).debugging(seed=0)
     with config.reporting(min_sample_timesteps_per_iteration=1600).build() as algorithm:
         algorithm.train()

@@ -36,13 +36,6 @@ def test_a_path_to_something_else_is_refused(path: str) -> None:
         config_class(path)
 
 
-def test_a_planned_algorithm_is_told_from_a_misspelt_one() -> None:
-    with pytest.raises(
-        ConfigError, match="algorithm='cql' is not available yet. Available: A2C, A3C, APEX, APEX_DDPG, APPO, BC, DDPG"
-    ):
-        config_class("cql")
-
-
 OWN = """
 from reef.algorithms.ppo import PPO, PPOConfig
 from reef.config import setting

@@ -174,7 +174,8 @@ def test_list_names_every_algorithm_with_its_summary(capsys: pytest.CaptureFixtu
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[: len(ALGORITHMS)]] == sorted(ALGORITHMS)
     assert "Proximal policy optimisation" in lines[sorted(ALGORITHMS).index("PPO")]
-    assert any(line.startswith("Not available yet: ") for line in lines)
+    assert lines[len(ALGORITHMS)] == ""
+    assert lines[len(ALGORITHMS) + 1].startswith("Settings of one: reef describe NAME.")
 
 
 @pytest.mark.parametrize("form", [*schema.FILES])

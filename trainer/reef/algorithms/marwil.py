@@ -32,7 +32,6 @@ class MARWILConfig(OfflineConfig):
     algorithm: ClassVar[str] = "MARWIL"
     algorithm_class: ClassVar[str] = "reef.algorithms.marwil:MARWIL"
     policy_class: ClassVar[str] = "reef.nn.make:actor_critic"
-    n_step: ClassVar[int | None] = None
 
     lr: Scheduled = default(1e-4)
     train_batch_size: int = default(2000)

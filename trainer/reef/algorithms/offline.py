@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 from reef.config import AlgorithmConfig, default, setting
 from reef.envs.wrappers import ActionTransform
@@ -18,8 +17,6 @@ from reef.types import PolicyId, State, Stats
 class OfflineConfig(AlgorithmConfig):
     """Settings of what is read. The environment gives the spaces, and evaluation plays in it; training does not."""
 
-    n_step: ClassVar[int | None] = 1  # rewards that are summed; None: all up to the episode's end
-
     input_: str | list[str] = setting(
         "",
         "Recorded episodes: a file, a folder, a pattern such as data/*.json, or a list of these.",
@@ -31,6 +28,11 @@ class OfflineConfig(AlgorithmConfig):
         group="offline_data",
     )
     min_train_timesteps_per_iteration: int | None = default(50_000)
+
+    @property
+    def summed_rewards(self) -> int | None:
+        """How many rewards of a step and its next ones are summed; None: all up to the episode's end."""
+        return None
 
     def problems(self) -> Iterator[str]:
         """Yield what does not go together with recorded episodes."""
@@ -69,7 +71,7 @@ class OfflineAlgorithm(Algorithm):
             transform = ActionTransform(policy.action_layout, **how)
         reader = EpisodeReader(policy.observation_layout, policy.action_layout, transform)
         episodes = reader.read(files_of(config.input_))
-        self.recorded = RecordedSteps(episodes, gamma=config.gamma, n_step=config.n_step, seed=config.seed)
+        self.recorded = RecordedSteps(episodes, gamma=config.gamma, n_step=config.summed_rewards, seed=config.seed)
 
     def training_step(self) -> dict[PolicyId, Stats]:
         """One iteration of the offline flow."""

@@ -18,6 +18,7 @@ ALGORITHMS: dict[str, str] = {
     "APEX_DDPG": "reef.algorithms.apex_ddpg:ApexDDPG",
     "APPO": "reef.algorithms.appo:APPO",
     "BC": "reef.algorithms.bc:BC",
+    "CQL": "reef.algorithms.cql:CQL",
     "DDPG": "reef.algorithms.ddpg:DDPG",
     "DDPPO": "reef.algorithms.ddppo:DDPPO",
     "DQN": "reef.algorithms.dqn:DQN",
@@ -30,7 +31,6 @@ ALGORITHMS: dict[str, str] = {
     "SimpleQ": "reef.algorithms.simple_q:SimpleQ",
     "TD3": "reef.algorithms.td3:TD3",
 }
-PLANNED = ("CQL",)
 
 
 def algorithm_class(name: str) -> type[Any]:
@@ -43,8 +43,6 @@ def algorithm_class(name: str) -> type[Any]:
     exact = {known.upper(): known for known in ALGORITHMS}.get(name.upper())
     if exact is None:
         known = ", ".join(ALGORITHMS)
-        if name.upper() in PLANNED:
-            raise ConfigError(f"algorithm={name!r} is not available yet. Available: {known}.")
         raise ConfigError(f"algorithm={name!r} is unknown.{nearest(name, ALGORITHMS)} Known: {known}.")
     return load(ALGORITHMS[exact], what="algorithm")  # type: ignore[no-any-return]
 

@@ -17,14 +17,11 @@ def add_parser(
 
 
 def _command(args: argparse.Namespace) -> int:
-    from reef.algorithms.registry import ALGORITHMS, PLANNED
+    from reef.algorithms.registry import ALGORITHMS
 
     for name in sorted(ALGORITHMS):
         print(f"{name:10} {_summary(ALGORITHMS[name])}")
-    later = [name for name in PLANNED if name not in ALGORITHMS]
-    if later:
-        print(f"\nNot available yet: {', '.join(later)}.")
-    print("Settings of one: reef describe NAME. One of your own: package.module:Class in its place.")
+    print("\nSettings of one: reef describe NAME. One of your own: package.module:Class in its place.")
     return 0
 
 
