@@ -74,8 +74,13 @@ class MARWILLearner(Learner[Transitions]):
         self.mean_square = torch.tensor(self.config.moving_average_sqd_adv_norm_start, device=self.device)
 
     def prepare(self, batch: Transitions) -> Columns:
-        """Add `returns` [N]: discounted to the episode's end, and by the critic's value where it was cut off."""
+        """Add `returns` [N], which imitation alone does not read.
+
+        They are discounted to the episode's end, with the critic's value where it was cut off.
+        """
         columns = transition_columns(batch, self.device)
+        if not self.config.beta:
+            return {"obs": columns["obs"], "actions": columns["actions"]}
         with torch.inference_mode():
             values = self.policy.values(columns["next_obs"])
         returns = td_targets(columns["rewards"], columns["discounts"], columns["terminated"], values)
@@ -102,9 +107,8 @@ class MARWILLearner(Learner[Transitions]):
     def adapt(self, stats: Stats) -> Stats:
         """Move the mean square of the advantages towards that of the batch."""
         if "mean_square_advantage" in stats:
-            self.mean_square.lerp_(
-                torch.tensor(stats["mean_square_advantage"]), self.config.moving_average_sqd_adv_norm_update_rate
-            )
+            rate = self.config.moving_average_sqd_adv_norm_update_rate
+            self.mean_square += rate * (stats["mean_square_advantage"] - self.mean_square)
         return stats
 
     def state(self) -> State:
