@@ -53,7 +53,7 @@ RUN pip install --quiet --require-hashes --requirement locks/operator.txt \
 FROM build AS trainer-packages
 RUN pip install --quiet --require-hashes --requirement locks/trainer.txt
 COPY pyproject.toml constraints.txt ./
-RUN touch README.md LICENSE && /opt/tools/bin/hatchling build --target wheel --directory extras
+RUN touch README.md LICENSE && mkdir -p examples/tuned && /opt/tools/bin/hatchling build --target wheel --directory extras
 # More extras for own environments, for example trainer,box2d.
 ARG TRAINER_EXTRAS=trainer
 RUN pip install --quiet --constraint constraints.txt "$(ls extras/*.whl)[${TRAINER_EXTRAS}]" \
@@ -64,6 +64,7 @@ FROM build AS reef
 COPY pyproject.toml README.md LICENSE ./
 COPY operator operator
 COPY trainer trainer
+COPY examples/tuned examples/tuned
 RUN /opt/tools/bin/hatchling build --target wheel --directory dist \
       && pip install --quiet --no-deps --no-index --prefix=/installed dist/*.whl
 

@@ -106,25 +106,27 @@ def test_ray_s_workers_start_where_the_path_has_a_space_and_an_umlaut(clone: Pat
     assert said == f"b {clone / 'trainer/reef/__init__.py'}\n"
 
 
-def test_the_archives_hold_both_packages_and_nothing_else(archives: Path):
+def test_the_archives_hold_both_packages_the_examples_and_nothing_else(archives: Path):
     packages = (ROOT / "trainer/reef", ROOT / "operator/reef_operator")
     files = [path.relative_to(ROOT) for package in packages for path in package.rglob("*") if path.is_file()]
     listed = [str(path) for path in files if "__pycache__" not in path.parts]
+    tuned = [path.name for path in (ROOT / "examples/tuned").iterdir()]
     (wheel,), (source,) = archives.glob("*.whl"), archives.glob("*.tar.gz")
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
         (license_text,) = (archive.read(name) for name in archive.namelist() if name.endswith("/licenses/LICENSE"))
-    assert names == {name.partition("/")[2] for name in listed}
+    assert names == {name.partition("/")[2] for name in listed} | {f"reef/tuned/{name}" for name in tuned}
     assert {"reef/py.typed", "reef_operator/py.typed"} <= names
     assert license_text == (ROOT / "LICENSE").read_bytes()
     with tarfile.open(source) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
+    listed += [f"examples/tuned/{name}" for name in tuned]
     assert names == {*listed, "LICENSE", "README.md", "pyproject.toml", "PKG-INFO", ".gitignore"}
 
 
 @pytest.mark.slow
 def test_the_wheel_trains_in_an_environment_of_its_own(archives: Path, tmp_path: Path):
-    """The command, and the snippet of the README."""
+    """The command with a document and with an example by name, and the snippet of the README."""
     (wheel,) = archives.glob("*.whl")
     programs = environment(tmp_path / FOLDER / "own", wheel, needs=["reef[trainer]"])
     assert all(str(programs.parent) in line for line in run([programs / "python", "-c", WHERE], tmp_path).splitlines())
@@ -133,6 +135,8 @@ def test_the_wheel_trains_in_an_environment_of_its_own(archives: Path, tmp_path:
         [programs / "reef", "run", example, "--storage-path", tmp_path, "--set=stop.training_iteration=2"], tmp_path
     )
     assert "stopped: training_iteration 2 >= 2" in said
+    document = run([programs / "reef", "example", "get", "pendulum-td3"], tmp_path)
+    assert document == (ROOT / "examples/tuned/pendulum-td3.yaml").read_text()
     snippet = "\n".join(re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S))
     assert "import" in snippet
     run([programs / "python", "-c", snippet], tmp_path)

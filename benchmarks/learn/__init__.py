@@ -1,1 +1,1 @@
-"""`python -m benchmarks.learn`: train every job document of this folder to its reward, with three seeds."""
+"""`python -m benchmarks.learn`: train every job document of the table to its reward, with three seeds."""

@@ -1,6 +1,7 @@
-"""Train the job documents of this folder with three seeds; exit code 1 when one falls short of its rewards.
+"""Train the job documents of the table with three seeds; exit code 1 when one falls short of its rewards.
 
-A seed that was trained already, with the same document and algorithm, is not trained again.
+They are those of this folder and of examples/tuned. A seed that was trained already, with the same document and
+algorithm, is not trained again.
 """
 
 from __future__ import annotations
@@ -14,18 +15,16 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.learn.lines import SEEDS, Line
+from benchmarks.learn.lines import FOLDER, SEEDS, Line, documents
 from benchmarks.learn.report import Results, is_met, report
 from benchmarks.learn.training import train
 from benchmarks.speed.machine import moment
-
-FOLDER = Path(__file__).parent
 
 
 def main() -> int:
     """Train, write the table, say what fell short."""
     args = parser().parse_args()
-    lines = [Line.of(document) for document in sorted(args.folder.glob("*.yaml"))]
+    lines = [Line.of(document) for document in documents(args.folder)]
     chosen = [line for line in lines if is_chosen(line, args)]
     raw = args.folder / "results.json"
     results: Results = json.loads(raw.read_text()) if raw.exists() and not args.quick else {}
@@ -106,7 +105,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="one seed of the quick documents, no table")
     parser.add_argument("--report", action="store_true", help="train nothing, write RESULTS.md from results.json")
     parser.add_argument("--jobs", type=int, default=1, help="trainings at a time")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="where the documents are and the table goes")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where the table goes, with the documents there")
     return parser
 
 

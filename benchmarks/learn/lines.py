@@ -1,4 +1,4 @@
-"""The lines of the table: what each job document of this folder has to reach."""
+"""The lines of the table: what each job document has to reach."""
 
 from __future__ import annotations
 
@@ -20,6 +20,14 @@ REACHES = "reef.dev/reaches"  # annotation: "-200 by 7000, -165 by 12000", rewar
 QUICK, LONG = "reef.dev/quick", "reef.dev/long"  # labels
 EVALUATIONS = 50  # in a run: one every 2 % of its steps
 SEEDS = (1, 2, 3)
+FOLDER = Path(__file__).parent
+TUNED = FOLDER.parents[1] / "examples" / "tuned"  # those for users; here are those that need what only we have
+
+
+def documents(folder: Path = FOLDER) -> list[Path]:
+    """Return the job documents of a folder; that of the table has those of examples/tuned too."""
+    found = [*folder.glob("*.yaml"), *(TUNED.glob("*.yaml") if folder == FOLDER else ())]
+    return sorted(found, key=lambda path: path.name)
 
 
 @dataclass(frozen=True)
@@ -68,8 +76,9 @@ class Line:
 
 
 def _fingerprint(job: dict[str, Any]) -> str:
-    """Changes with the document, but for its comments, and with the files of its algorithm."""
-    digest = hashlib.sha256(json.dumps(job, sort_keys=True).encode())
+    """Changes with the document, but for its comments and its name, and with the files of its algorithm."""
+    promise = job["metadata"]["annotations"][REACHES]
+    digest = hashlib.sha256(json.dumps([promise, job["spec"]], sort_keys=True).encode())
     for path in sorted(_algorithm_files(job["spec"]["algorithm"])):
         digest.update(Path(path).read_bytes())
     return digest.hexdigest()[:16]

@@ -6,6 +6,7 @@ import json
 import tempfile
 from pathlib import Path
 
+from benchmarks.learn.lines import TUNED
 from reef.api import load_job
 from reef.cli.main import main
 from reef.config import AlgorithmConfig
@@ -31,7 +32,7 @@ def record_expert(path: Path) -> None:
     Raises:
         RuntimeError: it did not come to that.
     """
-    config = config_of(load_job(Path(__file__).with_name("ppo-cartpole.yaml"))).copy().debugging(seed=SEED)
+    config = config_of(load_job(TUNED / "cartpole-ppo.yaml")).copy().debugging(seed=SEED)
     new = path.with_suffix(".new")
     with tempfile.TemporaryDirectory() as folder, config.build() as algorithm:
         for _ in range(ITERATIONS):

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks.learn import __main__ as learn
-from benchmarks.learn.lines import SEEDS, Line
+from benchmarks.learn.lines import FOLDER, SEEDS, TUNED, Line, documents
 from benchmarks.learn.report import report
 from benchmarks.learn.rule import Threshold
 from benchmarks.learn.training import evaluate, evaluation_settings, lowest, train
@@ -23,13 +23,12 @@ from reef.job.settings import config_of
 from reef.rollout.worker import RolloutWorker
 from reef.types import DEFAULT_POLICY
 
-FOLDER = learn.FOLDER
-DOCUMENTS = sorted(FOLDER.glob("*.yaml"))
+DOCUMENTS = documents()
 PENDULUM = {"env": "Pendulum-v1", "model": {"fcnet_hiddens": [8]}}
 
 
 def document(folder: Path, reaches: str, comment: str = "") -> Path:
-    text = (FOLDER / "ppo-cartpole.yaml").read_text().replace("475 by 100000", reaches)
+    text = (TUNED / "cartpole-ppo.yaml").read_text().replace("475 by 100000", reaches)
     path = folder / "quick.yaml"
     path.write_text(text + comment)
     return path
@@ -69,7 +68,7 @@ def test_every_policy_has_to_learn():
 @pytest.mark.slow
 @pytest.mark.learn
 def test_without_its_memory_the_same_document_falls_short(tmp_path: Path):
-    text = (FOLDER / "ppo-lstm-cartpole.yaml").read_text()
+    text = (FOLDER / "cartpole-ppo-lstm.yaml").read_text()
     assert "use_lstm: true" in text
     path = tmp_path / "forgetful.yaml"
     path.write_text(text.replace("use_lstm: true", "use_lstm: false"))
@@ -91,7 +90,7 @@ def test_evaluations_of_all_algorithms_and_seeds_begin_with_the_same_observation
 
 
 def test_rewards_that_are_scaled_for_training_are_evaluated_as_they_are():
-    config = config_of(load_job(FOLDER / "ppo-lstm-pendulum.yaml"))
+    config = config_of(load_job(FOLDER / "pendulum-ppo-lstm.yaml"))
     assert config.env_config["reward_scale"] < 1.0
     assert evaluation_settings(config).evaluation_settings().env_config["reward_scale"] == 1.0
 
@@ -115,7 +114,7 @@ def test_only_seeds_that_were_not_trained_as_the_document_is_now_are_due():
 
 
 def test_the_table_says_how_many_seeds_met_the_line():
-    line = Line.of(FOLDER / "ppo-cartpole.yaml")
+    line = Line.of(TUNED / "cartpole-ppo.yaml")
     curve = [[line.interval * number, 0.1 * number, 500.0] for number in range(1, 51)]
     good = {"evaluations": curve, "random": 22.0, "untrained": 9.0, "training": 480.0, "sampled": 490.0}
     good |= {"date": "2026-01-01", "commit": "abc", "machine": {"processor": "one"}}

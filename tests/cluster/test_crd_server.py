@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 CRD = (ROOT / "crds" / "rltrainingjobs.reef.dev.yaml").read_text()
 GROUP = "checked.reef.dev"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-DOCUMENTS = [*sorted((ROOT / "examples").glob("*.yaml")), *sorted((ROOT / "benchmarks" / "learn").glob("*.yaml"))]
+DOCUMENTS = [*sorted((ROOT / "examples").rglob("*.yaml")), *sorted((ROOT / "benchmarks" / "learn").glob("*.yaml"))]
 UNCHANGEABLE = "cannot be changed"
 Object = dict[str, Any]
 

@@ -1,6 +1,6 @@
 """The command line as a whole: help without weight, one message per error, exit codes.
 
-It tests reef.__main__, reef.cli.catalog, reef.cli.describe, reef.cli.run and reef.cli.schema too.
+It tests reef.__main__, reef.cli.describe, reef.cli.run and reef.cli.schema too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def run(*argv: str) -> int:
 
 
 def replace_list(monkeypatch: pytest.MonkeyPatch, action: object) -> None:
-    monkeypatch.setattr(catalog, "_command", action)
+    monkeypatch.setattr(catalog, "_list_algorithms", action)
 
 
 def test_help_answers_without_importing_anything_heavy() -> None:
@@ -36,7 +36,7 @@ def test_help_answers_without_importing_anything_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    for command in ("run", "train", "evaluate", "validate", "describe", "list", "schema"):
+    for command in ("run", "train", "evaluate", "validate", "describe", "list", "example", "schema"):
         assert f"\n    {command} " in done.stdout
 
 
@@ -50,7 +50,9 @@ def test_help_answers_within_half_a_second() -> None:
     assert min(seconds() for _ in range(3)) < 0.5
 
 
-@pytest.mark.parametrize("command", ["run --help", "validate --help", "describe --help", "describe", "list"])
+@pytest.mark.parametrize(
+    "command", ["run --help", "validate --help", "describe --help", "describe", "list", "example list"]
+)
 def test_what_answers_at_once_imports_neither_torch_nor_ray(command: str) -> None:
     code = (
         f"import sys; from reef.cli.main import main; main({command.split()});"
