@@ -34,6 +34,8 @@ ALERTS = {
     "ReefJobRestartStorm",
     "ReefJobStaleCheckpoint",
     "ReefJobNanLoss",
+    "ReefJobStaleWeights",
+    "ReefJobDropsBatches",
     "ReefJobFailed",
     "ReefJobGpuIdle",
     "ReefOperatorDown",

@@ -34,7 +34,16 @@ CHOSEN = {
     "job": {"Namespace": story.NAMESPACE, "Job": story.SHOWN},
     "operator": {},
 }
-RIGHTLY_EMPTY = {"job": {"GPU use": "no GPU was there"}}
+IN_TURNS = "PPO samples and learns in turns"
+RIGHTLY_EMPTY = {
+    "job": {
+        "GPU use": "no GPU was there",
+        "Age of the weights that sample": IN_TURNS,
+        "Batches before the learner": IN_TURNS,
+        "Steps replayed for each step sampled": IN_TURNS,
+        "Replay memory": IN_TURNS,
+    }
+}
 
 
 def main() -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_impala import LSTM, NESTED, CutOff, Nested, rollout
+from rollouts import LSTM, NESTED, CutOff, Nested, rollout
 
 from reef.algorithms.a2c import A2CConfig, A2CLearner
 from reef.algorithms.a3c import A3C, A3CConfig, A3CLearner, A3CWorker

@@ -8,11 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
+from rollouts import CutOff
 
 from reef.algorithms.apex import Apex, ApexDQNConfig
 from reef.algorithms.apex_ddpg import ApexDDPGConfig
@@ -35,23 +34,6 @@ BASE: dict[str, Any] = {
     "model": {"fcnet_hiddens": [8]},
     "seed": 5,
 }
-
-
-class CutOff(gym.Env[Any, Any]):
-    """Reward 1 in each step; an episode is truncated after ten, where gamma .9 makes every state worth 10."""
-
-    observation_space, action_space = spaces.Box(0.0, 1.0, (1,)), spaces.Discrete(2)
-
-    def __init__(self, **_: Any) -> None:
-        self.steps = 0
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        self.steps = 0
-        return np.ones(1, np.float32), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.steps += 1
-        return np.ones(1, np.float32), 1.0, False, self.steps == 10, {}
 
 
 def small(**settings: Any) -> ApexDQNConfig:

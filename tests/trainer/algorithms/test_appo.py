@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from test_impala import rollout
+from rollouts import rollout
 
 from reef.algorithms.appo import APPOConfig, APPOLearner
 from reef.algorithms.impala import IMPALAConfig, IMPALALearner

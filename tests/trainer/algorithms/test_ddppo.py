@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_impala import ACTIONS, LSTM, NESTED, OBS, Nested, rollout
+from rollouts import ACTIONS, LSTM, NESTED, OBS, Nested, rollout
 
 from reef.algorithms.ddppo import DDPPOConfig, DDPPOLearner
 from reef.algorithms.ppo import PPOConfig, PPOLearner

@@ -6,11 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
+from rollouts import ACTIONS, LSTM, NESTED, OBS, CutOff, Nested, rollout
 
 from reef.algorithms.a2c import A2CConfig, A2CLearner
 from reef.algorithms.impala import IMPALAConfig, IMPALALearner
@@ -19,46 +18,6 @@ from reef.batch import Rollout, concat_columns
 from reef.errors import ConfigError
 from reef.rollout.worker import RolloutWorker
 from reef.run.algorithm import Algorithm
-
-OBS, ACTIONS = spaces.Box(-1, 1, (2,)), spaces.Discrete(2)
-LSTM = {"use_lstm": True, "lstm_cell_size": 8, "max_seq_len": 4}
-NESTED = spaces.Dict({"a": spaces.Box(-1.0, 1.0, (2,)), "b": spaces.Tuple([spaces.Discrete(3), spaces.MultiBinary(2)])})
-
-
-class CutOff(gym.Env[Any, Any]):
-    """Reward 1 in each step; an episode is truncated after ten, where gamma .9 makes every state worth 10."""
-
-    observation_space, action_space = spaces.Box(0.0, 1.0, (1,)), spaces.Discrete(2)
-
-    def __init__(self, **_: Any) -> None:
-        self.steps = 0
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        self.steps = 0
-        return np.ones(1, np.float32), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.steps += 1
-        return np.ones(1, np.float32), 1.0, False, self.steps == 10, {}
-
-
-class Nested(gym.Env[Any, Any]):
-    """Observes and takes Dict and Tuple values."""
-
-    observation_space = NESTED
-    action_space = spaces.Dict({"go": spaces.Discrete(3), "far": spaces.Tuple([spaces.Box(-1.0, 1.0, (2,))])})
-
-    def __init__(self, **_: Any) -> None:
-        self.steps = 0
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        self.steps = 0
-        return NESTED.sample(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        assert self.action_space.contains(action)
-        self.steps += 1
-        return NESTED.sample(), 1.0, self.steps == 5, False, {}
 
 
 def small(**settings: Any) -> IMPALAConfig:
@@ -70,23 +29,6 @@ def small(**settings: Any) -> IMPALAConfig:
 def learner(kind: type[A2CLearner], config: Any, **training: Any) -> Any:
     model = {"fcnet_hiddens": [4]}
     return kind(config.training(**({"model": model} | training)).debugging(seed=0), OBS, ACTIONS)
-
-
-def rollout(steps: int = 6, columns: int = 3, seed: int = 0) -> Rollout:
-    rng = np.random.default_rng(seed)
-    obs = rng.standard_normal((steps + 1, columns, 2)).astype(np.float32)
-    flags = np.zeros((steps, columns), np.bool_)
-    logp = rng.uniform(-2.0, -0.2, (steps, columns)).astype(np.float32)
-    return Rollout(
-        obs=obs[:-1],
-        actions=rng.integers(0, 2, (steps, columns)),
-        rewards=rng.standard_normal((steps, columns)).astype(np.float32),
-        next_obs=obs[1:],
-        terminated=flags.copy(),
-        truncated=flags.copy(),
-        mask=~flags,
-        extras={"action_logp": logp, "action_dist_inputs": rng.standard_normal((steps, columns, 2), np.float32)},
-    )
 
 
 def acted_by(one: IMPALALearner, batch: Rollout) -> Rollout:

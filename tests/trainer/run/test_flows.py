@@ -105,6 +105,7 @@ def test_workers_sample_while_an_update_is_under_way_and_a_full_queue_drops_its_
         first = algorithm.train()
         assert first["num_env_steps_sampled"] == 60, "one round of two fragments for each look"
         assert first["num_env_steps_trained"] == 20 and len(algorithm.queue) == 2  # type: ignore[attr-defined]
+        assert stats_of(first)["batches_waiting"] == 2
         second = algorithm.train()
         # two more batches came, and one had gone to the learner
         assert second["num_env_steps_sampled"] == 100
@@ -113,6 +114,16 @@ def test_workers_sample_while_an_update_is_under_way_and_a_full_queue_drops_its_
         third = algorithm.train()
         assert third["counters"]["num_batches_dropped"] == 2
         assert third["num_env_steps_trained"] == 60
+
+
+def test_filters_of_an_asynchronous_run_are_merged_once_per_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
+    merged = []
+    config = asynchronous(observation_filter="MeanStdFilter").reporting(min_sample_timesteps_per_iteration=100)
+    with config.build() as algorithm:
+        monkeypatch.setattr(algorithm.workers, "synchronize_filters", lambda: merged.append(algorithm.timestep))
+        for _ in range(3):
+            algorithm.train()
+    assert merged == [100, 200, 300], "at its end, after five updates"
 
 
 def test_a_policy_set_by_hand_goes_to_the_workers_of_an_asynchronous_run() -> None:

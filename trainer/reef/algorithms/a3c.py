@@ -133,14 +133,6 @@ class A3C(Algorithm):
     config_class = A3CConfig
     learner_class = A3CLearner
 
-    def setup(self) -> None:
-        """Remember in which iteration filters were last merged."""
-        self.merged_in = -1
-
     def training_step(self) -> dict[PolicyId, Stats]:
-        """Apply the next gradients; once per iteration filters are merged, which waits for all workers."""
-        stats = gradients(self)
-        if self.merged_in != self.iteration:
-            self.synchronize_filters()
-            self.merged_in = self.iteration
-        return stats
+        """Apply the next gradients."""
+        return gradients(self)

@@ -111,7 +111,6 @@ class Apex(Algorithm):
             sync_delay=config.max_weight_sync_delay,
         )
         self.counters["num_replay_shards_recreated"] = 0
-        self.merged_in = -1  # the iteration in which filters were last merged
         self.shards = make_shards(
             config,
             self.deadline,
@@ -125,12 +124,9 @@ class Apex(Algorithm):
         )
 
     def training_step(self) -> dict[PolicyId, Stats]:
-        """One update of the asynchronous flow; once per iteration filters are merged, which waits for all workers."""
+        """One update of the asynchronous flow."""
         stats = async_replay(self, self.shards, self.pace)
         self.counters["num_replay_shards_recreated"] = self.shards.num_restarts
-        if self.merged_in != self.iteration:
-            self.synchronize_filters()
-            self.merged_in = self.iteration
         return stats
 
     def count_sampled(self, sample: Sample) -> None:

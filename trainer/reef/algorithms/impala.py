@@ -138,15 +138,10 @@ class IMPALA(Algorithm):
         """Create the queue before the learner."""
         self.queue = LearnerQueue(self.config.learner_queue_size, self.config.enough_steps)
         self.counters["num_batches_dropped"] = 0
-        self.merged_in = -1  # the iteration in which filters were last merged
 
     def training_step(self) -> dict[PolicyId, Stats]:
-        """One update of the asynchronous flow; once per iteration filters are merged, which waits for all workers."""
-        stats = async_rollouts(self, self.queue, self.config.broadcast_interval)
-        if self.merged_in != self.iteration:
-            self.synchronize_filters()
-            self.merged_in = self.iteration
-        return stats
+        """One update of the asynchronous flow."""
+        return async_rollouts(self, self.queue, self.config.broadcast_interval)
 
     def state(self) -> State:
         """The algorithm's state with the queue, and the weights of the workers where the learner's are newer."""

@@ -107,11 +107,11 @@ class Algorithm(Inference):
         if self.has_unpublished_weights:
             self.publish_weights()
         before, trained_before = self.timestep, self.counters["num_env_steps_trained"]
-        stats: dict[PolicyId, Stats] = {}
-        while True:
+        stats = self.training_step()
+        while not self._iteration_is_full(started, before, trained_before):
             stats = self.training_step() or stats  # a step may sample only
-            if self._iteration_is_full(started, before, trained_before):
-                break
+        if self.config.asynchronous:  # once per iteration: it waits for all workers
+            self.synchronize_filters()
         self.iteration += 1
         evaluation = None
         if self.evaluation.is_due(self.iteration):

@@ -62,4 +62,5 @@ def _after_update(
         algorithm.policy_version += queue.unpublished - 1
         algorithm.publish_weights()
         queue.unpublished = 0
-    return {policy_id: update.stats | staleness[policy_id] for policy_id, update in updates.items()}
+    waiting = {"batches_waiting": len(queue)}
+    return {policy_id: update.stats | staleness[policy_id] | waiting for policy_id, update in updates.items()}
