@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import torch
 
 from benchmarks.bare_ppo import Bare, make_envs
 from benchmarks.peers.protocol import answer, arguments
@@ -76,6 +78,37 @@ def sgd(minibatch: int) -> Callable[[], int]:
     return work
 
 
+def products(minibatch: int) -> Callable[[], int]:
+    """Return a function that makes the matrix products and the tanh of that SGD, and nothing else, into given memory.
+
+    Actor and critic are computed as one, and tanh as by sigmoid, which is its fastest form in eager torch.
+    """
+    torch.set_num_threads(1)
+    sizes = (4, 64, 64)
+    layers = [torch.randn(2, *pair) for pair in pairwise(sizes)]
+    heads = torch.randn(2, 64, 2)  # the critic's one output beside the actor's two, as wide
+    hidden = [torch.randn(2, minibatch, size) for size in sizes]
+    outputs, gradients = torch.empty(2, minibatch, 2), [torch.empty_like(each) for each in hidden]
+    of_layers, of_heads = [torch.empty_like(each) for each in layers], torch.empty_like(heads)
+    count = 10 * (4096 // minibatch)
+
+    def work() -> int:
+        for _ in range(count):
+            for layer, x, y in zip(layers, hidden, hidden[1:], strict=False):
+                torch.bmm(x, layer, out=y).mul_(2).sigmoid_().mul_(2).sub_(1)
+            torch.bmm(hidden[-1], heads, out=outputs)
+            torch.bmm(hidden[-1].transpose(1, 2), outputs, out=of_heads)
+            torch.bmm(outputs, heads.transpose(1, 2), out=gradients[-1])
+            for index in (1, 0):
+                gradient = torch.ops.aten.tanh_backward(gradients[index + 1], hidden[index + 1])
+                torch.bmm(hidden[index].transpose(1, 2), gradient, out=of_layers[index])
+                if index:
+                    torch.bmm(gradient, layers[index].transpose(1, 2), out=gradients[index])
+        return 4096
+
+    return work
+
+
 def settings(num_envs: int, minibatch: int) -> dict[str, Any]:
     """Return the shared PPO settings."""
     return {"env": "CartPole-v1", "num_envs": num_envs, "batch": 4096, "minibatch": minibatch, "epochs": 10, "seed": 0}
@@ -93,5 +126,7 @@ if __name__ == "__main__":
         "forward, sampling and values of 128 observations, per s": forward(128),
         "bare SGD, minibatch 128, steps/s": sgd(128),
         "bare SGD, minibatch 1024, steps/s": sgd(1024),
+        "products and tanh alone, minibatch 128, steps/s": products(128),
+        "products and tanh alone, minibatch 1024, steps/s": products(1024),
     }
     answer({"rates": {name: per_second(work, SECONDS) for name, work in WORK.items()}}, "torch", "gymnasium")

@@ -306,6 +306,12 @@ def _limits(numbers: Numbers) -> Iterator[str]:
                 limit = 1 / (1 / stepping.median + 1 / sgd.median)
                 yield f"- minibatch {minibatch}: raw stepping and the bare eager SGD of the same batch, and nothing"
                 yield f"  else, would make {limit:,.0f} steps/s; Reef makes {reef.median / limit:.2f} of that."
+            products = numbers.limit(f"products and tanh alone, minibatch {minibatch}, steps/s")
+            alone = numbers.rate("ppo", f"reef, minibatch {minibatch}, one thread")
+            if stepping and products and alone:
+                limit = 1 / (1 / stepping.median + 1 / products.median)
+                yield f"- minibatch {minibatch}, one thread: raw stepping, the products of that SGD and their tanh, and"
+                yield f"  nothing else, would make {limit:,.0f} steps/s; Reef makes {alone.median / limit:.2f} of that."
         yield ""
 
 
