@@ -1,4 +1,4 @@
-"""Reef's PPO, DQN, SAC and IMPALA: steps per second of whole training, or of sampling alone."""
+"""Reef's algorithms: steps per second of whole training, or of sampling alone."""
 
 from __future__ import annotations
 
@@ -64,17 +64,65 @@ def sac(args: dict[str, Any]) -> AlgorithmConfig:
     )
 
 
+def td3(args: dict[str, Any]) -> AlgorithmConfig:
+    """Return TD3, or DDPG, with one gradient step per environment step and uniform replay."""
+    from reef.algorithms.ddpg import DDPGConfig
+    from reef.algorithms.td3 import TD3Config
+
+    noise = {"type": "GaussianNoise", "random_timesteps": args["learning_starts"], "scale_timesteps": 1}
+    return (
+        {"td3": TD3Config, "ddpg": DDPGConfig}[args["algorithm"]]()
+        .training(
+            lr=1e-3,
+            train_batch_size=args["batch"],
+            training_intensity=args["batch"],
+            tau=0.005,
+            replay_buffer_config={"capacity": args["buffer"], "prioritized_replay": False},
+            num_steps_sampled_before_learning_starts=args["learning_starts"],
+            model={"fcnet_hiddens": args["hiddens"]},
+        )
+        .exploration(exploration_config=noise)
+        .reporting(min_sample_timesteps_per_iteration=200)
+    )
+
+
+def a2c(args: dict[str, Any]) -> AlgorithmConfig:
+    """Return A2C with rollouts of `steps` steps."""
+    from reef.algorithms.a2c import A2CConfig
+
+    model = {"fcnet_hiddens": [64, 64], "fcnet_activation": "tanh"}
+    config = A2CConfig().training(lr=7e-4, train_batch_size=args["steps"] * args["num_envs"], model=model)
+    config.training(optimizer={"type": "RMSprop"}, grad_clip=0.5)
+    return config.rollouts(rollout_fragment_length="auto").reporting(min_sample_timesteps_per_iteration=4000)
+
+
 def impala(args: dict[str, Any]) -> AlgorithmConfig:
-    """Return IMPALA; a batch is one fragment of every environment."""
+    """Return IMPALA, or APPO; without a length of fragments a batch is one fragment of every environment."""
+    from reef.algorithms.appo import APPOConfig
     from reef.algorithms.impala import IMPALAConfig
 
-    config = IMPALAConfig().training(train_batch_size=args["batch"], model={"fcnet_hiddens": args["hiddens"]})
-    return config.rollouts(rollout_fragment_length="auto")
+    config = {"impala": IMPALAConfig, "appo": APPOConfig}[args["algorithm"]]()
+    config.training(train_batch_size=args["batch"], model={"fcnet_hiddens": args["hiddens"]})
+    return config.rollouts(rollout_fragment_length=args.get("fragment", "auto"))
+
+
+def es(args: dict[str, Any]) -> AlgorithmConfig:
+    """Return ES with `episodes` perturbed episodes for an update."""
+    from reef.algorithms.es import ESConfig
+
+    config = ESConfig().training(
+        episodes_per_batch=args["episodes"], train_batch_size=1, model={"fcnet_hiddens": args["hiddens"]}
+    )
+    return config.reporting(min_sample_timesteps_per_iteration=4000)
+
+
+MAKERS = {"ppo": ppo, "dqn": dqn, "sac": sac, "td3": td3, "ddpg": td3, "a2c": a2c, "es": es}
+MAKERS |= {"impala": impala, "appo": impala}
 
 
 def configuration(args: dict[str, Any]) -> AlgorithmConfig:
     """Return the settings that `args` describe."""
-    config = {"ppo": ppo, "dqn": dqn, "sac": sac, "impala": impala}[args["algorithm"]](args)
+    config = MAKERS[args["algorithm"]](args)
     config.debugging(seed=args["seed"])
     if "agents" in args:
         together = {"env": args["env"], "num_agents": args["agents"]}
@@ -96,10 +144,16 @@ def configuration(args: dict[str, Any]) -> AlgorithmConfig:
 
 
 def training(algorithm: Any) -> Callable[[], int]:
-    """Return a function that trains one iteration and returns its number of environment steps."""
+    """Return a function that trains one iteration and returns the environment steps that were learned from.
+
+    An asynchronous algorithm may drop steps; others learn from all, or, with replay, from some several times.
+    """
 
     def iteration() -> int:
-        return int(algorithm.train()["timesteps_this_iter"])
+        before = algorithm.counters["num_env_steps_trained"]
+        steps: int = algorithm.train()["timesteps_this_iter"]
+        learned = algorithm.counters["num_env_steps_trained"] - before
+        return int(learned if algorithm.config.asynchronous else steps)
 
     return iteration
 
@@ -118,5 +172,5 @@ if __name__ == "__main__":
     ARGS = arguments()
     with configuration(ARGS).build() as ALGORITHM:
         ITERATION = sampling(ALGORITHM) if ARGS.get("sampling_only") else training(ALGORITHM)
-        WARMUP = 3 if ARGS["algorithm"] in ("dqn", "sac") or ARGS.get("compiled") else 1
+        WARMUP = 3 if ARGS["algorithm"] in ("dqn", "sac", "td3", "ddpg") or ARGS.get("compiled") else 1
         answer(measure(ITERATION, ARGS["measure_s"], WARMUP), "reef", "ray", "torch", "gymnasium")

@@ -1,4 +1,7 @@
-"""RLlib's PPO, DQN and SAC (new stack): steps per second of whole training, in process or with runner actors."""
+"""RLlib's PPO, DQN, SAC, IMPALA and APPO (new stack): steps per second of whole training.
+
+In process or with runner actors.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,20 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 import ray
 from ray.rllib.algorithms.algorithm_config import AlgorithmConfig
+from ray.rllib.algorithms.appo import APPOConfig
 from ray.rllib.algorithms.dqn import DQNConfig
+from ray.rllib.algorithms.impala import IMPALAConfig
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.algorithms.sac import SACConfig
+from ray.rllib.core import ALL_MODULES
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.rllib.env.multi_agent_env import make_multi_agent
-from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME
+from ray.rllib.utils.metrics import (
+    ENV_RUNNER_RESULTS,
+    LEARNER_RESULTS,
+    NUM_ENV_STEPS_SAMPLED_LIFETIME,
+    NUM_ENV_STEPS_TRAINED_LIFETIME,
+)
 
 from benchmarks.peers.protocol import answer, arguments, measure
 
@@ -87,9 +98,20 @@ def sac(args: dict[str, Any]) -> AlgorithmConfig:
     )
 
 
+def impala(args: dict[str, Any]) -> AlgorithmConfig:
+    """Return IMPALA, or APPO; everything else is the peer's default."""
+    model = DefaultModelConfig(
+        fcnet_hiddens=args["hiddens"], fcnet_activation="tanh", head_fcnet_hiddens=[], vf_share_layers=False
+    )
+    config = {"impala": IMPALAConfig, "appo": APPOConfig}[args["algorithm"]]()
+    config.training(train_batch_size_per_learner=args["batch"]).rl_module(model_config=model)
+    config.env_runners(rollout_fragment_length=args["fragment"])
+    return config.reporting(min_time_s_per_iteration=0, min_sample_timesteps_per_iteration=4000)
+
+
 def build(args: dict[str, Any]) -> Any:
     """Return the algorithm, ready to train."""
-    config = {"ppo": ppo, "dqn": dqn, "sac": sac}[args["algorithm"]](args)
+    config = {"ppo": ppo, "dqn": dqn, "sac": sac, "impala": impala, "appo": impala}[args["algorithm"]](args)
     if "agents" in args:
         policies = [str(agent) for agent in range(args["agents"])]
         config.environment(make_multi_agent(args["env"]), env_config={"num_agents": len(policies)})
@@ -108,9 +130,12 @@ if __name__ == "__main__":
     STEPS = [0]
 
     def iteration() -> int:
-        """Call `train` once."""
+        """Call `train` once; an asynchronous algorithm counts what was learned from."""
         before, results = STEPS[0], ALGORITHM.train()
-        STEPS[0] = int(results[ENV_RUNNER_RESULTS][NUM_ENV_STEPS_SAMPLED_LIFETIME])
+        if ARGS["algorithm"] in ("impala", "appo"):
+            STEPS[0] = int(results[LEARNER_RESULTS].get(ALL_MODULES, {}).get(NUM_ENV_STEPS_TRAINED_LIFETIME, STEPS[0]))
+        else:
+            STEPS[0] = int(results[ENV_RUNNER_RESULTS][NUM_ENV_STEPS_SAMPLED_LIFETIME])
         return STEPS[0] - before
 
     WARMUP = 3 if ARGS["algorithm"] in ("dqn", "sac") else 1

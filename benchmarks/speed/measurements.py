@@ -22,6 +22,16 @@ SAC_SCRIPTS = {
     "cleanrl": "benchmarks.peers.cleanrl_style_sac",
     "reef": "benchmarks.peers.reef",
 }
+TD3_SCRIPTS = {
+    "sb3": "benchmarks.peers.stable_baselines3_td3",
+    "cleanrl": "benchmarks.peers.cleanrl_style_td3",
+    "reef": "benchmarks.peers.reef",
+}
+A2C_SCRIPTS = {
+    "sb3": "benchmarks.peers.stable_baselines3_a2c",
+    "cleanrl": "benchmarks.peers.cleanrl_style_a2c",
+    "reef": "benchmarks.peers.reef",
+}
 ONE_THREAD = {"threads": 1}  # without it everyone has as many as their own defaults say
 RUNS = 3
 PAIRED_RUNS = 7  # where a ratio near one is asked for: single runs differ by a tenth and more
@@ -57,10 +67,16 @@ SAC = {
     "buffer": 100_000,
     "learning_starts": 100,
 }
+A2C_STEPS = (5, 20)
+ASYNC_ENVS = ("CartPole-v1", "LunarLander-v3")
+ES_WORKERS = (0, 1, 2)
+ASYNC = {**PPO, "batch": 500, "fragment": 50, "hiddens": [64, 64]}
+ES = {**PPO, "algorithm": "es", "episodes": 16, "hiddens": [16]}
 IMPALA = {**PPO, "algorithm": "impala", "num_envs": 64, "batch": 4096, "hiddens": [256, 256]}
 RECURRENT = {**PPO, "epochs": 2, "hiddens": [64], "lstm": 64, "sequence": 20}
 TWO_AGENTS = {**PPO, "agents": 2}
 WORKERS = (0, 1, 2)  # of two agents
+SCALING = {"step_s": 0.005}  # of one environment
 GPU_HIDDENS = (64, 256, 1024)
 GPU_FORMS = {"CPU": {}, "GPU": {"gpus": 1}, "GPU compiled": {"gpus": 1, "compiled": True}}
 TWO_LEARNERS = {"gpus": 0.5, "learners": 2}
@@ -131,6 +147,42 @@ def sac() -> Iterator[Case]:
         yield Case(peer, peer, args, script)
 
 
+def td3() -> Iterator[Case]:
+    """TD3 and DDPG as SAC; the CleanRL-style file is TD3 alone."""
+    for algorithm in ("td3", "ddpg"):
+        args = {**SAC, "algorithm": algorithm, "measure_s": 5.0}
+        for peer, script in TD3_SCRIPTS.items():
+            if (algorithm, peer) != ("ddpg", "cleanrl"):
+                yield Case(f"{algorithm}, {peer}, one thread", peer, args | ONE_THREAD, script)
+                yield Case(f"{algorithm}, {peer}", peer, args, script)
+
+
+def a2c() -> Iterator[Case]:
+    """A2C with short rollouts of 8 environments, one thread each."""
+    for steps in A2C_STEPS:
+        args = {**PPO, "algorithm": "a2c", "steps": steps, "measure_s": 5.0}
+        for peer, script in A2C_SCRIPTS.items():
+            yield Case(f"{peer}, {steps} steps", peer, args | ONE_THREAD, script)
+
+
+def asynchronous() -> Iterator[Case]:
+    """IMPALA and APPO in process and with two workers."""
+    for env in ASYNC_ENVS:
+        for algorithm in ("impala", "appo"):
+            for workers in (0, 2):
+                args = {**ASYNC, "algorithm": algorithm, "env": env, "workers": workers, "measure_s": 5.0}
+                for peer in ("rllib", "reef"):
+                    yield Case(f"{algorithm}, {env}, {peer}, {workers} workers", peer, args | ONE_THREAD)
+
+
+def es() -> Iterator[Case]:
+    """ES in process and with two workers, beside ARS."""
+    args = {**ES, "measure_s": 5.0}
+    yield Case("sb3", "sb3", args | ONE_THREAD, "benchmarks.peers.stable_baselines3_ars")
+    for workers in ES_WORKERS:
+        yield Case(f"reef, {workers} workers", "reef", {**args, "workers": workers} | ONE_THREAD)
+
+
 def recurrent() -> Iterator[Case]:
     """PPO with an LSTM, with one thread each and with everyone's own defaults."""
     scripts = {**SCRIPTS, "sb3": "benchmarks.peers.stable_baselines3_recurrent"}
@@ -174,6 +226,13 @@ def actors() -> Iterator[Case]:
     """What every further worker costs."""
     for workers in ACTORS:
         yield Case(f"{workers} workers", "reef", {**PPO, "workers": workers, "measure_s": 2.0}, runs=1, limit_s=300.0)
+
+
+def scaling() -> Iterator[Case]:
+    """IMPALA with ever more workers, whose environments sleep."""
+    for workers in ACTORS:
+        args = {**SCALING, "workers": workers, "measure_s": 8.0}
+        yield Case(f"{workers} workers", "reef", args, "benchmarks.peers.reef_scaling", runs=1, limit_s=300.0)
 
 
 def restart() -> Iterator[Case]:
@@ -236,12 +295,17 @@ PARTS: dict[str, Callable[[], Iterator[Case]]] = {
         lunar,
         dqn,
         sac,
+        td3,
+        a2c,
+        asynchronous,
+        es,
         recurrent,
         agents,
         sampling,
         reward,
         memory,
         actors,
+        scaling,
         restart,
         store,
         wide,

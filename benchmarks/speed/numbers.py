@@ -54,8 +54,8 @@ class Numbers:
         return self.spread(part, case, lambda run: run[key])
 
     def limit(self, name: str) -> Spread | None:
-        """Return one of the machine's limits."""
-        return self.spread("limits", "limits", lambda run: run["rates"][name])
+        """Return one of the machine's limits, if it was among what was measured."""
+        return _spread([run["rates"][name] for run in self.runs("limits", "limits") if name in run["rates"]])
 
 
 def _rate(run: Run) -> float:

@@ -9,8 +9,10 @@ from string import ascii_uppercase
 from typing import Any
 
 from benchmarks.scale.report import looks, scale, scale_targets
+from benchmarks.speed.algorithms import algorithm_targets, algorithms
 from benchmarks.speed.measurements import ACTORS, GPU_FORMS, GPU_HIDDENS, PAIRED_RUNS, RESTARTED, WORKERS
 from benchmarks.speed.numbers import Numbers, Spread, ratio
+from benchmarks.speed.scaling import scaling
 from benchmarks.speed.tables import row, table
 from benchmarks.speed.targets import MINIBATCHES, NAMES, PPO_CASES, SAC_PEERS, targets
 
@@ -31,12 +33,14 @@ def report(results: dict[str, Any]) -> str:
         _lunar,
         _dqn,
         _sac,
+        algorithms,
         _recurrent,
         _agents,
         _sampling,
         _reward,
         _memory,
         _actors,
+        scaling,
         _restart,
         _store,
         _wide,
@@ -98,7 +102,7 @@ def _targets(numbers: Numbers) -> Iterator[str]:
     yield "## Targets"
     yield ""
     yield from table("what", "wanted", "measured", "")
-    found = [*targets(numbers), *scale_targets(numbers)]
+    found = [*targets(numbers), *algorithm_targets(numbers), *scale_targets(numbers)]
     yield from (target.row() for target in found)
     missed = [target.what for target in found if target.met is False]
     yield ""

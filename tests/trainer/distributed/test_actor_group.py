@@ -249,6 +249,24 @@ def test_requests_are_bounded_and_answers_come_as_they_are_ready(make):
     assert group.request(1, "nap", 0.0)
 
 
+def test_of_many_answers_some_are_taken_at_a_time_the_oldest_requests_first(make):
+    group = make(3)
+    for index in (3, 1, 2):
+        assert group.request(index, "nap", 0.0)
+    until(lambda: len(ray.wait(group_refs(group), num_returns=3, timeout=0)[0]) == 3)
+    answers = [index for index, _ in group.ready(10.0, most=1)]
+    assert group.request(3, "nap", 0.0), "the newest request is now of the one that was first"
+    while len(answers) < 4:
+        found = group.ready(10.0, most=2)
+        assert 1 <= len(found) <= 2
+        answers += [index for index, _ in found]
+    assert answers == [3, 1, 2, 3]
+
+
+def group_refs(group: ActorGroup) -> list:
+    return [ref for slot in group._slots.values() for ref in slot.in_flight]
+
+
 def test_requests_survive_death_and_hanging(make):
     group = make(3, recreate_failed_workers=True, request_timeout_s=1.0)
     for index in (1, 2, 3):

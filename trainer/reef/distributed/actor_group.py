@@ -195,20 +195,24 @@ class ActorGroup:
         slot.in_flight[slot.actor.call.remote(method, *args)] = method
         return True
 
-    def ready(self, timeout_s: float | None = None) -> list[tuple[int, Any]]:
+    def ready(self, timeout_s: float | None = None, most: int | None = None) -> list[tuple[int, Any]]:
         """(index, value) of the requests that are done, at least one unless time runs out or none is under way.
 
         Those of one actor come in the order of its requests, one a call: a later value may have a shorter way to here.
+        No more than `most` are returned; then those come first that were asked for first.
         """
         self.await_healthy()
-        waiting = {next(iter(slot.in_flight)): slot for slot in self._slots.values() if slot.in_flight}
-        if not waiting:
+        slots = [slot for slot in self._slots.values() if slot.in_flight]
+        if not slots:
             return []
+        if most is not None and most < len(slots):
+            slots.sort(key=lambda slot: slot.busy_since)
+        waiting = {next(iter(slot.in_flight)): slot for slot in slots}
         done = first_done(waiting, self._patience(timeout_s, waiting.values()), self._deadline)
         if done:
             done, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=0)
         values: list[tuple[int, Any]] = []
-        for ref in done:
+        for ref in done[:most]:
             slot = waiting[ref]
             if ref not in slot.in_flight:
                 continue  # its actor was just taken down, as another of its group failed
@@ -246,10 +250,11 @@ class ActorGroup:
 
     def heal(self) -> None:
         """Take in actors that came up and start those that are due and have room; never waits."""
-        for slot in self._slots.values():
-            for ref in ray.wait(list(slot.sent), num_returns=len(slot.sent), timeout=0)[0] if slot.sent else []:
-                if ref in slot.sent:  # not cleared by the failure of an earlier one
-                    self._fetch(slot, slot.sent.pop(ref), ref)
+        sent = {ref: slot for slot in self._slots.values() for ref in slot.sent}
+        for ref in ray.wait(list(sent), num_returns=len(sent), timeout=0)[0] if sent else []:
+            slot = sent[ref]
+            if ref in slot.sent:  # not cleared by the failure of an earlier one
+                self._fetch(slot, slot.sent.pop(ref), ref)
         self._look_for_room()
         self._start_those_due()
         for slot in self._slots.values():

@@ -220,9 +220,9 @@ class RayWorkers:
         """Ask a worker for a fragment; False when it has failed or as many as are allowed are under way."""
         return self._group.request(index, "sample")
 
-    def ready(self, timeout_s: float | None = None) -> list[Sample]:
+    def ready(self, timeout_s: float | None = None, most: int | None = None) -> list[Sample]:
         """Requested fragments that are there: at least one, unless time runs out or none was requested."""
-        return [sample for _, sample in self._group.ready(timeout_s)]
+        return [sample for _, sample in self._group.ready(timeout_s, most)]
 
     def set_weights(self, weights: Weights, version: int, timestep: int, to: int | None = None) -> None:
         """Publish weights: loaded by each worker, or by the worker `to`, before its next fragment.

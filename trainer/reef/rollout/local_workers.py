@@ -60,7 +60,7 @@ class LocalWorkers:
         self._requested.append(self._worker.sample())
         return True
 
-    def ready(self, timeout_s: float | None = None) -> list[Sample]:
+    def ready(self, timeout_s: float | None = None, most: int | None = None) -> list[Sample]:
         """Return the requested fragments at once."""
         samples, self._requested = self._requested, []
         return samples

@@ -50,10 +50,11 @@ class Workers(Protocol):
         """Request a fragment from a worker; False if it is lost or has `max_requests_in_flight_per_sampler_worker`."""
         ...
 
-    def ready(self, timeout_s: float | None = None) -> list[Sample]:
+    def ready(self, timeout_s: float | None = None, most: int | None = None) -> list[Sample]:
         """Finished fragments that were requested: at least one, unless time runs out or none was requested.
 
-        Fragments of one worker arrive in the order of its requests; requests to a lost worker are dropped.
+        Of many workers no more than `most` at a time, the oldest requests first. Fragments of one worker arrive in the
+        order of its requests; requests to a lost worker are dropped.
         """
         ...
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # How long to wait for fragments while an update is computed elsewhere, before looking at it.
 LOOK_AGAIN_S = 0.02
+# Fragments to take in before the learner is looked at again: it would wait while many are there.
+MOST_FRAGMENTS = 16
 
 
 def async_rollouts(algorithm: Algorithm, queue: LearnerQueue, broadcast_interval: int) -> dict[PolicyId, Stats]:
@@ -37,7 +39,7 @@ def async_rollouts(algorithm: Algorithm, queue: LearnerQueue, broadcast_interval
             for index in algorithm.workers.healthy:
                 while algorithm.workers.request(index):
                     pass
-            for sample in algorithm.workers.ready(LOOK_AGAIN_S if learning else None):
+            for sample in algorithm.workers.ready(LOOK_AGAIN_S if learning else None, MOST_FRAGMENTS):
                 algorithm.count_sampled(sample)
                 algorithm.counters["num_batches_dropped"] += queue.add(sample)
 

@@ -1,0 +1,27 @@
+"""Stable-Baselines3's TD3 and DDPG: steps per second once learning has started."""
+
+from __future__ import annotations
+
+from stable_baselines3 import DDPG, TD3
+from stable_baselines3.common.env_util import make_vec_env
+
+from benchmarks.peers.protocol import answer, arguments, learning, measure
+
+CALL_STEPS = 200
+
+if __name__ == "__main__":
+    ARGS = arguments()
+    MODEL = {"td3": TD3, "ddpg": DDPG}[ARGS["algorithm"]](
+        "MlpPolicy",
+        make_vec_env(ARGS["env"], n_envs=ARGS["num_envs"], seed=ARGS["seed"]),
+        learning_rate=1e-3,
+        buffer_size=ARGS["buffer"],
+        learning_starts=ARGS["learning_starts"],
+        batch_size=ARGS["batch"],
+        train_freq=(1, "step"),
+        gradient_steps=1,
+        policy_kwargs={"net_arch": ARGS["hiddens"]},
+        device="cpu",
+        seed=ARGS["seed"],
+    )
+    answer(measure(learning(MODEL, CALL_STEPS), ARGS["measure_s"], warmup=3), "stable-baselines3", "torch", "gymnasium")

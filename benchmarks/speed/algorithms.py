@@ -1,0 +1,95 @@
+"""The sections and targets of TD3, DDPG, A2C, IMPALA, APPO and ES."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from benchmarks.speed.measurements import A2C_SCRIPTS, A2C_STEPS, ASYNC_ENVS, ES_WORKERS, TD3_SCRIPTS
+from benchmarks.speed.numbers import Numbers, Spread, fastest, ratio
+from benchmarks.speed.tables import row, table
+from benchmarks.speed.targets import NAMES, Target
+
+THREADS = {", one thread": 1.3, "": 1.8}  # wanted of TD3 and DDPG beside the fastest peer
+SHORT = {"td3": "TD3", "ddpg": "DDPG", "impala": "IMPALA", "appo": "APPO"}
+TWO_WORKERS = (0, 2)
+
+
+def algorithm_targets(numbers: Numbers) -> Iterator[Target]:
+    """Yield the targets."""
+    for algorithm in ("td3", "ddpg"):
+        for threads, wanted in THREADS.items():
+            peers, reef = _with_reef(numbers, "td3", [f"{algorithm}, {peer}{threads}" for peer in TD3_SCRIPTS])
+            what = f"{SHORT[algorithm]}{threads or ', threads as everyone has them'}: Reef / fastest peer"
+            yield Target(what, wanted, ratio(reef, fastest(peers)))
+    for steps in A2C_STEPS:
+        peers, reef = _with_reef(numbers, "a2c", [f"{peer}, {steps} steps" for peer in A2C_SCRIPTS])
+        yield Target(
+            f"A2C, rollouts of {steps} steps, one thread: Reef / fastest peer", 2.0, ratio(reef, fastest(peers))
+        )
+    for env in ASYNC_ENVS:
+        for algorithm in ("impala", "appo"):
+            name = f"{SHORT[algorithm]}, {env}"
+            for workers in TWO_WORKERS:
+                cases = [f"{algorithm}, {env}, {peer}, {workers} workers" for peer in ("reef", "rllib")]
+                rates = numbers.rates("asynchronous", *cases)
+                yield Target(f"{name}, {workers} workers: Reef / RLlib", 4.0, ratio(*rates))
+            cases = [f"{algorithm}, {env}, reef, {workers} workers" for workers in (2, 0)]
+            if env.startswith("LunarLander"):
+                yield Target(f"{name}: two workers / none", 1.6, ratio(*numbers.rates("asynchronous", *cases)))
+    yield Target("ES: Reef / ARS of sb3-contrib", 5.0, ratio(*numbers.rates("es", "reef, 0 workers", "sb3")))
+    rates = numbers.rates("es", "reef, 2 workers", "reef, 1 workers")
+    yield Target("ES: two workers / one", 1.8, ratio(*rates))
+
+
+def _with_reef(numbers: Numbers, part: str, cases: list[str]) -> tuple[list[Spread | None], Spread | None]:
+    """The rates of the peers, and of Reef, which is the last case."""
+    *peers, reef = numbers.rates(part, *cases)
+    return peers, reef
+
+
+def algorithms(numbers: Numbers) -> Iterator[str]:
+    """Yield the sections of RESULTS.md."""
+    yield "## TD3 and DDPG"
+    yield ""
+    yield "As SAC; the actor and the targets of TD3 move with every second step of the critics. steps/s."
+    yield ""
+    columns = [(algorithm, threads) for algorithm in ("td3", "ddpg") for threads in (", one thread", "")]
+    yield from table("", *(f"{SHORT[algorithm]}{threads}" for algorithm, threads in columns))
+    for peer in TD3_SCRIPTS:
+        yield row(NAMES[peer], *(_rate(numbers, "td3", f"{name}, {peer}{threads}") for name, threads in columns))
+    yield ""
+    yield "## A2C"
+    yield ""
+    yield "CartPole-v1, MLP 64x64 tanh, 8 environments, one gradient step for each rollout, one thread, steps/s."
+    yield ""
+    yield from table("", *(f"rollouts of {steps} steps" for steps in A2C_STEPS))
+    for peer in A2C_SCRIPTS:
+        yield row(NAMES[peer], *(_rate(numbers, "a2c", f"{peer}, {steps} steps") for steps in A2C_STEPS))
+    yield ""
+    yield "## IMPALA and APPO"
+    yield ""
+    yield "MLP 64x64 tanh, 8 environments per worker, batches of 500 steps, fragments of 50, one thread for each"
+    yield "process: steps that were learned from per second."
+    yield ""
+    places = [(env, workers) for env in ASYNC_ENVS for workers in TWO_WORKERS]
+    yield from table("", *(f"{env}, {workers} workers" for env, workers in places))
+    for algorithm in ("impala", "appo"):
+        for peer in ("rllib", "reef"):
+            cases = [f"{algorithm}, {env}, {peer}, {workers} workers" for env, workers in places]
+            yield row(f"{SHORT[algorithm]}, {NAMES[peer]}", *(_rate(numbers, "asynchronous", case) for case in cases))
+    yield ""
+    yield "## ES"
+    yield ""
+    yield "CartPole-v1, one hidden layer of 16, 16 perturbed episodes for an update, 8 environments per worker, one"
+    yield "thread for each process, steps/s; ARS is sb3-contrib's, the nearest peer."
+    yield ""
+    yield from table("", "steps/s")
+    yield row("ARS", _rate(numbers, "es", "sb3"))
+    for workers in ES_WORKERS:
+        yield row(f"Reef, {workers} workers", _rate(numbers, "es", f"reef, {workers} workers"))
+    yield ""
+
+
+def _rate(numbers: Numbers, part: str, case: str) -> str:
+    found = numbers.rate(part, case)
+    return found.text() if found else "-"
