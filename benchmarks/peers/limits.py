@@ -109,6 +109,48 @@ def products(minibatch: int) -> Callable[[], int]:
     return work
 
 
+def sac_products() -> Callable[[], int]:
+    """Return a function that makes the matrix products and the relu of one step of SAC, and nothing else.
+
+    Two critics and their targets as one product each, an actor: 2x256, batch 256. Forward: the actor and the targets
+    for the next observations, the critics, the actor, the critics for its actions. Backward: critics; then the actor
+    through the critics, whose own gradients nobody reads.
+    """
+    torch.set_num_threads(1)
+    rows, width = 256, 256
+    first, hidden, last = torch.randn(2, 4, width), torch.randn(2, width, width), torch.randn(2, width, 1)
+    inputs, layer, outputs = torch.randn(2, rows, 4), torch.randn(2, 2, rows, width), torch.randn(2, rows, 1)
+    of_weights, of_layer = [torch.empty_like(each) for each in (first, hidden, last)], torch.empty_like(layer)
+    of_inputs, of_outputs = torch.empty_like(inputs), torch.randn(2, rows, 1)
+
+    def forward(nets: int) -> None:
+        torch.bmm(inputs[:nets], first[:nets], out=layer[0][:nets]).relu_()
+        torch.bmm(layer[0][:nets], hidden[:nets], out=layer[1][:nets]).relu_()
+        torch.bmm(layer[1][:nets], last[:nets], out=outputs[:nets])
+
+    def backward(nets: int, *, weights: bool = True, inputs_too: bool = False) -> None:
+        torch.bmm(of_outputs[:nets], last[:nets].transpose(1, 2), out=of_layer[1][:nets])
+        torch.bmm(of_layer[1][:nets], hidden[:nets].transpose(1, 2), out=of_layer[0][:nets])
+        if inputs_too:
+            torch.bmm(of_layer[0][:nets], first[:nets].transpose(1, 2), out=of_inputs[:nets])
+        if weights:
+            torch.bmm(layer[1][:nets].transpose(1, 2), of_outputs[:nets], out=of_weights[2][:nets])
+            torch.bmm(layer[0][:nets].transpose(1, 2), of_layer[1][:nets], out=of_weights[1][:nets])
+            torch.bmm(inputs[:nets].transpose(1, 2), of_layer[0][:nets], out=of_weights[0][:nets])
+
+    def work() -> int:
+        for nets in (1, 2, 2):  # the actor, the targets, the critics
+            forward(nets)
+        backward(2)
+        forward(1)
+        forward(2)
+        backward(2, weights=False, inputs_too=True)
+        backward(1)
+        return 1
+
+    return work
+
+
 def settings(num_envs: int, minibatch: int) -> dict[str, Any]:
     """Return the shared PPO settings."""
     return {"env": "CartPole-v1", "num_envs": num_envs, "batch": 4096, "minibatch": minibatch, "epochs": 10, "seed": 0}
@@ -128,5 +170,6 @@ if __name__ == "__main__":
         "bare SGD, minibatch 1024, steps/s": sgd(1024),
         "products and tanh alone, minibatch 128, steps/s": products(128),
         "products and tanh alone, minibatch 1024, steps/s": products(1024),
+        "SAC's products and relu alone, one thread, steps/s": sac_products(),
     }
     answer({"rates": {name: per_second(work, SECONDS) for name, work in WORK.items()}}, "torch", "gymnasium")

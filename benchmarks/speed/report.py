@@ -316,6 +316,10 @@ def _limits(numbers: Numbers) -> Iterator[str]:
                 limit = 1 / (1 / stepping.median + 1 / products.median)
                 yield f"- minibatch {minibatch}, one thread: raw stepping, the products of that SGD and their tanh, and"
                 yield f"  nothing else, would make {limit:,.0f} steps/s; Reef makes {alone.median / limit:.2f} of that."
+        products = numbers.limit("SAC's products and relu alone, one thread, steps/s")
+        if products and (alone := numbers.rate("sac", "reef, one thread")):
+            part = alone.median / products.median
+            yield f"- SAC, one thread: Reef makes {part:.2f} of what a step's products and relu alone would make."
         yield ""
 
 
