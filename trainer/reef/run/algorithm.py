@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from reef.batch import Sample
@@ -174,9 +173,8 @@ class Algorithm(Inference):
         """Count and report a sample."""
         self.events.emit(SampleTaken, sample)
         self.counters["num_env_steps_sampled"] += sample.env_steps
-        self.counters["num_agent_steps_sampled"] += sum(
-            (*map(len, sample.rollouts.values()), *sample.agent_steps.values())
-        )
+        agent_steps = *map(len, sample.rollouts.values()), *sample.agent_steps.values()
+        self.counters["num_agent_steps_sampled"] += sum(agent_steps)
 
     def learn(self, batches: Batches) -> dict[PolicyId, Update]:
         """Have the learners improve each policy that is trained on its batch; one without a step is left out."""
@@ -302,7 +300,5 @@ class Algorithm(Inference):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()

@@ -63,12 +63,13 @@ class FastActorCritic:
 
         def backward(grad_inputs: Tensor, grad_values: Tensor) -> None:
             grad_outputs = grad_inputs if self.log_std is None else grad_inputs[:, : len(self.pi.bias)]
-            grad_actor = self.pi.backward(actor, grad_outputs)
-            grad_critic = self.vf.backward(critic, grad_values.unsqueeze(-1))
+            features = torch.empty_like(hidden[-1])
+            self.vf.backward(critic, grad_values.unsqueeze(-1), out=features[-1])
+            of_actor = self.pi.backward(actor, grad_outputs, out=None if len(branches) == 1 else features[0])
+            if len(branches) == 1:
+                features += of_actor
             if self.log_std is not None:
                 torch.sum(grad_inputs[:, len(self.pi.bias) :], 0, out=self.log_std.grad)
-            shared = len(branches) == 1
-            features = (grad_actor + grad_critic).unsqueeze(0) if shared else torch.stack([grad_actor, grad_critic])
             self.encoder.stack.backward(hidden, features)
 
         return (self.with_log_std(outputs[0]), outputs[1]), backward

@@ -19,7 +19,6 @@ from reef.nn.gradients import (
     Loss,
     LossFunction,
     LossOfOutputs,
-    Network,
     by_autograd,
     loss_by_autograd,
     network_by_autograd,
@@ -47,19 +46,18 @@ LOSSES: dict[str, tuple[Callable[..., Any], Callable[[Any], bool]]] = {
 
 def fast_actor(policy: Policy) -> FastActor | None:
     """Return a fast form of `policy.dist_inputs`, or None."""
-    fast = ACTORS.get(type(policy))
-    return fast(policy) if fast is not None and fast.covers(policy) else None
+    return _covering(ACTORS, policy)  # type: ignore[no-any-return]
 
 
 def fast_gradient(
     network: nn.Module, flat: FlatParameters, inputs: Sequence[str], loss: LossFunction
 ) -> Gradient | None:
     """A fast form of `by_autograd` that overwrites the gradient of `flat`, or None; hooks of modules are not called."""
-    of_network, of_outputs = _network(network), _loss(network, loss)
+    of_network, of_outputs = _covering(NETWORKS, network), _loss(network, loss)
     if of_network is None and of_outputs is None:
         return None
     ordinary = by_autograd(network, inputs, loss)
-    through_network = of_network or network_by_autograd(network)
+    through_network = of_network.forward if of_network else network_by_autograd(network)
     through_loss = of_outputs or loss_by_autograd(loss)
 
     def gradient(minibatch: Columns) -> Loss:
@@ -70,15 +68,17 @@ def fast_gradient(
             found, gradients = through_loss(outputs, minibatch)
             backward(*gradients)
         # Ordinary tensors: inference mode would make others.
-        stats = {name: value.clone() for name, value in found.stats.items()}
-        return Loss(found.value.clone(), stats, {name: value.clone() for name, value in found.rows.items()})
+        value, *stats = torch.stack([found.value, *found.stats.values()]).unbind()
+        return Loss(
+            value, dict(zip(found.stats, stats, strict=True)), {n: row.clone() for n, row in found.rows.items()}
+        )
 
     return gradient
 
 
-def _network(network: nn.Module) -> Network | None:
-    fast = NETWORKS.get(type(network))
-    return fast(network).forward if fast is not None and fast.covers(network) else None
+def _covering(table: dict[type, Any], network: nn.Module) -> Any:
+    fast = table.get(type(network))
+    return fast(network) if fast is not None and fast.covers(network) else None
 
 
 def _loss(network: nn.Module, loss: LossFunction) -> LossOfOutputs | None:

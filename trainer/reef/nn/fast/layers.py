@@ -44,11 +44,11 @@ class LinearParameters(NamedTuple):
         """[N, in] -> [N, out]."""
         return F.linear(x, self.weight, self.bias)
 
-    def backward(self, x: Tensor, gradient: Tensor) -> Tensor:
-        """Return the gradient of the input `x` [N, in] from that of the output [N, out]."""
+    def backward(self, x: Tensor, gradient: Tensor, out: Tensor | None = None) -> Tensor:
+        """Return the gradient of the input `x` [N, in], into `out`, from that of the output [N, out]."""
         torch.mm(gradient.t(), x, out=self.weight_gradient)
         torch.sum(gradient, 0, out=self.bias_gradient)
-        return gradient @ self.weight
+        return torch.mm(gradient, self.weight, out=out)
 
 
 class FastStack:
@@ -63,11 +63,11 @@ class FastStack:
         """Return the input [count, N, in] and the output of every layer."""
         hidden = [x if x.dim() == 3 else x.expand(self.count, *x.shape)]
         for layer in self.layers:
-            hidden.append(self.activation.in_place(torch.baddbmm(layer.bias, hidden[-1], layer.weight)))
+            hidden.append(self.activation.of_layer(layer.bias, hidden[-1], layer.weight))
         return hidden
 
     def backward(self, hidden: Sequence[Tensor], gradient: Tensor) -> None:
-        """Backward pass from what `forward` returned and the gradient of its last entry [count, N, out]."""
+        """Backward pass from what `forward` returned; overwrites the gradient of its last entry [count, N, out]."""
         for layer, x, output in zip(reversed(self.layers), reversed(hidden[:-1]), reversed(hidden), strict=False):
             gradient = self.activation.gradient(gradient, output)
             torch.bmm(x.transpose(1, 2), gradient, out=layer.weight_gradient)
@@ -138,9 +138,7 @@ class ArrayMLP:
 
     def _in_torch(self, x: Tensor) -> Tensor:
         for index, (weight, bias) in enumerate(self.layers):
-            x = torch.addmm(bias, x, weight)
-            if index < self.depth:
-                x = self.activation.in_place(x)
+            x = (self.activation.of_layer if index < self.depth else torch.addmm)(bias, x, weight)
         return x
 
 

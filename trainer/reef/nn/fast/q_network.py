@@ -63,7 +63,7 @@ class FastStream:
         *hidden, output = self.layers
         inputs = [x]
         for layer in hidden:
-            inputs.append(self.activation.in_place(layer.forward(inputs[-1])))
+            inputs.append(self.activation.of_layer(layer.bias, inputs[-1], layer.weight.t()))
         return [*inputs, output.forward(inputs[-1])]
 
     def backward(self, saved: list[Tensor], gradient: Tensor) -> Tensor:
