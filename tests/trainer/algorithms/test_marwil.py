@@ -15,7 +15,7 @@ from recorded import recorded
 from torch import Tensor
 
 from reef.algorithms.bc import BCConfig
-from reef.algorithms.marwil import MOST_WEIGHT, MARWILConfig, MARWILLearner
+from reef.algorithms.marwil import MARWIL, MOST_WEIGHT, MARWILConfig, MARWILLearner
 from reef.batch import Transitions
 from reef.errors import ConfigError
 
@@ -115,6 +115,18 @@ def test_what_does_not_go_together_is_refused(settings: dict[str, Any], problem:
     config = BCConfig.from_dict({"input_": recorded("CartPole-v1")} | settings).environment("CartPole-v1")
     with pytest.raises(ConfigError, match=problem):
         config.build()
+
+
+def read_rewards(**settings: Any) -> np.ndarray[Any, Any]:
+    given = {"input_": recorded("CartPole-v1", episodes=2), "gamma": 1.0} | settings
+    with MARWILConfig.from_dict(given).environment("CartPole-v1").build() as algorithm:
+        assert isinstance(algorithm, MARWIL)
+        return algorithm.recorded.buffer.take(np.arange(len(algorithm.recorded))).rewards
+
+
+def test_rewards_are_summed_only_where_returns_are_read() -> None:
+    assert read_rewards(beta=0.0).max() == 1.0
+    assert read_rewards(beta=1.0).max() > 5.0
 
 
 def test_settings_that_imitation_does_not_read_are_told(caplog: pytest.LogCaptureFixture) -> None:

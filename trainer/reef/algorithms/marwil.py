@@ -44,8 +44,13 @@ class MARWILConfig(OfflineConfig):
         1e-8, "Share by which each step moves that mean towards its batch's", minimum=0.0, maximum=1.0
     )
     postprocess_inputs: bool = setting(
-        True, "Compute the returns of the recorded episodes, which beta > 0 reads", group="offline_data"
+        True, "Compute the returns of the recorded episodes: beta > 0 needs them, beta=0 none", group="offline_data"
     )
+
+    @property
+    def summed_rewards(self) -> int | None:
+        """All up to the episode's end, if `beta` weighs actions by them."""
+        return None if self.beta else 1
 
     def problems(self) -> Iterator[str]:
         """Yield what does not go together."""

@@ -32,7 +32,7 @@ class OfflineConfig(AlgorithmConfig):
     @property
     def summed_rewards(self) -> int | None:
         """How many rewards of a step and its next ones are summed; None: all up to the episode's end."""
-        return None
+        return 1
 
     def problems(self) -> Iterator[str]:
         """Yield what does not go together with recorded episodes."""
