@@ -5,12 +5,14 @@ It tests reef.algorithms.bc and reef.algorithms.offline too.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from gymnasium.envs.classic_control import CartPoleEnv
 from recorded import recorded
 from torch import Tensor
 
@@ -118,8 +120,8 @@ def test_what_does_not_go_together_is_refused(settings: dict[str, Any], problem:
 
 
 def read_rewards(**settings: Any) -> np.ndarray[Any, Any]:
-    given = {"input_": recorded("CartPole-v1", episodes=2), "gamma": 1.0} | settings
-    with MARWILConfig.from_dict(given).environment("CartPole-v1").build() as algorithm:
+    given = {"env": CartPoleEnv, "input_": recorded("CartPole-v1", episodes=2), "gamma": 1.0} | settings
+    with MARWILConfig.from_dict(given).build() as algorithm:
         assert isinstance(algorithm, MARWIL)
         return algorithm.recorded.buffer.take(np.arange(len(algorithm.recorded))).rewards
 
@@ -127,6 +129,16 @@ def read_rewards(**settings: Any) -> np.ndarray[Any, Any]:
 def test_rewards_are_summed_only_where_returns_are_read() -> None:
     assert read_rewards(beta=0.0).max() == 1.0
     assert read_rewards(beta=1.0).max() > 5.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "reward"), [({"clip_rewards": 0.5}, 0.5), ({"is_atari": True, "clip_rewards": None}, 1.0), ({}, 2.0)]
+)
+def test_recorded_rewards_are_clipped_as_sampled_ones(settings: dict[str, Any], reward: float, tmp_path: Path) -> None:
+    path = tmp_path / "doubled.json"
+    text = Path(recorded("CartPole-v1", episodes=2)).read_text()
+    path.write_text(text.replace('"reward": 1.0', '"reward": 2.0'))
+    assert (read_rewards(input_=str(path), beta=0.0, **settings) == reward).all()
 
 
 def test_settings_that_imitation_does_not_read_are_told(caplog: pytest.LogCaptureFixture) -> None:

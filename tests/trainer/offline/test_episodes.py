@@ -17,7 +17,7 @@ from gymnasium import spaces
 from reef.algorithms.ppo import PPOConfig
 from reef.batch import Rollout
 from reef.cli.main import main
-from reef.envs.wrappers import ActionTransform
+from reef.envs.wrappers import ActionTransform, RewardTransform
 from reef.errors import ConfigError
 from reef.offline.episodes import EpisodeReader, files_of
 from reef.offline.recorded import RecordedSteps
@@ -31,9 +31,12 @@ def step(**changed: Any) -> dict[str, Any]:
     return whole | changed
 
 
-def reader(observed: spaces.Space[Any] = OBS, acted: spaces.Space[Any] = ACTIONS) -> EpisodeReader:
+def reader(
+    observed: spaces.Space[Any] = OBS, acted: spaces.Space[Any] = ACTIONS, *, normalized: bool = False
+) -> EpisodeReader:
     actions = Layout.of(acted)
-    return EpisodeReader(Layout.of(observed), actions, ActionTransform(actions, normalize=True, clip=False))
+    transform = None if normalized else ActionTransform(actions, normalize=True, clip=False)
+    return EpisodeReader(Layout.of(observed), actions, transform, RewardTransform(None, atari=False))
 
 
 def written(folder: Path, *lines: Any) -> list[Path]:
@@ -62,8 +65,7 @@ def test_the_last_step_of_a_recording_that_was_cut_is_truncated(tmp_path: Path) 
 @pytest.mark.parametrize("normalized", [False, True])
 def test_actions_are_those_that_the_policy_chose(normalized: bool, tmp_path: Path) -> None:
     acted = spaces.Box(0.0, 4.0, (1,))
-    read = reader(acted=acted) if not normalized else EpisodeReader(Layout.of(OBS), Layout.of(acted), None)
-    (episode,) = read.read(written(tmp_path, [step(action=[1.0])]))
+    (episode,) = reader(acted=acted, normalized=normalized).read(written(tmp_path, [step(action=[1.0])]))
     assert episode.actions[0, 0].tolist() == [1.0 if normalized else -0.5]
 
 
@@ -171,8 +173,7 @@ def test_what_evaluate_writes_is_read(tmp_path: Path) -> None:
         policy = trained.get_policy()
     out = tmp_path / "out.json"
     assert main(["evaluate", checkpoint, "--episodes", "2", "--out", str(out)]) == 0
-    transform = ActionTransform(policy.action_layout, normalize=True, clip=False)
-    episodes = EpisodeReader(policy.observation_layout, policy.action_layout, transform).read([out])
+    episodes = reader(policy.observation_layout.space, policy.action_layout.space).read([out])
     assert [found.shape for found in episodes] == [(200, 1), (200, 1)]
     for found in episodes:
         np.testing.assert_array_equal(found.obs[1:], found.next_obs[:-1])

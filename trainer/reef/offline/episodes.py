@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from reef.batch import Rollout
-from reef.envs.wrappers import ActionTransform
+from reef.envs.wrappers import ActionTransform, RewardTransform
 from reef.errors import ConfigError
 from reef.spaces import Layout
 from reef.types import Array
@@ -43,9 +43,19 @@ def files_of(places: str | Sequence[str]) -> list[Path]:
 class EpisodeReader:
     """Reads the episodes of one policy's spaces."""
 
-    def __init__(self, observations: Layout, actions: Layout, transform: ActionTransform | None) -> None:
-        """`transform`: of actions on their way to the environment; None: recorded are those that a policy chose."""
-        self._observations, self._actions, self._transform = observations, actions, transform
+    def __init__(
+        self,
+        observations: Layout,
+        actions: Layout,
+        action_transform: ActionTransform | None,
+        reward_transform: RewardTransform,
+    ) -> None:
+        """The transforms are those of sampling, as files hold what the environment got and gave.
+
+        `action_transform`: None if the recorded actions are those that a policy chose.
+        """
+        self._observations, self._actions = observations, actions
+        self._action_transform, self._reward_transform = action_transform, reward_transform
 
     def read(self, files: Sequence[Path]) -> list[Rollout]:
         """All episodes of the files, each [T, 1]; a line that is no episode of these spaces is left out, and named.
@@ -81,7 +91,7 @@ class EpisodeReader:
         return Rollout(
             obs=self._observed([step["obs"] for step in steps]),
             actions=self._acted([step["action"] for step in steps]),
-            rewards=rewards,
+            rewards=self._reward_transform(rewards),
             next_obs=self._observed([step["next_obs"] for step in steps]),
             terminated=terminated,
             truncated=truncated,
@@ -104,8 +114,8 @@ class EpisodeReader:
             raise ValueError(f"an action has the shape {found.shape[1:]}, expected {layout.shape} of {layout.space}")
         if impossible := layout.first_impossible(found):
             raise ValueError(f"an action has {impossible[1]}, expected {impossible[2]}")
-        if self._transform is not None:
-            found = self._transform.inverse(found)
+        if self._action_transform is not None:
+            found = self._action_transform.inverse(found)
         return found.astype(layout.action_dtype)[:, np.newaxis]
 
 
