@@ -103,6 +103,57 @@ def test_a_line_that_is_no_episode_is_left_out_and_named(
     assert "left out of the recorded episodes" in caplog.text
 
 
+BYTES = spaces.Box(0, 255, (1,), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("space", "right", "wrong", "reason"),
+    [
+        (OBS, [1, 2], [float("inf"), 2], "holds a number that is not finite"),
+        (OBS, [1, 2], [1e39, 2], "holds a number that is not finite"),
+        (spaces.Discrete(3), 2, 3, "has 3, expected 0 to 2"),
+        (spaces.Discrete(3), 2, 1.5, "has 1.5, expected a value of int64"),
+        (spaces.Discrete(3, start=1), 3, 0, "has 0, expected 1 to 3"),
+        (spaces.MultiDiscrete([2, 3]), [1, 2], [0, 3], "has 3, expected 0 to 2"),
+        (spaces.Tuple([spaces.Discrete(3), OBS]), [2, [0, 0]], [3, [0, 0]], "has 3, expected 0 to 2"),
+        (BYTES, [255], [300], "has 300, expected a value of uint8"),
+        (BYTES, [255], [-1], "has -1, expected a value of uint8"),
+        (BYTES, [255], [10**30], "line 1: "),
+    ],
+)
+def test_an_observation_that_is_not_of_its_space_is_left_out(
+    space: spaces.Space[Any], right: Any, wrong: Any, reason: str, tmp_path: Path
+) -> None:
+    good = step(obs=right, next_obs=right)
+    assert len(reader(space).read(written(tmp_path, [good]))) == 1
+    for key in ("obs", "next_obs"):
+        with pytest.raises(ConfigError, match=reason):
+            reader(space).read(written(tmp_path, [good | {key: wrong}]))
+
+
+@pytest.mark.parametrize(
+    ("space", "right", "wrong", "reason"),
+    [
+        (OBS, [1, 2], [float("nan"), 2], "an action holds a number that is not finite"),
+        (BYTES, [255], [float("nan")], "an action holds a number that is not finite"),
+        (spaces.Discrete(3), 2, 1.5, "an action has 1.5, expected a value of int64"),
+        (spaces.MultiDiscrete([2, 3]), [1, 2], [0, 3], "an action has 3, expected 0 to 2"),
+        (spaces.Tuple([spaces.Discrete(3), OBS]), [2, [0, 0]], [2, [float("inf"), 0]], "holds a number that is not"),
+    ],
+)
+def test_an_action_that_is_not_of_its_space_is_left_out(
+    space: spaces.Space[Any], right: Any, wrong: Any, reason: str, tmp_path: Path
+) -> None:
+    assert len(reader(acted=space).read(written(tmp_path, [step(action=right)]))) == 1
+    with pytest.raises(ConfigError, match=reason):
+        reader(acted=space).read(written(tmp_path, [step(action=wrong)]))
+
+
+def test_actions_of_whole_numbers_are_real_ones_as_the_policy_chose_them(tmp_path: Path) -> None:
+    (episode,) = reader(acted=BYTES, normalized=True).read(written(tmp_path, [step(action=[0.25])]))
+    assert episode.actions[0, 0].tolist() == [0.25]
+
+
 def test_many_wrong_lines_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     reader().read(written(tmp_path, *["x\n"] * 9, [step()]))
     assert "6 more lines" in caplog.text

@@ -68,7 +68,7 @@ class EpisodeReader:
             for number, line in _lines(file):
                 try:
                     episodes.append(self._episode(json.loads(line)["steps"]))
-                except (ValueError, TypeError, KeyError, IndexError) as error:
+                except (ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
                     wrong.append(f"{file}, line {number}: {_reason(error)}")
         if not episodes:
             first = f" {wrong[0]}." if wrong else " Every file is empty."
@@ -101,22 +101,32 @@ class EpisodeReader:
     def _observed(self, values: list[Any]) -> Array:
         """[T, 1, *obs]."""
         layout = self._observations
-        found = np.stack([layout.checked(value) for value in values]).astype(layout.dtype)
-        if not np.isfinite(found).all():
-            raise ValueError("an observation holds a number that is not finite")
-        return found[:, np.newaxis]
+        found = np.stack([layout.checked(value) for value in values])
+        return _fitting("an observation", found, layout, layout.dtype)[:, np.newaxis]
 
     def _acted(self, values: list[Any]) -> Array:
         """[T, 1, *action], as a policy chose them."""
         layout = self._actions
-        found = np.stack([layout.flatten(value) for value in values])
+        found = np.stack([value if layout.direct else layout.flatten(value) for value in values])
         if found.shape[1:] != layout.shape:
             raise ValueError(f"an action has the shape {found.shape[1:]}, expected {layout.shape} of {layout.space}")
-        if impossible := layout.first_impossible(found):
-            raise ValueError(f"an action has {impossible[1]}, expected {impossible[2]}")
+        found = _fitting("an action", found, layout, layout.action_dtype)
         if self._action_transform is not None:
             found = self._action_transform.inverse(found)
         return found.astype(layout.action_dtype)[:, np.newaxis]
+
+
+def _fitting(name: str, values: Array, layout: Layout, dtype: np.dtype[Any]) -> Array:
+    """The values [T, *shape] in the dtype; ValueError for one that it, or a Discrete part of the space, has not."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        found = values.astype(dtype)
+    if np.issubdtype(dtype, np.integer) and (changed := found != values).any():
+        raise ValueError(f"{name} has {values[changed][0]}, expected a value of {dtype}")
+    if not np.isfinite(found).all():
+        raise ValueError(f"{name} holds a number that is not finite")
+    if impossible := layout.first_impossible(found):
+        raise ValueError(f"{name} has {impossible[1]}, expected {impossible[2]}")
+    return found
 
 
 def _lines(file: Path) -> Iterator[tuple[int, str]]:
