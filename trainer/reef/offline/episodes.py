@@ -13,7 +13,7 @@ import numpy as np
 
 from reef.batch import Rollout
 from reef.envs.wrappers import ActionTransform, RewardTransform
-from reef.errors import ConfigError
+from reef.errors import ConfigError, redacted
 from reef.spaces import Layout
 from reef.types import Array
 
@@ -26,18 +26,35 @@ def files_of(places: str | Sequence[str]) -> list[Path]:
     """The files that are meant by files, folders (their .json and .jsonl files) and patterns, in order, each once.
 
     Raises:
-        ConfigError: one of them leads to no file.
+        ConfigError: one of them leads to no file, cannot be read, or is an address.
     """
     found: dict[Path, None] = {}
     for place in [places] if isinstance(places, str) else places:
-        path = Path(place).expanduser()
-        files = path.iterdir() if path.is_dir() else map(Path, glob.glob(str(path), recursive=True))
-        here = sorted(file for file in files if file.is_file() and (file.suffix in ENDINGS or not path.is_dir()))
-        if not here:
-            what = f"the folder has no {' or '.join(ENDINGS)} file" if path.is_dir() else "there is no such file"
-            raise ConfigError(f"input_={place!r}: {what}. Write episodes with `reef evaluate CHECKPOINT --out FILE`.")
-        found.update(dict.fromkeys(here))
+        if "://" in place:
+            raise ConfigError(
+                f"input_={redacted(place)!r}: addresses are not read yet. Copy the files to a disk of the process that "
+                "trains, and give their path."
+            )
+        try:
+            found.update(dict.fromkeys(_files_at(place)))
+        except OSError as error:
+            raise ConfigError(f"input_={place!r}: it cannot be read: {error.strerror}.") from error
     return list(found)
+
+
+def _files_at(place: str) -> list[Path]:
+    path, problem = Path(place).expanduser(), "there is no such file"
+    if path.is_dir():
+        files = [file for file in path.iterdir() if file.suffix in ENDINGS]
+        problem = f"the folder has no {' or '.join(ENDINGS)} file"
+    elif path.is_file():
+        # its name may look like a pattern
+        files = [path]
+    else:
+        files = list(map(Path, glob.glob(str(path), recursive=True)))
+    if not (found := sorted(file for file in files if file.is_file())):
+        raise ConfigError(f"input_={place!r}: {problem}. Write episodes with `reef evaluate CHECKPOINT --out FILE`.")
+    return found
 
 
 class EpisodeReader:
