@@ -89,6 +89,14 @@ def test_the_scale_follows_the_advantages_and_is_saved() -> None:
     assert two.mean_square.item() == one.mean_square.item()
 
 
+def test_the_scale_moves_at_the_rate_that_is_given_by_default() -> None:
+    one = learner()
+    stats = one.update(batch(), 0).stats
+    moved = 1e-8 * (stats["mean_square_advantage"] - 100.0)
+    assert one.mean_square.item() - 100.0 == pytest.approx(moved, rel=1e-3)
+    assert one.loss(outputs(one, one.prepare(batch())), one.prepare(batch())).value.dtype == torch.float32
+
+
 def test_imitation_alone_reads_no_returns() -> None:
     one = learner(beta=0.0)
     columns = one.prepare(batch())

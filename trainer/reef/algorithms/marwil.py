@@ -76,7 +76,9 @@ class MARWILLearner(Learner[Transitions]):
     def setup(self) -> None:
         """Train the whole policy by one loss, and begin the mean square of the advantages."""
         super().setup()
-        self.mean_square = torch.tensor(self.config.moving_average_sqd_adv_norm_start, device=self.device)
+        # float64, or steps of 1e-8 would be rounded away
+        start = self.config.moving_average_sqd_adv_norm_start
+        self.mean_square = torch.tensor(start, dtype=torch.float64, device=self.device)
 
     def prepare(self, batch: Transitions) -> Columns:
         """Add `returns` [N], which imitation alone does not read.
