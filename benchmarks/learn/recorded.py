@@ -39,7 +39,7 @@ class Recording(NamedTuple):
 RECORDINGS = {
     "cartpole-expert.json": Recording("cartpole-ppo.yaml", (Part(100_000, 50, lowest=500.0),)),
     # four of five steps are those of a policy that drops the pole after 44, always in the same way
-    "cartpole-mixed.json": Recording("cartpole-ppo.yaml", (Part(1000, 400), Part(100_000, 8, lowest=500.0))),
+    "cartpole-mixed.json": Recording("cartpole-ppo.yaml", (Part(1000, 1000), Part(100_000, 20, lowest=500.0))),
     "pendulum-mixed.json": Recording(
         "pendulum-sac.yaml", (Part(0, 20, RANDOM), *(Part(steps, 20, DRAWN) for steps in (1000, 2000, 3000)))
     ),
