@@ -37,7 +37,7 @@ def main() -> int:
         (args.folder / "RESULTS.md").write_text(report(results, lines))
     missed = [line for line in chosen if not all_met(line, results)]
     for line in missed:
-        print(f"NOT MET {line.document.name}: {line.reaches}", file=sys.stderr)
+        print(f"NOT MET {line.document.name}: {line.promise}", file=sys.stderr)
     return 1 if missed or not chosen else 0
 
 

@@ -17,6 +17,7 @@ from reef.algorithms.registry import config_class
 from reef.config.loading import load
 
 REACHES = "reef.dev/reaches"  # annotation: "-200 by 7000, -165 by 12000", reward by environment steps
+TIMES_BC = "reef.dev/times-bc"  # annotation: how many times BC's reward on the same data to reach besides
 QUICK, LONG = "reef.dev/quick", "reef.dev/long"  # labels
 EVALUATIONS = 50  # in a run: one every 2 % of its steps
 SEEDS = (1, 2, 3)
@@ -38,6 +39,7 @@ class Line:
     algorithm: str
     environment: str
     reaches: str
+    times_bc: float | None
     is_quick: bool
     is_long: bool
     fingerprint: str
@@ -47,16 +49,22 @@ class Line:
         """Read a job document."""
         job = yaml.safe_load(document.read_text())
         metadata, spec = job["metadata"], job["spec"]
-        labels = metadata.get("labels", {})
+        labels, annotations = metadata.get("labels", {}), metadata["annotations"]
         return cls(
             document=document,
             algorithm=spec["algorithm"],
             environment=spec["environment"]["name"],
-            reaches=metadata["annotations"][REACHES],
+            reaches=annotations[REACHES],
+            times_bc=float(annotations[TIMES_BC]) if TIMES_BC in annotations else None,
             is_quick=labels.get(QUICK) == "true",
             is_long=labels.get(LONG) == "true",
             fingerprint=_fingerprint(job),
         )
+
+    @property
+    def promise(self) -> str:
+        """What has to be reached, in words."""
+        return self.reaches if self.times_bc is None else f"{self.reaches}, {self.times_bc:g} x BC"
 
     @property
     def thresholds(self) -> list[Threshold]:
@@ -77,8 +85,9 @@ class Line:
 
 def _fingerprint(job: dict[str, Any]) -> str:
     """Changes with the document, but for its comments and its name, and with the files of its algorithm."""
-    promise = job["metadata"]["annotations"][REACHES]
-    digest = hashlib.sha256(json.dumps([promise, job["spec"]], sort_keys=True).encode())
+    annotations = job["metadata"]["annotations"]
+    promises = [annotations[key] for key in (REACHES, TIMES_BC) if key in annotations]
+    digest = hashlib.sha256(json.dumps([*promises, job["spec"]], sort_keys=True).encode())
     for path in sorted(_algorithm_files(job["spec"]["algorithm"])):
         digest.update(Path(path).read_bytes())
     return digest.hexdigest()[:16]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ COLUMNS = (
     "sampled policy, last",
     "random policy",
     "untrained policy",
+    "BC on the same data",
+    "recorded episodes",
     "measured",
 )
 Record = dict[str, Any]  # of one seed
@@ -43,7 +46,12 @@ def is_met(line: Line, record: Record) -> bool:
     if "error" in record:
         return False
     unlearned = record["random"], record["untrained"]
-    return met(evaluations_of(record), line.thresholds, unlearned)
+    return met(evaluations_of(record), line.thresholds, unlearned, compared(line, record))
+
+
+def compared(line: Line, record: Record) -> float:
+    """Return the reward of others that a line has to reach besides those of its document."""
+    return -math.inf if line.times_bc is None else max(line.times_bc * record["bc"], record["recorded"])
 
 
 def evaluations_of(record: Record) -> list[Evaluation]:
@@ -54,7 +62,7 @@ def evaluations_of(record: Record) -> list[Evaluation]:
 def cells(line: Line, seeds: dict[str, Record]) -> Iterator[str]:
     """Yield the cells of a line."""
     yield line.document.name
-    yield line.reaches
+    yield line.promise
     yield verdict(line, seeds)
     runs = [record for _, record in sorted(seeds.items()) if "error" not in record]
     if not runs:
@@ -71,6 +79,8 @@ def cells(line: Line, seeds: dict[str, Record]) -> Iterator[str]:
     yield each_of([run["sampled"] for run in runs], number)
     yield number(max(run["random"] for run in runs))
     yield number(max(run["untrained"] for run in runs))
+    for key in ("bc", "recorded"):
+        yield "" if line.times_bc is None else each_of([run[key] for run in runs], number)
     yield ", ".join(sorted({f"{run['date'][:10]} ({run['commit']})" for run in runs}))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -41,14 +42,22 @@ def held(evaluations: Sequence[Evaluation], threshold: Threshold) -> bool:
     return last.steps >= threshold.steps and last.reward >= threshold.reward - TOLERANCE * abs(threshold.reward)
 
 
-def met(evaluations: Sequence[Evaluation], thresholds: Sequence[Threshold], unlearned: Sequence[float]) -> bool:
+def met(
+    evaluations: Sequence[Evaluation],
+    thresholds: Sequence[Threshold],
+    unlearned: Sequence[float],
+    compared: float = -math.inf,
+) -> bool:
     """Whether a seed met a line: every threshold was reached, the last one held, and what learned nothing falls short.
 
-    `thresholds` in the order of their steps; `unlearned`: rewards of policies that were not trained.
+    `thresholds` in the order of their steps; `unlearned`: rewards of policies that were not trained; `compared`: a
+    reward that is measured with the line, to be reached like the last threshold and held in full.
     """
     if not evaluations or max(unlearned) >= min(each.reward for each in thresholds):
         return False
-    return all(reached(evaluations, each) for each in thresholds) and held(evaluations, thresholds[-1])
+    last = thresholds[-1]
+    every = all(reached(evaluations, each) for each in (*thresholds, Threshold(last.steps, compared)))
+    return every and held(evaluations, last) and evaluations[-1].reward >= compared
 
 
 @dataclass(frozen=True)

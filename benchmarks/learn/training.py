@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.learn.lines import Line
-from benchmarks.learn.recorded import make_missing
+from benchmarks.learn.lines import FOLDER, Line
+from benchmarks.learn.recorded import make_missing, mean_reward
 from reef.api import load_job
 from reef.config import AlgorithmConfig
 from reef.job.settings import config_of
@@ -17,6 +17,7 @@ from reef.run.evaluation import Evaluation
 from reef.types import PolicyId
 
 STARTS = 100  # episodes of an evaluation, one of each environment
+IMITATION = FOLDER / "cartpole-bc.yaml"  # with the settings of BC wherever another algorithm is compared with it
 START_SEED = 0  # of the evaluations' environments, in all runs
 
 
@@ -42,7 +43,18 @@ def train(document: Path, seed: int) -> dict[str, Any]:
             "evaluations": evaluations,
             "sampled": evaluate(algorithm, sampled) if draws else None,
             "training": lowest(result) if result["policy_reward_mean"] else None,  # nothing is played offline
+            **({} if line.times_bc is None else imitation(config, seed)),
         }
+
+
+def imitation(config: AlgorithmConfig, seed: int) -> dict[str, float]:
+    """Return the rewards of BC on what `config` reads, and of the recorded episodes."""
+    read = {"env": config.env, "input_": config.input_, "seed": seed}
+    own = config_of(load_job(IMITATION)).copy().update_from_dict(read)
+    with own.build() as algorithm:
+        while algorithm.timestep < Line.of(IMITATION).steps:
+            algorithm.train()
+        return {"bc": evaluate(algorithm, evaluation_settings(own)), "recorded": mean_reward(config.input_)}
 
 
 def evaluation_settings(config: AlgorithmConfig, explore: bool = False, **changed: Any) -> AlgorithmConfig:

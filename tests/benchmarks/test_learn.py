@@ -126,6 +126,29 @@ def test_the_table_says_how_many_seeds_met_the_line():
     assert "| not run |" in report({}, [line])
 
 
+def test_the_table_compares_with_bc_and_the_recorded_episodes():
+    line = Line.of(FOLDER / "cartpole-marwil.yaml")
+    curve = [[line.interval * number, 0.1 * number, 460.0] for number in range(1, 51)]
+    run = {"evaluations": curve, "random": 22.0, "untrained": 9.0, "training": None, "sampled": 450.0}
+    run |= {"date": "2026-01-01", "commit": "abc", "machine": {"processor": "one"}, "bc": 306.0, "recorded": 59.0}
+    name, others = line.document.name, [{"bc": 307.0}, {"recorded": 461.0}]
+    text = report({name: {"1": run, "2": run, "3": run}}, [line])
+    assert ", 1.5 x BC | met |" in text
+    assert "| 306 / 306 / 306 | 59 / 59 / 59 | 2026-01-01 (abc) |" in text
+    for other in others:
+        assert "| **not met** (2 of 3) |" in report({name: {"1": run, "2": run | other, "3": run}}, [line])
+
+
+def test_the_comparison_with_bc_is_part_of_the_fingerprint(tmp_path: Path):
+    text = (FOLDER / "cartpole-marwil.yaml").read_text()
+    path = tmp_path / "marwil.yaml"
+    path.write_text(text)
+    before = Line.of(path)
+    path.write_text(text.replace('times-bc: "1.5"', 'times-bc: "2"'))
+    assert (Line.of(path).times_bc, before.times_bc) == (2.0, 1.5)
+    assert Line.of(path).fingerprint != before.fingerprint
+
+
 def test_the_table_is_that_of_the_numbers_beside_it():
     results = json.loads((FOLDER / "results.json").read_text())
     expected = report(results, [Line.of(path) for path in DOCUMENTS])

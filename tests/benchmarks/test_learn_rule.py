@@ -71,6 +71,13 @@ def test_the_easiest_threshold_is_the_one_that_no_learning_must_miss():
     assert not met(evaluations(100, 100, 100, 100, 100), two, [60.0])
 
 
+def test_a_measured_reward_of_others_is_reached_as_well_and_held_in_full():
+    learned = evaluations(0, 100, 100, 101, 95)
+    assert met(learned, [LINE], [0.0], compared=95.0)
+    assert not met(learned, [LINE], [0.0], compared=96.0), "the last one is below"
+    assert not met(evaluations(0, 100, 100, 101, 200), [LINE], [0.0], compared=102.0), "never three in a row"
+
+
 def test_first_pass_and_what_came_of_it():
     assert first_pass(evaluations(0, 100, 0, 100, 0), LINE) == FirstPass(200, 2.0, 1 / 3)
     assert first_pass(evaluations(0, 0, 0, 0, 100), LINE) == FirstPass(500, 5.0, None)

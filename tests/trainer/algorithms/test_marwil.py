@@ -5,17 +5,19 @@ It tests reef.algorithms.bc and reef.algorithms.offline too.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from gymnasium.envs.classic_control import CartPoleEnv
 from recorded import recorded
 from torch import Tensor
 
 from reef.algorithms.bc import BCConfig
-from reef.algorithms.marwil import MOST_WEIGHT, MARWILConfig, MARWILLearner
+from reef.algorithms.marwil import MARWIL, MOST_WEIGHT, MARWILConfig, MARWILLearner
 from reef.batch import Transitions
 from reef.errors import ConfigError
 
@@ -87,6 +89,14 @@ def test_the_scale_follows_the_advantages_and_is_saved() -> None:
     assert two.mean_square.item() == one.mean_square.item()
 
 
+def test_the_scale_moves_at_the_rate_that_is_given_by_default() -> None:
+    one = learner()
+    stats = one.update(batch(), 0).stats
+    moved = 1e-8 * (stats["mean_square_advantage"] - 100.0)
+    assert one.mean_square.item() - 100.0 == pytest.approx(moved, rel=1e-3)
+    assert one.loss(outputs(one, one.prepare(batch())), one.prepare(batch())).value.dtype == torch.float32
+
+
 def test_imitation_alone_reads_no_returns() -> None:
     one = learner(beta=0.0)
     columns = one.prepare(batch())
@@ -115,6 +125,28 @@ def test_what_does_not_go_together_is_refused(settings: dict[str, Any], problem:
     config = BCConfig.from_dict({"input_": recorded("CartPole-v1")} | settings).environment("CartPole-v1")
     with pytest.raises(ConfigError, match=problem):
         config.build()
+
+
+def read_rewards(**settings: Any) -> np.ndarray[Any, Any]:
+    given = {"env": CartPoleEnv, "input_": recorded("CartPole-v1", episodes=2), "gamma": 1.0} | settings
+    with MARWILConfig.from_dict(given).build() as algorithm:
+        assert isinstance(algorithm, MARWIL)
+        return algorithm.recorded.buffer.take(np.arange(len(algorithm.recorded))).rewards
+
+
+def test_rewards_are_summed_only_where_returns_are_read() -> None:
+    assert read_rewards(beta=0.0).max() == 1.0
+    assert read_rewards(beta=1.0).max() > 5.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "reward"), [({"clip_rewards": 0.5}, 0.5), ({"is_atari": True, "clip_rewards": None}, 1.0), ({}, 2.0)]
+)
+def test_recorded_rewards_are_clipped_as_sampled_ones(settings: dict[str, Any], reward: float, tmp_path: Path) -> None:
+    path = tmp_path / "doubled.json"
+    text = Path(recorded("CartPole-v1", episodes=2)).read_text()
+    path.write_text(text.replace('"reward": 1.0', '"reward": 2.0'))
+    assert (read_rewards(input_=str(path), beta=0.0, **settings) == reward).all()
 
 
 def test_settings_that_imitation_does_not_read_are_told(caplog: pytest.LogCaptureFixture) -> None:

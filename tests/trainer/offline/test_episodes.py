@@ -17,7 +17,7 @@ from gymnasium import spaces
 from reef.algorithms.ppo import PPOConfig
 from reef.batch import Rollout
 from reef.cli.main import main
-from reef.envs.wrappers import ActionTransform
+from reef.envs.wrappers import ActionTransform, RewardTransform
 from reef.errors import ConfigError
 from reef.offline.episodes import EpisodeReader, files_of
 from reef.offline.recorded import RecordedSteps
@@ -31,9 +31,12 @@ def step(**changed: Any) -> dict[str, Any]:
     return whole | changed
 
 
-def reader(observed: spaces.Space[Any] = OBS, acted: spaces.Space[Any] = ACTIONS) -> EpisodeReader:
+def reader(
+    observed: spaces.Space[Any] = OBS, acted: spaces.Space[Any] = ACTIONS, *, normalized: bool = False
+) -> EpisodeReader:
     actions = Layout.of(acted)
-    return EpisodeReader(Layout.of(observed), actions, ActionTransform(actions, normalize=True, clip=False))
+    transform = None if normalized else ActionTransform(actions, normalize=True, clip=False)
+    return EpisodeReader(Layout.of(observed), actions, transform, RewardTransform(None, atari=False))
 
 
 def written(folder: Path, *lines: Any) -> list[Path]:
@@ -62,8 +65,7 @@ def test_the_last_step_of_a_recording_that_was_cut_is_truncated(tmp_path: Path) 
 @pytest.mark.parametrize("normalized", [False, True])
 def test_actions_are_those_that_the_policy_chose(normalized: bool, tmp_path: Path) -> None:
     acted = spaces.Box(0.0, 4.0, (1,))
-    read = reader(acted=acted) if not normalized else EpisodeReader(Layout.of(OBS), Layout.of(acted), None)
-    (episode,) = read.read(written(tmp_path, [step(action=[1.0])]))
+    (episode,) = reader(acted=acted, normalized=normalized).read(written(tmp_path, [step(action=[1.0])]))
     assert episode.actions[0, 0].tolist() == [1.0 if normalized else -0.5]
 
 
@@ -101,6 +103,57 @@ def test_a_line_that_is_no_episode_is_left_out_and_named(
     assert "left out of the recorded episodes" in caplog.text
 
 
+BYTES = spaces.Box(0, 255, (1,), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("space", "right", "wrong", "reason"),
+    [
+        (OBS, [1, 2], [float("inf"), 2], "holds a number that is not finite"),
+        (OBS, [1, 2], [1e39, 2], "holds a number that is not finite"),
+        (spaces.Discrete(3), 2, 3, "has 3, expected 0 to 2"),
+        (spaces.Discrete(3), 2, 1.5, "has 1.5, expected a value of int64"),
+        (spaces.Discrete(3, start=1), 3, 0, "has 0, expected 1 to 3"),
+        (spaces.MultiDiscrete([2, 3]), [1, 2], [0, 3], "has 3, expected 0 to 2"),
+        (spaces.Tuple([spaces.Discrete(3), OBS]), [2, [0, 0]], [3, [0, 0]], "has 3, expected 0 to 2"),
+        (BYTES, [255], [300], "has 300, expected a value of uint8"),
+        (BYTES, [255], [-1], "has -1, expected a value of uint8"),
+        (BYTES, [255], [10**30], "line 1: "),
+    ],
+)
+def test_an_observation_that_is_not_of_its_space_is_left_out(
+    space: spaces.Space[Any], right: Any, wrong: Any, reason: str, tmp_path: Path
+) -> None:
+    good = step(obs=right, next_obs=right)
+    assert len(reader(space).read(written(tmp_path, [good]))) == 1
+    for key in ("obs", "next_obs"):
+        with pytest.raises(ConfigError, match=reason):
+            reader(space).read(written(tmp_path, [good | {key: wrong}]))
+
+
+@pytest.mark.parametrize(
+    ("space", "right", "wrong", "reason"),
+    [
+        (OBS, [1, 2], [float("nan"), 2], "an action holds a number that is not finite"),
+        (BYTES, [255], [float("nan")], "an action holds a number that is not finite"),
+        (spaces.Discrete(3), 2, 1.5, "an action has 1.5, expected a value of int64"),
+        (spaces.MultiDiscrete([2, 3]), [1, 2], [0, 3], "an action has 3, expected 0 to 2"),
+        (spaces.Tuple([spaces.Discrete(3), OBS]), [2, [0, 0]], [2, [float("inf"), 0]], "holds a number that is not"),
+    ],
+)
+def test_an_action_that_is_not_of_its_space_is_left_out(
+    space: spaces.Space[Any], right: Any, wrong: Any, reason: str, tmp_path: Path
+) -> None:
+    assert len(reader(acted=space).read(written(tmp_path, [step(action=right)]))) == 1
+    with pytest.raises(ConfigError, match=reason):
+        reader(acted=space).read(written(tmp_path, [step(action=wrong)]))
+
+
+def test_actions_of_whole_numbers_are_real_ones_as_the_policy_chose_them(tmp_path: Path) -> None:
+    (episode,) = reader(acted=BYTES, normalized=True).read(written(tmp_path, [step(action=[0.25])]))
+    assert episode.actions[0, 0].tolist() == [0.25]
+
+
 def test_many_wrong_lines_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     reader().read(written(tmp_path, *["x\n"] * 9, [step()]))
     assert "6 more lines" in caplog.text
@@ -129,6 +182,31 @@ def test_files_folders_and_patterns(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=f"{place}': {reason}"):
             files_of(str(tmp_path / place))
+
+
+@pytest.mark.parametrize("name", ["lr=[0.1]/e.json", "[0.1].json"])
+def test_an_existing_file_is_no_pattern(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.touch()
+    assert files_of(str(path)) == [path]
+
+
+def test_addresses_are_not_read_yet_and_their_secrets_not_shown() -> None:
+    with pytest.raises(ConfigError, match="input_='s3://bucket/e.json': addresses are not read yet. Copy the files"):
+        files_of("s3://bucket/e.json")
+    with pytest.raises(ConfigError, match="not read yet") as caught:
+        files_of(["s3://me:secret@bucket/e.json"])
+    assert "secret" not in str(caught.value)
+
+
+def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(ConfigError, match=f"input_='{tmp_path}': it cannot be read: Permission denied"):
+        files_of(str(tmp_path))
 
 
 def episode(rewards: list[float], *, terminated: bool) -> Rollout:
@@ -171,8 +249,7 @@ def test_what_evaluate_writes_is_read(tmp_path: Path) -> None:
         policy = trained.get_policy()
     out = tmp_path / "out.json"
     assert main(["evaluate", checkpoint, "--episodes", "2", "--out", str(out)]) == 0
-    transform = ActionTransform(policy.action_layout, normalize=True, clip=False)
-    episodes = EpisodeReader(policy.observation_layout, policy.action_layout, transform).read([out])
+    episodes = reader(policy.observation_layout.space, policy.action_layout.space).read([out])
     assert [found.shape for found in episodes] == [(200, 1), (200, 1)]
     for found in episodes:
         np.testing.assert_array_equal(found.obs[1:], found.next_obs[:-1])

@@ -38,11 +38,11 @@ class Line(gym.Env[np.ndarray, int]):
         return np.full(1, self.place, np.float32), float(self.place), self.place == 5, False, {}
 
 
-def made(**settings: Any) -> tuple[RolloutWorker, RecordedEnv, Line]:
-    config: AlgorithmConfig = PPOConfig().environment(Line).training(model={"fcnet_hiddens": [4]})
+def made(env: type[Line] = Line, **settings: Any) -> tuple[RolloutWorker, RecordedEnv, Line]:
+    config: AlgorithmConfig = PPOConfig().environment(env).training(model={"fcnet_hiddens": [4]})
     settings = config.update_from_dict({"seed": 3, **settings}).evaluation_settings().freeze()
-    line = Line(settings.env_config)
-    worker, recorded = recording_worker(settings, RolloutWorker(config.freeze()), line, STEP_KEYS[:-1])
+    line = env(settings.env_config)
+    worker, recorded = recording_worker(settings, RolloutWorker(config.freeze()), line, STEP_KEYS)
     return worker, recorded, line
 
 
@@ -84,6 +84,35 @@ def test_a_failure_says_where_once(restart: bool) -> None:
         EnvironmentError, match=r"^environment 'Line' raised in step\(\) after 2 steps of episode 4: Zero"
     ):
         worker.sample_episodes(1)
+
+
+class SameBuffer(Line):
+    """Returns the same objects with every step."""
+
+    observation_space = gym.spaces.Dict({"place": Line.observation_space})  # type: ignore[assignment]
+    buffer: dict[str, np.ndarray]
+    info: dict[str, Any]
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.buffer, self.info = {"place": np.zeros(1, np.float32)}, {}
+        super().reset(seed=seed, options=options)
+        return self.buffer, self.info
+
+    def step(self, action: int) -> Any:
+        obs, *rest, _ = super().step(action)
+        self.buffer["place"][:] = obs
+        self.info["place"] = self.place
+        return self.buffer, *rest, self.info
+
+
+def test_each_step_keeps_its_own_observation() -> None:
+    worker, recorded, _ = made(env=SameBuffer)
+    recorded.begin(1, math.inf)
+    worker.sample_episodes(1)
+    steps = recorded.episode.steps
+    assert [step["obs"]["place"].tolist() for step in steps] == [[0.0], [1.0], [2.0], [3.0], [4.0]]
+    assert [step["next_obs"]["place"].tolist() for step in steps] == [[1.0], [2.0], [3.0], [4.0], [5.0]]
+    assert [step["info"]["place"] for step in steps] == [1, 2, 3, 4, 5]
 
 
 def test_an_episode_may_take_as_long_as_it_takes() -> None:

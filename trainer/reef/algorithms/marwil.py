@@ -44,8 +44,13 @@ class MARWILConfig(OfflineConfig):
         1e-8, "Share by which each step moves that mean towards its batch's", minimum=0.0, maximum=1.0
     )
     postprocess_inputs: bool = setting(
-        True, "Compute the returns of the recorded episodes, which beta > 0 reads", group="offline_data"
+        True, "Compute the returns of the recorded episodes: beta > 0 needs them, beta=0 none", group="offline_data"
     )
+
+    @property
+    def summed_rewards(self) -> int | None:
+        """All up to the episode's end, if `beta` weighs actions by them."""
+        return None if self.beta else 1
 
     def problems(self) -> Iterator[str]:
         """Yield what does not go together."""
@@ -71,7 +76,9 @@ class MARWILLearner(Learner[Transitions]):
     def setup(self) -> None:
         """Train the whole policy by one loss, and begin the mean square of the advantages."""
         super().setup()
-        self.mean_square = torch.tensor(self.config.moving_average_sqd_adv_norm_start, device=self.device)
+        # float64, or steps of 1e-8 would be rounded away
+        start = self.config.moving_average_sqd_adv_norm_start
+        self.mean_square = torch.tensor(start, dtype=torch.float64, device=self.device)
 
     def prepare(self, batch: Transitions) -> Columns:
         """Add `returns` [N], which imitation alone does not read.

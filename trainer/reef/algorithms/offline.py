@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reef.config import AlgorithmConfig, default, setting
-from reef.envs.wrappers import ActionTransform
 from reef.offline.episodes import EpisodeReader, files_of
 from reef.offline.recorded import RecordedSteps
 from reef.run.algorithm import Algorithm
@@ -32,7 +31,7 @@ class OfflineConfig(AlgorithmConfig):
     @property
     def summed_rewards(self) -> int | None:
         """How many rewards of a step and its next ones are summed; None: all up to the episode's end."""
-        return None
+        return 1
 
     def problems(self) -> Iterator[str]:
         """Yield what does not go together with recorded episodes."""
@@ -64,12 +63,12 @@ class OfflineAlgorithm(Algorithm):
     def setup(self) -> None:
         """Read the episodes."""
         config = self.config
-        ((self.policy_id, policy),) = self.workers.local_worker().policy_map.items()
-        transform = None
-        if not config.actions_in_input_normalized:
-            how = {"normalize": config.normalize_actions, "clip": config.clip_actions}
-            transform = ActionTransform(policy.action_layout, **how)
-        reader = EpisodeReader(policy.observation_layout, policy.action_layout, transform)
+        ((self.policy_id, runner),) = self.workers.local_worker().runners.items()
+        policy, columns = runner.policy, runner.columns
+        action_transform = None if config.actions_in_input_normalized else columns.action_transform
+        reader = EpisodeReader(
+            policy.observation_layout, policy.action_layout, action_transform, columns.reward_transform
+        )
         episodes = reader.read(files_of(config.input_))
         self.recorded = RecordedSteps(episodes, gamma=config.gamma, n_step=config.summed_rewards, seed=config.seed)
 

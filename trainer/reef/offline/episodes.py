@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from reef.batch import Rollout
-from reef.envs.wrappers import ActionTransform
-from reef.errors import ConfigError
+from reef.envs.wrappers import ActionTransform, RewardTransform
+from reef.errors import ConfigError, redacted
 from reef.spaces import Layout
 from reef.types import Array
 
@@ -26,26 +26,53 @@ def files_of(places: str | Sequence[str]) -> list[Path]:
     """The files that are meant by files, folders (their .json and .jsonl files) and patterns, in order, each once.
 
     Raises:
-        ConfigError: one of them leads to no file.
+        ConfigError: one of them leads to no file, cannot be read, or is an address.
     """
     found: dict[Path, None] = {}
     for place in [places] if isinstance(places, str) else places:
-        path = Path(place).expanduser()
-        files = path.iterdir() if path.is_dir() else map(Path, glob.glob(str(path), recursive=True))
-        here = sorted(file for file in files if file.is_file() and (file.suffix in ENDINGS or not path.is_dir()))
-        if not here:
-            what = f"the folder has no {' or '.join(ENDINGS)} file" if path.is_dir() else "there is no such file"
-            raise ConfigError(f"input_={place!r}: {what}. Write episodes with `reef evaluate CHECKPOINT --out FILE`.")
-        found.update(dict.fromkeys(here))
+        if "://" in place:
+            raise ConfigError(
+                f"input_={redacted(place)!r}: addresses are not read yet. Copy the files to a disk of the process that "
+                "trains, and give their path."
+            )
+        try:
+            found.update(dict.fromkeys(_files_at(place)))
+        except OSError as error:
+            raise ConfigError(f"input_={place!r}: it cannot be read: {error.strerror}.") from error
     return list(found)
+
+
+def _files_at(place: str) -> list[Path]:
+    path, problem = Path(place).expanduser(), "there is no such file"
+    if path.is_dir():
+        files = [file for file in path.iterdir() if file.suffix in ENDINGS]
+        problem = f"the folder has no {' or '.join(ENDINGS)} file"
+    elif path.is_file():
+        # its name may look like a pattern
+        files = [path]
+    else:
+        files = list(map(Path, glob.glob(str(path), recursive=True)))
+    if not (found := sorted(file for file in files if file.is_file())):
+        raise ConfigError(f"input_={place!r}: {problem}. Write episodes with `reef evaluate CHECKPOINT --out FILE`.")
+    return found
 
 
 class EpisodeReader:
     """Reads the episodes of one policy's spaces."""
 
-    def __init__(self, observations: Layout, actions: Layout, transform: ActionTransform | None) -> None:
-        """`transform`: of actions on their way to the environment; None: recorded are those that a policy chose."""
-        self._observations, self._actions, self._transform = observations, actions, transform
+    def __init__(
+        self,
+        observations: Layout,
+        actions: Layout,
+        action_transform: ActionTransform | None,
+        reward_transform: RewardTransform,
+    ) -> None:
+        """The transforms are those of sampling, as files hold what the environment got and gave.
+
+        `action_transform`: None if the recorded actions are those that a policy chose.
+        """
+        self._observations, self._actions = observations, actions
+        self._action_transform, self._reward_transform = action_transform, reward_transform
 
     def read(self, files: Sequence[Path]) -> list[Rollout]:
         """All episodes of the files, each [T, 1]; a line that is no episode of these spaces is left out, and named.
@@ -58,7 +85,7 @@ class EpisodeReader:
             for number, line in _lines(file):
                 try:
                     episodes.append(self._episode(json.loads(line)["steps"]))
-                except (ValueError, TypeError, KeyError, IndexError) as error:
+                except (ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
                     wrong.append(f"{file}, line {number}: {_reason(error)}")
         if not episodes:
             first = f" {wrong[0]}." if wrong else " Every file is empty."
@@ -81,7 +108,7 @@ class EpisodeReader:
         return Rollout(
             obs=self._observed([step["obs"] for step in steps]),
             actions=self._acted([step["action"] for step in steps]),
-            rewards=rewards,
+            rewards=self._reward_transform(rewards),
             next_obs=self._observed([step["next_obs"] for step in steps]),
             terminated=terminated,
             truncated=truncated,
@@ -91,22 +118,32 @@ class EpisodeReader:
     def _observed(self, values: list[Any]) -> Array:
         """[T, 1, *obs]."""
         layout = self._observations
-        found = np.stack([layout.checked(value) for value in values]).astype(layout.dtype)
-        if not np.isfinite(found).all():
-            raise ValueError("an observation holds a number that is not finite")
-        return found[:, np.newaxis]
+        found = np.stack([layout.checked(value) for value in values])
+        return _fitting("an observation", found, layout, layout.dtype)[:, np.newaxis]
 
     def _acted(self, values: list[Any]) -> Array:
         """[T, 1, *action], as a policy chose them."""
         layout = self._actions
-        found = np.stack([layout.flatten(value) for value in values])
+        found = np.stack([value if layout.direct else layout.flatten(value) for value in values])
         if found.shape[1:] != layout.shape:
             raise ValueError(f"an action has the shape {found.shape[1:]}, expected {layout.shape} of {layout.space}")
-        if impossible := layout.first_impossible(found):
-            raise ValueError(f"an action has {impossible[1]}, expected {impossible[2]}")
-        if self._transform is not None:
-            found = self._transform.inverse(found)
+        found = _fitting("an action", found, layout, layout.action_dtype)
+        if self._action_transform is not None:
+            found = self._action_transform.inverse(found)
         return found.astype(layout.action_dtype)[:, np.newaxis]
+
+
+def _fitting(name: str, values: Array, layout: Layout, dtype: np.dtype[Any]) -> Array:
+    """The values [T, *shape] in the dtype; ValueError for one that it, or a Discrete part of the space, has not."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        found = values.astype(dtype)
+    if np.issubdtype(dtype, np.integer) and (changed := found != values).any():
+        raise ValueError(f"{name} has {values[changed][0]}, expected a value of {dtype}")
+    if not np.isfinite(found).all():
+        raise ValueError(f"{name} holds a number that is not finite")
+    if impossible := layout.first_impossible(found):
+        raise ValueError(f"{name} has {impossible[1]}, expected {impossible[2]}")
+    return found
 
 
 def _lines(file: Path) -> Iterator[tuple[int, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,9 +60,9 @@ class RecordedEnv:
         """Begin the episode; the reset with which a worker goes on from its end is left out."""
         if not self.episode.length:
             with self._naming("reset"):
-                self._obs, _ = self._env.reset(seed=self._seed if self.episode.number == 1 else None)
-                self._check(self._obs)
-            self._first = copy(self._obs)
+                obs, _ = self._env.reset(seed=self._seed if self.episode.number == 1 else None)
+                self._check(obs)
+            self._obs = self._first = deepcopy(obs)
         return self._first, {}
 
     def step(self, action: Any) -> Any:
@@ -95,6 +95,9 @@ class RecordedEnv:
         episode.length += 1
         episode.complete = ended or episode.length == self._horizon
         if self._keep:
+            # An environment may return the same objects with every step, and change what they hold.
+            *values, info = step
+            step = (*deepcopy(values), copy(info))
             episode.steps.append(dict(zip(self._keep, (self._obs, *step), strict=False)))
         self._obs = step[1]
         return episode.length >= self._limit
