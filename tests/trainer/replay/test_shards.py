@@ -144,6 +144,20 @@ def test_other_numbers_of_shards_restore_what_fits(caplog: pytest.LogCaptureFixt
     assert "num_replay_buffer_shards=1: the checkpoint has 2 shards" in caplog.text
 
 
+def test_a_shard_that_was_down_at_the_checkpoint_is_restored_empty(caplog: pytest.LogCaptureFixture) -> None:
+    one, two = shards(count=3), shards(count=3)
+    for first in (0, 10, 20):
+        one.add(fragment(first))
+    state = one.state()
+    state["shards"][0] = state["shards"][2] = None
+    two.set_state(state)
+    assert (two.sizes, two.stored, [len(shard) for shard in two.shards]) == ([0, 4, 0], 4, [0, 4, 0])
+    assert caplog.messages == [
+        "replay shards 1, 3 were down when the checkpoint was written, and begin empty: 8 steps are lost"
+    ]
+    assert {drawn(two).shard for _ in range(20)} == {1}
+
+
 def test_each_shard_has_a_random_stream_of_its_own() -> None:
     one = shards(batch_size=16)
     for _ in range(2):

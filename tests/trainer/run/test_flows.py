@@ -15,6 +15,7 @@ from reef.algorithms.apex import ApexDQN, ApexDQNConfig
 from reef.algorithms.impala import IMPALAConfig
 from reef.algorithms.ppo import PPOConfig
 from reef.learn.learners import LocalLearners
+from reef.replay.shards import LocalShards
 from reef.rollout.worker import RolloutWorker
 
 
@@ -191,6 +192,21 @@ def test_sampling_waits_for_a_learner_that_is_too_slow(monkeypatch: pytest.Monke
             behind = 4.0 * (result["num_env_steps_sampled"] - 40) - result["num_env_steps_trained"]
             assert 0 <= behind / 20 <= 4 + 2 * 2, "two fragments were requested at once"
             assert stats_of(result)["batches_waiting"] == 1.0, "the next batch was drawn meanwhile"
+
+
+def test_sampling_goes_on_where_batches_hold_nothing_to_learn_from() -> None:
+    with replaying().build() as algorithm:
+        assert isinstance(algorithm, ApexDQN) and isinstance(algorithm.shards, LocalShards)
+        while not algorithm.train()["info"]["learner"]:
+            pass
+        for shard in algorithm.shards.shards:
+            shard.set_state(None)
+        version, sampled, trained = algorithm.policy_version, algorithm.timestep, 20
+        results = [algorithm.train() for _ in range(8)]
+        assert results[-1]["num_env_steps_sampled"] > sampled + 20
+        assert results[-1]["num_env_steps_trained"] > trained
+        updates = [result for result in results if result["info"]["learner"]]
+        assert algorithm.policy_version == version + len(updates), "a batch without rows is no update"
 
 
 def test_a_worker_gets_weights_after_its_steps_and_staleness_counts_updates() -> None:

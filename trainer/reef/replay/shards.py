@@ -174,16 +174,24 @@ class ReplayShards(ABC):
         return {"rng": rng, "turn": self._turn, "sizes": list(self.sizes), "shards": self._states()}
 
     def set_state(self, state: State) -> None:
-        """Restore what `state` returned; with other numbers of shards, those too many are left out."""
+        """Restore what `state` returned; with other numbers of shards, those too many are left out.
+
+        Shards that were down when the state was written are empty.
+        """
         count = len(self.sizes)
         if len(state["shards"]) > count:
             text = "num_replay_buffer_shards=%d: the checkpoint has %d shards, and only the first ones are restored"
             log.warning(text, count, len(state["shards"]))
-        missing = max(count - len(state["shards"]), 0)
+        shards = state["shards"][:count] + [None] * max(count - len(state["shards"]), 0)
+        lost = {index: size for index, size in enumerate(state["sizes"][:count], 1) if size and not shards[index - 1]}
+        if lost:
+            text = "replay shards %s were down when the checkpoint was written, and begin empty: %d steps are lost"
+            log.warning(text, ", ".join(map(str, lost)), sum(lost.values()))
         self._rng.bit_generator.state = state["rng"]
         self._turn = state["turn"]
-        self.sizes = [min(size, self.capacity) for size in state["sizes"][:count]] + [0] * missing
-        self._set_states(state["shards"][:count] + [None] * missing)
+        sizes = [*state["sizes"], *[0] * count]
+        self.sizes = [min(size, self.capacity) if shard else 0 for size, shard in zip(sizes, shards, strict=False)]
+        self._set_states(shards)
 
 
 class LocalShards(ReplayShards):
