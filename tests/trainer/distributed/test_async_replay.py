@@ -148,6 +148,19 @@ def test_a_shard_that_is_killed_ends_the_run_unless_the_settings_cover_it() -> N
                 algorithm.train()
 
 
+def test_learning_goes_on_without_a_shard_whose_share_it_would_wait_for() -> None:
+    config = settings(ignore_worker_failures=True, replay_buffer_config={"capacity": 60})
+    with config.build() as algorithm:
+        _, shards = parts(algorithm)
+        trained = until_learned(algorithm)["num_env_steps_trained"]
+        os.kill(shards._group.pid(1), signal.SIGKILL)
+        deadline = time.monotonic() + 60.0
+        while len(shards.healthy) > 1 or algorithm.counters["num_env_steps_trained"] < trained + 200:
+            assert time.monotonic() < deadline
+            algorithm.train()
+        assert shards.stored == shards.capacity == 30, "it started with 40"
+
+
 def test_several_learners_share_the_batches_and_a_state_is_restored() -> None:
     with settings(num_learner_workers=2).build() as algorithm:
         _, shards = parts(algorithm)

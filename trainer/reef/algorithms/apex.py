@@ -101,11 +101,9 @@ class Apex(Algorithm):
         """Create the replay shards."""
         config = self.config
         assert config.training_intensity is not None, "it was validated"
-        starts, capacity = config.num_steps_sampled_before_learning_starts, config.replay_buffer_config.capacity
         self.pace = Pace(
             intensity=config.training_intensity,
-            starts=starts,
-            least_stored=max(min(starts, capacity), 1),
+            starts=config.num_steps_sampled_before_learning_starts,
             batch_size=config.total_train_batch_size,
             round_steps=config.fragment_length() * config.num_envs_per_worker * config.num_rollout_workers,
             sync_delay=config.max_weight_sync_delay,

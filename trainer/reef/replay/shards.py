@@ -104,6 +104,10 @@ class ReplayShards(ABC):
         """Environment steps in all shards that are up."""
         return sum(self.sizes[shard] for shard in self.healthy)
 
+    def holds(self, steps: int) -> bool:
+        """Whether this many environment steps are stored, or as many as fit into the shards that are up."""
+        return self.stored >= max(min(steps, self.capacity * len(self.healthy)), 1)
+
     def await_healthy(self) -> Sequence[int]:
         """As `healthy`, where one is."""
         return self.healthy

@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 def async_replay(algorithm: Algorithm, shards: ReplayShards, pace: Pace) -> dict[PolicyId, Stats]:
     """Wait for one update, while workers sample and shards draw batches without waiting for each other.
 
-    `pace` says how many updates the sampled steps call for, and when sampling has to wait for them. Before learning
-    starts, and where a batch holds nothing to learn from, a round ends with the first fragments.
+    `pace` says how many updates the sampled steps call for, and when sampling has to wait for them. While shards hold
+    less than learning starts with, and where a batch has nothing to learn from, a round ends with the first fragments.
     """
     learning: Drawn | None = None
     drew_nothing = False  # that a trained policy can learn from: sampling does not wait then
     while True:
         algorithm.deadline.end_if_over()
         sampled, trained = algorithm.timestep, algorithm.counters["num_env_steps_trained"]
-        due = pace.updates_due(sampled, trained, stored=shards.stored)
+        due = pace.updates_due(sampled, trained) if shards.holds(pace.starts) else 0
         while shards.num_requested + (learning is not None) < due and shards.request():
             pass
         is_busy = learning is not None or shards.num_requested > 0
@@ -49,7 +49,7 @@ def async_replay(algorithm: Algorithm, shards: ReplayShards, pace: Pace) -> dict
             updates = algorithm.learners.results(LOOK_AGAIN_S)
         if learning is not None and updates:
             return _after_replay(algorithm, shards, pace, learning, updates[0])
-        if (samples and drew_nothing) or (not is_busy and shards.stored < pace.least_stored):
+        if (samples and drew_nothing) or not (is_busy or shards.holds(pace.starts)):
             _send_weights(algorithm, pace)  # exploration schedules follow the steps that go with them
             return {}
 
