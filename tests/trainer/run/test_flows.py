@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 
 from reef.algorithms.apex import ApexDQN, ApexDQNConfig
+from reef.algorithms.dqn import DQNConfig
 from reef.algorithms.impala import IMPALAConfig
 from reef.algorithms.ppo import PPOConfig
+from reef.algorithms.replaying import OffPolicyConfig
+from reef.algorithms.sac import SACConfig
 from reef.learn.learners import LocalLearners
 from reef.replay.shards import LocalShards
 from reef.rollout.worker import RolloutWorker
@@ -135,6 +138,16 @@ def test_a_policy_set_by_hand_goes_to_the_workers_of_an_asynchronous_run() -> No
         wanted = policy.get_weights()["pi.bias"]
         algorithm.train()
         assert abs(algorithm.get_policy().get_weights()["pi.bias"] - wanted).max() < 0.1
+
+
+@pytest.mark.parametrize(("config", "env"), [(SACConfig, "Pendulum-v1"), (DQNConfig, "CartPole-v1")])
+def test_an_update_that_is_due_before_the_first_sum_of_rewards_is_left_out(
+    config: type[OffPolicyConfig], env: str
+) -> None:
+    settings = {"train_batch_size": 8, "rollout_fragment_length": 1, "n_step": 3, "seed": 0}
+    settings |= {"num_steps_sampled_before_learning_starts": 0, "min_sample_timesteps_per_iteration": 0}
+    with config.from_dict(settings | {"model": {"fcnet_hiddens": [8]}}).environment(env).build() as algorithm:
+        assert [algorithm.train()["num_env_steps_trained"] for _ in range(4)] == [0, 0, 8, 16]
 
 
 def replaying(**settings: Any) -> ApexDQNConfig:
