@@ -228,6 +228,20 @@ def test_what_cannot_have_an_effect_is_refused_by_name(key: str, value: Any, pro
     assert str(refusal.value).count("\n- ") <= 1, "one message"
 
 
+@pytest.mark.parametrize(
+    ("workers", "batch", "length"), [(32, 512, 1), (0, 32, 2), (3, 143, 2), (3, 144, None), (0, 47, None)]
+)
+def test_sums_of_rewards_fit_into_the_shortest_fragment(workers: int, batch: int, length: int | None) -> None:
+    given = {"rollout_fragment_length": "auto", "num_rollout_workers": workers, "train_batch_size": batch}
+    config = small(n_step=3, num_envs_per_worker=16, **given)
+    if length is None:
+        config.validate()
+        return
+    with pytest.raises(ConfigError, match=r"n_step=3: .* Set rollout_fragment_length to 3 or more") as refusal:
+        config.validate()
+    assert f"rollout_fragment_length='auto' makes fragments of {length} steps" in str(refusal.value)
+
+
 @pytest.mark.parametrize("key", ["max_weight_sync_delay", "num_replay_buffer_shards", "worker_side_prioritization"])
 def test_settings_of_it_are_refused_by_others(key: str) -> None:
     with pytest.raises(ConfigError, match=key):

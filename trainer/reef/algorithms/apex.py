@@ -84,10 +84,12 @@ class ApexConfig(OffPolicyConfig):
                 "training_intensity=None: sampling and learning do not wait for each other, so it takes a ratio. Set "
                 "it to 1.0, or to train_batch_size / 4 for an update every 4 environment steps."
             )
-        length = self.rollout_fragment_length
-        if length != "auto" and length < self.n_step and self.batch_mode == "truncate_episodes":
+        # "auto": what is left over goes to the first workers
+        shortest = self.fragment_length(self.num_rollout_workers)
+        if shortest < self.n_step and self.batch_mode == "truncate_episodes":
             yield (
-                f"n_step={self.n_step}: sums of rewards end with the fragment, and rollout_fragment_length={length}. "
+                f"n_step={self.n_step}: sums of rewards end with the fragment, and "
+                f"rollout_fragment_length={self.rollout_fragment_length!r} makes fragments of {shortest} steps. "
                 f"Set rollout_fragment_length to {self.n_step} or more."
             )
 
