@@ -159,6 +159,23 @@ def test_a_checkpoint_of_more_shards_is_restored_as_far_as_there_are_shards(tmp_
         two.train()
 
 
+def test_shards_that_were_recreated_are_counted_on_after_a_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose_one(*_: Any) -> dict[str, Any]:
+        two.shards.num_restarts += 1
+        return {}
+
+    with apex(small()) as one:
+        one.counters["num_replay_shards_recreated"] = 2
+        path = one.save(tmp_path / "checkpoint")
+    with apex(small(min_sample_timesteps_per_iteration=0)) as two:
+        two.restore(path)
+        assert two.train()["counters"]["num_replay_shards_recreated"] == 2
+        monkeypatch.setattr("reef.algorithms.apex.async_replay", lose_one)
+        assert [two.train()["counters"]["num_replay_shards_recreated"] for _ in range(2)] == [3, 4]
+
+
 def test_only_episodes_of_the_workers_that_explore_least_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     shared = {"num_rollout_workers": 4, "rollout_fragment_length": 100}
     workers = [RolloutWorker(small(**shared), index) for index in (1, 2, 3, 4)]

@@ -123,6 +123,8 @@ def test_a_shard_that_is_killed_comes_back_empty_and_the_run_goes_on(
         until_learned(algorithm)
         algorithm.train()
         os.kill(shards._group.pid(1), signal.SIGKILL)
+        state = algorithm.state()
+        assert state["replay"]["shards"][0] is None and state["replay"]["sizes"][0] > 0
         deadline = time.monotonic() + 90.0
         result = algorithm.train()
         while result["counters"]["num_replay_shards_recreated"] < 1:
@@ -137,6 +139,9 @@ def test_a_shard_that_is_killed_comes_back_empty_and_the_run_goes_on(
         stored = shards.state()["shards"][0]["buffers"]["default_policy"]
         assert stored["added"] == shards.sizes[0]
         assert len(stored["priorities"]) == shards.sizes[0] and (stored["priorities"] > 0).all()
+        algorithm.set_state(state)
+        assert shards.sizes[0] == 0 and shards.stored == sum(state["replay"]["sizes"][1:])
+        until_learned(algorithm)
 
 
 def test_a_shard_that_is_killed_ends_the_run_unless_the_settings_cover_it() -> None:
