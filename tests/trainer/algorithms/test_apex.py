@@ -163,7 +163,7 @@ def test_shards_that_were_recreated_are_counted_on_after_a_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lose_one(*_: Any) -> dict[str, Any]:
-        two.shards.num_restarts += 1
+        two.shards.restarts[1] += 1
         return {}
 
     with apex(small()) as one:

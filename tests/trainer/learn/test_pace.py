@@ -36,8 +36,8 @@ def test_updates_follow_the_steps_sampled_since_learning_started(sampled: int, t
 
 
 def test_learning_may_be_behind_by_what_a_round_calls_for_and_two_updates() -> None:
-    assert pace().most_due == 2 + 2.0 * 20 / 10
-    assert pace(round_steps=0).most_due == 0, "in one process"
+    assert pace().due_before_sampling_waits == 2 + 2.0 * 20 / 10
+    assert pace(round_steps=0).due_before_sampling_waits == 0, "in one process"
 
 
 def test_each_step_is_replayed_as_often_as_the_ratio_says() -> None:

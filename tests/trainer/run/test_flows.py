@@ -196,8 +196,8 @@ def test_sampling_waits_for_a_learner_that_is_too_slow(monkeypatch: pytest.Monke
     monkeypatch.setattr("reef.learn.learners.LocalLearners", Busy)
     with replaying(training_intensity=4.0).build() as algorithm:
         assert isinstance(algorithm, ApexDQN) and isinstance(algorithm.learners, Busy)
-        assert algorithm.pace.most_due == 0, "in one process all updates are made first"
-        algorithm.pace.most_due = 4
+        assert algorithm.pace.due_before_sampling_waits == 0, "in one process all updates are made first"
+        algorithm.pace.due_before_sampling_waits = 4
         for _ in range(3):
             algorithm.train()
         for _ in range(3):

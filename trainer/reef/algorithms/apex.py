@@ -125,9 +125,9 @@ class Apex(Algorithm):
 
     def training_step(self) -> dict[PolicyId, Stats]:
         """One update of the asynchronous flow."""
-        before = self.shards.num_restarts
+        before = sum(self.shards.restarts)
         stats = async_replay(self, self.shards, self.pace)
-        self.counters["num_replay_shards_recreated"] += self.shards.num_restarts - before
+        self.counters["num_replay_shards_recreated"] += sum(self.shards.restarts) - before
         return stats
 
     def count_sampled(self, sample: Sample) -> None:

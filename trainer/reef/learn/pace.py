@@ -21,9 +21,9 @@ class Pace:
         sync_delay: int,  # environment steps of a worker
     ) -> None:
         self.intensity, self.starts, self.batch_size = intensity, starts, batch_size
-        # Updates that learning may be behind before sampling waits: those of a round of fragments, and two that are
-        # under way. In one process nothing goes on meanwhile, so all are made first.
-        self.most_due = 2 + intensity * round_steps / batch_size if round_steps else 0.0
+        # Updates that may be due before sampling waits: those of a round of fragments, and two that are under way.
+        # In one process nothing goes on meanwhile, so all are made first.
+        self.due_before_sampling_waits = 2 + intensity * round_steps / batch_size if round_steps else 0.0
         self.sync_delay = sync_delay
         # By index of the worker: steps since it got weights, and their version in its newest fragment.
         self._workers: dict[int, tuple[int, int]] = {}

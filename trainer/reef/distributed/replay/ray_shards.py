@@ -53,8 +53,7 @@ class RayShards(ReplayShards):
         for shard in (index - 1 for index in indices):
             if shard in self._begun:
                 log.warning("replay shard %d begins again, empty: %d steps are lost", shard + 1, self.sizes[shard])
-                self.num_restarts += 1
-                self._lives[shard] += 1
+                self.restarts[shard] += 1
             self._begun.add(shard)
             self.sizes[shard] = 0
 
@@ -83,7 +82,7 @@ class RayShards(ReplayShards):
         """The oldest batch that has arrived; waits for a replacement if all shards are lost."""
         if not self._arrived:
             for index, (batches, added) in self._group.ready(timeout_s):
-                self._arrived.append(Drawn(index - 1, self._lives[index - 1], batches, added))
+                self._arrived.append(Drawn(index - 1, self.restarts[index - 1], batches, added))
         return self._arrived.popleft() if self._arrived else None
 
     def stop(self) -> None:

@@ -31,7 +31,7 @@ def async_replay(algorithm: Algorithm, shards: ReplayShards, pace: Pace) -> dict
             pass
         is_busy = learning is not None or shards.num_requested > 0
         with algorithm.timer("sample"):
-            for index in algorithm.workers.healthy if drew_nothing or due <= pace.most_due else ():
+            for index in algorithm.workers.healthy if drew_nothing or due <= pace.due_before_sampling_waits else ():
                 while algorithm.workers.request(index):
                     pass
             samples = algorithm.workers.ready(0.0 if is_busy else None)
