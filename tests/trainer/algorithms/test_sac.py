@@ -215,3 +215,11 @@ def test_a_state_from_before_steps_were_counted_is_restored() -> None:
         del state["learners"]["default_policy"]["steps"]
         algorithm.set_state(state)
         assert algorithm.state()["learners"]["default_policy"]["steps"] == 0
+
+
+def test_the_value_of_a_state_is_that_of_the_likeliest_action() -> None:
+    policy: Any = learner().policy
+    obs = torch.from_numpy(batch().obs)
+    actions, _ = policy.compute_actions(batch().obs)
+    with torch.no_grad():
+        torch.testing.assert_close(policy.state_values(obs), policy.critics(obs, torch.from_numpy(actions)).amin(0))
