@@ -208,18 +208,18 @@ def test_sampling_waits_for_a_learner_that_is_too_slow(monkeypatch: pytest.Monke
 
 
 def test_sampling_goes_on_where_batches_hold_nothing_to_learn_from() -> None:
-    with replaying().build() as algorithm:
+    with replaying(training_intensity=8.0).build() as algorithm:
         assert isinstance(algorithm, ApexDQN) and isinstance(algorithm.shards, LocalShards)
         while not algorithm.train()["info"]["learner"]:
             pass
+        sampled, trained, version = algorithm.timestep, 20, algorithm.policy_version
+        assert algorithm.pace.updates_due(sampled, trained) > 1, "sampling waits for them"
         for shard in algorithm.shards.shards:
             shard.set_state(None)
-        version, sampled, trained = algorithm.policy_version, algorithm.timestep, 20
-        results = [algorithm.train() for _ in range(8)]
-        assert results[-1]["num_env_steps_sampled"] > sampled + 20
-        assert results[-1]["num_env_steps_trained"] > trained
-        updates = [result for result in results if result["info"]["learner"]]
-        assert algorithm.policy_version == version + len(updates), "a batch without rows is no update"
+        result = algorithm.train()
+        assert (result["num_env_steps_sampled"], result["num_env_steps_trained"]) == (sampled + 20, trained)
+        assert algorithm.policy_version == version and result["info"]["learner"] == {}, "no update was made"
+        assert algorithm.train()["num_env_steps_trained"] == trained + 20
 
 
 def test_a_worker_gets_weights_after_its_steps_and_staleness_counts_updates() -> None:
