@@ -176,7 +176,7 @@ def test_a_shard_that_was_down_at_the_checkpoint_is_restored_empty(caplog: pytes
     two.set_state(state)
     assert (two.sizes, two.stored, [len(shard) for shard in two.shards]) == ([0, 4, 0], 4, [0, 4, 0])
     assert caplog.messages == [
-        "replay shards 1, 3 were down when the checkpoint was written, and begin empty: 8 steps are lost"
+        "replay shards that were down when the checkpoint was written begin empty: 1, 3 (8 steps are lost)"
     ]
     assert {drawn(two).shard for _ in range(20)} == {1}
 

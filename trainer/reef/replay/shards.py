@@ -188,7 +188,7 @@ class ReplayShards(ABC):
         shards = state["shards"][:count] + [None] * max(count - len(state["shards"]), 0)
         lost = {index: size for index, size in enumerate(state["sizes"][:count], 1) if size and not shards[index - 1]}
         if lost:
-            text = "replay shards %s were down when the checkpoint was written, and begin empty: %d steps are lost"
+            text = "replay shards that were down when the checkpoint was written begin empty: %s (%d steps are lost)"
             log.warning(text, ", ".join(map(str, lost)), sum(lost.values()))
         self._rng.bit_generator.state = state["rng"]
         self._turn = state["turn"]
