@@ -159,6 +159,23 @@ def test_a_checkpoint_of_more_shards_is_restored_as_far_as_there_are_shards(tmp_
         two.train()
 
 
+def test_shards_that_were_recreated_are_counted_on_after_a_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose_one(*_: Any) -> dict[str, Any]:
+        two.shards.restarts[1] += 1
+        return {}
+
+    with apex(small()) as one:
+        one.counters["num_replay_shards_recreated"] = 2
+        path = one.save(tmp_path / "checkpoint")
+    with apex(small(min_sample_timesteps_per_iteration=0)) as two:
+        two.restore(path)
+        assert two.train()["counters"]["num_replay_shards_recreated"] == 2
+        monkeypatch.setattr("reef.algorithms.apex.async_replay", lose_one)
+        assert [two.train()["counters"]["num_replay_shards_recreated"] for _ in range(2)] == [3, 4]
+
+
 def test_only_episodes_of_the_workers_that_explore_least_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     shared = {"num_rollout_workers": 4, "rollout_fragment_length": 100}
     workers = [RolloutWorker(small(**shared), index) for index in (1, 2, 3, 4)]
@@ -226,6 +243,20 @@ def test_what_cannot_have_an_effect_is_refused_by_name(key: str, value: Any, pro
         small(**{key: value}).build()
     assert problem in str(refusal.value)
     assert str(refusal.value).count("\n- ") <= 1, "one message"
+
+
+@pytest.mark.parametrize(
+    ("workers", "batch", "length"), [(32, 512, 1), (0, 32, 2), (3, 143, 2), (3, 144, None), (0, 47, None)]
+)
+def test_sums_of_rewards_fit_into_the_shortest_fragment(workers: int, batch: int, length: int | None) -> None:
+    given = {"rollout_fragment_length": "auto", "num_rollout_workers": workers, "train_batch_size": batch}
+    config = small(n_step=3, num_envs_per_worker=16, **given)
+    if length is None:
+        config.validate()
+        return
+    with pytest.raises(ConfigError, match=r"n_step=3: .* Set rollout_fragment_length to 3 or more") as refusal:
+        config.validate()
+    assert f"rollout_fragment_length='auto' makes fragments of {length} steps" in str(refusal.value)
 
 
 @pytest.mark.parametrize("key", ["max_weight_sync_delay", "num_replay_buffer_shards", "worker_side_prioritization"])

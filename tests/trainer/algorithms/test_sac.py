@@ -206,3 +206,20 @@ def test_actions_are_scaled_to_the_bounds_of_the_environment() -> None:
 def test_what_it_cannot_do_is_refused(env: Any, settings: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         SACConfig.from_dict(settings).environment(env).build()
+
+
+def test_a_state_from_before_steps_were_counted_is_restored() -> None:
+    config = SACConfig().environment("Pendulum-v1").training(model={"fcnet_hiddens": [4]}).debugging(seed=0)
+    with config.build() as algorithm:
+        state = algorithm.state()
+        del state["learners"]["default_policy"]["steps"]
+        algorithm.set_state(state)
+        assert algorithm.state()["learners"]["default_policy"]["steps"] == 0
+
+
+def test_the_value_of_a_state_is_that_of_the_likeliest_action() -> None:
+    policy: Any = learner().policy
+    obs = torch.from_numpy(batch().obs)
+    actions, _ = policy.compute_actions(batch().obs)
+    with torch.no_grad():
+        torch.testing.assert_close(policy.state_values(obs), policy.critics(obs, torch.from_numpy(actions)).amin(0))

@@ -123,6 +123,8 @@ def test_a_shard_that_is_killed_comes_back_empty_and_the_run_goes_on(
         until_learned(algorithm)
         algorithm.train()
         os.kill(shards._group.pid(1), signal.SIGKILL)
+        state = algorithm.state()
+        assert state["replay"]["shards"][0] is None and state["replay"]["sizes"][0] > 0
         deadline = time.monotonic() + 90.0
         result = algorithm.train()
         while result["counters"]["num_replay_shards_recreated"] < 1:
@@ -137,6 +139,9 @@ def test_a_shard_that_is_killed_comes_back_empty_and_the_run_goes_on(
         stored = shards.state()["shards"][0]["buffers"]["default_policy"]
         assert stored["added"] == shards.sizes[0]
         assert len(stored["priorities"]) == shards.sizes[0] and (stored["priorities"] > 0).all()
+        algorithm.set_state(state)
+        assert shards.sizes[0] == 0 and shards.stored == sum(state["replay"]["sizes"][1:])
+        until_learned(algorithm)
 
 
 def test_a_shard_that_is_killed_ends_the_run_unless_the_settings_cover_it() -> None:
@@ -146,6 +151,19 @@ def test_a_shard_that_is_killed_ends_the_run_unless_the_settings_cover_it() -> N
         with pytest.raises(WorkerError, match=r"(?s)replay shard 2 failed.*recreate_failed_workers=True replaces"):
             for _ in range(30):
                 algorithm.train()
+
+
+def test_learning_goes_on_without_a_shard_whose_share_it_would_wait_for() -> None:
+    config = settings(ignore_worker_failures=True, replay_buffer_config={"capacity": 60})
+    with config.build() as algorithm:
+        _, shards = parts(algorithm)
+        trained = until_learned(algorithm)["num_env_steps_trained"]
+        os.kill(shards._group.pid(1), signal.SIGKILL)
+        deadline = time.monotonic() + 60.0
+        while len(shards.healthy) > 1 or algorithm.counters["num_env_steps_trained"] < trained + 200:
+            assert time.monotonic() < deadline
+            algorithm.train()
+        assert shards.stored == shards.capacity == 30, "it started with 40"
 
 
 def test_several_learners_share_the_batches_and_a_state_is_restored() -> None:

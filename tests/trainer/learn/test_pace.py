@@ -13,7 +13,6 @@ def pace(**given: Any) -> Pace:
     usual = {
         "intensity": 2.0,
         "starts": 100,
-        "least_stored": 100,
         "batch_size": 10,
         "round_steps": 20,
         "sync_delay": 40,
@@ -29,23 +28,16 @@ def sample(worker: int, version: int, steps: int = 20) -> Sample:
 
 
 @pytest.mark.parametrize(
-    ("sampled", "trained", "stored", "due"),
-    [(99, 0, 99, 0), (100, 0, 100, 0), (104, 0, 104, 0), (105, 0, 105, 1), (110, 10, 110, 1), (110, 20, 110, 0)],
+    ("sampled", "trained", "due"),
+    [(99, 0, 0), (100, 0, 0), (104, 0, 0), (105, 0, 1), (110, 10, 1), (110, 20, 0), (1000, 0, 180)],
 )
-def test_updates_follow_the_steps_sampled_since_learning_started(
-    sampled: int, trained: int, stored: int, due: int
-) -> None:
-    assert pace().updates_due(sampled, trained, stored) == due
-
-
-def test_learning_waits_until_shards_that_were_lost_are_filled_again() -> None:
-    assert pace().updates_due(1000, 0, stored=99) == 0
-    assert pace().updates_due(1000, 0, stored=100) == 180
+def test_updates_follow_the_steps_sampled_since_learning_started(sampled: int, trained: int, due: int) -> None:
+    assert pace().updates_due(sampled, trained) == due
 
 
 def test_learning_may_be_behind_by_what_a_round_calls_for_and_two_updates() -> None:
-    assert pace().most_due == 2 + 2.0 * 20 / 10
-    assert pace(round_steps=0).most_due == 0, "in one process"
+    assert pace().due_before_sampling_waits == 2 + 2.0 * 20 / 10
+    assert pace(round_steps=0).due_before_sampling_waits == 0, "in one process"
 
 
 def test_each_step_is_replayed_as_often_as_the_ratio_says() -> None:

@@ -83,6 +83,29 @@ def test_nothing_is_drawn_from_nothing_and_one_batch_at_a_time() -> None:
     assert one.take() is not None and one.num_requested == 0
 
 
+class Lossy(LocalShards):
+    """Some shards may be down."""
+
+    healthy: Any = (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("healthy", "steps", "needed"),
+    [((0, 1, 2, 3), 12, 12), ((0, 1, 2, 3), 100, 16), ((0, 1, 3), 14, 12), ((0, 1, 3), 5, 5), ((2,), 0, 1)],
+)
+def test_learning_waits_for_no_more_steps_than_fit_into_the_shards_that_are_up(
+    healthy: tuple[int, ...], steps: int, needed: int
+) -> None:
+    one = Lossy(ReplayBufferConfig(capacity=16), count=4, batch_size=8, n_step=1, gamma=0.9, seed=0)
+    one.healthy = healthy
+    while one.stored < needed:
+        assert not one.holds(steps)
+        one.add(fragment(0, steps=1))
+    assert one.holds(steps)
+    one.healthy = ()
+    assert not one.holds(steps), "all are lost"
+
+
 def test_new_priorities_reach_the_shard_of_the_batch() -> None:
     one = shards()
     for first in (0, 10):
@@ -142,6 +165,20 @@ def test_other_numbers_of_shards_restore_what_fits(caplog: pytest.LogCaptureFixt
     fewer.set_state(stored.state())
     assert fewer.sizes == [4] and contents(fewer.shards[0]) == {0, 1, 2, 3}
     assert "num_replay_buffer_shards=1: the checkpoint has 2 shards" in caplog.text
+
+
+def test_a_shard_that_was_down_at_the_checkpoint_is_restored_empty(caplog: pytest.LogCaptureFixture) -> None:
+    one, two = shards(count=3), shards(count=3)
+    for first in (0, 10, 20):
+        one.add(fragment(first))
+    state = one.state()
+    state["shards"][0] = state["shards"][2] = None
+    two.set_state(state)
+    assert (two.sizes, two.stored, [len(shard) for shard in two.shards]) == ([0, 4, 0], 4, [0, 4, 0])
+    assert caplog.messages == [
+        "replay shards that were down when the checkpoint was written begin empty: 1, 3 (8 steps are lost)"
+    ]
+    assert {drawn(two).shard for _ in range(20)} == {1}
 
 
 def test_each_shard_has_a_random_stream_of_its_own() -> None:

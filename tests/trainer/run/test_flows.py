@@ -12,9 +12,13 @@ import numpy as np
 import pytest
 
 from reef.algorithms.apex import ApexDQN, ApexDQNConfig
+from reef.algorithms.dqn import DQNConfig
 from reef.algorithms.impala import IMPALAConfig
 from reef.algorithms.ppo import PPOConfig
+from reef.algorithms.replaying import OffPolicyConfig
+from reef.algorithms.sac import SACConfig
 from reef.learn.learners import LocalLearners
+from reef.replay.shards import LocalShards
 from reef.rollout.worker import RolloutWorker
 
 
@@ -136,6 +140,16 @@ def test_a_policy_set_by_hand_goes_to_the_workers_of_an_asynchronous_run() -> No
         assert abs(algorithm.get_policy().get_weights()["pi.bias"] - wanted).max() < 0.1
 
 
+@pytest.mark.parametrize(("config", "env"), [(SACConfig, "Pendulum-v1"), (DQNConfig, "CartPole-v1")])
+def test_an_update_that_is_due_before_the_first_sum_of_rewards_is_left_out(
+    config: type[OffPolicyConfig], env: str
+) -> None:
+    settings = {"train_batch_size": 8, "rollout_fragment_length": 1, "n_step": 3, "seed": 0}
+    settings |= {"num_steps_sampled_before_learning_starts": 0, "min_sample_timesteps_per_iteration": 0}
+    with config.from_dict(settings | {"model": {"fcnet_hiddens": [8]}}).environment(env).build() as algorithm:
+        assert [algorithm.train()["num_env_steps_trained"] for _ in range(4)] == [0, 0, 8, 16]
+
+
 def replaying(**settings: Any) -> ApexDQNConfig:
     base = {
         "num_rollout_workers": 0,
@@ -182,8 +196,8 @@ def test_sampling_waits_for_a_learner_that_is_too_slow(monkeypatch: pytest.Monke
     monkeypatch.setattr("reef.learn.learners.LocalLearners", Busy)
     with replaying(training_intensity=4.0).build() as algorithm:
         assert isinstance(algorithm, ApexDQN) and isinstance(algorithm.learners, Busy)
-        assert algorithm.pace.most_due == 0, "in one process all updates are made first"
-        algorithm.pace.most_due = 4
+        assert algorithm.pace.due_before_sampling_waits == 0, "in one process all updates are made first"
+        algorithm.pace.due_before_sampling_waits = 4
         for _ in range(3):
             algorithm.train()
         for _ in range(3):
@@ -191,6 +205,21 @@ def test_sampling_waits_for_a_learner_that_is_too_slow(monkeypatch: pytest.Monke
             behind = 4.0 * (result["num_env_steps_sampled"] - 40) - result["num_env_steps_trained"]
             assert 0 <= behind / 20 <= 4 + 2 * 2, "two fragments were requested at once"
             assert stats_of(result)["batches_waiting"] == 1.0, "the next batch was drawn meanwhile"
+
+
+def test_sampling_goes_on_where_batches_hold_nothing_to_learn_from() -> None:
+    with replaying(training_intensity=8.0).build() as algorithm:
+        assert isinstance(algorithm, ApexDQN) and isinstance(algorithm.shards, LocalShards)
+        while not algorithm.train()["info"]["learner"]:
+            pass
+        sampled, trained, version = algorithm.timestep, 20, algorithm.policy_version
+        assert algorithm.pace.updates_due(sampled, trained) > 1, "sampling waits for them"
+        for shard in algorithm.shards.shards:
+            shard.set_state(None)
+        result = algorithm.train()
+        assert (result["num_env_steps_sampled"], result["num_env_steps_trained"]) == (sampled + 20, trained)
+        assert algorithm.policy_version == version and result["info"]["learner"] == {}, "no update was made"
+        assert algorithm.train()["num_env_steps_trained"] == trained + 20
 
 
 def test_a_worker_gets_weights_after_its_steps_and_staleness_counts_updates() -> None:

@@ -84,10 +84,12 @@ class ApexConfig(OffPolicyConfig):
                 "training_intensity=None: sampling and learning do not wait for each other, so it takes a ratio. Set "
                 "it to 1.0, or to train_batch_size / 4 for an update every 4 environment steps."
             )
-        length = self.rollout_fragment_length
-        if length != "auto" and length < self.n_step and self.batch_mode == "truncate_episodes":
+        # "auto": what is left over goes to the first workers
+        shortest = self.fragment_length(self.num_rollout_workers)
+        if shortest < self.n_step and self.batch_mode == "truncate_episodes":
             yield (
-                f"n_step={self.n_step}: sums of rewards end with the fragment, and rollout_fragment_length={length}. "
+                f"n_step={self.n_step}: sums of rewards end with the fragment, and "
+                f"rollout_fragment_length={self.rollout_fragment_length!r} makes fragments of {shortest} steps. "
                 f"Set rollout_fragment_length to {self.n_step} or more."
             )
 
@@ -101,11 +103,9 @@ class Apex(Algorithm):
         """Create the replay shards."""
         config = self.config
         assert config.training_intensity is not None, "it was validated"
-        starts, capacity = config.num_steps_sampled_before_learning_starts, config.replay_buffer_config.capacity
         self.pace = Pace(
             intensity=config.training_intensity,
-            starts=starts,
-            least_stored=max(min(starts, capacity), 1),
+            starts=config.num_steps_sampled_before_learning_starts,
             batch_size=config.total_train_batch_size,
             round_steps=config.fragment_length() * config.num_envs_per_worker * config.num_rollout_workers,
             sync_delay=config.max_weight_sync_delay,
@@ -125,8 +125,9 @@ class Apex(Algorithm):
 
     def training_step(self) -> dict[PolicyId, Stats]:
         """One update of the asynchronous flow."""
+        before = sum(self.shards.restarts)
         stats = async_replay(self, self.shards, self.pace)
-        self.counters["num_replay_shards_recreated"] = self.shards.num_restarts
+        self.counters["num_replay_shards_recreated"] += sum(self.shards.restarts) - before
         return stats
 
     def count_sampled(self, sample: Sample) -> None:

@@ -20,7 +20,6 @@ from reef.config.ignored import Network, ignored
 from reef.nn.distributions import SquashedGaussian
 from reef.nn.gradients import Columns, Loss
 from reef.nn.q_critics import SoftDiscrete
-from reef.types import State
 
 
 class CQLConfig(OfflineConfig, SACConfig):
@@ -59,20 +58,9 @@ class CQLLearner(SACLearner):
 
     config: CQLConfig
 
-    def setup(self) -> None:
-        """Count gradient steps too."""
-        super().setup()
-        self.steps = 0
-
-    def step(self, minibatch: Columns) -> Loss:
-        """As SAC's, with `other_actions` for the critics."""
-        critic = self.critics.descend(minibatch | {"targets": self.targets(minibatch)} | self.other_actions(minibatch))
-        actor = self.actor.descend(minibatch)
-        temperature = self.temperature.descend({"logp": actor.rows["logp"]})
-        if not self.config.target_network_update_freq:
-            self.target.move()
-        self.steps += 1
-        return Loss(critic.value, critic.stats | actor.stats | temperature.stats, critic.rows)
+    def critic_columns(self, minibatch: Columns) -> Columns:
+        """SAC's with `other_actions`."""
+        return super().critic_columns(minibatch) | self.other_actions(minibatch)
 
     @torch.no_grad()
     def other_actions(self, minibatch: Columns) -> Columns:
@@ -122,15 +110,6 @@ class CQLLearner(SACLearner):
         _, logp = self.expected(self.policy.critics, minibatch["obs"], outputs)
         imitated = self.policy.dist_class(outputs).logp(minibatch["actions"])
         return Loss((self.alpha * logp - imitated).mean(), {"entropy": -logp.detach().mean()}, {"logp": logp.detach()})
-
-    def state(self) -> State:
-        """The learner's state with the number of gradient steps."""
-        return super().state() | {"steps": self.steps}
-
-    def set_state(self, state: State) -> None:
-        """Restore what `state` returned."""
-        super().set_state(state)
-        self.steps = state["steps"]
 
 
 class CQL(OfflineAlgorithm):

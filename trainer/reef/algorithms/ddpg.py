@@ -22,7 +22,6 @@ from reef.nn.gradients import Columns, Loss
 from reef.nn.q_critics import ContinuousActorCritic
 from reef.replay.settings import ReplayBufferConfig
 from reef.spaces import Space
-from reef.types import State
 
 
 class DDPGConfig(QCriticsConfig):
@@ -71,11 +70,6 @@ class DDPGLearner(QCriticsLearner):
 
     config: DDPGConfig
 
-    def setup(self) -> None:
-        """Count steps, for the delay of the actor."""
-        super().setup()
-        self.steps = 0
-
     def step(self, minibatch: Columns) -> Loss:
         """Algorithm 1 of both papers, from the critic update on."""
         critic = self.critics.descend(minibatch | {"targets": self.targets(minibatch)})
@@ -121,15 +115,6 @@ class DDPGLearner(QCriticsLearner):
             return 0.0
         squares = [each.square().sum() for name, each in network.named_parameters() if name.endswith("weight")]
         return 0.5 * self.config.l2_reg * torch.stack(squares).sum()
-
-    def state(self) -> State:
-        """The learner's state with the number of steps."""
-        return super().state() | {"steps": self.steps}
-
-    def set_state(self, state: State) -> None:
-        """Restore what `state` returned."""
-        super().set_state(state)
-        self.steps = state["steps"]
 
 
 class DDPG(ReplayingAlgorithm):

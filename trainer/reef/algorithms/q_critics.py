@@ -17,6 +17,7 @@ from reef.math.td import weighted_mean
 from reef.nn.gradients import Columns, Loss
 from reef.nn.q_critics import ActorWithCritics
 from reef.nn.targets import Target
+from reef.types import State
 
 
 class QCriticsConfig(OffPolicyConfig):
@@ -63,6 +64,7 @@ class QCriticsLearner(ReplayingLearner):
 
     def setup(self) -> None:
         """Train the critics by `critic_loss` and the actor by `actor_loss`."""
+        self.steps = 0  # `step` counts them
         policy, config = self.policy, self.config
         observed, rates = ("obs",), (config.rate(config.critic_lr), config.rate(config.actor_lr))
         self.critics = self.train_by(
@@ -102,3 +104,12 @@ class QCriticsLearner(ReplayingLearner):
         # All learners draw the same noise and each uses its part, so that several learners compute what one would.
         drawn = torch.randn(rows * self.world_size, self.policy.action_layout.size, generator=self.generator)
         return drawn[rows * self.rank :][:rows].to(self.device)
+
+    def state(self) -> State:
+        """The learner's state with the number of steps."""
+        return super().state() | {"steps": self.steps}
+
+    def set_state(self, state: State) -> None:
+        """Restore what `state` returned."""
+        super().set_state(state)
+        self.steps = state.get("steps", 0)  # older ones of SAC have none

@@ -61,13 +61,17 @@ class SACLearner(QCriticsLearner):
 
     def step(self, minibatch: Columns) -> Loss:
         """Algorithm 1 of the paper, from the critic update on."""
-        critic = self.critics.descend(minibatch | {"targets": self.targets(minibatch)})
+        critic = self.critics.descend(self.critic_columns(minibatch))
         actor = self.actor.descend(minibatch)
         temperature = self.temperature.descend({"logp": actor.rows["logp"]})
         if not self.config.target_network_update_freq:
             self.target.move()
-        stats = critic.stats | actor.stats | temperature.stats
-        return Loss(critic.value, stats, critic.rows)
+        self.steps += 1
+        return critic._replace(stats=critic.stats | actor.stats | temperature.stats)
+
+    def critic_columns(self, minibatch: Columns) -> Columns:
+        """What the critics learn from."""
+        return minibatch | {"targets": self.targets(minibatch)}
 
     @torch.no_grad()
     def targets(self, minibatch: Columns) -> Tensor:

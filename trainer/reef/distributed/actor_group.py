@@ -157,11 +157,17 @@ class ActorGroup:
             pending = {ref: slot for ref, slot in pending.items() if slot.actor is not None}
         return dict(sorted(results.items()))
 
-    def ask_briefly(self, method: str, timeout_s: float) -> dict[int, Any]:
-        """As `call_all` for the end of a run: an actor that fails or is late is left out, and nothing follows."""
-        asked = {slot.actor.call.remote(method): index for index, slot in self._slots.items() if slot.entered}
+    def states(self) -> dict[int, Any]:
+        """The `state` of every healthy actor, by index; those that fail are left out.
+
+        Where the process is to end, half of the time is for writing: late ones are left out too, and nothing follows.
+        """
+        if (left := self._deadline.time_left()) == math.inf:
+            limit = self._settings.worker_restore_timeout_s
+            return self.call_some("state", dict.fromkeys(self.healthy, ()), timeout_s=limit)
+        asked = {slot.actor.call.remote("state"): index for index, slot in self._slots.items() if slot.entered}
         answers: dict[int, Any] = {}
-        for ref in ray.wait(list(asked), num_returns=len(asked), timeout=timeout_s)[0] if asked else []:
+        for ref in ray.wait(list(asked), num_returns=len(asked), timeout=left / 2)[0] if asked else []:
             with contextlib.suppress(RayError):
                 answers[asked[ref]] = ray.get(ref)
         return {index: value for index, value in sorted(answers.items()) if not isinstance(value, Failure)}
@@ -222,6 +228,11 @@ class ActorGroup:
                 values.append((slot.index, value))
         self._cut_off_late(waiting.values())
         return values
+
+    def drop_requests(self) -> None:
+        """Wait until no request is under way; values are dropped."""
+        while self.idle != self.healthy:
+            self.ready()
 
     def _patience(self, timeout_s: float | None, slots: Iterable[Slot]) -> float | None:
         limits = [] if timeout_s is None else [timeout_s]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import traceback
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
@@ -276,11 +275,7 @@ class RayWorkers:
 
     def state(self) -> State:
         """The states of all workers; null for one that has failed, and, when the process is to end, for a late one."""
-        if (left := self._deadline.time_left()) < math.inf:
-            states = self._group.ask_briefly("state", left / 2)  # the rest of the time is for writing
-        else:
-            arguments: dict[int, tuple[Any, ...]] = dict.fromkeys(self._group.healthy, ())
-            states = self._group.call_some("state", arguments, timeout_s=self._limits.worker_restore_timeout_s)
+        states = self._group.states()
         return {
             "local": self._local.state(),
             "remote": [states.get(index + 1) for index in range(max([self._group.size, *states]))],
@@ -288,8 +283,7 @@ class RayWorkers:
 
     def set_state(self, state: State) -> None:
         """The reverse of `state`; workers that it does not know get the filters and begin new episodes."""
-        while self._group.idle != self._group.healthy:
-            self.ready()  # fragments that were under way belong to what is left behind, as do those that have arrived
+        self._group.drop_requests()  # fragments belong to what is left behind, also those that have arrived
         for arrived in self._arrived.values():
             arrived.clear()
         self._local.set_state(state["local"])

@@ -16,23 +16,20 @@ class Pace:
         *,
         intensity: float,  # replayed steps per sampled step
         starts: int,  # sampled steps before learning starts
-        least_stored: int,  # environment steps in replay, below which learning waits
         batch_size: int,
         round_steps: int,  # environment steps in one fragment of every worker that samples in a process of its own
         sync_delay: int,  # environment steps of a worker
     ) -> None:
-        self.intensity, self.starts, self.least_stored, self.batch_size = intensity, starts, least_stored, batch_size
-        # Updates that learning may be behind before sampling waits: those of a round of fragments, and two that are
-        # under way. In one process nothing goes on meanwhile, so all are made first.
-        self.most_due = 2 + intensity * round_steps / batch_size if round_steps else 0.0
+        self.intensity, self.starts, self.batch_size = intensity, starts, batch_size
+        # Updates that may be due before sampling waits: those of a round of fragments, and two that are under way.
+        # In one process nothing goes on meanwhile, so all are made first.
+        self.due_before_sampling_waits = 2 + intensity * round_steps / batch_size if round_steps else 0.0
         self.sync_delay = sync_delay
         # By index of the worker: steps since it got weights, and their version in its newest fragment.
         self._workers: dict[int, tuple[int, int]] = {}
 
-    def updates_due(self, sampled: int, trained: int, stored: int) -> int:
-        """Updates that the ratio calls for, with so many environment steps sampled, trained on, and in replay."""
-        if stored < self.least_stored:
-            return 0
+    def updates_due(self, sampled: int, trained: int) -> int:
+        """Updates that the ratio calls for, with this many environment steps sampled and trained on."""
         return max(int((self.intensity * (sampled - self.starts) - trained) // self.batch_size), 0)
 
     def samples_per_insert(self, sampled: int, trained: int) -> float:

@@ -11,6 +11,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from reef.batch import Rollout
 from reef.config import AlgorithmConfig, ModelConfig
 from reef.errors import ConfigError
 from reef.nn.architecture import Architecture
@@ -19,6 +20,7 @@ from reef.nn.layers.encoders import Encoder, Features
 from reef.nn.layers.stacked import StackedLinear, StackedMLP
 from reef.nn.policies import Policy
 from reef.spaces import Layout, Space
+from reef.types import Array
 
 
 class Actor(nn.Module):
@@ -74,8 +76,9 @@ class ActorWithCritics(Policy):
 
     @property
     def acting_parameters(self) -> list[Tensor]:
-        """Those of the actor."""
-        return [self.flat.part(self.actor.parameters()).vector]
+        """Those of the actor; all, where workers estimate values."""
+        acting = self.flat if self.config.workers_estimate_values else self.flat.part(self.actor.parameters())
+        return [acting.vector]
 
     def dist_inputs(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N, D]."""
@@ -112,6 +115,19 @@ class ContinuousActorCritic(ActorWithCritics):
         self.dist_class = DistributionMaker(self.action_layout, box=box)
         self.actor = Actor(self.observation_layout, config.model, self.dist_class.num_inputs)
         self.critics = Critics(self.observation_layout, config.model, self.action_layout.size, self.num_critics)
+
+    def state_values(self, obs: Tensor) -> Tensor:
+        """[N, *obs] -> [N], the values of acting without noise, by the smaller critic."""
+        actions = torch.tanh(self.actor(obs)[:, : self.action_layout.size])
+        return self.critics(obs, actions).amin(0)  # type: ignore[no-any-return]
+
+    def acted_values(self, rollout: Rollout) -> tuple[Array, Array]:
+        """[T, B] each: the values of the actions taken, and of those of the actor, by the smaller critic."""
+        obs = torch.as_tensor(rollout.obs, device=self.device).flatten(0, 1)
+        actions = torch.as_tensor(rollout.actions, device=self.device).flatten(0, 1)
+        found = self.critics(obs, actions).amin(0), self.state_values(obs)
+        q_values, values = (values.cpu().numpy().reshape(rollout.shape) for values in found)
+        return q_values, values
 
 
 class Temperature(nn.Module):

@@ -54,7 +54,7 @@ class Drawn(NamedTuple):
     """A train batch for each policy, from one shard."""
 
     shard: int
-    life: int  # of the shard: how often it had come up empty before
+    restarts: int  # of the shard, until then
     batches: dict[PolicyId, Transitions]
     added: Counts
 
@@ -64,8 +64,6 @@ class ReplayShards(ABC):
 
     So n-step sums end with their fragment: the next one goes to another shard.
     """
-
-    num_restarts = 0  # shards that were lost and have begun again, empty
 
     def __init__(
         self,
@@ -88,10 +86,11 @@ class ReplayShards(ABC):
         self.batch_size = batch_size
         # Environment steps in each shard.
         self.sizes = [0] * count
+        # How often each was lost and began again, empty.
+        self.restarts = [0] * count
         # 3: a random stream other than those of shards and workers.
         self._rng = np.random.default_rng(None if seed is None else [seed, 0, 3])
         self._turn = 0
-        self._lives = [0] * count
         self._arrived: deque[Drawn] = deque()
 
     @property
@@ -103,6 +102,10 @@ class ReplayShards(ABC):
     def stored(self) -> int:
         """Environment steps in all shards that are up."""
         return sum(self.sizes[shard] for shard in self.healthy)
+
+    def holds(self, steps: int) -> bool:
+        """Whether this many environment steps are stored, or as many as fit into the shards that are up."""
+        return self.stored >= max(min(steps, self.capacity * len(self.healthy)), 1)
 
     def await_healthy(self) -> Sequence[int]:
         """As `healthy`, where one is."""
@@ -147,7 +150,7 @@ class ReplayShards(ABC):
         shard = healthy[self._turn % len(healthy)]
         self._turn += 1
         self.sizes[shard] = min(self.sizes[shard] + sample.env_steps, self.capacity)
-        self._send(shard, "add", whole(sample))
+        self._send(shard, "add", cut_at_end(sample))
 
     def request(self) -> bool:
         """Request a batch from one of the shards, drawn in proportion to their sizes; False if all are busy or empty.
@@ -165,7 +168,7 @@ class ReplayShards(ABC):
         """Set the priorities of a batch from its TD errors [N] by policy, unless its shard was lost meanwhile."""
         indices = {name: batch.extras.get("indices") for name, batch in drawn.batches.items()}
         found = {name: (indices[name], errors) for name, errors in td_errors.items() if indices[name] is not None}
-        if found and drawn.life == self._lives[drawn.shard]:
+        if found and drawn.restarts == self.restarts[drawn.shard]:
             self._send(drawn.shard, "reprioritize", found, drawn.added)
 
     def state(self) -> State:
@@ -174,16 +177,24 @@ class ReplayShards(ABC):
         return {"rng": rng, "turn": self._turn, "sizes": list(self.sizes), "shards": self._states()}
 
     def set_state(self, state: State) -> None:
-        """Restore what `state` returned; with other numbers of shards, those too many are left out."""
+        """Restore what `state` returned; with other numbers of shards, those too many are left out.
+
+        Shards that were down when the state was written are empty.
+        """
         count = len(self.sizes)
         if len(state["shards"]) > count:
             text = "num_replay_buffer_shards=%d: the checkpoint has %d shards, and only the first ones are restored"
             log.warning(text, count, len(state["shards"]))
-        missing = max(count - len(state["shards"]), 0)
+        shards = state["shards"][:count] + [None] * max(count - len(state["shards"]), 0)
+        lost = {index: size for index, size in enumerate(state["sizes"][:count], 1) if size and not shards[index - 1]}
+        if lost:
+            text = "replay shards that were down when the checkpoint was written begin empty: %s (%d steps are lost)"
+            log.warning(text, ", ".join(map(str, lost)), sum(lost.values()))
         self._rng.bit_generator.state = state["rng"]
         self._turn = state["turn"]
-        self.sizes = [min(size, self.capacity) for size in state["sizes"][:count]] + [0] * missing
-        self._set_states(state["shards"][:count] + [None] * missing)
+        sizes = [*state["sizes"], *[0] * count]
+        self.sizes = [min(size, self.capacity) if shard else 0 for size, shard in zip(sizes, shards, strict=False)]
+        self._set_states(shards)
 
 
 class LocalShards(ReplayShards):
@@ -229,7 +240,7 @@ class LocalShards(ReplayShards):
             shard.set_state(state)
 
 
-def whole(sample: Sample) -> Sample:
+def cut_at_end(sample: Sample) -> Sample:
     """The fragments of a sample alone, cut off at their end as if nothing followed."""
     rollouts = {}
     for policy_id, rollout in sample.rollouts.items():

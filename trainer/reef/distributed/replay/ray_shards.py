@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,7 +34,7 @@ class RayShards(ReplayShards):
         """`most`: batches requested from one shard at a time. Raises WorkerError when shards cannot be made."""
         super().__init__(settings, **arguments)
         start()
-        self._deadline, self._most, self._limit_s = deadline, most, config.worker_restore_timeout_s
+        self._most, self._limit_s = most, config.worker_restore_timeout_s
         self._begun: set[int] = set()
         limits = {"request_timeout_s": config.sample_timeout_s, "max_requests_in_flight": most}
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
@@ -53,8 +52,7 @@ class RayShards(ReplayShards):
         for shard in (index - 1 for index in indices):
             if shard in self._begun:
                 log.warning("replay shard %d begins again, empty: %d steps are lost", shard + 1, self.sizes[shard])
-                self.num_restarts += 1
-                self._lives[shard] += 1
+                self.restarts[shard] += 1
             self._begun.add(shard)
             self.sizes[shard] = 0
 
@@ -83,7 +81,7 @@ class RayShards(ReplayShards):
         """The oldest batch that has arrived; waits for a replacement if all shards are lost."""
         if not self._arrived:
             for index, (batches, added) in self._group.ready(timeout_s):
-                self._arrived.append(Drawn(index - 1, self._lives[index - 1], batches, added))
+                self._arrived.append(Drawn(index - 1, self.restarts[index - 1], batches, added))
         return self._arrived.popleft() if self._arrived else None
 
     def stop(self) -> None:
@@ -97,15 +95,11 @@ class RayShards(ReplayShards):
         self._group.request(shard + 1, "draw", self.batch_size)
 
     def _states(self) -> list[State | None]:
-        if (left := self._deadline.time_left()) < math.inf:
-            states = self._group.ask_briefly("state", left / 2)  # the rest of the time is for writing
-        else:
-            states = self._group.call_some("state", dict.fromkeys(self._group.healthy, ()), timeout_s=self._limit_s)
+        states = self._group.states()
         return [states.get(shard + 1) for shard in range(len(self.sizes))]
 
     def _set_states(self, states: Sequence[State | None]) -> None:
-        while self._group.idle != self._group.healthy:
-            self._group.ready()  # batches that were requested belong to what is left behind
+        self._group.drop_requests()  # batches belong to what is left behind
         self._arrived.clear()
         arguments = {index: (states[index - 1],) for index in self._group.healthy}
         self._group.call_some("set_state", arguments, timeout_s=self._limit_s)

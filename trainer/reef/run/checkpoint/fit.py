@@ -85,7 +85,7 @@ def check_content(state: State, own: State) -> None:
 
     What may differ in length, such as the number of environments or of workers, is left to the parts that restore it.
     """
-    require_like(state["learners"], own["learners"], "learners", optional=("max_exp_avg_sq",))
+    require_like(state["learners"], own["learners"], "learners", optional=("max_exp_avg_sq", "steps"))
     _check_workers(state["workers"], own["worker"], "workers")
     if (latest := state["evaluation"]["latest"]) is not None:
         require_like(latest, {}, "evaluation/latest")

@@ -18,34 +18,38 @@ if TYPE_CHECKING:
 def async_replay(algorithm: Algorithm, shards: ReplayShards, pace: Pace) -> dict[PolicyId, Stats]:
     """Wait for one update, while workers sample and shards draw batches without waiting for each other.
 
-    `pace` says how many updates the sampled steps call for, and when sampling has to wait for them. Before learning
-    starts, a round ends with the first fragments.
+    `pace` says how many updates the sampled steps call for, and when sampling has to wait for them. While shards hold
+    less than learning starts with, and where a batch has nothing to learn from, a round ends with the first fragments.
     """
     learning: Drawn | None = None
+    drew_nothing = False  # that a trained policy can learn from: sampling does not wait then
     while True:
         algorithm.deadline.end_if_over()
         sampled, trained = algorithm.timestep, algorithm.counters["num_env_steps_trained"]
-        due = pace.updates_due(sampled, trained, stored=shards.stored)
+        due = pace.updates_due(sampled, trained) if shards.holds(pace.starts) else 0
         while shards.num_requested + (learning is not None) < due and shards.request():
             pass
         is_busy = learning is not None or shards.num_requested > 0
         with algorithm.timer("sample"):
-            for index in algorithm.workers.healthy if due <= pace.most_due else ():
+            for index in algorithm.workers.healthy if drew_nothing or due <= pace.due_before_sampling_waits else ():
                 while algorithm.workers.request(index):
                     pass
-            for sample in algorithm.workers.ready(0.0 if is_busy else None):
+            samples = algorithm.workers.ready(0.0 if is_busy else None)
+            for sample in samples:
                 algorithm.count_sampled(sample)
                 shards.add(sample)
                 pace.add(sample)
         with algorithm.timer("learn"):
-            if learning is None and (learning := shards.take(LOOK_AGAIN_S)) is not None:
-                batches = learning.batches
-                learned = {policy_id: batches[policy_id] for policy_id in algorithm.policies_to_learn(batches)}
-                algorithm.learners.submit(learned, algorithm.timestep)
+            if learning is None and (drawn := shards.take(LOOK_AGAIN_S)) is not None:
+                policies = algorithm.policies_to_learn(drawn.batches)
+                drew_nothing = not policies
+                if policies:
+                    learning = drawn
+                    algorithm.learners.submit({name: drawn.batches[name] for name in policies}, algorithm.timestep)
             updates = algorithm.learners.results(LOOK_AGAIN_S)
         if learning is not None and updates:
             return _after_replay(algorithm, shards, pace, learning, updates[0])
-        if not is_busy and shards.stored < pace.least_stored:
+        if (samples and drew_nothing) or not (is_busy or shards.holds(pace.starts)):
             _send_weights(algorithm, pace)  # exploration schedules follow the steps that go with them
             return {}
 
@@ -56,7 +60,7 @@ def _after_replay(
     """Count what was learned from, return priorities to the shard, and send weights to the workers they are due to."""
     algorithm.events.emit(BatchLearned, updates)
     steps = [len(drawn.batches[policy_id]) for policy_id in updates]
-    algorithm.count_trained(max(steps, default=0), sum(steps))
+    algorithm.count_trained(max(steps), sum(steps))
     errors = {policy_id: update.rows["td_errors"].reshape(-1) for policy_id, update in updates.items()}
     shards.reprioritize(drawn, errors)
     stats = pace.staleness(algorithm.policy_version, algorithm.workers.healthy)

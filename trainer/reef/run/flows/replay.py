@@ -39,7 +39,7 @@ def replay(
             if "indices" in batch.extras:
                 memory.update_priorities(policy_id, batch.extras["indices"], update.rows["td_errors"].reshape(-1))
         steps = [len(batches[policy_id]) for policy_id in learned]
-        algorithm.count_trained(max(steps), sum(steps))
+        algorithm.count_trained(max(steps, default=0), sum(steps))
     algorithm.publish_weights()
     algorithm.synchronize_filters()
     return {policy_id: update.stats for policy_id, update in learned.items()}
