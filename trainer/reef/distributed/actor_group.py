@@ -172,24 +172,17 @@ class ActorGroup:
                 answers[asked[ref]] = ray.get(ref)
         return {index: value for index, value in sorted(answers.items()) if not isinstance(value, Failure)}
 
-    def send(self, method: str, *args: Any, to: int | None = None) -> None:
+    def send(self, method: str, *args: Any, to: int | None = None, at_once: bool = False) -> None:
         """Call every healthy actor, or the actor `to`, without waiting; each runs its calls in order.
 
-        Failures show up with later calls.
+        Those with a mailbox run it `at_once`, beside whatever they are working on. Failures show up with later calls.
         """
         self.heal()
         for index in self.healthy:
             if to in (None, index):
                 slot = self._slots[index]
-                slot.sent[slot.actor.call.remote(method, *args)] = method
-
-    def post(self, method: str, *args: Any, to: int | None = None) -> None:
-        """As `send`, but at once, beside whatever they are working on: for those with a mailbox."""
-        self.heal()
-        for index in self.healthy:
-            if to in (None, index):
-                slot = self._slots[index]
-                slot.sent[slot.actor.call.options(concurrency_group=MAILBOX).remote(method, *args)] = method
+                call = slot.actor.call.options(concurrency_group=MAILBOX) if at_once else slot.actor.call
+                slot.sent[call.remote(method, *args)] = method
 
     def request(self, index: int, method: str, *args: Any) -> bool:
         """Start a call whose value `ready` will return; False when the actor has failed or has enough to do."""

@@ -237,7 +237,7 @@ class RayWorkers:
         first, self._published = self._published is None, (self._stored, version, timestep)
         if self._config.asynchronous and not first:
             # for the next fragment, before those that are requested
-            self._group.post("post_weights", *self._published, to=to)
+            self._group.send("post_weights", *self._published, to=to, at_once=True)
         else:
             self._group.send("set_acting_weights", *self._published, to=to)
 
