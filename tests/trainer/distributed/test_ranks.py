@@ -233,6 +233,26 @@ def test_an_average_that_fails_is_made_again_and_one_that_always_fails_ends_the_
         assert algorithm.workers.num_restarts == 0
 
 
+def average_slowly(worker: RolloutWorker) -> None:
+    """Have each average of a rank take a second longer."""
+    average = torch.distributed.all_reduce
+
+    def all_reduce(tensor: torch.Tensor) -> None:
+        time.sleep(1.0)
+        average(tensor)
+
+    if isinstance(worker, Rank):
+        torch.distributed.all_reduce = all_reduce
+
+
+def test_an_update_may_take_longer_than_a_sample() -> None:
+    with settings(sample_timeout_s=3.0).build() as algorithm:
+        algorithm.workers.foreach_worker(average_slowly)
+        started = time.monotonic()
+        algorithm.train()
+        assert time.monotonic() - started > 4.0, "one average in each of four steps"
+
+
 def test_without_the_flags_a_lost_rank_ends_the_run_by_name() -> None:
     with settings().build() as algorithm:
         algorithm.train()

@@ -34,8 +34,10 @@ from reef.types import PolicyId, State, Weights
 
 T = TypeVar("T")
 SENT_ALONG_BYTES = 64 * 1024  # Ray puts an argument of more than 100 KiB into its store, for each call again
-# What workers are there for: methods with the settings that limit their time.
-WORK = dict.fromkeys(("sample", "sample_episodes", "sample_share", "collect"), "sample_timeout_s")
+# What workers are there for: methods, each with the setting that limits its time.
+WORK = dict.fromkeys(("sample", "sample_episodes", "sample_share", "collect"), "sample_timeout_s") | {
+    "improve": "worker_restore_timeout_s"
+}
 ELASTIC_PATIENCE_S = 5.0  # how long the first workers wait for those that may have no room yet
 
 
@@ -211,7 +213,8 @@ class RayWorkers:
 
     def call_some(self, method: str, arguments: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
         """Call a method of some workers, each with its own arguments; those that fail are left out."""
-        return self._group.call_some(method, arguments, timeout_s=self._limits.request_timeout_s)
+        limit: float = getattr(self._config, WORK.get(method, "worker_restore_timeout_s"))
+        return self._group.call_some(method, arguments, timeout_s=limit)
 
     def processes(self) -> dict[int, int]:
         """The process ids of the healthy workers, by index; waits for one."""
