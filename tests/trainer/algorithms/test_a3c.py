@@ -73,6 +73,12 @@ def test_a_worker_computes_the_gradient_of_the_weights_that_it_has_the_critic_s_
     assert gradient.vector.shape == weights["default_policy"].shape and gradient.vector.any()
 
 
+def test_only_a_worker_that_samples_has_learners() -> None:
+    config = small().freeze()
+    assert A3CWorker(config).learners.keys() == {"default_policy"}
+    assert A3CWorker(config, with_env=False).learners == {}
+
+
 @pytest.mark.parametrize(("in_flight", "ages"), [(1, [0, 0, 0]), (2, [0.5, 0.5, 0.5])])
 def test_in_process_the_weights_are_as_old_as_the_requests_are_many(in_flight: int, ages: list[float]) -> None:
     config = small(max_requests_in_flight_per_sampler_worker=in_flight, min_sample_timesteps_per_iteration=0)

@@ -117,7 +117,8 @@ class A3CWorker(RolloutWorker):
         super().__init__(*args, **kwargs)
         learner_class = load(self.config.algorithm_class, "algorithm").learner_class
         config = in_worker(self.config) if self.worker_index else self.config
-        self.learners: dict[PolicyId, A3CLearner] = learners_of(learner_class, config, self.spaces)  # type: ignore[assignment]
+        spaces = self.spaces if self.env is not None else {}  # a worker that only holds the policies learns nothing
+        self.learners: dict[PolicyId, A3CLearner] = learners_of(learner_class, config, spaces)  # type: ignore[assignment]
 
     def sample(self, steps: int | None = None, reset_episodes: bool = False, episodes: int | None = None) -> Sample:
         """As that of a rollout worker, with the gradient of each trained policy in place of the rollouts."""
