@@ -91,7 +91,7 @@ def test_after_the_loss_of_a_rank_the_others_go_on_from_what_they_have_learned(f
         assert algorithm.learners.state()["default_policy"]["optimizers"]["policy"]["step"] > optimizer["step"]
         assert np.isfinite(stats_of(result)["total_loss"])
         deadline = time.monotonic() + 90.0
-        while flag == "recreate_failed_workers" and len(algorithm.learners._met) < 2:  # type: ignore[attr-defined]
+        while flag == "recreate_failed_workers" and len(algorithm.learners._ranks_in_group) < 2:  # type: ignore[attr-defined]
             assert time.monotonic() < deadline
             time.sleep(0.5)
             algorithm.train()

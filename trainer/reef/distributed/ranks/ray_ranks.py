@@ -38,10 +38,10 @@ class RayRanks(LocalLearners):
         """`workers`: those whose actors are `Rank`s."""
         super().__init__({}, lambda: 1)
         self._config, self._workers = config, workers
-        # Process ids by the indices of the workers: of the ranks that have met, and of those that have sampled.
-        self._met: dict[int, int] = {}
+        # Process ids by the indices of the workers: of the ranks in the group, and of those that have sampled.
+        self._ranks_in_group: dict[int, int] = {}
         self._sampled: dict[int, int] = {}
-        self._next: Held | None = None  # what all ranks take when they meet next
+        self._state_to_start_from: Held | None = None  # what all ranks take when they meet next
         self._failed_tries = 0  # since the last update or the last loss of a rank
 
     def sample(self) -> list[Sample]:
@@ -56,7 +56,7 @@ class RayRanks(LocalLearners):
                 share = steps * config.num_envs_per_worker if auto else math.ceil(config.enough_steps / len(ranks))
                 shares[index] = steps, share
             found = self._workers.call_some("sample_share", shares)
-        self._sampled = {index: self._met[index] for index in found}
+        self._sampled = {index: self._ranks_in_group[index] for index in found}
         return [sample for samples in found.values() for sample in samples]
 
     def update(self, batches: dict[PolicyId, KeptRollouts], timestep: int) -> dict[PolicyId, Update]:  # type: ignore[override]
@@ -70,7 +70,7 @@ class RayRanks(LocalLearners):
                     raise answer
             done = {index: answer for index, answer in found.items() if isinstance(answer, dict)}
             if len(done) < len(ranks):
-                self._next, self._met = self._ask(done or found, "held"), {}
+                self._state_to_start_from, self._ranks_in_group = self._ask(done or found, "held"), {}
             if done:
                 self._failed_tries = 0
                 return next(iter(done.values()))
@@ -82,21 +82,21 @@ class RayRanks(LocalLearners):
         while True:
             healthy = self._workers.processes()
             wanted = {i: process for i, process in healthy.items() if among is None or among.get(i) == process}
-            if wanted == self._met or not wanted:
+            if wanted == self._ranks_in_group or not wanted:
                 return list(wanted)
-            if self._met and self._next is None:
-                survivors = [index for index, process in self._met.items() if healthy.get(index) == process]
-                self._next = self._ask(survivors, "held")
-            self._met = {}
+            if self._ranks_in_group and self._state_to_start_from is None:
+                survivors = [index for index, process in self._ranks_in_group.items() if healthy.get(index) == process]
+                self._state_to_start_from = self._ask(survivors, "held")
+            self._ranks_in_group = {}
             first = next(iter(wanted))
             places = {index: (place, len(wanted)) for place, index in enumerate(wanted)}
             opened = self._workers.call_some("open", places)
             if len(opened) < len(wanted):
                 continue
-            self._next = self._next or self._ask([first], "held")
-            answers = self._workers.call_some("meet", dict.fromkeys(wanted, (opened[first], self._next)))
+            self._state_to_start_from = self._state_to_start_from or self._ask([first], "held")
+            answers = self._workers.call_some("meet", dict.fromkeys(wanted, (opened[first], self._state_to_start_from)))
             if list(answers.values()) == [None] * len(wanted):
-                self._met, self._next = wanted, None
+                self._ranks_in_group, self._state_to_start_from = wanted, None
             else:
                 self._count_try(wanted, answers)
 
@@ -134,5 +134,5 @@ class RayRanks(LocalLearners):
 
     def set_state(self, state: State) -> None:
         """Restore what `state` returned, in all ranks, as soon as they meet."""
-        self._next, self._met = (state, 0, 0), {}
+        self._state_to_start_from, self._ranks_in_group = (state, 0, 0), {}
         self._updates.clear()
