@@ -73,6 +73,12 @@ def test_a_worker_computes_the_gradient_of_the_weights_that_it_has_the_critic_s_
     assert gradient.vector.shape == weights["default_policy"].shape and gradient.vector.any()
 
 
+def test_only_a_worker_that_samples_has_learners() -> None:
+    config = small().freeze()
+    assert A3CWorker(config).learners.keys() == {"default_policy"}
+    assert A3CWorker(config, with_env=False).learners == {}
+
+
 @pytest.mark.parametrize(("in_flight", "ages"), [(1, [0, 0, 0]), (2, [0.5, 0.5, 0.5])])
 def test_in_process_the_weights_are_as_old_as_the_requests_are_many(in_flight: int, ages: list[float]) -> None:
     config = small(max_requests_in_flight_per_sampler_worker=in_flight, min_sample_timesteps_per_iteration=0)
@@ -86,6 +92,58 @@ def test_in_process_the_weights_are_as_old_as_the_requests_are_many(in_flight: i
             assert algorithm.policy_version == 1 + in_flight * step
         newest, acting = algorithm.learners.weights(), algorithm.workers.local_worker().get_weights()
         np.testing.assert_array_equal(newest["default_policy"], acting["default_policy"])
+
+
+def train_with_old_gradient(max_staleness: int, monkeypatch: pytest.MonkeyPatch) -> tuple[A3C, Any, list[int]]:
+    """A fifth iteration with a gradient of before the first: its result, and the versions that the worker got in it."""
+    algorithm = small(min_sample_timesteps_per_iteration=0, max_gradient_staleness=max_staleness).build()
+    workers, versions = algorithm.workers, []
+    (late,), ready, publish = workers.sample(), workers.ready, workers.set_weights
+
+    def set_weights(weights: Any, version: int, timestep: int, to: int | None = None) -> None:
+        assert to == late.worker_index
+        versions.append(version)
+        publish(weights, version, timestep, to)
+
+    for _ in range(4):
+        algorithm.train()
+    monkeypatch.setattr(workers, "ready", lambda: [late, *ready()])
+    monkeypatch.setattr(workers, "set_weights", set_weights)
+    result = algorithm.train()
+    return algorithm, result, versions  # type: ignore[return-value]
+
+
+def test_a_gradient_that_is_too_old_is_dropped_and_its_worker_gets_the_newest_weights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    algorithm, result, versions = train_with_old_gradient(3, monkeypatch)
+    assert result["counters"]["num_gradients_dropped"] == 1
+    assert (result["num_env_steps_sampled"], result["num_env_steps_trained"]) == (60, 50)
+    assert versions == [5, 6], "what is dropped makes no new version"
+    assert result["info"]["learner"]["default_policy"]["learner_stats"]["staleness_max"] == 0.0
+    with small(min_sample_timesteps_per_iteration=0).build() as other:
+        other.workers.sample()
+        for _ in range(5):
+            other.train()
+        expected = other.learners.weights()["default_policy"]
+    np.testing.assert_array_equal(algorithm.learners.weights()["default_policy"], expected)
+    algorithm.stop()
+
+
+def test_an_old_gradient_is_applied_as_long_as_the_limit_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    algorithm, result, versions = train_with_old_gradient(4, monkeypatch)
+    assert result["counters"]["num_gradients_dropped"] == 0
+    assert result["info"]["learner"]["default_policy"]["learner_stats"]["staleness_max"] == 4.0
+    assert versions == [6, 7]
+    algorithm.stop()
+
+
+def test_the_limit_of_staleness_grows_with_the_requests_in_flight() -> None:
+    config = A3CConfig().rollouts(num_rollout_workers=8)
+    assert config.staleness_limit == 80
+    assert config.training(max_requests_in_flight_per_sampler_worker=2).staleness_limit == 160
+    assert config.training(max_gradient_staleness=0).staleness_limit == 0
+    assert A3CConfig().staleness_limit == 10
 
 
 def test_the_value_of_an_episode_that_is_only_ever_cut_off_is_that_of_one_without_an_end() -> None:

@@ -137,6 +137,24 @@ def test_sequences_are_weighted_by_their_steps() -> None:
     assert np.isfinite(list(found[0].stats.values())).all()
 
 
+@pytest.mark.parametrize("lengths", [(6, 4), (4, 6)])
+def test_ranks_with_sequences_of_different_lengths_make_as_many_gradient_steps(lengths: tuple[int, int]) -> None:
+    """A minibatch of 24 steps has for each rank two sequences of 6 steps, or three of 4."""
+    model = LSTM | {"fcnet_hiddens": [4], "max_seq_len": 8}
+    small = {"model": model, "sgd_minibatch_size": 24, "num_sgd_iter": 2}
+    config = DDPPOConfig.from_dict(SMALL | small | {"train_batch_size": 60, "num_envs_per_worker": 6, "seed": 1})
+    with config.environment("CartPole-v1").build() as algorithm:
+        batches = [algorithm.workers.sample(length)[0].rollouts["default_policy"] for length in lengths]
+        spaces = algorithm.workers.local_worker().spaces["default_policy"]
+    average = Average()
+    ranks = [DDPPOLearner(config, *spaces, rank=r, world_size=2, reduce=average.of(r)) for r in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda one, batch: one.update(batch, 0), ranks, batches))
+    np.testing.assert_array_equal(ranks[0].weights(), ranks[1].weights())
+    steps = [rank.state()["optimizers"]["policy"]["step"] for rank in ranks]
+    assert steps == [2 * 3] * 2, "two of the six sequences in each step, in two passes"
+
+
 @pytest.mark.parametrize("model", [{}, LSTM])
 def test_in_process_it_is_ppo(model: dict[str, Any]) -> None:
     results = []

@@ -5,6 +5,7 @@ import signal
 import time
 from typing import Any
 
+import gymnasium as gym
 import pytest
 
 from reef.algorithms.a3c import A3CConfig
@@ -58,6 +59,28 @@ def test_gradients_are_applied_as_they_come_and_are_behind_by_those_of_the_other
         assert max(version for version, _ in everywhere[1:]) == newest, "the worker that delivered last has the newest"
         newest_of = [weights["default_policy"] for version, weights in everywhere if version == newest]
         assert all((weights == trained["default_policy"]).all() for weights in newest_of)
+
+
+class SlowInWorker2(gym.Wrapper[Any, Any, Any, Any]):
+    def __init__(self, env_config: Any) -> None:
+        super().__init__(gym.make("CartPole-v1"))
+        self.pause_s = 0.3 if env_config.worker_index == 2 else 0.0
+
+    def step(self, action: Any) -> Any:
+        time.sleep(self.pause_s)
+        return super().step(action)
+
+
+def test_the_gradients_of_a_worker_that_is_far_behind_are_dropped() -> None:
+    with settings().environment(SlowInWorker2).build() as algorithm:
+        deadline, dropped = time.monotonic() + 90.0, 0
+        while not dropped:
+            assert time.monotonic() < deadline
+            result = algorithm.train()
+            dropped = result["counters"]["num_gradients_dropped"]
+            assert stats_of(result)["staleness_max"] <= 20
+        assert result["num_env_steps_sampled"] - result["num_env_steps_trained"] == 10 * dropped
+        assert algorithm.policy_version == 1 + result["num_env_steps_trained"] // 10
 
 
 def test_a_worker_that_is_killed_in_a_request_is_made_again_while_the_run_goes_on() -> None:

@@ -9,9 +9,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 from reef.algorithms.ddppo import DDPPOConfig
 from reef.algorithms.ppo import PPOConfig
+from reef.distributed import ray_learners
 from reef.distributed.ranks.rank import Rank
 from reef.distributed.ranks.ray_ranks import RayRanks
 from reef.errors import ResourceError, TrainingError, WorkerError
@@ -89,7 +91,7 @@ def test_after_the_loss_of_a_rank_the_others_go_on_from_what_they_have_learned(f
         assert algorithm.learners.state()["default_policy"]["optimizers"]["policy"]["step"] > optimizer["step"]
         assert np.isfinite(stats_of(result)["total_loss"])
         deadline = time.monotonic() + 90.0
-        while flag == "recreate_failed_workers" and len(algorithm.learners._met) < 2:  # type: ignore[attr-defined]
+        while flag == "recreate_failed_workers" and len(algorithm.learners._ranks_in_group) < 2:  # type: ignore[attr-defined]
             assert time.monotonic() < deadline
             time.sleep(0.5)
             algorithm.train()
@@ -125,8 +127,10 @@ def test_a_rank_that_is_lost_while_it_samples_is_done_without() -> None:
         assert results[-1]["num_env_steps_sampled"] == 3 * 80 + 40 + 2 * 80, "the one that is left samples all"
 
 
-def die_in_the_second_step(worker: Any, policies: Any, timestep: int) -> Any:
-    """As `Rank.improve` until the others have one average, and wait for the next."""
+def die_in_the_second_step(worker: RolloutWorker) -> None:
+    """End worker 2 in the next update, when the others have one average, and wait for the next."""
+    if not isinstance(worker, Rank) or worker.worker_index != 2:
+        return
     parameters = worker.learners.learners["default_policy"].parameters
     average, calls = parameters.reduce, []
 
@@ -137,29 +141,116 @@ def die_in_the_second_step(worker: Any, policies: Any, timestep: int) -> Any:
         average(gradient)
 
     parameters.reduce = reduce
-    return worker.improve(policies, timestep)
 
 
-def test_a_rank_that_is_lost_in_an_update_leaves_the_others_as_they_were_before(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_rank_that_is_lost_in_an_update_leaves_the_others_as_they_were_before() -> None:
     with settings(ignore_worker_failures=True).build() as algorithm:
         algorithm.train()
         ranks = algorithm.learners
         assert isinstance(ranks, RayRanks)
-        ask = ranks._workers.call_some
-
-        def call_some(calls: Any) -> Any:
-            if 2 in calls and getattr(calls[2], "func", None) is Rank.improve:
-                calls = dict(calls) | {2: partial(die_in_the_second_step, **calls[2].keywords)}
-            return ask(calls)
-
-        monkeypatch.setattr(ranks._workers, "call_some", call_some)
+        algorithm.workers.foreach_worker(die_in_the_second_step)
         before = ranks.state()["default_policy"]["optimizers"]["policy"]["step"]
         algorithm.train()
         after = ranks.state()["default_policy"]["optimizers"]["policy"]["step"]
         assert after - before == 2, "two passes over the 40 steps that are left, and not the one that was begun"
         assert algorithm.workers.num_healthy == 1
+
+
+class Apart(gym.Wrapper[Any, Any, Any, Any]):
+    """Has worker 2 look for the other ranks on a network device that is not there."""
+
+    def __init__(self, env_config: Any) -> None:
+        super().__init__(gym.make("CartPole-v1"))
+        if env_config.worker_index == 2:
+            os.environ["GLOO_SOCKET_IFNAME"] = "nowhere0"
+
+
+def test_ranks_that_cannot_reach_each_other_end_the_run_and_say_why(caplog: pytest.LogCaptureFixture) -> None:
+    config = settings(recreate_failed_workers=True, worker_health_probe_timeout_s=4.0).environment(Apart)
+    with pytest.raises(
+        WorkerError, match="3 times in a row the ranks could not meet.* none of them was lost"
+    ) as failure:
+        config.build()
+    assert "Rollout worker 1: " in str(failure.value) and "Rollout worker 2: " in str(failure.value)
+    for text in (
+        "nowhere0",
+        "NetworkPolicy",
+        "GLOO_SOCKET_IFNAME",
+        "4 s for another one (worker_health_probe_timeout_s)",
+    ):
+        assert text in str(failure.value)
+    (warning,) = [text for text in caplog.messages if "try again" in text]
+    assert "nowhere0" in warning
+
+
+class LateNetwork(gym.Wrapper[Any, Any, Any, Any]):
+    """Refuses the first connection that worker 2 makes to the first rank."""
+
+    def __init__(self, env_config: Any) -> None:
+        super().__init__(gym.make("CartPole-v1"))
+        store: Any = ray_learners.TCPStore
+
+        def refuse(*_: Any, **__: Any) -> None:
+            ray_learners.TCPStore = store
+            raise torch.distributed.DistNetworkError("connection refused")
+
+        if env_config.worker_index == 2 and env_config.vector_index == 0:
+            ray_learners.TCPStore = refuse
+
+
+def test_ranks_of_which_one_was_late_meet_in_the_next_try(caplog: pytest.LogCaptureFixture) -> None:
+    with settings(worker_health_probe_timeout_s=4.0).environment(LateNetwork).build() as algorithm:
+        (warning,) = [text for text in caplog.messages if "try again" in text]
+        assert "connection refused" in warning
+        algorithm.train()
+        assert len(ranks_of(algorithm)) == 2 and algorithm.workers.num_restarts == 0
+
+
+def fail_to_average(worker: RolloutWorker, times: int) -> None:
+    """Have the next averages of worker 2 fail."""
+    average, left = torch.distributed.all_reduce, iter(range(times))
+
+    def all_reduce(tensor: torch.Tensor) -> None:
+        if next(left, None) is not None:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        average(tensor)
+
+    if worker.worker_index == 2:
+        torch.distributed.all_reduce = all_reduce
+
+
+def test_an_average_that_fails_is_made_again_and_one_that_always_fails_ends_the_run() -> None:
+    with settings(recreate_failed_workers=True, worker_health_probe_timeout_s=4.0).build() as algorithm:
+        for _ in range(2):
+            algorithm.workers.foreach_worker(partial(fail_to_average, times=2))
+            before = algorithm.learners.state()["default_policy"]["optimizers"]["policy"]["step"]
+            algorithm.train()
+            after = algorithm.learners.state()["default_policy"]["optimizers"]["policy"]["step"]
+            assert after - before == 4, "one update"
+        algorithm.workers.foreach_worker(partial(fail_to_average, times=99))
+        with pytest.raises(WorkerError, match="Rollout worker 2: OutOfMemoryError: CUDA out of memory"):
+            algorithm.train()
+        assert algorithm.workers.num_restarts == 0
+
+
+def average_slowly(worker: RolloutWorker) -> None:
+    """Have each average of a rank take a second longer."""
+    average = torch.distributed.all_reduce
+
+    def all_reduce(tensor: torch.Tensor) -> None:
+        time.sleep(1.0)
+        average(tensor)
+
+    if isinstance(worker, Rank):
+        torch.distributed.all_reduce = all_reduce
+
+
+def test_an_update_may_take_longer_than_a_sample() -> None:
+    with settings(sample_timeout_s=3.0).build() as algorithm:
+        algorithm.workers.foreach_worker(average_slowly)
+        started = time.monotonic()
+        algorithm.train()
+        assert time.monotonic() - started > 4.0, "one average in each of four steps"
 
 
 def test_without_the_flags_a_lost_rank_ends_the_run_by_name() -> None:

@@ -148,11 +148,12 @@ def test_an_asynchronous_run_shows_how_old_its_weights_are_and_what_was_dropped(
     assert not any("staleness" in name or "dropped" in name or "shards" in name for name in series(server))
     statistics = {"staleness": 1.5, "staleness_max": 4.0}
     learner = {"default_policy": {"learner_stats": statistics}}
-    counters = {"num_batches_dropped": 3, "num_replay_shards_recreated": 2}
+    counters = {"num_batches_dropped": 3, "num_gradients_dropped": 5, "num_replay_shards_recreated": 2}
     run_state.report({**RESULT, "counters": counters, "info": {"learner": learner}})
     found = series(server)
     assert found["reef_training_replay_shards_recreated_total"] == 2
     assert found["reef_training_batches_dropped_total"] == 3
+    assert found["reef_training_gradients_dropped_total"] == 5
     assert found["reef_training_staleness_versions|default_policy"] == 1.5
     assert found["reef_training_staleness_max_versions|default_policy"] == 4.0
 

@@ -14,7 +14,7 @@ import numpy as np
 from reef.algorithms.a2c import A2CLearner
 from reef.algorithms.actor_critic import ActorCriticConfig
 from reef.batch import FragmentGradient, Rollout, Sample
-from reef.config import Scheduled, default
+from reef.config import Scheduled, default, setting
 from reef.config.ignored import Network, ignored
 from reef.config.loading import load
 from reef.learn.device import to_device
@@ -44,6 +44,20 @@ class A3CConfig(ActorCriticConfig):
     normalize_advantages: bool = default(False)
     # a worker that waits for its new weights is behind by the gradients of the others alone
     max_requests_in_flight_per_sampler_worker: int = default(1)
+    max_gradient_staleness: int | None = setting(
+        None,
+        "Gradients of weights that are older than this many versions are dropped; null: 10 for each request that all "
+        "workers may have in flight.",
+        minimum=0,
+        unit="updates",
+    )
+
+    @property
+    def staleness_limit(self) -> int:
+        """`max_gradient_staleness`, by default that of a worker which is about 10 times slower than the others."""
+        if self.max_gradient_staleness is not None:
+            return self.max_gradient_staleness
+        return 10 * max(self.num_rollout_workers, 1) * self.max_requests_in_flight_per_sampler_worker
 
     def problems(self) -> Iterator[str]:
         """Yield contradictions between these settings."""
@@ -103,7 +117,8 @@ class A3CWorker(RolloutWorker):
         super().__init__(*args, **kwargs)
         learner_class = load(self.config.algorithm_class, "algorithm").learner_class
         config = in_worker(self.config) if self.worker_index else self.config
-        self.learners: dict[PolicyId, A3CLearner] = learners_of(learner_class, config, self.spaces)  # type: ignore[assignment]
+        spaces = self.spaces if self.env is not None else {}  # a worker that only holds the policies learns nothing
+        self.learners: dict[PolicyId, A3CLearner] = learners_of(learner_class, config, spaces)  # type: ignore[assignment]
 
     def sample(self, steps: int | None = None, reset_episodes: bool = False, episodes: int | None = None) -> Sample:
         """As that of a rollout worker, with the gradient of each trained policy in place of the rollouts."""
@@ -130,9 +145,14 @@ class A3CWorker(RolloutWorker):
 class A3C(Algorithm):
     """Workers compute gradients without waiting for each other, and the driver applies them as they come."""
 
+    config: A3CConfig
     config_class = A3CConfig
     learner_class = A3CLearner
 
+    def setup(self) -> None:
+        """Count the gradients that are dropped."""
+        self.counters["num_gradients_dropped"] = 0
+
     def training_step(self) -> dict[PolicyId, Stats]:
         """Apply the next gradients."""
-        return gradients(self)
+        return gradients(self, self.config.staleness_limit)

@@ -98,6 +98,13 @@ class DDPPOLearner(PPOLearner):
             self.reduce(means)
         return means.cpu()
 
+    def smallest(self, *counts: int) -> list[int]:
+        """The smallest of each count over all ranks."""
+        by_rank = np.zeros((len(counts), self.world_size))
+        by_rank[:, self.rank] = counts
+        means = self.mean(*by_rank.flat).reshape(by_rank.shape)
+        return [round(mean * self.world_size) for mean in means.min(1).values.tolist()]
+
     def estimate(self, batch: Rollout, values: Array, next_values: Array) -> tuple[Array, Array]:
         """Advantages and value targets, both [T, B], by GAE; advantages are normalized over all ranks."""
         advantages, targets = super().estimate(batch, values, next_values)
@@ -114,10 +121,9 @@ class DDPPOLearner(PPOLearner):
             yield from super().minibatches(columns)
             return
         own = row_count(columns)
-        length = columns["mask"].shape[1] if "mask" in columns else 1  # steps of a sequence
-        part = max(self.config.sgd_minibatch_size // length // self.world_size, 1)
-        rows = [own if rank == self.rank else 0 for rank in range(self.world_size)]
-        fewest = round(float(self.mean(*rows).min()) * self.world_size)
+        # steps of a sequence: fragments shorter than `max_seq_len` have shorter ones, not on all ranks the same
+        length = columns["mask"].shape[1] if "mask" in columns else 1
+        fewest, part = self.smallest(own, max(self.config.sgd_minibatch_size // length // self.world_size, 1))
         count, size = max(fewest // part, 1), min(part, own) * length
         for _ in range(self.config.num_sgd_iter):
             for minibatch in islice(self.layout.minibatches(columns, size, 1, self.generator), count):

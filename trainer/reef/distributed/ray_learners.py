@@ -83,7 +83,8 @@ class LearnerProcess(LocalLearners):
     def join(self, host: str, port: int) -> None:
         """Meet the others there; returns when all have come."""
         if device := _network_device(_own_address()):
-            os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = device
+            for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+                os.environ.setdefault(name, device)
         store = self._store or TCPStore(host, port, self._world_size, timeout=self._timeout)
         torch.distributed.init_process_group(
             self._backend, store=store, rank=self._rank, world_size=self._world_size, timeout=self._timeout

@@ -33,6 +33,10 @@ from reef.types import PolicyId, State, Weights
 
 T = TypeVar("T")
 SENT_ALONG_BYTES = 64 * 1024  # Ray puts an argument of more than 100 KiB into its store, for each call again
+# What workers are there for: methods, each with the setting that limits its time.
+WORK = dict.fromkeys(("sample", "sample_episodes", "sample_share", "collect"), "sample_timeout_s") | {
+    "improve": "worker_restore_timeout_s"
+}
 ELASTIC_PATIENCE_S = 5.0  # how long the first workers wait for those that may have no room yet
 
 
@@ -85,7 +89,7 @@ class RayWorkers:
             threads=config.torch_threads_per_worker,
             has_mailbox=config.asynchronous and not evaluation,
             environment=config.extra_python_environs_for_worker,
-            work=dict.fromkeys(("sample", "sample_episodes", "collect"), "sample_timeout_s"),
+            work=WORK,
         )
         try:
             self._group = ActorGroup(
@@ -206,10 +210,10 @@ class RayWorkers:
         results = self._group.call_all("collect", fn, timeout_s=self._limits.request_timeout_s)
         return [results[index] for index in sorted(results)]
 
-    def call_some(self, calls: Mapping[int, Callable[[Any], T]]) -> dict[int, T]:
-        """As `collect` for some workers, each with a function of its own; those that fail are left out."""
-        arguments = {index: (fn,) for index, fn in calls.items()}
-        return self._group.call_some("collect", arguments, timeout_s=self._limits.request_timeout_s)
+    def call_some(self, method: str, arguments: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
+        """Call a method of some workers, each with its own arguments; those that fail are left out."""
+        limit: float = getattr(self._config, WORK.get(method, "worker_restore_timeout_s"))
+        return self._group.call_some(method, arguments, timeout_s=limit)
 
     def processes(self) -> dict[int, int]:
         """The process ids of the healthy workers, by index; waits for one."""

@@ -193,11 +193,11 @@ class Algorithm(Inference):
         self.counters["num_env_steps_trained"] += env_steps
         self.counters["num_agent_steps_trained"] += agent_steps
 
-    def publish_weights(self, to: int | None = None) -> None:
-        """Give all workers, or the worker `to`, the learners' weights, once per version."""
+    def publish_weights(self, to: int | None = None, *, is_new: bool = True) -> None:
+        """Give all workers, or the worker `to`, the learners' weights; `is_new`: they are another version."""
         with self.timer("synch_weights"):
             self._take_over_weights()
-            self.policy_version += 1
+            self.policy_version += is_new
             self.workers.set_weights(self.learners.weights(), self.policy_version, self.timestep, to)
             self.has_unpublished_weights = False
 
@@ -279,7 +279,7 @@ class Algorithm(Inference):
             policy.set_by_hand = False  # the state has others
         with restoring("its counters and metrics"):
             self.iteration, self.policy_version = state["iteration"], state["policy_version"] - 1
-            self.counters = dict(state["counters"])
+            self.counters = dict.fromkeys(self.counters, 0) | state["counters"]  # older states have fewer
             self.metrics.set_state(state["metrics"], iteration=self.iteration)
         with restoring("its learners"):
             self.learners.set_state(state["learners"])

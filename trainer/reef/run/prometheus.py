@@ -51,6 +51,7 @@ TRAINING_COUNTERS = (
 )
 ASYNC_COUNTERS = (
     Field("batches_dropped", "counters/num_batches_dropped", "Train batches dropped by a full learner queue."),
+    Field("gradients_dropped", "counters/num_gradients_dropped", "Gradients dropped, of weights that are too old."),
     Field("replay_shards_recreated", "counters/num_replay_shards_recreated", "Replay shards that came back empty."),
 )
 EPISODE_GAUGES = (

@@ -158,7 +158,7 @@ class FaultToleranceSettings(Settings):
         unit="seconds",
     )
     worker_restore_timeout_s: float = setting(
-        1800.0, "How long a restarted worker has until it is ready.", above=0.0, unit="seconds"
+        1800.0, "How long the restart of a worker, or an update of learners, may take.", above=0.0, unit="seconds"
     )
     sample_timeout_s: float = setting(
         300.0,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -23,23 +24,37 @@ Held = tuple[State, int, int]
 Address = tuple[str, int]  # host and port
 
 
-class LostRankError(Exception):
-    """Another rank did not take part in an average."""
+class CollectiveError(Exception):
+    """The ranks did not all meet, or not all took part in an average: one was lost, or cannot reach the others."""
 
 
 class RankLearners(LearnerProcess):
-    """The learners of a rank; an average that cannot be had says so."""
+    """The learners of a rank; CollectiveError if it cannot meet the others, or average with them."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         config = next(iter(self.learners.values())).config
         self._timeout = timedelta(seconds=config.worker_health_probe_timeout_s)
 
+    def join(self, host: str, port: int) -> None:
+        """Meet the others there; returns when all have come."""
+        # PyTorch numbers its groups, and ranks meet under the same number only: a meeting that failed must not count
+        torch.distributed.distributed_c10d._world.group_count = 0
+        with collective():
+            super().join(host, port)
+
     def _average(self, gradient: torch.Tensor) -> None:
-        try:
+        with collective():
             super()._average(gradient)
-        except RuntimeError as error:  # the connection was closed, or time ran out
-            raise LostRankError(str(error)) from error
+
+
+@contextmanager
+def collective() -> Iterator[None]:
+    """Raise CollectiveError for what PyTorch raises, such as that a connection was closed, or that time ran out."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise CollectiveError(f"{type(error).__name__}: {error}") from error
 
 
 class Rank(RolloutWorker):
@@ -59,16 +74,16 @@ class Rank(RolloutWorker):
         self.learners = RankLearners(learner_class, in_worker(self.config), self.spaces, rank, world_size)
         return self.learners.open() if rank == 0 else ("", 0)
 
-    def meet(self, address: Address, held: Held) -> bool:
-        """Meet the other ranks at `address` and go on from what one of them held; False if they did not all come."""
+    def meet(self, address: Address, held: Held) -> CollectiveError | None:
+        """Meet the other ranks at `address` and go on from what one of them held; returns why they did not all come."""
         try:
             self.learners.join(*address)
-        except RuntimeError:
-            return False
+        except CollectiveError as error:
+            return error
         state, version, timestep = held
         self.learners.set_state(state)
         self.set_weights(self.learners.weights(), version, timestep)
-        return True
+        return None
 
     def held(self) -> Held:
         """Return what the next ranks can go on from."""
@@ -93,16 +108,19 @@ class Rank(RolloutWorker):
             samples.append(sample.without_rollouts())
         return samples
 
-    def improve(self, policies: Sequence[PolicyId], timestep: int) -> dict[PolicyId, Update] | TrainingError | None:
-        """Improve these policies on the rollouts; None, with the state as before, if another rank was lost.
+    def improve(
+        self, policies: Sequence[PolicyId], timestep: int
+    ) -> dict[PolicyId, Update] | TrainingError | CollectiveError:
+        """Improve these policies on the rollouts.
 
-        Returns the error that all ranks have at once, such as that of a gradient that is not finite.
+        Returns the error, with the state as before, if the ranks could not do so together, or if all have the same
+        error, such as that of a gradient that is not finite.
         """
         before = self.learners.state()
         try:
             updates = self.learners.update({name: concat_columns(self._rollouts[name]) for name in policies}, timestep)
-        except (LostRankError, TrainingError) as error:
+        except (CollectiveError, TrainingError) as error:
             self.learners.set_state(before)
-            return error if isinstance(error, TrainingError) else None
+            return error
         self.set_weights(self.learners.weights(), self.policy_version + 1, timestep)
         return updates

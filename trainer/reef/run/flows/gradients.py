@@ -10,11 +10,12 @@ if TYPE_CHECKING:
     from reef.run.algorithm import Algorithm
 
 
-def gradients(algorithm: Algorithm) -> dict[PolicyId, Stats]:
+def gradients(algorithm: Algorithm, max_staleness: int) -> dict[PolicyId, Stats]:
     """Apply the gradients that workers have computed, one after the other, each as soon as it comes.
 
     Every worker has as many fragments requested as it may have, and gets the newest weights for each that it delivers.
-    Staleness is the number of gradients that were applied since the weights of a gradient were published.
+    Staleness is the number of gradients that were applied since the weights of a gradient were published. A gradient
+    with more than `max_staleness` is dropped and counted.
     """
     stats: dict[PolicyId, Stats] = {}
     ages: dict[PolicyId, list[int]] = {}
@@ -27,15 +28,17 @@ def gradients(algorithm: Algorithm) -> dict[PolicyId, Stats]:
             samples = algorithm.workers.ready()
         for sample in samples:
             algorithm.count_sampled(sample)
+            staleness = {name: algorithm.policy_version - one.policy_version for name, one in sample.gradients.items()}
+            fresh = {name: one for name, one in sample.gradients.items() if staleness[name] <= max_staleness}
+            algorithm.counters["num_gradients_dropped"] += len(sample.gradients) - len(fresh)
             with algorithm.timer("learn"):
-                updates = algorithm.learn(sample.gradients)
+                updates = algorithm.learn(fresh) if fresh else {}
             if updates:
-                steps = sum(len(sample.gradients[policy_id]) for policy_id in updates)
-                algorithm.count_trained(sample.env_steps, steps)
+                algorithm.count_trained(sample.env_steps, sum(len(fresh[policy_id]) for policy_id in updates))
             for policy_id, update in updates.items():
                 found = ages.setdefault(policy_id, [])
-                found.append(algorithm.policy_version - sample.gradients[policy_id].policy_version)
-                staleness = {"staleness": sum(found) / len(found), "staleness_max": float(max(found))}
-                stats[policy_id] = update.stats | staleness
-            algorithm.publish_weights(to=sample.worker_index)
+                found.append(staleness[policy_id])
+                of_all = {"staleness": sum(found) / len(found), "staleness_max": float(max(found))}
+                stats[policy_id] = update.stats | of_all
+            algorithm.publish_weights(to=sample.worker_index, is_new=bool(updates))
     return stats
