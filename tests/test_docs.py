@@ -188,6 +188,10 @@ def test_every_block_has_a_language_that_is_looked_at(document: Path):
     assert {language for language, _ in FENCE.findall(document.read_text())} <= known
 
 
+def test_the_architecture_is_read_in_ten_minutes():
+    assert len((ROOT / "docs" / "architecture.md").read_text().split()) <= 1800
+
+
 def test_long_commands_are_still_in_the_documents():
     everything = "\n".join(document.read_text() for document in DOCUMENTS)
     for command, test in LONG.items():

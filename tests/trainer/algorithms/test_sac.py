@@ -146,6 +146,20 @@ def test_an_update_reports_statistics_and_td_errors() -> None:
     assert rows["td_errors"].shape == (3, 4) and (rows["td_errors"] > 0).all()
 
 
+@pytest.mark.parametrize("key", ["actor_lr", "critic_lr", "alpha_lr"])
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (-1.0, "=-1.0: must be larger than 0"),
+        ([[0, -0.001], [10, 0.01]], "must be larger than 0"),
+        ([[0, 0.001], [0, 0.01]], ": schedule .* every timestep must be larger"),
+    ],
+)
+def test_rates_of_its_own_have_the_limits_of_lr(key: str, value: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key}.*{message}"):
+        SACConfig.from_dict({key: value}).environment("Pendulum-v1").validate()
+
+
 def test_importance_weights_scale_the_gradient_of_the_critics() -> None:
     plain, weighted = learner(), learner()
     for one, extras in ((plain, {}), (weighted, {"weights": np.full(4, 0.25, np.float32)})):

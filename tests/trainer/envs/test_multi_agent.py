@@ -240,12 +240,23 @@ def test_agents_of_one_policy_have_the_same_spaces() -> None:
             {"policies": ["one"], "policy_mapping_fn": {"a": "one", "b": "other"}},
             "PolicyID 'other', which agent 'b' acts with, not found in PolicyMap",
         ),
+        (
+            {"policies": ["one"], "policy_mapping_fn": {"a": "one"}},
+            r"there is no policy for agent 'b'. Give the agent one of policies=\['one'\]",
+        ),
         ({"policies": ["one"], "policy_mapping_fn": "nowhere:fn"}, "there is no module 'nowhere'"),
     ],
 )
 def test_a_mapping_that_leads_nowhere_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         RolloutWorker(PPOConfig().environment(Relay).multi_agent(**settings).freeze())
+
+
+@pytest.mark.parametrize("wrong", [{"num_agents": 0}, {"num_agents": "2"}, {"env": None}])
+def test_independent_agents_need_an_environment_and_a_number(wrong: dict[str, Any]) -> None:
+    config = PPOConfig().environment(IndependentAgents, env_config={"env": "CartPole-v1", "num_agents": 2} | wrong)
+    with pytest.raises(EnvironmentError, match="expected env, the name of an environment, and num_agents, at least 1"):
+        RolloutWorker(config.freeze())
 
 
 def test_policies_to_train_are_policies() -> None:

@@ -71,7 +71,7 @@ class DDPPOConfig(PPOConfig):
         if self.model.memories and size < self.model.max_seq_len * ranks:
             yield (
                 f"sgd_minibatch_size={size} holds no sequence of model.max_seq_len={self.model.max_seq_len} steps for "
-                "each rollout worker; raise the first or lower the second"
+                "each rollout worker; raise the first or lower the second."
             )
 
     def ignored_settings(self, network: Network) -> Iterator[str]:

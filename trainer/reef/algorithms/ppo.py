@@ -52,7 +52,7 @@ class PPOConfig(ActorCriticConfig):
         if self.model.memories and self.sgd_minibatch_size < self.model.max_seq_len * max(self.num_learner_workers, 1):
             yield (
                 f"sgd_minibatch_size={self.sgd_minibatch_size} holds no sequence of model.max_seq_len="
-                f"{self.model.max_seq_len} steps for each learner; raise the first or lower the second"
+                f"{self.model.max_seq_len} steps for each learner; raise the first or lower the second."
             )
         if self.sgd_minibatch_size % max(self.num_learner_workers, 1):
             yield (

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from reef.algorithms.replaying import OffPolicyConfig, ReplayingLearner
 from reef.batch import Transitions
-from reef.config import ModelConfig, default, setting
+from reef.config import ModelConfig, Scheduled, default, setting
 from reef.config.ignored import Network, ignored_without_actor_critic
 from reef.learn.minibatches import transition_columns
 from reef.math.td import weighted_mean
@@ -29,8 +29,8 @@ class QCriticsConfig(OffPolicyConfig):
     num_steps_sampled_before_learning_starts: int = default(1500)
     model: ModelConfig = default({"fcnet_activation": "relu"})
     twin_q: bool = setting(True, "Train two critics and use the smaller value.")
-    actor_lr: float | list[list[float]] | None = setting(None, "Learning rate of the actor; null: lr.")
-    critic_lr: float | list[list[float]] | None = setting(None, "Learning rate of the critics; null: lr.")
+    actor_lr: Scheduled | None = setting(None, "Learning rate of the actor; null: lr.", above=0.0)
+    critic_lr: Scheduled | None = setting(None, "Learning rate of the critics; null: lr.", above=0.0)
     tau: float = setting(5e-3, "Fraction that each update copies to the targets.", above=0.0, maximum=1.0)
     target_network_update_freq: int = setting(
         0,

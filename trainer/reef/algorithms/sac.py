@@ -30,7 +30,7 @@ class SACConfig(QCriticsConfig):
 
     lr: Scheduled = default(3e-4)
     replay_buffer_config: ReplayBufferConfig = default({"capacity": 1_000_000, "prioritized_replay": False})
-    alpha_lr: float | list[list[float]] | None = setting(None, "Learning rate of the temperature; null: lr.")
+    alpha_lr: Scheduled | None = setting(None, "Learning rate of the temperature; null: lr.", above=0.0)
     initial_alpha: float = setting(1.0, "First weight of the entropy.", above=0.0)
     target_entropy: float | Literal["auto"] = setting(
         "auto",

@@ -66,7 +66,7 @@ class Setting:
     def _limit_problems(self, value: Any) -> Iterator[str]:
         each = "each " if self.holds_many and value is not None else ""
         numbers = _numbers_in(value) if each else [value] if isinstance(value, int | float) else []
-        if self.type == Scheduled and isinstance(value, list):
+        if self.type in (Scheduled, Scheduled | None) and isinstance(value, list):
             try:
                 Schedule(value)
             except ConfigError as error:

@@ -67,7 +67,10 @@ class IndependentAgents(MultiAgentEnv):
 
     def __init__(self, env_config: Mapping[str, Any]) -> None:
         given = dict(env_config)
-        name, count = given.pop("env"), given.pop("num_agents", 2)
+        name, count = given.pop("env", None), given.pop("num_agents", 2)
+        if name is None or not isinstance(count, int) or count < 1:
+            wanted = "expected env, the name of an environment, and num_agents, at least 1"
+            raise ValueError(f"{wanted}, for example {{env: CartPole-v1, num_agents: 2}}")
         self.envs = [gym.make(name, **given) for _ in range(count)]
         self.possible_agents = list(range(count))
         self.observation_spaces = {agent: one.observation_space for agent, one in enumerate(self.envs)}

@@ -186,10 +186,9 @@ class MultiAgentSettings(Settings):
             arguments = (agent, None, None)[: max(_count(ask), 1)]
             policy_id = ask(*arguments)
         if policy_id not in self.policies:
-            raise ConfigError(
-                f"policy_mapping_fn: PolicyID {policy_id!r}, which agent {agent!r} acts with, not found in "
-                f"PolicyMap; there is {sorted(self.policies)}. Add it to policies."
-            )
+            wrong = f"PolicyID {policy_id!r}, which agent {agent!r} acts with, not found in PolicyMap"
+            wrong = wrong if policy_id else f"there is no policy for agent {agent!r}"
+            raise ConfigError(f"policy_mapping_fn: {wrong}. Give the agent one of policies={self.policies}.")
         return policy_id
 
     def trains(self, policy_id: PolicyId) -> bool:
