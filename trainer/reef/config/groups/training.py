@@ -42,7 +42,7 @@ class ModelConfig(Settings):
     )
     vf_share_layers: bool = setting(True, "Let policy and value function share the encoder.")
 
-    use_lstm: bool = setting(False, "Put an LSTM behind the encoder; PPO, DDPPO, A2C, A3C, PG, IMPALA, APPO.")
+    use_lstm: bool = setting(False, "Put an LSTM behind the encoder; PPO, DDPPO, A2C, A3C, PG, IMPALA, APPO, DQN.")
     max_seq_len: int = setting(20, "Longest sequence that a recurrent network is trained on.", minimum=1, unit="steps")
     lstm_cell_size: int = setting(256, "Size of the LSTM's state.", minimum=1)
     lstm_use_prev_action: bool = setting(False, "Feed the previous action to the LSTM.")
