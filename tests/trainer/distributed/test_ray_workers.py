@@ -417,7 +417,7 @@ def test_a_worker_of_dqn_with_a_memory_is_replaced_and_its_sequences_begin_again
     made = DQNConfig().environment("CartPole-v1").debugging(seed=3)
     made.update_from_dict(
         {
-            "num_rollout_workers": 2,
+            "num_rollout_workers": 1,
             "num_cpus_per_worker": 0.5,
             "recreate_failed_workers": True,
             "delay_between_worker_restarts_s": 0.0,
@@ -437,7 +437,7 @@ def test_a_worker_of_dqn_with_a_memory_is_replaced_and_its_sequences_begin_again
         os.kill(group._group.pid(1), signal.SIGKILL)
         deadline = time.monotonic() + 90.0
         result = algorithm.train()
-        while not (result["num_worker_restarts"] == 1 and result["num_healthy_workers"] == 2):
+        while not (result["num_worker_restarts"] == 1 and result["num_healthy_workers"] == 1):
             assert time.monotonic() < deadline
             result = algorithm.train()
         memory: Any = algorithm.memory  # type: ignore[attr-defined]
