@@ -110,6 +110,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("DQN", {"n_step": 3, "double_q": False, "dueling": False, "replay_buffer_config": {"prioritized_replay": False}}),
     ("DQN", {"num_atoms": 11, "v_min": 0.0, "v_max": 3.0}),
     ("DQN", {"noisy": True}),
+    ("DQN", {"model": {"use_lstm": True, "lstm_cell_size": 16, "max_seq_len": 8}}),
     ("DDPG", {"n_step": 2, "use_huber": True, "replay_buffer_config": {"prioritized_replay": False}}),
     ("TD3", {"policy_delay": 3, "target_network_update_freq": 8, "tau": 0.2}),
     ("SAC", {"n_step": 2, "twin_q": False, "replay_buffer_config": {"prioritized_replay": True}}),

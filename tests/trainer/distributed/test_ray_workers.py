@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from reef.algorithms.dqn import DQNConfig
 from reef.algorithms.ppo import PPOConfig
 from reef.distributed.node_settings import ELASTIC
 from reef.distributed.ray_workers import RayWorkers
@@ -410,3 +411,41 @@ def test_nobody_waits_for_new_workers_where_validation_is_switched_off(workers) 
         assert eager.num_healthy == 1
     finally:
         eager.stop()
+
+
+def test_a_worker_of_dqn_with_a_memory_is_replaced_and_its_sequences_begin_again() -> None:
+    made = DQNConfig().environment("CartPole-v1").debugging(seed=3)
+    made.update_from_dict(
+        {
+            "num_rollout_workers": 1,
+            "num_cpus_per_worker": 0.5,
+            "recreate_failed_workers": True,
+            "delay_between_worker_restarts_s": 0.0,
+            "num_steps_sampled_before_learning_starts": 50,
+            "min_sample_timesteps_per_iteration": 100,
+            "train_batch_size": 32,
+            "n_step": 2,
+            "hiddens": [8],
+            "model": {"fcnet_hiddens": [8], "use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 8},
+            "replay_buffer_config": {"replay_burn_in": 4},
+            "exploration_config": {"type": "PerWorkerEpsilonGreedy"},
+        }
+    )
+    with made.build() as algorithm:
+        algorithm.train()
+        group: Any = algorithm.workers
+        os.kill(group._group.pid(1), signal.SIGKILL)
+        deadline = time.monotonic() + 90.0
+        result = algorithm.train()
+        while not (result["num_worker_restarts"] == 1 and result["num_healthy_workers"] == 1):
+            assert time.monotonic() < deadline
+            result = algorithm.train()
+        memory: Any = algorithm.memory  # type: ignore[attr-defined]
+        before = memory.buffers["default_policy"].added
+        result = algorithm.train()
+        assert memory.buffers["default_policy"].added > before
+        stored = memory.buffers["default_policy"].state()["columns"]
+        goes_on = ~(stored["terminated"] | stored["truncated"])[:, :-1]
+        successors, following = stored["next_obs"][:, :-1], stored["obs"][:, 1:]
+        assert (successors[goes_on] == following[goes_on]).all(), "no sequence joins two workers' episodes"
+        assert np.isfinite(result["info"]["learner"]["default_policy"]["learner_stats"]["total_loss"])

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from reef.algorithms.dqn import DQNConfig
 from reef.algorithms.ppo import PPOConfig
+from reef.algorithms.simple_q import SimpleQConfig
 from reef.errors import ConfigError
 from reef.nn.make import make_policy
 from reef.nn.recurrent import CustomRecurrentActorCritic, RecurrentActorCritic, previous
@@ -181,7 +182,7 @@ def test_settings_of_a_memory_that_is_not_there_are_named() -> None:
     [
         (PPOConfig().training(model={"use_lstm": True, "use_attention": True}), "there is one memory"),
         (PPOConfig().training(model={"use_lstm": True, "custom_model": Memory}), "beside model.custom_model"),
-        (DQNConfig().training(model={"use_lstm": True}), "this algorithm has no network with a memory"),
+        (SimpleQConfig().training(model={"use_lstm": True}), "this algorithm has no network with a memory"),
         (
             PPOConfig().training(model={"use_lstm": True}, sgd_minibatch_size=16),
             "holds no sequence of model.max_seq_len=20",

@@ -128,10 +128,11 @@ def test_a_memory_for_each_agent() -> None:
         assert (before != algorithm.get_weights()["left"]["memory.cell.weight_hh_l0"]).any()
 
 
-def test_dqn_with_two_policies() -> None:
+@pytest.mark.parametrize("memory", [{}, {"use_lstm": True, "lstm_cell_size": 4}])
+def test_dqn_with_two_policies(memory: dict[str, Any]) -> None:
     made = DQNConfig().environment(IndependentAgents, env_config=TWO_POLES).debugging(seed=1)
     made = made.multi_agent(policies=["left", "right"], policy_mapping_fn={"0": "left", "1": "right"})
-    made = made.training(model={"fcnet_hiddens": [4]}, num_steps_sampled_before_learning_starts=64)
+    made = made.training(model={"fcnet_hiddens": [4]} | memory, num_steps_sampled_before_learning_starts=64)
     with made.reporting(min_sample_timesteps_per_iteration=200).build() as algorithm:
         before = algorithm.get_weights()
         algorithm.train()

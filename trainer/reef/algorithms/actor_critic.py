@@ -26,7 +26,7 @@ class ActorCriticConfig(AlgorithmConfig):
     """Settings of advantages and of the two losses."""
 
     policy_class: ClassVar[str] = "reef.nn.make:actor_critic"
-    may_be_recurrent: ClassVar[bool] = True
+    possible_memories: ClassVar[tuple[str, ...]] = ("use_lstm", "use_attention", "custom_model")
 
     lambda_: float = setting(1.0, "GAE's lambda: 0 = one-step advantages, 1 = Monte Carlo", minimum=0.0, maximum=1.0)
     use_gae: bool = setting(True, "Estimate advantages by GAE; False is GAE with lambda 1")

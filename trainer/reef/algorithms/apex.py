@@ -177,6 +177,7 @@ class ApexDQNConfig(ApexConfig, DQNConfig):
 
     algorithm: ClassVar[str] = "APEX"
     algorithm_class: ClassVar[str] = "reef.algorithms.apex:ApexDQN"
+    possible_memories: ClassVar[tuple[str, ...]] = ()
 
     exploration_config: dict[str, Any] = default({"type": "PerWorkerEpsilonGreedy"})
     target_network_update_freq: int = default(500_000)

@@ -16,11 +16,12 @@ from reef.algorithms.replaying import ReplayingAlgorithm
 from reef.algorithms.simple_q import QLearningConfig, SimpleQLearner, take_actions
 from reef.batch import Transitions
 from reef.config import setting
-from reef.config.ignored import Network, ignored, ignored_beside_custom_model
+from reef.config.ignored import Network, ignored, ignored_beside_custom_model, ignored_of_memory
 from reef.learn.learner import Update
+from reef.learn.replayed import ReplayedSequences
 from reef.math.categorical import project
 from reef.math.td import huber, td_targets, weighted_mean
-from reef.nn.dueling import NoisyLinear, QPolicy
+from reef.nn.dueling import NoisyLinear, QPolicy, RecurrentQPolicy
 from reef.nn.gradients import Columns, Loss
 from reef.spaces import Space
 
@@ -31,6 +32,7 @@ class DQNConfig(QLearningConfig):
     algorithm: ClassVar[str] = "DQN"
     algorithm_class: ClassVar[str] = "reef.algorithms.dqn:DQN"
     policy_class: ClassVar[str] = "reef.algorithms.dqn:q_policy"
+    possible_memories: ClassVar[tuple[str, ...]] = ("use_lstm",)
 
     double_q: bool = setting(True, "Choose the next action by the online network, value it by the target network.")
     dueling: bool = setting(True, "Separate streams for state values and advantages.")
@@ -53,6 +55,7 @@ class DQNConfig(QLearningConfig):
 
     def ignored_settings(self, network: Network) -> Iterator[str]:
         """Yield notes for Q-networks, whose streams use model.fcnet_activation even for image observations."""
+        yield from ignored_of_memory(self)
         if self.model.custom_model:
             noise = () if any(isinstance(part, NoisyLinear) for part in network.modules()) else ("noisy",)
             yield from ignored_beside_custom_model(self, "dueling", "hiddens", "sigma0", *noise)
@@ -66,7 +69,7 @@ class DQNConfig(QLearningConfig):
 
 def q_policy(config: DQNConfig, observation_space: Space, action_space: Space) -> QPolicy:
     """Build the network for these settings."""
-    return QPolicy(
+    return (RecurrentQPolicy if config.model.memories else QPolicy)(
         config,
         observation_space,
         action_space,
@@ -86,21 +89,69 @@ class DQNLearner(SimpleQLearner):
     config: DQNConfig
     policy: QPolicy
 
+    def setup(self) -> None:
+        """Read sequences if the policy has a memory."""
+        super().setup()
+        self.sequences: ReplayedSequences | None = None
+        if isinstance(self.policy, RecurrentQPolicy):
+            config, lengths = self.config, self.config.sequences
+            assert lengths is not None, "the policy has a memory"
+            self.sequences = ReplayedSequences(
+                self.policy,
+                self.device,
+                lengths,
+                n_step=config.n_step,
+                gamma=config.gamma,
+                zero_states=config.replay_buffer_config.zero_init_states,
+            )
+
+    def prepare(self, batch: Transitions) -> Columns:
+        """As for transitions; sequences are burned in by the online and the target network from the same state."""
+        if self.sequences is None:
+            return super().prepare(batch)
+        replayed, target = self.sequences.read(batch), self.target.network
+        with torch.no_grad():
+            target.draw_noise(self.generator)
+            logits = self.sequences.successors(target, replayed)
+            chooser = target.expected(logits)
+            if self.config.double_q:
+                chooser = self.policy.expected(self.sequences.successors(self.sequences.policy, replayed))
+            targets = self.bootstrapped(replayed.rewards, replayed.terminated, replayed.discounts, logits, chooser)
+        return self.sequences.columns(batch, replayed, targets)
+
+    def minibatches(self, columns: Columns) -> Iterator[Columns]:
+        """Yield the sampled rows or sequences in their order."""
+        if self.sequences is None:
+            return super().minibatches(columns)
+        return self.sequences.minibatches(columns, self.minibatch_size, self.rank, self.world_size)
+
     def targets(self, rewards: Tensor, next_obs: Tensor, terminated: Tensor, discounts: Tensor) -> Tensor:
         """Return the learning targets: [N] values, or [N, atoms] probabilities."""
         target = self.target.network
         target.draw_noise(self.generator)
         logits = target(next_obs)
         chooser = self.policy.q_values(next_obs) if self.config.double_q else target.expected(logits)
+        return self.bootstrapped(rewards, terminated, discounts, logits, chooser)
+
+    def bootstrapped(
+        self,
+        rewards: Tensor,  # [N]
+        terminated: Tensor,  # [N] bool
+        discounts: Tensor,  # [N]
+        logits: Tensor,  # [N, A] or [N, A, atoms], of the target network for the successors
+        chooser: Tensor,  # [N, A] the Q-values that choose the action there
+    ) -> Tensor:
+        """Return the learning targets from the values of the successors."""
         best = take_actions(logits, chooser.argmax(-1))
         if self.config.num_atoms == 1:
             return td_targets(rewards, discounts, terminated, best)
         return project(torch.softmax(best, -1), rewards, discounts * ~terminated, self.policy.atoms)
 
     def step(self, minibatch: Columns) -> Loss:
-        """One gradient step; noisy layers draw new noise first."""
+        """One gradient step; noisy layers draw new noise first. A sequence has one TD error, for its priority."""
         self.policy.draw_noise(self.generator)
-        return super().step(minibatch)
+        loss = super().step(minibatch)
+        return loss if self.sequences is None else self.sequences.with_priorities(loss, minibatch)
 
     def loss(self, outputs: Tensor, minibatch: Columns) -> Loss:
         """Mean loss of the logits, weighted if replay is prioritized; with atoms the TD error is the cross-entropy."""

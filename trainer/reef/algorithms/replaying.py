@@ -12,6 +12,7 @@ from reef.learn.minibatches import in_order
 from reef.nn.gradients import Columns
 from reef.nn.targets import Target
 from reef.replay.memory import ReplayMemory, check_memory
+from reef.replay.sequences import SequenceLengths
 from reef.replay.settings import ReplayBufferConfig
 from reef.run.algorithm import Algorithm
 from reef.run.checkpoint import restoring
@@ -34,6 +35,21 @@ class OffPolicyConfig(AlgorithmConfig):
     )
     n_step: int = setting(1, "Rewards summed before the value of a later state is used.", minimum=1, unit="steps")
 
+    @property
+    def sequences(self) -> SequenceLengths | None:
+        """The lengths of the sequences that are replayed; None without a memory, where single steps are."""
+        if not self.model.memories:
+            return None
+        return SequenceLengths(self.replay_buffer_config.replay_burn_in, self.model.max_seq_len)
+
+    @property
+    def rows_per_update(self) -> int:
+        """Replayed rows of a gradient step: steps, or as many sequences as have about so many, over all learners."""
+        if self.sequences is None:
+            return self.total_train_batch_size
+        learners = max(self.num_learner_workers, 1)
+        return max(round(self.total_train_batch_size / self.sequences.learned / learners), 1) * learners
+
     def updates_due(self, before: int, after: int) -> int:
         """Number of gradient steps due when the sampled environment steps have grown from `before` to `after`."""
         if after < self.num_steps_sampled_before_learning_starts:
@@ -51,13 +67,53 @@ class OffPolicyConfig(AlgorithmConfig):
                 f"train_batch_size={self.train_batch_size}: num_learner_workers={self.num_learner_workers} cannot "
                 "share it evenly. Set train_batch_size_per_learner instead."
             )
+        yield from self._sequence_problems()
+
+    def _sequence_problems(self) -> Iterator[str]:
+        """Sequences begin with a fragment, because only there the state is known with which the policy acted."""
+        buffer, sequences = self.replay_buffer_config, self.sequences
+        if sequences is None:
+            if buffer.replay_burn_in:
+                yield (
+                    f"replay_buffer_config.replay_burn_in={buffer.replay_burn_in}: there is no memory to bring up to "
+                    "date. Set model.use_lstm=True, or leave it at 0."
+                )
+            if buffer.zero_init_states:
+                yield (
+                    "replay_buffer_config.zero_init_states=True: there is no memory that has a state. Set "
+                    "model.use_lstm=True, or leave it at False."
+                )
+            return
+        if self.batch_mode == "complete_episodes":
+            yield (
+                "batch_mode='complete_episodes': the sequences that a network with a memory replays begin with a "
+                "fragment, and whole episodes would be too long for them. Set it to 'truncate_episodes'."
+            )
+        elif self.fragment_length() > sequences.learned:
+            yield (
+                f"rollout_fragment_length={self.rollout_fragment_length!r}: the sequences of "
+                f"model.max_seq_len={sequences.learned} steps that are replayed begin with a fragment, and fragments "
+                f"of {self.fragment_length()} steps would leave steps out. Set rollout_fragment_length to at most "
+                f"{sequences.learned}, or a larger model.max_seq_len."
+            )
+        if buffer.capacity < sequences.total:
+            yield (
+                f"replay_buffer_config.capacity={buffer.capacity}: it holds no sequence of {sequences.total} steps, "
+                f"which are replay_burn_in and model.max_seq_len. Set it to {sequences.total} or more."
+            )
 
 
 class ReplayingLearner(Learner[Transitions]):
     """One gradient step per `train_batch_size` rows; a subclass creates `target` in `setup`."""
 
     learns_from = Transitions
+    config: OffPolicyConfig
     target: Target[Any]
+
+    @property
+    def minibatch_size(self) -> int:
+        """Replayed rows per gradient step, over all learners."""
+        return self.config.rows_per_update
 
     def minibatches(self, columns: Columns) -> Iterator[Columns]:
         """Yield the sampled rows in their order."""
@@ -87,12 +143,16 @@ class ReplayingAlgorithm(Algorithm):
         """Create the replay memory."""
         config = self.config
         self.memory = ReplayMemory(
-            config.replay_buffer_config, n_step=config.n_step, gamma=config.gamma, seed=config.seed
+            config.replay_buffer_config,
+            n_step=config.n_step,
+            gamma=config.gamma,
+            seed=config.seed,
+            sequences=config.sequences,
         )
 
     def training_step(self) -> dict[PolicyId, Stats]:
         """One iteration of the replay flow."""
-        return replay(self, self.memory, self.config.updates_due)
+        return replay(self, self.memory, self.config.updates_due, self.config.rows_per_update)
 
     def state(self) -> State:
         """The algorithm's state with the replay memory."""
@@ -104,5 +164,7 @@ class ReplayingAlgorithm(Algorithm):
         with restoring("its memory"):
             memory = state["memory"]
             policies = self.workers.local_worker().policy_map
-            check_memory(memory, {name: (one.observation_layout, one.action_layout) for name, one in policies.items()})
+            layouts = {name: (one.observation_layout, one.action_layout) for name, one in policies.items()}
+            recurrent = {name: one.initial_state(0) for name, one in policies.items()}
+            check_memory(memory, layouts, self.config.sequences, recurrent)
             self.memory.set_state(memory)

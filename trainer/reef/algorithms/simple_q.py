@@ -98,7 +98,7 @@ class SimpleQLearner(ReplayingLearner):
     def update(self, batch: Transitions, timestep: int) -> Update:
         """Update the policy; the rows in the result include "td_errors"."""
         stats, rows = super().update(batch, timestep)
-        return Update(stats | {"mean_td_error": float(rows["td_errors"].mean())}, rows)
+        return Update({"mean_td_error": float(rows["td_errors"].mean())} | stats, rows)
 
 
 def take_actions(

@@ -127,15 +127,7 @@ class Sequences:
         if len(columns["mask"]) < world_size:
             columns = repeated(columns, world_size)
         for whole in shuffled(columns, part * world_size, passes, generator):
-            part = len(whole["mask"]) // world_size
-            own = {name: column[rank * part : (rank + 1) * part] for name, column in whole.items()}
-            valid = own.pop("mask").flatten().nonzero().squeeze(1)
-            read = {name: column for name, column in own.items() if name in self.policy.inputs}
-            steps = {n: c.flatten(0, 1).index_select(0, valid) for n, c in own.items() if n not in read}
-            if world_size > 1:
-                all_steps = whole["mask"][: part * world_size].sum()
-                steps[SHARE] = len(valid) * world_size / all_steps
-            yield {**read, **steps, VALID: valid}
+            yield learner_part(self.policy, whole, rank, world_size)
 
     def _length(self, mask: Array) -> int:
         return min(self.length, len(mask))
@@ -154,6 +146,22 @@ class Sequences:
 
     def _tensor(self, array: Array) -> Tensor:
         return to_device(np.ascontiguousarray(array), self.device)
+
+
+def learner_part(policy: RecurrentPolicy, whole: Columns, rank: int, world_size: int) -> Columns:
+    """This learner's sequences of a minibatch [S, L, ...]: whole where the policy reads them, else their valid steps.
+
+    `SHARE` is the weight of this learner's mean, because learners do not have the same number of valid steps.
+    """
+    part = len(whole["mask"]) // world_size
+    own = {name: column[rank * part : (rank + 1) * part] for name, column in whole.items()}
+    valid = own.pop("mask").flatten().nonzero().squeeze(1)
+    read = {name: column for name, column in own.items() if name in policy.inputs}
+    steps = {n: c.flatten(0, 1).index_select(0, valid) for n, c in own.items() if n not in read}
+    if world_size > 1:
+        all_steps = whole["mask"][: part * world_size].sum()
+        steps[SHARE] = len(valid) * world_size / all_steps
+    return {**read, **steps, VALID: valid}
 
 
 def _in_time(chunks: list[Tensor], batch: Rollout) -> Array:

@@ -76,10 +76,10 @@ def custom_module(
             "with persistent=False."
         )
     shapes = state_shapes(module)
-    if shapes and not config.may_be_recurrent:
+    if shapes and "custom_model" not in config.possible_memories:
         raise ConfigError(
-            f"model.custom_model={custom!r} has state_shapes, but this algorithm has no network with a memory. Give "
-            "one without, or use PPO."
+            f"model.custom_model={custom!r} has state_shapes, but this algorithm has no network with a memory "
+            "of your own. Give one without, or use PPO."
         )
     if taken := sorted(RESERVED & shapes.keys()):
         raise ConfigError(f"model.custom_model={custom!r}: state_shapes has {taken}, which are columns. Rename them.")

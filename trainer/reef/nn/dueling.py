@@ -1,9 +1,9 @@
-"""Q-networks: plain or dueling heads, values or value distributions, fixed or noisy weights."""
+"""Q-networks: plain or dueling heads, values or value distributions, fixed or noisy weights, with or without memory."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -22,6 +22,7 @@ from reef.nn.distributions import ActionDistribution
 from reef.nn.layers.activations import ACTIVATIONS
 from reef.nn.layers.encoders import Encoder
 from reef.nn.policies import Policy
+from reef.nn.recurrent import VALID, EncoderWithMemory, RecurrentPolicy, Unrolled
 from reef.types import Array, RecurrentState
 
 
@@ -118,12 +119,16 @@ class QPolicy(Policy):
             self.module = custom_module(config, observation_space, action_space, outputs, critic=False)
             return
         self.encoder = Encoder(self.observation_layout, config.model)
-        hidden = [self.encoder.out_features, *hiddens]
+        hidden = [self.stream_inputs(config), *hiddens]
         linear = (lambda i, o: NoisyLinear(i, o, sigma0)) if noisy else nn.Linear
         activation = config.model.fcnet_activation
         self.advantage = Stream([*hidden, self.actions * num_atoms], activation, linear)
         if dueling:
             self.value = Stream([*hidden, num_atoms], activation, linear)
+
+    def stream_inputs(self, config: AlgorithmConfig) -> int:
+        """The number of features that the streams read: the encoder's."""
+        return self.encoder.out_features
 
     def architecture(self) -> Architecture:
         """The policy's architecture with the atoms and the settings of the streams."""
@@ -138,7 +143,10 @@ class QPolicy(Policy):
         """[N, *obs] -> logits [N, A, atoms] of the return distributions; with one atom the Q-values [N, A]."""
         if self.module is not None:
             return self._by_action(self.module(obs)[0])
-        features = self.encoder.forward_branch(0, obs)
+        return self.stream_outputs(self.encoder.forward_branch(0, obs))
+
+    def stream_outputs(self, features: Tensor) -> Tensor:
+        """The features [N, F] of encoder or memory -> logits."""
         return self.dueling(self.advantage(features), None if self.value is None else self.value(features))
 
     def dueling(self, advantages: Tensor, values: Tensor | None) -> Tensor:
@@ -189,3 +197,32 @@ class QPolicy(Policy):
         for module in self.modules() if self.noisy else ():
             if isinstance(module, NoisyLinear):
                 module.draw(generator) if generator else module.still()
+
+
+class RecurrentQPolicy(QPolicy, EncoderWithMemory):
+    """A `QPolicy` with a memory between encoder and streams; in training it reads sequences."""
+
+    def stream_inputs(self, config: AlgorithmConfig) -> int:
+        """The memory's features."""
+        return self.add_memory(config.model)
+
+    def logits(self, columns: Mapping[str, Tensor], *, acting: bool = False) -> tuple[Tensor, dict[str, Tensor]]:
+        """The columns of `unroll` -> logits [S, L, A] or [S, L, A, atoms], and the state after the last step."""
+        remembered, state = self.remember(columns, acting=acting)
+        logits = self.stream_outputs(remembered.flatten(0, 1))
+        return logits.view(*remembered.shape[:2], *logits.shape[1:]), state
+
+    def unroll(self, columns: Mapping[str, Tensor], *, acting: bool = False) -> Unrolled:
+        """Q-values [S, L, A] and the largest of them [S, L]."""
+        logits, state = self.logits(columns, acting=acting)
+        values = self.expected(logits)
+        return Unrolled(values, values.amax(-1), state)
+
+    def forward(self, *columns: Tensor) -> Tensor:  # type: ignore[override]
+        """The columns of `inputs` -> logits [N, A] or [N, A, atoms] of the valid steps."""
+        named = dict(zip(self.inputs, columns, strict=True))
+        return self.logits(named)[0].flatten(0, 1)[named[VALID]]
+
+    def q_values(self, obs: Tensor) -> Tensor:
+        """[N, *obs] -> [N, A], for the first step of an episode."""
+        return RecurrentPolicy.dist_inputs(self, obs)

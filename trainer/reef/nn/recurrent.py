@@ -1,4 +1,4 @@
-"""Recurrent actor-critics: an LSTM, a GRU or a gated transformer after the encoder, or a user's own model."""
+"""Recurrent policies: an LSTM, a GRU or a gated transformer after the encoder, or a user's own model."""
 
 from __future__ import annotations
 
@@ -120,35 +120,28 @@ class RecurrentPolicy(Policy):
         self.unroll = torch.compile(self.unroll, **options)  # type: ignore[method-assign]
 
 
-class RecurrentActorCritic(RecurrentPolicy):
-    """An actor and a critic with one encoder and one memory: an LSTM, a GRU (`use_lstm`) or GTrXL (`use_attention`)."""
+class EncoderWithMemory(RecurrentPolicy):
+    """An encoder and one memory behind it: an LSTM, a GRU (`use_lstm`) or GTrXL (`use_attention`)."""
 
-    def __init__(self, config: AlgorithmConfig, observation_space: Space, action_space: Space) -> None:
-        """Made from `config.model`."""
-        super().__init__(config, observation_space, action_space)
-        model: ModelConfig = config.model
+    encoder: Encoder
+
+    def add_memory(self, model: ModelConfig) -> int:
+        """Put the memory behind `self.encoder`; return the number of its features."""
         if model.use_lstm:
             self.prev_actions, self.prev_rewards = int(model.lstm_use_prev_action), int(model.lstm_use_prev_reward)
         else:
             self.prev_actions = model.attention_use_n_prev_actions
             self.prev_rewards = model.attention_use_n_prev_rewards
-        self.encoder = Encoder(self.observation_layout, model)
         self.action_features = Features(self.action_layout, model) if self.prev_actions else None
         size = self.encoder.out_features + self.prev_rewards
         if self.action_features is not None:
             size += self.prev_actions * self.action_features.out_features
         self.memory = _memory(model, size)
         self.memory_shapes = self.memory.state_shapes
-        self.pi = linear(self.memory.out_features, self.dist_class.num_inputs, gain=0.01)
-        self.vf = linear(self.memory.out_features, 1, gain=1.0)
+        return self.memory.out_features
 
-    @property
-    def acting_parameters(self) -> list[Tensor]:
-        """All but the critic's output layer."""
-        return [values.data for name, values in self.named_parameters() if not name.startswith("vf.")]
-
-    def unroll(self, columns: Mapping[str, Tensor], *, acting: bool = False) -> Unrolled:
-        """Encoder, memory, and the two output layers."""
+    def remember(self, columns: Mapping[str, Tensor], *, acting: bool = False) -> tuple[Tensor, dict[str, Tensor]]:
+        """The columns of `unroll` -> features [S, L, size], and the state after the last step."""
         obs = columns["obs"]
         features = self.encoder.forward_branch(0, obs.flatten(0, 1))
         parts = [features.view(*obs.shape[:2], -1)]
@@ -160,6 +153,28 @@ class RecurrentActorCritic(RecurrentPolicy):
             parts.append(columns[PREV_REWARDS])
         x = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
         remembered, state = self.memory(x, columns.get(BEGINS), columns, acting=acting)
+        return remembered, state
+
+
+class RecurrentActorCritic(EncoderWithMemory):
+    """An actor and a critic with one encoder and one memory."""
+
+    def __init__(self, config: AlgorithmConfig, observation_space: Space, action_space: Space) -> None:
+        """Made from `config.model`."""
+        super().__init__(config, observation_space, action_space)
+        self.encoder = Encoder(self.observation_layout, config.model)
+        features = self.add_memory(config.model)
+        self.pi = linear(features, self.dist_class.num_inputs, gain=0.01)
+        self.vf = linear(features, 1, gain=1.0)
+
+    @property
+    def acting_parameters(self) -> list[Tensor]:
+        """All but the critic's output layer."""
+        return [values.data for name, values in self.named_parameters() if not name.startswith("vf.")]
+
+    def unroll(self, columns: Mapping[str, Tensor], *, acting: bool = False) -> Unrolled:
+        """Encoder, memory, and the two output layers."""
+        remembered, state = self.remember(columns, acting=acting)
         return Unrolled(self.pi(remembered), self.vf(remembered).squeeze(-1), state)
 
 

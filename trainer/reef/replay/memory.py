@@ -12,10 +12,11 @@ from reef.errors import DamagedCheckpointError
 from reef.replay.buffer import ReplayBuffer
 from reef.replay.n_step import NStep
 from reef.replay.prioritized import PrioritizedReplay
+from reef.replay.sequences import SequenceCutter, SequenceLengths
 from reef.replay.settings import ReplayBufferConfig
 from reef.spaces import Layout
 from reef.trees import USE_ANOTHER, require_like
-from reef.types import Array, PolicyId, State
+from reef.types import Array, PolicyId, RecurrentState, State
 
 
 class ReplayMemory:
@@ -29,30 +30,34 @@ class ReplayMemory:
         gamma: float,
         seed: int | None = None,
         index: int = 0,
+        sequences: SequenceLengths | None = None,
     ) -> None:
-        """`index`: of this memory, if there are several; each has a random stream of its own."""
-        self.settings, self.n_step, self.gamma = settings, n_step, gamma
+        """`index`: of this memory, if there are several; each has a random stream of its own.
+
+        With `sequences` it holds those, and not n-step transitions.
+        """
+        self.settings, self.n_step, self.gamma, self.sequences = settings, n_step, gamma, sequences
         # 2: a random stream other than the workers'.
         self.rng = np.random.default_rng(None if seed is None else [seed, index, 2])
         self.buffers: dict[PolicyId, ReplayBuffer] = {}
-        self._n_steps: dict[str, NStep] = {}  # by "policy/worker"
+        self._n_steps: dict[str, NStep | SequenceCutter] = {}  # by "policy/worker"
 
     def __len__(self) -> int:
         return sum(len(buffer) for buffer in self.buffers.values())
 
     def add(self, sample: Sample) -> None:
-        """Store the fragments of one worker as n-step transitions."""
+        """Store the fragments of one worker as n-step transitions, or as sequences."""
         for policy_id, rollout in sample.rollouts.items():
             key = f"{policy_id}/{sample.worker_index}"
             if key not in self._n_steps:
-                self._n_steps[key] = NStep(self.n_step, self.gamma)
+                self._n_steps[key] = self._make_steps()
             transitions = self._n_steps[key].add(rollout, sample.fragment_index.get(policy_id))
-            if len(transitions):
+            if transitions is not None and len(transitions):
                 td_errors = transitions.extras.pop("td_errors", None)  # they become priorities and are not stored
                 self._buffer(policy_id).add(transitions, td_errors)
 
     def sample(self, count: int) -> dict[PolicyId, Transitions]:
-        """Sample [count] transitions for every policy that has any."""
+        """Sample [count] transitions, or sequences, for every policy that has any."""
         return {policy_id: buffer.sample(count, self.rng) for policy_id, buffer in self.buffers.items()}
 
     def update_priorities(self, policy_id: PolicyId, indices: Array, td_errors: Array) -> None:
@@ -76,36 +81,53 @@ class ReplayMemory:
         for policy_id, stored in state["buffers"].items():
             self._buffer(policy_id).set_state(stored)
         for key, stored in state["n_steps"].items():
-            self._n_steps[key] = NStep(self.n_step, self.gamma)
+            self._n_steps[key] = self._make_steps()
             self._n_steps[key].set_state(stored)
+
+    def _make_steps(self) -> NStep | SequenceCutter:
+        return NStep(self.n_step, self.gamma) if self.sequences is None else SequenceCutter(self.sequences)
 
     def _buffer(self, policy_id: PolicyId) -> ReplayBuffer:
         if policy_id not in self.buffers:
-            self.buffers[policy_id] = make_buffer(self.settings)
+            self.buffers[policy_id] = make_buffer(self.settings, 1 if self.sequences is None else self.sequences.total)
         return self.buffers[policy_id]
 
 
-def make_buffer(settings: ReplayBufferConfig) -> ReplayBuffer:
-    """Make an empty buffer for these settings."""
+def make_buffer(settings: ReplayBufferConfig, row_steps: int = 1) -> ReplayBuffer:
+    """Make an empty buffer for these settings, whose rows have this number of steps."""
+    rows = settings.capacity // row_steps
     if not settings.prioritized_replay:
-        return ReplayBuffer(settings.capacity)
+        return ReplayBuffer(rows)
     return PrioritizedReplay(
-        settings.capacity,
+        rows,
         alpha=settings.prioritized_replay_alpha,
         beta=settings.prioritized_replay_beta,
         eps=settings.prioritized_replay_eps,
     )
 
 
-def check_memory(state: Any, layouts: Mapping[PolicyId, tuple[Layout, Layout]]) -> None:
+def check_memory(
+    state: Any,
+    layouts: Mapping[PolicyId, tuple[Layout, Layout]],
+    sequences: SequenceLengths | None = None,
+    recurrent: Mapping[PolicyId, RecurrentState] | None = None,  # of no column, by policy; with `sequences`
+) -> None:
     """Raise `CheckpointError` unless a stored memory fits the observation and action layouts, by policy."""
     require_like(state, {"rng": {}, "buffers": {}, "n_steps": {}}, "memory")
     for policy_id, stored in state["buffers"].items():
         key = f"memory/buffers/{policy_id}/columns"
         require_like(stored, {"columns": {}}, f"memory/buffers/{policy_id}")
-        own = _no_steps(*layouts[policy_id], (0,)) | {"discounts": np.zeros(0, np.float32)}
+        if sequences is None or recurrent is None:
+            own = _no_steps(*layouts[policy_id], (0,)) | {"discounts": np.zeros(0, np.float32)}
+        else:
+            shape = (0, sequences.total)
+            own = _no_steps(*layouts[policy_id], shape) | {"mask": np.zeros(shape, np.bool_)} | recurrent[policy_id]
         require_like({name: column[:0] for name, column in stored["columns"].items()}, own, key)
     for name, carried in state["n_steps"].items():
+        if carried and sequences is not None and recurrent is not None:
+            policy_id = name.rpartition("/")[0]
+            _check_waiting(carried, layouts[policy_id], recurrent[policy_id], f"memory/n_steps/{name}")
+            continue
         if carried:
             own = _no_steps(*layouts[name.rpartition("/")[0]], (0, 0)) | {"open": np.zeros((0, 0), np.bool_)}
             steps = {column: values[:0, :0] for column, values in carried.items() if column != "fragment_index"}
@@ -113,6 +135,19 @@ def check_memory(state: Any, layouts: Mapping[PolicyId, tuple[Layout, Layout]]) 
             shapes = {values.shape[:2] for column, values in carried.items() if column != "fragment_index"}
             if len(shapes) != 1:
                 raise DamagedCheckpointError(f"memory/n_steps/{name} holds unequal numbers of steps. {USE_ANOTHER}")
+
+
+def _check_waiting(carried: Any, layouts: tuple[Layout, Layout], recurrent: RecurrentState, key: str) -> None:
+    """Raise `CheckpointError` unless what a `SequenceCutter` stored fits."""
+    require_like(carried, {"steps": {}, "states": {}, "starts": np.zeros(0, np.int64)}, key, lengths=False)
+    own = _no_steps(*layouts, (0, 0)) | {"mask": np.zeros((0, 0), np.bool_)}
+    require_like({name: column[:0, :0] for name, column in carried["steps"].items()}, own, f"{key}/steps")
+    states = {name: values[:0, :0] for name, values in carried["states"].items()}
+    require_like(states, {name: values[None][:0] for name, values in recurrent.items()}, f"{key}/states")
+    steps = {values.shape[:2] for values in carried["steps"].values()}
+    fragments = {values.shape[:2] for values in carried["states"].values()}
+    if len(steps) != 1 or fragments != {(len(carried["starts"]), next(iter(steps))[1])}:
+        raise DamagedCheckpointError(f"{key} holds unequal numbers of steps. {USE_ANOTHER}")
 
 
 def _no_steps(observations: Layout, actions: Layout, shape: tuple[int, ...]) -> dict[str, Array]:

@@ -78,6 +78,25 @@ def add_td_errors(transitions: Transitions, q_values: Array, next_values: Array)
     transitions.extras["td_errors"] = transitions.rewards + rest - q_values
 
 
+def sums(
+    rewards: Array,  # [T, B]
+    ends: Array,  # [T, B] bool: no sum goes beyond this step
+    n: int,
+    powers: Array,  # [n + 1] float32, gamma^k
+) -> tuple[Array, Array, Array]:
+    """[T, B] each: the sums from each step on, the number of steps in them, and whether more could follow."""
+    length = len(rewards)
+    returns = rewards.copy()
+    reach = np.ones(rewards.shape, np.intp)
+    going = ~ends
+    for k in range(1, min(n, length)):
+        ahead = going[: length - k]
+        returns[: length - k] += powers[k] * rewards[k:] * ahead
+        reach[: length - k] += ahead
+        going[: length - k] = ahead & ~ends[k:]
+    return returns, reach, going
+
+
 def windows(
     steps: dict[str, Array],  # [T, B, ...]
     n: int,
@@ -88,17 +107,9 @@ def windows(
     A window ends at its n-th step, at the end of its episode, or before a dead step (a column that was cut off).
     """
     rewards, open_ = steps["rewards"], steps["open"]
-    length = len(rewards)
     ends = steps["terminated"] | steps["truncated"]
     ends[:-1] |= ~open_[1:] & open_[:-1]
-    returns = rewards.copy()
-    reach = np.ones(rewards.shape, np.intp)  # number of steps summed so far
-    going = ~ends
-    for k in range(1, min(n, length)):
-        ahead = going[: length - k]
-        returns[: length - k] += powers[k] * rewards[k:] * ahead
-        reach[: length - k] += ahead
-        going[: length - k] = ahead & ~ends[k:]
+    returns, reach, going = sums(rewards, ends, n, powers)
     finished = open_ & ((reach == n) | ~going)
     first = np.flatnonzero(finished)
     last = first + (reach.take(first) - 1) * rewards.shape[1]

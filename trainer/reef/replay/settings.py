@@ -23,3 +23,13 @@ class ReplayBufferConfig(Settings):
         0.4, "How far importance weights undo the preference: 1 = fully.", minimum=0.0, maximum=1.0
     )
     prioritized_replay_eps: float = setting(1e-6, "Added to TD errors, so that no priority is 0.", above=0.0)
+    replay_burn_in: int = setting(
+        0,
+        "With model.use_lstm: steps before those of a sequence that are learned from, which only bring the state of "
+        "the memory up to date.",
+        minimum=0,
+        unit="steps",
+    )
+    zero_init_states: bool = setting(
+        False, "With model.use_lstm: begin every sequence with zeros, not with the state with which the policy acted."
+    )

@@ -42,7 +42,7 @@ class ModelConfig(Settings):
     )
     vf_share_layers: bool = setting(True, "Let policy and value function share the encoder.")
 
-    use_lstm: bool = setting(False, "Put an LSTM behind the encoder; PPO, DDPPO, A2C, A3C, PG, IMPALA, APPO.")
+    use_lstm: bool = setting(False, "Put an LSTM behind the encoder; PPO, DDPPO, A2C, A3C, PG, IMPALA, APPO, DQN.")
     max_seq_len: int = setting(20, "Longest sequence that a recurrent network is trained on.", minimum=1, unit="steps")
     lstm_cell_size: int = setting(256, "Size of the LSTM's state.", minimum=1)
     lstm_use_prev_action: bool = setting(False, "Feed the previous action to the LSTM.")
@@ -152,8 +152,8 @@ class TrainingSettings(Settings):
     """Batch, step size, network. An algorithm's own settings belong to this group too."""
 
     training = GroupSetter()
-    # whether the algorithm learns from sequences too
-    may_be_recurrent: ClassVar[bool] = False
+    # the settings of model that may give the algorithm's network a memory
+    possible_memories: ClassVar[tuple[str, ...]] = ()
     torch_compile_learner: bool
 
     gamma: float = setting(0.99, "Discount of future rewards.", minimum=0.0, maximum=1.0)
@@ -192,7 +192,12 @@ class TrainingSettings(Settings):
         yield from self.optimizer.problems()
         yield from self.model.problems()
         for key in self.model.memories:
-            if not self.may_be_recurrent:
+            if not self.possible_memories:
                 yield f"model.{key}=True: this algorithm has no network with a memory. Leave it at False, or use PPO."
+            elif key not in self.possible_memories:
+                yield (
+                    f"model.{key}=True: this algorithm stores the state of its memory with what it replays, which "
+                    "would be all the steps that are attended to. Set model.use_lstm=True instead, or use PPO."
+                )
             elif self.torch_compile_learner:
                 yield f"torch_compile_learner=True: not available with model.{key}=True. Leave it at False."

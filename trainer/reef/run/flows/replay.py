@@ -16,11 +16,12 @@ def replay(
     algorithm: Algorithm,
     memory: ReplayMemory,
     updates_due: Callable[[int, int], int],  # gradient steps to make between two counts of environment steps
+    rows_per_update: int,
 ) -> dict[PolicyId, Stats]:
     """Store one fragment of every worker, then learn from as many replayed batches as those steps call for.
 
-    The batches of a round are drawn and learned from in one call: n times `train_batch_size` transitions, of which the
-    learner makes n gradient steps. The TD errors come back as priorities.
+    The batches of a round are drawn and learned from in one call: n times `rows_per_update` transitions or
+    sequences, of which the learner makes n gradient steps. The TD errors come back as priorities.
     """
     before = algorithm.timestep
     with algorithm.timer("sample"):
@@ -32,13 +33,13 @@ def replay(
         algorithm.synchronize_filters()
         return {}
     with algorithm.timer("learn"):
-        batches = memory.sample(updates * algorithm.config.total_train_batch_size)
+        batches = memory.sample(updates * rows_per_update)
         learned = algorithm.learn(batches)
         for policy_id, update in learned.items():
             batch = batches[policy_id]
             if "indices" in batch.extras:
                 memory.update_priorities(policy_id, batch.extras["indices"], update.rows["td_errors"].reshape(-1))
-        steps = [len(batches[policy_id]) for policy_id in learned]
+        steps = [batches[policy_id].steps for policy_id in learned]
         algorithm.count_trained(max(steps, default=0), sum(steps))
     algorithm.publish_weights()
     algorithm.synchronize_filters()
