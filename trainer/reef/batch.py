@@ -76,10 +76,7 @@ TRANSITION_COLUMNS = ("obs", "actions", "rewards", "next_obs", "terminated", "tr
 
 @dataclass(frozen=True, slots=True)
 class Transitions:
-    """N steps in no order: what replay holds and minibatches are made of.
-
-    For a policy with a memory each row is a sequence of W steps: [N, W, *obs] and so on, see `SequenceCutter`.
-    """
+    """N steps in no order, or N sequences [N, W, ...] of `SequenceCutter`: what replay holds and minibatches have."""
 
     obs: Array  # [N, *obs]
     actions: Array  # [N, *action]
@@ -91,11 +88,6 @@ class Transitions:
 
     def __len__(self) -> int:
         return len(self.rewards)
-
-    @property
-    def steps(self) -> int:
-        """Recorded steps: N, or those in the mask of rows that are sequences."""
-        return int(np.count_nonzero(self.extras["mask"])) if "mask" in self.extras else len(self)
 
     def __getitem__(self, rows: Array | slice) -> Transitions:
         return Transitions(

@@ -21,7 +21,7 @@ from reef.errors import CheckpointError, ConfigError
 from reef.learn.replayed import LARGEST
 from reef.nn.dueling import RecurrentQPolicy
 from reef.nn.recurrent import BEGINS, VALID
-from reef.replay.sequences import SequenceCutter
+from reef.replay.sequences import SequenceCutter, count_steps
 from reef.rollout.worker import RolloutWorker
 from reef.run.algorithm import Algorithm
 from reef.types import DEFAULT_POLICY
@@ -199,7 +199,7 @@ def test_steps_that_were_not_recorded_change_no_bit() -> None:
                 rollout.actions[t, column] = 0 if garbage == 0.0 else 2
             found.append(cutter.add(rollout))
         batch = joined([one for one in found if one is not None])
-        assert batch.steps < batch.rewards.size
+        assert count_steps(batch) < batch.rewards.size
         learner.update(batch, 0)
         weights.append(learner.weights())
         assert np.isfinite(weights[0]).all()
@@ -359,7 +359,7 @@ def test_train_batches_and_capacity_are_in_steps() -> None:
 @pytest.mark.parametrize(
     ("config", "text"),
     [
-        (DQNConfig().training(model={"use_attention": True}), "Set model.use_lstm=True instead"),
+        (DQNConfig().training(model={"use_attention": True}), "or set model.use_lstm"),
         (SimpleQConfig().training(model={"use_lstm": True}), "this algorithm has no network with a memory"),
         (ApexDQNConfig().training(model={"use_lstm": True}), "this algorithm has no network with a memory"),
         (settings(model={"use_lstm": False}), "replay_buffer_config.replay_burn_in=3: there is no memory"),

@@ -103,6 +103,11 @@ class SequenceCutter:
             self._fragment_index = None if index is None else np.array(index)
 
 
+def count_steps(batch: Transitions) -> int:
+    """Recorded steps of N transitions: N, or those in the mask of N sequences."""
+    return int(np.count_nonzero(batch.extras["mask"])) if "mask" in batch.extras else len(batch)
+
+
 def _recorded(column: Array, mask: Array) -> Array:
     """A copy of the column [T, B, ...], with zeros in steps that were not recorded."""
     column = column.copy()

@@ -192,12 +192,8 @@ class TrainingSettings(Settings):
         yield from self.optimizer.problems()
         yield from self.model.problems()
         for key in self.model.memories:
-            if not self.possible_memories:
-                yield f"model.{key}=True: this algorithm has no network with a memory. Leave it at False, or use PPO."
-            elif key not in self.possible_memories:
-                yield (
-                    f"model.{key}=True: this algorithm stores the state of its memory with what it replays, which "
-                    "would be all the steps that are attended to. Set model.use_lstm=True instead, or use PPO."
-                )
+            if key not in self.possible_memories:
+                instead = f"set model.{self.possible_memories[0]}" if self.possible_memories else "use PPO"
+                yield f"model.{key}=True: this algorithm has no network with a memory like that. Omit it, or {instead}."
             elif self.torch_compile_learner:
                 yield f"torch_compile_learner=True: not available with model.{key}=True. Leave it at False."

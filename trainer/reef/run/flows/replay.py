@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from reef.replay.memory import ReplayMemory
+from reef.replay.sequences import count_steps
 from reef.types import PolicyId, Stats
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def replay(
             batch = batches[policy_id]
             if "indices" in batch.extras:
                 memory.update_priorities(policy_id, batch.extras["indices"], update.rows["td_errors"].reshape(-1))
-        steps = [batches[policy_id].steps for policy_id in learned]
+        steps = [count_steps(batches[policy_id]) for policy_id in learned]
         algorithm.count_trained(max(steps, default=0), sum(steps))
     algorithm.publish_weights()
     algorithm.synchronize_filters()
