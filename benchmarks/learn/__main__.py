@@ -15,6 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from benchmarks.learn.curves import write_curves
 from benchmarks.learn.lines import FOLDER, SEEDS, Line, documents
 from benchmarks.learn.report import Results, is_met, report
 from benchmarks.learn.training import train
@@ -35,6 +36,7 @@ def main() -> int:
             raw.write_text(as_json(results))
     if not args.quick:
         (args.folder / "RESULTS.md").write_text(report(results, lines))
+        write_curves(args.folder / "curves", results, lines)
     missed = [line for line in chosen if not all_met(line, results)]
     for line in missed:
         print(f"NOT MET {line.document.name}: {line.promise}", file=sys.stderr)

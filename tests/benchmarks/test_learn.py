@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks.learn import __main__ as learn
+from benchmarks.learn.curves import write_curves
 from benchmarks.learn.lines import FOLDER, SEEDS, TUNED, Line, documents
 from benchmarks.learn.report import report
 from benchmarks.learn.rule import Threshold
@@ -162,3 +163,15 @@ def test_the_quick_part_trains_and_says_whether_it_learnt(tmp_path: Path, reache
     done = subprocess.run(command, cwd=FOLDER.parents[1], capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == code, done.stdout + done.stderr
     assert f"quick.yaml, seed 1: {'met' if code == 0 else 'not met'}, " in done.stdout
+
+
+def test_every_line_with_results_has_its_curve_in_a_document(tmp_path: Path):
+    results = json.loads((FOLDER / "results.json").read_text())
+    lines = [Line.of(path) for path in DOCUMENTS]
+    write_curves(tmp_path, {"cartpole-ppo.yaml": results["cartpole-ppo.yaml"], "cartpole-pg.yaml": {}}, lines)
+    assert [path.name for path in tmp_path.iterdir()] == ["cartpole-ppo.svg"]
+    assert "seed 3" in (tmp_path / "cartpole-ppo.svg").read_text()
+    drawn = {path.name for path in (FOLDER / "curves").iterdir()}
+    assert drawn == {f"{Path(name).stem}.svg" for name in results}
+    pages = "".join(page.read_text() for page in (FOLDER.parents[1] / "docs").rglob("*.md"))
+    assert not [name for name in drawn if f"/curves/{name})" not in pages]
