@@ -45,8 +45,8 @@ def test_gradients_are_applied_as_they_come_and_are_behind_by_those_of_the_other
             seen.append(algorithm.train())  # one of the two is late
         assert all(len({index for index in algorithm.workers.healthy}) == 2 for _ in seen)
         ages = [stats_of(result)["staleness_max"] for result in seen]
-        # with one request the other worker's, with two also the own one and another of the other
-        assert max(ages) <= 3 * in_flight, "requests are bounded, and so is the age"
+        # those of the other, who may make several while the process of this one waits for its turn
+        assert max(ages) <= 20 * in_flight, "older gradients are dropped"
         assert max(ages) >= 1.0, "nobody waits for the other"
         workers = algorithm.workers
         assert isinstance(workers, RayWorkers)
