@@ -27,7 +27,7 @@ NOTHING_TO_SHOW = {  # while all is well, and without DCGM's exporter
     "operator: Refused or failed requests A",
 }
 QUEUED = {"job: Batches before the learner B"}  # what the learner's queue alone has
-REPLAYED = {"job: Steps replayed for each step sampled A", "job: Replay memory A", "job: Replay memory B"}
+REPLAYED = {"job: Replays of each step A", "job: Replay memory A", "job: Replay memory B"}
 ASYNCHRONOUS = {  # panels with nothing for PPO
     "job: Age of the weights that sample A",
     "job: Age of the weights that sample B",

@@ -40,7 +40,7 @@ RIGHTLY_EMPTY = {
         "GPU use": "no GPU was there",
         "Age of the weights that sample": IN_TURNS,
         "Batches before the learner": IN_TURNS,
-        "Steps replayed for each step sampled": IN_TURNS,
+        "Replays of each step": IN_TURNS,
         "Replay memory": IN_TURNS,
     }
 }
