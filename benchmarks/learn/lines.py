@@ -14,9 +14,9 @@ import yaml
 
 from benchmarks.learn.rule import Threshold
 from reef.algorithms.registry import config_class
+from reef.cli.catalog import REACHES
 from reef.config.loading import load
 
-REACHES = "reef.dev/reaches"  # annotation: "-200 by 7000, -165 by 12000", reward by environment steps
 TIMES_BC = "reef.dev/times-bc"  # annotation: how many times BC's reward on the same data to reach besides
 QUICK, LONG = "reef.dev/quick", "reef.dev/long"  # labels
 EVALUATIONS = 50  # in a run: one every 2 % of its steps

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from benchmarks.peers import cleanrl_style_ppo
 from benchmarks.peers.protocol import answer, arguments, measure
 
-VALUE_COEFF, ENTROPY_COEFF, MAX_GRAD_NORM, LR, CALLS = 0.5, 0.01, 0.5, 7e-4, 100
+VALUE_COEFF, ENTROPY_COEFF, LR, CALLS = 0.5, 0.01, 7e-4, 100
 
 
 class Trainer(cleanrl_style_ppo.Trainer):
@@ -26,10 +26,7 @@ class Trainer(cleanrl_style_ppo.Trainer):
         _, log_prob, entropy, value = self.agent.act(obs, actions.long())
         value_loss = (value - targets).pow(2).mean()
         loss = -(advantages * log_prob).mean() + VALUE_COEFF * value_loss - ENTROPY_COEFF * entropy.mean()
-        self.optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.agent.parameters(), MAX_GRAD_NORM)
-        self.optimizer.step()
+        self.descend(loss)
 
 
 if __name__ == "__main__":

@@ -128,10 +128,14 @@ class Trainer:
                 clipped = values[index] + (value - values[index]).clamp(-CLIP, CLIP)
                 errors = torch.max((value - targets[index]) ** 2, (clipped - targets[index]) ** 2)
                 loss = surrogate - ENTROPY_COEFF * entropy.mean() + VALUE_COEFF * 0.5 * errors.mean()
-                self.optimizer.zero_grad()
-                loss.backward()
-                nn.utils.clip_grad_norm_(self.agent.parameters(), MAX_GRAD_NORM)
-                self.optimizer.step()
+                self.descend(loss)
+
+    def descend(self, loss: Tensor) -> None:
+        """Make one gradient step."""
+        self.optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.agent.parameters(), MAX_GRAD_NORM)
+        self.optimizer.step()
 
 
 if __name__ == "__main__":

@@ -71,25 +71,16 @@ class Replay:
         return [torch.from_numpy(column[index]) for column in columns]
 
 
-class Trainer:
-    """One gradient step of everything per environment step."""
+class OffPolicy:
+    """A loop of one environment step and one gradient step; a subclass has the networks."""
 
     def __init__(self, args: dict[str, Any]) -> None:
         torch.manual_seed(args["seed"])
         self.batch, self.learning_starts = args["batch"], args["learning_starts"]
         self.env = gym.make(args["env"])
         self.env.action_space.seed(args["seed"])
-        observations, actions = self.env.observation_space.shape[0], self.env.action_space.shape[0]
-        hiddens = args["hiddens"]
-        self.actor = Actor(observations, self.env.action_space, hiddens)
-        self.critics = nn.ModuleList(network(observations + actions, hiddens, 1) for _ in range(2))
-        self.targets = copy.deepcopy(self.critics)
-        self.log_alpha = torch.zeros(1, requires_grad=True)
-        self.target_entropy = -float(actions)
-        self.actor_optimizer = torch.optim.Adam(self.actor.parameters(), lr=LR)
-        self.critic_optimizer = torch.optim.Adam(self.critics.parameters(), lr=LR)
-        self.alpha_optimizer = torch.optim.Adam([self.log_alpha], lr=LR)
-        self.replay = Replay(args["buffer"], observations, actions, np.random.default_rng(args["seed"]))
+        self.sizes = self.env.observation_space.shape[0], self.env.action_space.shape[0]
+        self.replay = Replay(args["buffer"], *self.sizes, np.random.default_rng(args["seed"]))
         self.obs, _ = self.env.reset(seed=args["seed"])
 
     def iteration(self) -> int:
@@ -106,10 +97,39 @@ class Trainer:
             action = self.env.action_space.sample()
         else:
             with torch.no_grad():
-                action = self.actor.act(torch.from_numpy(self.obs)[None])[0][0].numpy()
+                action = self.action(torch.from_numpy(self.obs)[None])[0].numpy()
         next_obs, reward, terminated, truncated, _ = self.env.step(action)
         self.replay.add(self.obs, action, float(reward), next_obs, terminated)
         self.obs = self.env.reset()[0] if terminated or truncated else next_obs
+
+    def action(self, obs: Tensor) -> Tensor:
+        """Return what the actor does [1, n], with its exploration."""
+        raise NotImplementedError
+
+    def learn(self) -> None:
+        """Learn from a batch."""
+        raise NotImplementedError
+
+
+class Trainer(OffPolicy):
+    """One gradient step of everything per environment step."""
+
+    def __init__(self, args: dict[str, Any]) -> None:
+        super().__init__(args)
+        observations, actions = self.sizes
+        hiddens = args["hiddens"]
+        self.actor = Actor(observations, self.env.action_space, hiddens)
+        self.critics = nn.ModuleList(network(observations + actions, hiddens, 1) for _ in range(2))
+        self.targets = copy.deepcopy(self.critics)
+        self.log_alpha = torch.zeros(1, requires_grad=True)
+        self.target_entropy = -float(actions)
+        self.actor_optimizer = torch.optim.Adam(self.actor.parameters(), lr=LR)
+        self.critic_optimizer = torch.optim.Adam(self.critics.parameters(), lr=LR)
+        self.alpha_optimizer = torch.optim.Adam([self.log_alpha], lr=LR)
+
+    def action(self, obs: Tensor) -> Tensor:
+        """Draw an action."""
+        return self.actor.act(obs)[0]
 
     def learn(self) -> None:
         """Make one gradient step each of critics, actor and temperature, and move the targets."""

@@ -1,4 +1,4 @@
-"""TD3 in one file, in the manner of CleanRL; with the replay and the networks of the file beside it for SAC.
+"""TD3 in one file, in the manner of CleanRL; with the loop, the replay and the networks of the file beside it for SAC.
 
 Written from Fujimoto et al. 2018 (https://arxiv.org/abs/1802.09477) and CleanRL's published settings.
 """
@@ -9,16 +9,14 @@ import copy
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.peers.cleanrl_style_sac import Replay, descend, network
+from benchmarks.peers.cleanrl_style_sac import OffPolicy, descend, network
 from benchmarks.peers.protocol import answer, arguments, measure
 
 GAMMA, TAU, LR, DELAY = 0.99, 0.005, 1e-3, 2
 NOISE, TARGET_NOISE, TARGET_CLIP = 0.1, 0.2, 0.5  # of actions between -1 and 1
-CALL_STEPS = 200  # of an iteration
 
 
 class Actor(nn.Module):
@@ -35,44 +33,24 @@ class Actor(nn.Module):
         return torch.tanh(self.layers(obs)) * self.scale + self.middle
 
 
-class Trainer:
+class Trainer(OffPolicy):
     """One gradient step of the critics per environment step, of the actor per two."""
 
     def __init__(self, args: dict[str, Any]) -> None:
-        torch.manual_seed(args["seed"])
-        self.batch, self.learning_starts = args["batch"], args["learning_starts"]
-        self.env = gym.make(args["env"])
-        self.env.action_space.seed(args["seed"])
+        super().__init__(args)
+        observations, actions = self.sizes
         space = self.env.action_space
-        observations, actions = self.env.observation_space.shape[0], space.shape[0]
         self.low, self.high = torch.tensor(space.low), torch.tensor(space.high)
         self.actor = Actor(observations, space, args["hiddens"])
         self.critics = nn.ModuleList(network(observations + actions, args["hiddens"], 1) for _ in range(2))
         self.target_actor, self.target_critics = copy.deepcopy(self.actor), copy.deepcopy(self.critics)
         self.actor_optimizer = torch.optim.Adam(self.actor.parameters(), lr=LR)
         self.critic_optimizer = torch.optim.Adam(self.critics.parameters(), lr=LR)
-        self.replay = Replay(args["buffer"], observations, actions, np.random.default_rng(args["seed"]))
-        self.obs, _ = self.env.reset(seed=args["seed"])
         self.updates = 0
 
-    def iteration(self) -> int:
-        """Make some steps and learn from a batch after each; return their number."""
-        for _ in range(CALL_STEPS):
-            self.step()
-            if self.replay.count > self.learning_starts:
-                self.learn()
-        return CALL_STEPS
-
-    def step(self) -> None:
-        """Step the environment once."""
-        if self.replay.count < self.learning_starts:
-            action = self.env.action_space.sample()
-        else:
-            with torch.no_grad():
-                action = self.noisy(self.actor(torch.from_numpy(self.obs)), NOISE, torch.inf).numpy()
-        next_obs, reward, terminated, truncated, _ = self.env.step(action)
-        self.replay.add(self.obs, action, float(reward), next_obs, terminated)
-        self.obs = self.env.reset()[0] if terminated or truncated else next_obs
+    def action(self, obs: Tensor) -> Tensor:
+        """The actor's action with noise."""
+        return self.noisy(self.actor(obs), NOISE, torch.inf)
 
     def noisy(self, actions: Tensor, stddev: float, bound: float) -> Tensor:
         """Return actions with normal noise, within their bounds."""

@@ -18,12 +18,12 @@ SAC_SCRIPTS = {
     "rllib": "benchmarks.peers.rllib",
     "tianshou": "benchmarks.peers.tianshou_sac",
     "torchrl": "benchmarks.peers.torchrl_sac",
-    "sb3": "benchmarks.peers.stable_baselines3_sac",
+    "sb3": "benchmarks.peers.stable_baselines3_off_policy",
     "cleanrl": "benchmarks.peers.cleanrl_style_sac",
     "reef": "benchmarks.peers.reef",
 }
 TD3_SCRIPTS = {
-    "sb3": "benchmarks.peers.stable_baselines3_td3",
+    "sb3": "benchmarks.peers.stable_baselines3_off_policy",
     "cleanrl": "benchmarks.peers.cleanrl_style_td3",
     "reef": "benchmarks.peers.reef",
 }

@@ -304,18 +304,16 @@ def _limits(numbers: Numbers) -> Iterator[str]:
         yield ""
         stepping = numbers.limit("CartPole-v1, 8 as one, steps/s")
         for minibatch in MINIBATCHES:
-            sgd = numbers.limit(f"bare SGD, minibatch {minibatch}, steps/s")
-            reef = numbers.rate("ppo", f"reef, minibatch {minibatch}")
-            if stepping and sgd and reef:
-                limit = 1 / (1 / stepping.median + 1 / sgd.median)
-                yield f"- minibatch {minibatch}: raw stepping and the bare eager SGD of the same batch, and nothing"
-                yield f"  else, would make {limit:,.0f} steps/s; Reef makes {reef.median / limit:.2f} of that."
-            products = numbers.limit(f"products and tanh alone, minibatch {minibatch}, steps/s")
-            alone = numbers.rate("ppo", f"reef, minibatch {minibatch}, one thread")
-            if stepping and products and alone:
-                limit = 1 / (1 / stepping.median + 1 / products.median)
-                yield f"- minibatch {minibatch}, one thread: raw stepping, the products of that SGD and their tanh, and"
-                yield f"  nothing else, would make {limit:,.0f} steps/s; Reef makes {alone.median / limit:.2f} of that."
+            for sgd, what, threads in (
+                ("bare SGD", "the bare eager SGD of the same batch", ""),
+                ("products and tanh alone", "the products of that SGD and their tanh", ", one thread"),
+            ):
+                learning = numbers.limit(f"{sgd}, minibatch {minibatch}, steps/s")
+                reef = numbers.rate("ppo", f"reef, minibatch {minibatch}{threads}")
+                if stepping and learning and reef:
+                    limit = 1 / (1 / stepping.median + 1 / learning.median)
+                    yield f"- minibatch {minibatch}{threads}: raw stepping and {what}, and nothing"
+                    yield f"  else, would make {limit:,.0f} steps/s; Reef makes {reef.median / limit:.2f} of that."
         products = numbers.limit("SAC's products and relu alone, one thread, steps/s")
         if products and (alone := numbers.rate("sac", "reef, one thread")):
             part = alone.median / products.median

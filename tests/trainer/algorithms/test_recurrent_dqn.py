@@ -12,6 +12,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from rollouts import CutOff
+from short_episodes import Short
 
 from reef.algorithms.apex import ApexDQNConfig
 from reef.algorithms.dqn import DQNConfig, DQNLearner
@@ -36,28 +37,6 @@ MODELS: dict[str, dict[str, Any]] = {
     "LSTM with atoms": {"model": LSTM, "num_atoms": 5, "v_min": -2.0, "v_max": 2.0},
     "LSTM without dueling": {"model": LSTM, "dueling": False},
 }
-
-
-class Short(gym.Env[np.ndarray, int]):
-    """Episodes of 3 + column steps, every second one truncated; the observation is noise."""
-
-    observation_space, action_space = spaces.Box(-1, 1, (2,)), spaces.Discrete(3)
-
-    def __init__(self, context: Any) -> None:
-        self.length, self.episodes = 3 + context.vector_index, 0
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.steps, self.episodes = 0, self.episodes + 1
-        return self.observed(), {}
-
-    def observed(self) -> np.ndarray:
-        return self.np_random.uniform(-1, 1, 2).astype(np.float32)
-
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        self.steps += 1
-        over, cut = self.steps >= self.length, self.episodes % 2 == 0
-        return self.observed(), float(self.np_random.normal()), over and not cut, over and cut, {}
 
 
 def settings(buffer: dict[str, Any] | None = None, **training: Any) -> DQNConfig:

@@ -12,10 +12,10 @@ from torch import Tensor
 from reef.batch import TRANSITION_COLUMNS, Rollout, Transitions, cut_ends
 from reef.learn.device import to_device
 from reef.learn.minibatches import in_order
-from reef.learn.sequences import learner_part
+from reef.learn.sequences import inputs_of, learner_part
 from reef.nn.dueling import RecurrentQPolicy
 from reef.nn.gradients import Columns, Loss
-from reef.nn.recurrent import BEGINS, PREVIOUS, VALID, previous
+from reef.nn.recurrent import BEGINS, PREVIOUS, VALID
 from reef.replay.n_step import sums
 from reef.replay.sequences import SequenceLengths
 from reef.types import Array
@@ -61,12 +61,7 @@ class ReplayedSequences:
     def read(self, batch: Transitions) -> Replayed:
         """Put a batch [S, W, ...] on the device, in the form that networks read."""
         steps = in_time(batch, self.policy)
-        begins = np.zeros_like(steps.mask)
-        begins[1:] = steps.done[:-1] | ~steps.mask[:-1]
-        inputs = {"obs": steps.obs, BEGINS: begins}
-        for name, taken in zip(PREVIOUS, (steps.actions, steps.rewards), strict=True):
-            if name in steps.state_in:
-                inputs[name] = previous(taken, steps.state_in[name], steps.done | ~steps.mask)
+        inputs = inputs_of(steps)
         cut = cut_ends(steps) & ~steps.terminated
         cut[: self.burn_in] = False
         longer, places = self._with_successors(steps, inputs, cut)

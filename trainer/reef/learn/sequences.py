@@ -37,7 +37,7 @@ class Sequences:
 
     def read(self, batch: Rollout, *, with_values: bool = True) -> Reading:
         """Values [T, B], and as inputs sequences [S, L, ...] with the states before them [S, ...]."""
-        steps = self._steps(batch)
+        steps = inputs_of(batch)
         cut = {name: self._cut(array) for name, array in steps.items()}
         state = {name: self._tensor(batch.state_in[name]) for name in self.policy.memory_shapes}
         starts: list[Columns] = []
@@ -58,7 +58,7 @@ class Sequences:
 
     def dist_inputs(self, batch: Rollout) -> Array:
         """[T, B, D]: the inputs of the current policy's action distribution in each step."""
-        cut = {name: self._cut(array) for name, array in self._steps(batch).items()}
+        cut = {name: self._cut(array) for name, array in inputs_of(batch).items()}
         state = {name: self._tensor(batch.state_in[name]) for name in self.policy.memory_shapes}
         with torch.inference_mode():
             return _in_time([unrolled.dist_inputs for _, unrolled in self._unroll(cut, state)], batch)
@@ -69,16 +69,6 @@ class Sequences:
             unrolled = self.policy.unroll({name: columns[chunk] for name, columns in cut.items()} | state)
             yield state, unrolled
             state = unrolled.state
-
-    def _steps(self, batch: Rollout) -> dict[str, Array]:
-        """The policy's inputs for each step, [T, B, ...]."""
-        begins = np.zeros_like(batch.terminated)
-        begins[1:] = batch.done[:-1] | ~batch.mask[:-1]
-        steps = {"obs": batch.obs, BEGINS: begins}
-        for name, taken in zip(PREVIOUS, (batch.actions, batch.rewards), strict=True):
-            if name in batch.state_in:
-                steps[name] = previous(taken, batch.state_in[name], batch.done | ~batch.mask)
-        return steps
 
     def _next_values(
         self, batch: Rollout, steps: dict[str, Array], cut: Columns, starts: list[Columns], values: Array
@@ -146,6 +136,17 @@ class Sequences:
 
     def _tensor(self, array: Array) -> Tensor:
         return to_device(np.ascontiguousarray(array), self.device)
+
+
+def inputs_of(batch: Rollout) -> dict[str, Array]:
+    """What a recurrent policy reads in each step, [T, B, ...]."""
+    begins = np.zeros_like(batch.terminated)
+    begins[1:] = batch.done[:-1] | ~batch.mask[:-1]
+    steps = {"obs": batch.obs, BEGINS: begins}
+    for name, taken in zip(PREVIOUS, (batch.actions, batch.rewards), strict=True):
+        if name in batch.state_in:
+            steps[name] = previous(taken, batch.state_in[name], batch.done | ~batch.mask)
+    return steps
 
 
 def learner_part(policy: RecurrentPolicy, whole: Columns, rank: int, world_size: int) -> Columns:
