@@ -11,9 +11,10 @@ CALL_STEPS = 4000
 
 if __name__ == "__main__":
     ARGS = arguments()
+    # With several environments it plays the one episode of a direction in one of them, and counts the steps of all.
     MODEL = ARS(
         "MlpPolicy",
-        make_vec_env(ARGS["env"], n_envs=ARGS["num_envs"], seed=ARGS["seed"]),
+        make_vec_env(ARGS["env"], n_envs=1, seed=ARGS["seed"]),
         n_delta=ARGS["episodes"] // 2,  # each direction is played in both signs
         policy_kwargs={"net_arch": ARGS["hiddens"]},
         device="cpu",

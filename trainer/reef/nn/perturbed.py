@@ -37,8 +37,8 @@ class PerturbedPolicy(Policy):
             self.actor: nn.Module = custom_module(config, observation_space, action_space, outputs, critic=False)
         else:
             self.actor = Actor(self.observation_layout, config.model, outputs)
-        # By parameter, the weights of each column, [B, ...]; None: all columns have the policy's own.
-        self._weights: dict[str, Tensor] | None = None
+        # By parameter of the actor, the weights of each column, [B, ...]; None: all columns have the policy's own.
+        self.column_weights: dict[str, Tensor] | None = None
 
     def noise(self, indices: Array) -> NDArray[np.float32]:
         """[n] -> [n, P], the noise that begins at these places of the table."""
@@ -47,13 +47,13 @@ class PerturbedPolicy(Policy):
 
     def perturb(self, noise: NDArray[np.float32] | None) -> None:
         """Add `noise` [B, P] to the weights by which the columns act; None: back to the policy's own."""
-        self._weights = None
+        self.column_weights = None
         if noise is not None:
             vectors = self.flat.vector + torch.from_numpy(noise).to(self.device)
             names, parameters = zip(*self.actor.named_parameters(), strict=True)
             parts = torch.split(vectors, [parameter.numel() for parameter in parameters], dim=1)
             shaped = (part.view(-1, *own.shape) for part, own in zip(parts, parameters, strict=True))
-            self._weights = dict(zip(names, shaped, strict=True))
+            self.column_weights = dict(zip(names, shaped, strict=True))
 
     def forward(self) -> Tensor:
         """All weights [P]: what is trained is not the outputs for observations."""
@@ -66,9 +66,9 @@ class PerturbedPolicy(Policy):
 
     def dist_inputs(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N, D]; after `perturb` N is the number of columns B."""
-        if self._weights is None:
+        if self.column_weights is None:
             return self._outputs({}, obs)
-        return torch.vmap(lambda weights, row: self._outputs(weights, row[None])[0])(self._weights, obs)
+        return torch.vmap(lambda weights, row: self._outputs(weights, row[None])[0])(self.column_weights, obs)
 
     def _outputs(self, weights: dict[str, Tensor], obs: Tensor) -> Tensor:
         found: Any = torch.func.functional_call(self.actor, weights, (obs,))

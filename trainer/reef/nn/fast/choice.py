@@ -10,6 +10,7 @@ from torch import nn
 
 from reef.nn.dueling import QPolicy
 from reef.nn.fast.actor_critic import ArrayActorCritic, FastActorCritic, has_one_of_these, ppo
+from reef.nn.fast.perturbed import ArrayPerturbedActor
 from reef.nn.fast.q_network import ArrayQNetwork, FastQNetwork, dqn
 from reef.nn.fast.recurrent import ArrayRecurrentActorCritic, FastRecurrentActorCritic
 from reef.nn.flat import FlatParameters
@@ -23,12 +24,14 @@ from reef.nn.gradients import (
     loss_by_autograd,
     network_by_autograd,
 )
+from reef.nn.perturbed import PerturbedPolicy
 from reef.nn.policies import ActorCritic, FastActor, Policy
 from reef.nn.recurrent import RecurrentActorCritic
 
 ACTORS: dict[type, Any] = {
     ActorCritic: ArrayActorCritic,
     QPolicy: ArrayQNetwork,
+    PerturbedPolicy: ArrayPerturbedActor,
     RecurrentActorCritic: ArrayRecurrentActorCritic,
 }
 NETWORKS: dict[type, Any] = {
