@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from reef.errors import CheckpointError, DamagedCheckpointError
-from reef.trees import put_arrays_back, require_like, take_arrays_out
+from reef.trees import json_safe, put_arrays_back, require_like, take_arrays_out
 
 
 def test_a_state_comes_back_as_it_was() -> None:
@@ -72,3 +74,8 @@ def test_what_can_take_the_place_is_taken() -> None:
 def test_a_long_value_is_not_printed() -> None:
     with pytest.raises(DamagedCheckpointError, match=re.escape("a is a list, expected a mapping")):
         require_like({"a": list(range(100))}, {"a": {}}, "")
+
+
+def test_json_safe() -> None:
+    value = {1: (np.int64(2), np.array([1.0, np.nan])), "x": {"y": math.inf}, "z": SimpleNamespace}
+    assert json_safe(value) == {"1": [2, [1.0, None]], "x": {"y": None}, "z": str(SimpleNamespace)}

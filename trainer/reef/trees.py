@@ -1,7 +1,8 @@
-"""A state as JSON and arrays: `{"$array": key}` stands where an array was."""
+"""A state as JSON and arrays: `{"$array": key}` stands where an array was. Also any value as JSON, for people."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -119,3 +120,18 @@ def _described(value: Any) -> str:
         return f"an array of {value.dtype} with shape {list(value.shape)}"
     text = repr(value)
     return text if len(text) <= 60 else f"a {type(value).__name__}"
+
+
+def json_safe(value: object) -> Any:
+    """`value` as JSON values: numpy becomes plain, NaN and infinities null, anything unknown its text."""
+    if value is None or isinstance(value, bool | str | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, np.generic | np.ndarray):
+        return json_safe(value.tolist())
+    if isinstance(value, Mapping):
+        return {str(key): json_safe(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [json_safe(item) for item in value]
+    return str(value)

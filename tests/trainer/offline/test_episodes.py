@@ -156,7 +156,7 @@ def test_actions_of_whole_numbers_are_real_ones_as_the_policy_chose_them(tmp_pat
 
 def test_many_wrong_lines_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     reader().read(written(tmp_path, *["x\n"] * 9, [step()]))
-    assert "6 more lines" in caplog.text
+    assert ": 6 more" in caplog.text
 
 
 def test_empty_files_are_refused(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_files_folders_and_patterns(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for place, reason in (
         ("missing.json", "there is no such file"),
-        ("empty", "the folder has no .json or .jsonl file"),
+        ("empty", "the folder has no .json, .jsonl or .parquet file"),
     ):
         with pytest.raises(ConfigError, match=f"{place}': {reason}"):
             files_of(str(tmp_path / place))

@@ -12,7 +12,7 @@ import pytest
 from reef.api.keys import OPEN_GROUPS, STOP_FIELDS
 from reef.batch import Episode, Sample
 from reef.rollout.statistics import SamplerPerf
-from reef.run.metrics import IterationMetrics, json_safe, summarize_episodes
+from reef.run.metrics import IterationMetrics, summarize_episodes
 
 ELAPSED = itertools.count(1)  # seconds of an iteration, others for each
 
@@ -167,8 +167,3 @@ def test_a_restored_run_reports_the_same_numbers() -> None:
     }
     assert results[1]["timesteps_since_restore"] == 15
     assert results[1]["iterations_since_restore"] == 1
-
-
-def test_json_safe() -> None:
-    value = {1: (np.int64(2), np.array([1.0, np.nan])), "x": {"y": math.inf}, "z": SimpleNamespace}
-    assert json_safe(value) == {"1": [2, [1.0, None]], "x": {"y": None}, "z": str(SimpleNamespace)}

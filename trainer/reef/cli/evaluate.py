@@ -61,7 +61,11 @@ def add_parser(
     )
     parser.add_argument("--render", action="store_true", help="show the environment")
     parser.add_argument("--video-dir", metavar="DIR", help="record every episode as a video (needs moviepy)")
-    parser.add_argument("--out", metavar="FILE", help="write every episode as a line of JSON")
+    parser.add_argument(
+        "--out",
+        metavar="FILE",
+        help="write every episode: as a line of JSON, or, where FILE ends with .parquet, a row for each step",
+    )
     parser.add_argument("--save-info", action="store_true", help="with --out, also the environment's infos")
     parser.add_argument(
         "--track-progress",

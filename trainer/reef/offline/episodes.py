@@ -1,11 +1,10 @@
-"""Recorded episodes: lines of JSON, as `reef evaluate --out` writes them, read as rollouts of one column."""
+"""Recorded episodes, as `reef evaluate --out` writes them, read as rollouts of one column."""
 
 from __future__ import annotations
 
 import glob
-import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,16 @@ import numpy as np
 from reef.batch import Rollout
 from reef.envs.wrappers import ActionTransform, RewardTransform
 from reef.errors import ConfigError, redacted
+from reef.offline.episode_files import ENDINGS, recorded_in
 from reef.spaces import Layout
 from reef.types import Array
 
 log = logging.getLogger(__name__)
-ENDINGS = (".json", ".jsonl")
-SHOWN = 3  # lines that are left out are named one by one up to here
+SHOWN = 3  # episodes that are left out are named one by one up to here
 
 
 def files_of(places: str | Sequence[str]) -> list[Path]:
-    """The files that are meant by files, folders (their .json and .jsonl files) and patterns, in order, each once.
+    """The files that are meant by files, folders (their files with one of `ENDINGS`) and patterns, in order, each once.
 
     Raises:
         ConfigError: one of them leads to no file, cannot be read, or is an address.
@@ -46,7 +45,7 @@ def _files_at(place: str) -> list[Path]:
     path, problem = Path(place).expanduser(), "there is no such file"
     if path.is_dir():
         files = [file for file in path.iterdir() if file.suffix in ENDINGS]
-        problem = f"the folder has no {' or '.join(ENDINGS)} file"
+        problem = f"the folder has no {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]} file"
     elif path.is_file():
         # its name may look like a pattern
         files = [path]
@@ -75,25 +74,25 @@ class EpisodeReader:
         self._action_transform, self._reward_transform = action_transform, reward_transform
 
     def read(self, files: Sequence[Path]) -> list[Rollout]:
-        """All episodes of the files, each [T, 1]; a line that is no episode of these spaces is left out, and named.
+        """All episodes of the files, each [T, 1]; what is no episode of these spaces is left out, and named.
 
         Raises:
-            ConfigError: a file cannot be read, or none of the lines is an episode of these spaces.
+            ConfigError: a file cannot be read, or none of the episodes is one of these spaces.
         """
         episodes, wrong = [], []
         for file in files:
-            for number, line in _lines(file):
+            for place, steps in recorded_in(file):
                 try:
-                    episodes.append(self._episode(json.loads(line)["steps"]))
+                    episodes.append(self._episode(steps()))
                 except (ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
-                    wrong.append(f"{file}, line {number}: {_reason(error)}")
+                    wrong.append(f"{place}: {f'{error} is missing' if isinstance(error, KeyError) else error}")
         if not episodes:
             first = f" {wrong[0]}." if wrong else " Every file is empty."
             raise ConfigError(f"input_: no episode can be read from {', '.join(map(str, files))}.{first}")
         for text in wrong[:SHOWN]:
             log.warning("left out of the recorded episodes: %s", text)
         if len(wrong) > SHOWN:
-            log.warning("left out of the recorded episodes: %d more lines", len(wrong) - SHOWN)
+            log.warning("left out of the recorded episodes: %d more", len(wrong) - SHOWN)
         return episodes
 
     def _episode(self, steps: Any) -> Rollout:
@@ -144,18 +143,3 @@ def _fitting(name: str, values: Array, layout: Layout, dtype: np.dtype[Any]) -> 
     if impossible := layout.first_impossible(found):
         raise ValueError(f"{name} has {impossible[1]}, expected {impossible[2]}")
     return found
-
-
-def _lines(file: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a file that hold something, with their numbers."""
-    try:
-        with file.open(encoding="utf-8", errors="replace") as stream:
-            yield from ((number, line) for number, line in enumerate(stream, 1) if line.strip())
-    except OSError as error:
-        raise ConfigError(f"input_: {file} cannot be read: {error.strerror}.") from error
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, json.JSONDecodeError):
-        return "it is no JSON, perhaps cut off"
-    return f"{error} is missing" if isinstance(error, KeyError) else str(error)

@@ -24,13 +24,11 @@ from datetime import datetime
 from itertools import chain
 from typing import Any
 
-import numpy as np
-
 from reef.batch import Episode
 from reef.config import AlgorithmConfig
 from reef.rollout.statistics import SampleStatistics
 from reef.run.process.system_load import SystemLoad
-from reef.trees import require_like
+from reef.trees import json_safe, require_like
 from reef.types import PolicyId, State, Stats
 
 Result = dict[str, Any]
@@ -213,21 +211,6 @@ def _mean_min_max(columns: Mapping[str, Sequence[float]]) -> dict[str, float | N
         summary[f"{name}_min"] = min(finite, default=None)
         summary[f"{name}_max"] = max(finite, default=None)
     return summary
-
-
-def json_safe(value: object) -> Any:
-    """`value` as JSON values: numpy becomes plain, NaN and infinities null, anything unknown its text."""
-    if value is None or isinstance(value, bool | str | int):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, np.generic | np.ndarray):
-        return json_safe(value.tolist())
-    if isinstance(value, Mapping):
-        return {str(key): json_safe(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [json_safe(item) for item in value]
-    return str(value)
 
 
 def node_ip() -> str:

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TextIO
+from typing import Self
 
 from reef.errors import StorageError
+from reef.offline.episode_files import EpisodeFile, episode_file
 from reef.rollout.recording import PlayedEpisode
-from reef.run.metrics import json_safe
 
 PROGRESS_PREFIX = "__progress_"
 
 
 class EpisodeReporter:
-    """Prints each episode as it ends, unless the summary is to be JSON, and writes it to `out` as a line of JSON."""
+    """Prints each episode as it ends, unless the summary is to be JSON, and writes it to `out`."""
 
     def __init__(self, out: str | None, *, track_progress: bool, as_json: bool) -> None:
         """`track_progress`: whether a file beside `out` holds the numbers of episodes and steps so far."""
         self._out, self._track_progress, self._as_json = out, track_progress, as_json
-        self._stream: TextIO | None = None
+        self._file: EpisodeFile | None = None
         self._complete: list[PlayedEpisode] = []
         self.episodes = self.steps = 0
 
@@ -29,32 +28,23 @@ class EpisodeReporter:
         """Raises StorageError for a file that cannot be written."""
         self._write_progress()
         if self._out:
-            self._is_new = not os.path.lexists(self._out)
-            try:
-                self._stream = open(self._out, "a", encoding="utf-8")
-            except OSError as error:
-                raise StorageError(f"--out {self._out}: cannot be written: {error.strerror}.") from error
+            self._file = episode_file(self._out)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Remove a new file in which nothing came to be."""
-        if self._out and self._stream:
-            if self._is_new and not self._stream.tell():
-                os.unlink(self._out)
-            self._stream.close()
+        """Close the file; a new one in which nothing came to be is removed."""
+        if self._file:
+            self._file.close()
 
     def report(self, episode: PlayedEpisode) -> None:
         """Print and write an episode; its steps are forgotten then."""
         if not self._as_json:
             cut = "" if episode.complete else ", cut by the step limit"
             print(f"Episode #{episode.number}: reward: {episode.reward:g} ({episode.length} steps{cut})")
-        if self._out and self._stream:
-            if not self.episodes and os.path.isfile(self._out):  # which /dev/stdout need not be
-                self._stream.truncate(0)  # an older file stays until there is something to take its place
-            self._stream.write(json.dumps(json_safe(vars(episode))) + "\n")
-            self._stream.flush()  # a process that is killed leaves every episode that it finished
+        if self._file:
+            self._file.add(vars(episode))
         episode.steps.clear()
         self.episodes, self.steps = self.episodes + 1, self.steps + episode.length
         if episode.complete:

@@ -15,8 +15,9 @@ from typing import Any
 
 from reef.api.keys import STOP_FIELDS
 from reef.errors import WriteError
-from reef.run.metrics import Result, json_safe
+from reef.run.metrics import Result
 from reef.run.reporters.reporter import Reporter, Run, flatten
+from reef.trees import json_safe
 
 log = logging.getLogger(__name__)
 PARAMS, RESULTS, PROGRESS = "params.json", "result.json", "progress.csv"

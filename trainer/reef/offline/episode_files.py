@@ -1,0 +1,165 @@
+"""Files of recorded episodes: a line of JSON for each, or Parquet with a row for each step.
+
+A row of Parquet has the columns `episode`, a number by which consecutive rows are one episode, and the keys of a step:
+obs, action, next_obs, reward, terminated, truncated, and `info`, if kept, as a text of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from reef.errors import ConfigError, StorageError
+from reef.trees import json_safe
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PARQUET = ".parquet"
+ENDINGS = (".json", ".jsonl", PARQUET)
+NUMBER = "episode"
+ROWS = 10_000  # of Parquet that are read at a time
+Steps = list[dict[str, Any]]
+
+
+class EpisodeFile(Protocol):
+    """A file to which episodes are written."""
+
+    def add(self, episode: Mapping[str, Any]) -> None:
+        """Write an episode: its `steps` by their keys, its `number`, and more that is known of it."""
+        ...
+
+    def close(self) -> None:
+        """End it; one that is new and got no episode is removed, and one that was there stays as it was then."""
+        ...
+
+
+def episode_file(path: str) -> EpisodeFile:
+    """The file to write at `path`, whose ending says in which form; StorageError where it cannot be written."""
+    try:
+        return ParquetFile(path) if path.endswith(PARQUET) else JsonLinesFile(path)
+    except OSError as error:
+        raise StorageError(f"--out {path}: cannot be written: {error.strerror}.") from error
+
+
+class JsonLinesFile:
+    """A line of JSON per episode, written when it ends: a process that is killed leaves every finished one."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._is_new, self._is_empty = path, not os.path.lexists(path), True
+        self._stream = open(path, "a", encoding="utf-8")  # noqa: SIM115 (`close` does)
+
+    def add(self, episode: Mapping[str, Any]) -> None:
+        """Write and flush a line."""
+        if self._is_empty and os.path.isfile(self._path):  # which /dev/stdout need not be
+            self._stream.truncate(0)
+        self._is_empty = False
+        self._stream.write(json.dumps(json_safe(episode)) + "\n")
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._is_new and self._is_empty:
+            os.unlink(self._path)
+        self._stream.close()
+
+
+class ParquetFile:
+    """Parquet cannot be read before its end is written: until then it is `<name>.part`, which a killed process leaves.
+
+    The first episode says what type each column has.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path, self._part = Path(path), Path(f"{path}.part")
+        self._stream = self._part.open("wb")
+        self._writer: Any = None
+
+    def add(self, episode: Mapping[str, Any]) -> None:
+        """Write an episode as a group of rows; StorageError for values of another type than the first one's."""
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        rows = [{NUMBER: episode["number"], **_plain(step)} for step in episode["steps"]]
+        try:
+            table = pa.Table.from_pylist(rows, None if self._writer is None else self._writer.schema)
+        except (pa.ArrowException, OverflowError) as error:
+            raise StorageError(
+                f"--out {self._path}: episode {episode['number']} does not fit into the columns of Parquet: {error}. "
+                "Write a file that ends with .json."
+            ) from error
+        if self._writer is None:
+            self._writer = parquet.ParquetWriter(self._stream, table.schema)
+        self._writer.write_table(table)
+
+    def close(self) -> None:
+        """Write the end, and put the file in its place."""
+        if self._writer is not None:
+            self._writer.close()
+        self._stream.close()
+        if self._writer is not None:
+            self._part.replace(self._path)
+        else:
+            self._part.unlink()
+
+
+def _plain(step: Mapping[str, Any]) -> dict[str, Any]:
+    plain: dict[str, Any] = json_safe(step)
+    return plain | ({"info": json.dumps(plain["info"])} if "info" in plain else {})
+
+
+def recorded_in(file: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield for each episode of a file where it is, and a function that returns its steps or raises what is wrong.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    try:
+        if file.suffix == PARQUET:
+            yield from _in_parquet(file)
+            return
+        with file.open(encoding="utf-8", errors="replace") as stream:
+            for number, line in enumerate(stream, 1):
+                if line.strip():
+                    yield f"{file}, line {number}", partial(_steps_of, line)
+    except OSError as error:
+        raise ConfigError(f"input_: {file} cannot be read: {error.strerror or error}.") from error
+
+
+def _steps_of(line: str) -> Any:
+    try:
+        return json.loads(line)["steps"]
+    except json.JSONDecodeError as error:
+        raise ValueError("it is no JSON, perhaps cut off") from error
+
+
+def _in_parquet(file: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(file) as opened:
+            names = opened.schema_arrow.names
+            if NUMBER not in names:
+                yield str(file), partial(_refuse, f"it has no column {NUMBER!r}, only {names}")
+                return
+            rows = (row for batch in opened.iter_batches(ROWS) for row in _rows(batch))
+            for number, steps in groupby(rows, key=lambda row: row.pop(NUMBER)):
+                found = list(steps)
+                yield f"{file}, episode {number}", lambda found=found: found  # type: ignore[misc]
+    except pa.ArrowException as error:
+        yield str(file), partial(_refuse, f"it is no Parquet, perhaps cut off: {error}")
+
+
+def _rows(batch: pa.RecordBatch) -> Steps:
+    rows: Steps = batch.to_pylist()
+    return rows
+
+
+def _refuse(reason: str) -> None:
+    raise ValueError(reason)
