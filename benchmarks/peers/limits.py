@@ -109,12 +109,13 @@ def products(minibatch: int) -> Callable[[], int]:
     return work
 
 
-def sac_products() -> Callable[[], int]:
+def actor_critics_products(*, critics: int = 2, critics_of_actor: int = 2, delay: int = 1) -> Callable[[], int]:
     """Return a function that makes the matrix products and the relu of one step of SAC, and nothing else.
 
-    Two critics and their targets as one product each, an actor: 2x256, batch 256. Forward: the actor and the targets
+    The critics and their targets as one product each, an actor: 2x256, batch 256. Forward: the actor and the targets
     for the next observations, the critics, the actor, the critics for its actions. Backward: critics; then the actor
-    through the critics, whose own gradients nobody reads.
+    through the critics, whose own gradients nobody reads. TD3 asks one critic for the actor's actions, in every second
+    step (`delay`); DDPG has one.
     """
     torch.set_num_threads(1)
     rows, width = 256, 256
@@ -139,14 +140,15 @@ def sac_products() -> Callable[[], int]:
             torch.bmm(inputs[:nets].transpose(1, 2), of_layer[0][:nets], out=of_weights[0][:nets])
 
     def work() -> int:
-        for nets in (1, 2, 2):  # the actor, the targets, the critics
-            forward(nets)
-        backward(2)
+        for _ in range(delay):
+            for nets in (1, critics, critics):  # the actor, the targets, the critics
+                forward(nets)
+            backward(critics)
         forward(1)
-        forward(2)
-        backward(2, weights=False, inputs_too=True)
+        forward(critics_of_actor)
+        backward(critics_of_actor, weights=False, inputs_too=True)
         backward(1)
-        return 1
+        return delay
 
     return work
 
@@ -170,6 +172,8 @@ if __name__ == "__main__":
         "bare SGD, minibatch 1024, steps/s": sgd(1024),
         "products and tanh alone, minibatch 128, steps/s": products(128),
         "products and tanh alone, minibatch 1024, steps/s": products(1024),
-        "SAC's products and relu alone, one thread, steps/s": sac_products(),
+        "SAC's products and relu alone, one thread, steps/s": actor_critics_products(),
+        "TD3's products and relu alone, one thread, steps/s": actor_critics_products(critics_of_actor=1, delay=2),
+        "DDPG's products and relu alone, one thread, steps/s": actor_critics_products(critics=1, critics_of_actor=1),
     }
     answer({"rates": {name: per_second(work, SECONDS) for name, work in WORK.items()}}, "torch", "gymnasium")

@@ -77,6 +77,7 @@ RECURRENT = {**PPO, "epochs": 2, "hiddens": [64], "lstm": 64, "sequence": 20}
 TWO_AGENTS = {**PPO, "agents": 2}
 WORKERS = (0, 1, 2)  # of two agents
 SCALING = {"step_s": 0.005}  # of one environment
+SLOWER = {"step_s": 0.02}  # with which many workers leave the processors of a small machine time
 GPU_HIDDENS = (64, 256, 1024)
 GPU_FORMS = {"CPU": {}, "GPU": {"gpus": 1}, "GPU compiled": {"gpus": 1, "compiled": True}}
 TWO_LEARNERS = {"gpus": 0.5, "learners": 2}
@@ -233,6 +234,9 @@ def scaling() -> Iterator[Case]:
     for workers in ACTORS:
         args = {**SCALING, "workers": workers, "measure_s": 8.0}
         yield Case(f"{workers} workers", "reef", args, "benchmarks.peers.reef_scaling", runs=1, limit_s=300.0)
+    for workers in (ACTORS[0], ACTORS[-1]):
+        args = {**SLOWER, "workers": workers, "measure_s": 16.0}
+        yield Case(f"{workers} slower workers", "reef", args, "benchmarks.peers.reef_scaling", runs=1, limit_s=300.0)
 
 
 def restart() -> Iterator[Case]:

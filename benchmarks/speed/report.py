@@ -314,10 +314,15 @@ def _limits(numbers: Numbers) -> Iterator[str]:
                     limit = 1 / (1 / stepping.median + 1 / learning.median)
                     yield f"- minibatch {minibatch}{threads}: raw stepping and {what}, and nothing"
                     yield f"  else, would make {limit:,.0f} steps/s; Reef makes {reef.median / limit:.2f} of that."
-        products = numbers.limit("SAC's products and relu alone, one thread, steps/s")
-        if products and (alone := numbers.rate("sac", "reef, one thread")):
-            part = alone.median / products.median
-            yield f"- SAC, one thread: Reef makes {part:.2f} of what a step's products and relu alone would make."
+        for name, part, case in (
+            ("SAC", "sac", "reef, one thread"),
+            ("TD3", "td3", "td3, reef, one thread"),
+            ("DDPG", "td3", "ddpg, reef, one thread"),
+        ):
+            products = numbers.limit(f"{name}'s products and relu alone, one thread, steps/s")
+            if products and (alone := numbers.rate(part, case)):
+                share = alone.median / products.median
+                yield f"- {name}, one thread: Reef makes {share:.2f} of what a step's products and relu alone would make."
         yield ""
 
 

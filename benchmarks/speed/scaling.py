@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from benchmarks.speed.measurements import ACTORS, SCALING
+from benchmarks.speed.measurements import ACTORS, SCALING, SLOWER
 from benchmarks.speed.numbers import Numbers
 from benchmarks.speed.simulation import BATCH, FRAGMENT, Costs, Simulation
 from benchmarks.speed.tables import row, table
@@ -22,14 +22,15 @@ def scaling(numbers: Numbers) -> Iterator[str]:
     yield f"machine; fragments of {FRAGMENT} steps, batches of {BATCH}, the learner in the driver's process."
     yield ""
     yield from table("workers", "steps/s learned from", "of linear", "driver's thread busy", "updates behind")
-    one = numbers.rate("scaling", "1 workers")
-    for workers in ACTORS:
-        case = f"{workers} workers"
+    places = [(workers, str(workers), "workers") for workers in ACTORS]
+    places.append((ACTORS[-1], f"{ACTORS[-1]}, steps of {SLOWER['step_s'] * 1000:g} ms", "slower workers"))
+    for workers, name, kind in places:
+        case, one = f"{workers} {kind}", numbers.rate("scaling", f"1 {kind}")
         rate, stale = numbers.rate("scaling", case), numbers.field("scaling", case, "staleness")
         busy = numbers.spread("scaling", case, lambda run: run["busy_s"] / run["seconds"])
         if rate and one and busy and stale:
             linear = rate.median / one.median / workers
-            yield row(str(workers), f"{rate.median:,.0f}", f"{linear:.2f}", f"{busy.median:.0%}", f"{stale.median:.1f}")
+            yield row(name, f"{rate.median:,.0f}", f"{linear:.2f}", f"{busy.median:.0%}", f"{stale.median:.1f}")
     yield ""
     if costs := measured_costs(numbers):
         yield from simulated(costs)

@@ -69,9 +69,9 @@ def targets(numbers: Numbers) -> Iterator[Target]:
             *(f"rllib, minibatch {minibatch}, {workers} workers" for workers in (0, 1, 2)),
         )
         yield Target(f"two agents, minibatch {minibatch}: Reef / fastest RLlib", 8.0, ratio(reef, fastest(peers)))
-    rates = [numbers.rate("scaling", f"{workers} workers") for workers in (32, 1)]
-    linear = ratio(*rates)
-    yield Target("IMPALA, 32 workers / 32 times one, steps of 5 ms", 0.9, linear and linear / 32)
+    for kind, step_ms in (("workers", 5), ("slower workers", 20)):
+        linear = ratio(*(numbers.rate("scaling", f"{workers} {kind}") for workers in (32, 1)))
+        yield Target(f"IMPALA, 32 workers / 32 times one, steps of {step_ms} ms", 0.9, linear and linear / 32)
     yield Target(
         "CartPole-v1 to mean reward 450: seconds, Reef / Stable-Baselines3", 0.5, _to_reward(numbers), at_most=True
     )
