@@ -321,8 +321,8 @@ def _limits(numbers: Numbers) -> Iterator[str]:
         ):
             products = numbers.limit(f"{name}'s products and relu alone, one thread, steps/s")
             if products and (alone := numbers.rate(part, case)):
-                share = alone.median / products.median
-                yield f"- {name}, one thread: Reef makes {share:.2f} of what a step's products and relu alone would make."
+                share = f"{alone.median / products.median:.2f}"
+                yield f"- {name}, one thread: Reef makes {share} of what a step's products and relu alone would make."
         yield ""
 
 
