@@ -6,7 +6,7 @@ import heapq
 from collections import deque
 from dataclasses import dataclass, replace
 
-from reef.run.flows.async_rollouts import MOST_FRAGMENTS
+from reef.run.flows.async_rollouts import MOST_FRAGMENTS, MOST_SENT
 
 FRAGMENT, BATCH = 50, 500  # steps
 REQUESTS, QUEUE = 2, 16  # fragments requested of a worker; batches that wait
@@ -84,7 +84,7 @@ class Simulation:
         if not self.apart:
             self._spend("updates", self.costs.update)
         if self.updates % self.interval == 0:
-            self._spend("weights", self.costs.version + self.costs.post * self.workers)
+            self._spend("weights", self.costs.version + self.costs.post * min(self.workers, MOST_SENT))
 
     def _collect(self) -> None:
         """Wait for a fragment or the learner, take in what is there, and ask for as much."""

@@ -79,9 +79,9 @@ def test_a_worker_that_is_killed_in_a_request_is_made_again_while_the_run_goes_o
         assert algorithm.train()["counters"]["num_batches_dropped"] == 0
 
 
-@pytest.mark.parametrize("to", [None, 1])
+@pytest.mark.parametrize("to", [None, [1]])
 def test_a_fragment_begins_with_the_newest_weights_whatever_was_requested_before(
-    to: int | None, tmp_path: Path
+    to: list[int] | None, tmp_path: Path
 ) -> None:
     config = settings(rollout_fragment_length=30, train_batch_size=30, max_requests_in_flight_per_sampler_worker=3)
     config.environment(env_config={"step_s": 0.05, "mark": str(tmp_path / "mark")})

@@ -144,11 +144,11 @@ def test_weights_for_one_worker_leave_the_others_and_all_filters_as_they_are(wor
     workers.set_weights(weights, 11, 0)
     workers.sample()
     before = filters()
-    workers.set_weights(newer, 12, 0, to=2)
+    workers.set_weights(newer, 12, 0, to=[2])
     assert seen() == [(0.25, 12), (0.125, 11), (0.25, 12)], "the local worker has the newest"
     assert filters() == before, "they are merged by an act of their own"
     stored = workers._stored
-    workers.set_weights(newer, 12, 0, to=1)
+    workers.set_weights(newer, 12, 0, to=[1])
     assert seen() == [(0.25, 12)] * 3
     assert workers._stored is stored, "one copy for all workers"
     assert workers.healthy == [1, 2]

@@ -27,7 +27,7 @@ def test_what_is_requested_in_process_is_sampled_at_once_and_held() -> None:
     assert workers.ready() == []
     versions = []
     for version in (1, 2, 3):
-        workers.set_weights(weights, version, timestep=0, to=index)
+        workers.set_weights(weights, version, timestep=0, to=[index])
         versions.append(workers.request(index))
     assert versions == [True, True, False], "as many as with Ray"
     rollouts = [sample.rollouts["default_policy"] for sample in workers.ready(timeout_s=0.0)]

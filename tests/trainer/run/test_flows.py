@@ -20,6 +20,7 @@ from reef.algorithms.sac import SACConfig
 from reef.learn.learners import LocalLearners
 from reef.replay.shards import LocalShards
 from reef.rollout.worker import RolloutWorker
+from reef.run.flows.async_rollouts import MOST_SENT, in_turn
 
 
 def test_a_batch_that_does_not_divide_evenly_is_sampled_in_one_round(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,6 +90,35 @@ def test_weights_are_published_every_broadcast_interval_and_staleness_counts_upd
         assert algorithm.workers.local_worker().policy_version == algorithm.policy_version == 7
     assert seen == [0, 1, 2, 0, 1, 2, 0]
     assert published == [False, False, True, False, False, True, False]
+
+
+def test_many_workers_get_weights_in_turn() -> None:
+    few, many = list(range(1, MOST_SENT + 1)), list(range(1, 2 * MOST_SENT + 11))
+    assert [in_turn(few, publication) for publication in range(3)] == [few] * 3
+    turns = [in_turn(many, publication) for publication in range(7)]
+    assert [len(turn) for turn in turns] == [MOST_SENT] * 7
+    for first in range(4):  # each gets one of any three
+        assert {index for turn in turns[first : first + 3] for index in turn} == set(many)
+    assert in_turn([], 5) == []
+
+
+def test_one_publication_goes_to_some_of_many_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[list[int]] = []
+
+    def sent_to(to: list[int]) -> None:
+        sent.append(to)
+        algorithm.policy_version += 1
+
+    with asynchronous(broadcast_interval=2).build() as algorithm:
+        monkeypatch.setattr("reef.run.flows.async_rollouts.MOST_SENT", 1)
+        monkeypatch.setattr(type(algorithm.workers), "healthy", property(lambda _: [0, 7, 9]))
+        monkeypatch.setattr(algorithm.workers, "request", lambda index, own=algorithm.workers.request: own(0))
+        monkeypatch.setattr(algorithm, "publish_weights", sent_to)
+        for _ in range(8):
+            algorithm.training_step()
+    assert len(sent) == 4
+    assert sorted(sent[0] + sent[1] + sent[2]) == [0, 7, 9]
+    assert sent[3] == sent[0]
 
 
 def test_all_whole_batches_are_learned_from_before_more_is_sampled() -> None:

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import ray
@@ -172,14 +172,14 @@ class ActorGroup:
                 answers[asked[ref]] = ray.get(ref)
         return {index: value for index, value in sorted(answers.items()) if not isinstance(value, Failure)}
 
-    def send(self, method: str, *args: Any, to: int | None = None, at_once: bool = False) -> None:
-        """Call every healthy actor, or the actor `to`, without waiting; each runs its calls in order.
+    def send(self, method: str, *args: Any, to: Collection[int] | None = None, at_once: bool = False) -> None:
+        """Call every healthy actor, or those `to`, without waiting; each runs its calls in order.
 
         Those with a mailbox run it `at_once`, beside whatever they are working on. Failures show up with later calls.
         """
         self.heal()
         for index in self.healthy:
-            if to in (None, index):
+            if to is None or index in to:
                 slot = self._slots[index]
                 call = slot.actor.call.options(concurrency_group=MAILBOX) if at_once else slot.actor.call
                 slot.sent[call.remote(method, *args)] = method

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 import ray
@@ -227,8 +227,8 @@ class RayWorkers:
         """Requested fragments that are there: at least one, unless time runs out or none was requested."""
         return [sample for _, sample in self._group.ready(timeout_s, most)]
 
-    def set_weights(self, weights: Weights, version: int, timestep: int, to: int | None = None) -> None:
-        """Publish weights: loaded by each worker, or by the worker `to`, before its next fragment.
+    def set_weights(self, weights: Weights, version: int, timestep: int, to: Collection[int] | None = None) -> None:
+        """Publish weights: loaded by each worker, or by the workers `to`, before its next fragment.
 
         Large ones are put into Ray's store once, also where one worker after the other gets the same object. The local
         worker and replacements always have the newest.

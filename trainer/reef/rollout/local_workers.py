@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from reef.batch import Sample
@@ -65,7 +65,7 @@ class LocalWorkers:
         samples, self._requested = self._requested, []
         return samples
 
-    def set_weights(self, weights: Weights, version: int, timestep: int, to: int | None = None) -> None:
+    def set_weights(self, weights: Weights, version: int, timestep: int, to: Collection[int] | None = None) -> None:
         """Publish weights."""
         self._worker.set_weights(weights, version, timestep)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol, TypeVar
 
 from reef.batch import Sample
@@ -58,8 +58,8 @@ class Workers(Protocol):
         """
         ...
 
-    def set_weights(self, weights: Weights, version: int, timestep: int, to: int | None = None) -> None:
-        """Publish weights to all workers, or to the worker `to`; `timestep` drives exploration schedules.
+    def set_weights(self, weights: Weights, version: int, timestep: int, to: Collection[int] | None = None) -> None:
+        """Publish weights to all workers, or to those with the indices `to`; `timestep` drives exploration schedules.
 
         The worker of this process gets whole policies, those of other processes the parameters that they act with.
         A worker uses them after the fragments that were requested before. Filters are published separately: see

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Collection, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -193,8 +193,8 @@ class Algorithm(Inference):
         self.counters["num_env_steps_trained"] += env_steps
         self.counters["num_agent_steps_trained"] += agent_steps
 
-    def publish_weights(self, to: int | None = None, *, is_new: bool = True) -> None:
-        """Give all workers, or the worker `to`, the learners' weights; `is_new`: they are another version."""
+    def publish_weights(self, to: Collection[int] | None = None, *, is_new: bool = True) -> None:
+        """Give all workers, or the workers `to`, the learners' weights; `is_new`: they are another version."""
         with self.timer("synch_weights"):
             self._take_over_weights()
             self.policy_version += is_new

@@ -89,7 +89,7 @@ class RayShards(ReplayShards):
         self._group.stop()
 
     def _send(self, shard: int, method: str, *args: Any) -> None:
-        self._group.send(method, *args, to=shard + 1)
+        self._group.send(method, *args, to=[shard + 1])
 
     def _request(self, shard: int) -> None:
         self._group.request(shard + 1, "draw", self.batch_size)

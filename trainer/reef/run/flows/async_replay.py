@@ -79,5 +79,4 @@ def _send_weights(algorithm: Algorithm, pace: Pace) -> None:
     if outdated := pace.take_outdated(algorithm.workers.healthy):
         with algorithm.timer("synch_weights"):
             weights = algorithm.learners.weights()
-            for index in outdated:
-                algorithm.workers.set_weights(weights, algorithm.policy_version, algorithm.timestep, to=index)
+            algorithm.workers.set_weights(weights, algorithm.policy_version, algorithm.timestep, to=outdated)

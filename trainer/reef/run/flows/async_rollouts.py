@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # How long to wait for fragments while an update is computed elsewhere, before looking at it.
 LOOK_AGAIN_S = 0.02
+# Workers that one publication of the weights is sent to: sending takes as long as some fragments do.
+MOST_SENT = 32
 # Fragments to take in before the learner is looked at again: it would wait while many are there.
 MOST_FRAGMENTS = 16
 
@@ -62,7 +64,16 @@ def _after_update(
     queue.unpublished += 1
     if queue.unpublished >= broadcast_interval:
         algorithm.policy_version += queue.unpublished - 1
-        algorithm.publish_weights()
+        algorithm.publish_weights(to=in_turn(algorithm.workers.healthy, algorithm.policy_version // broadcast_interval))
         queue.unpublished = 0
     waiting = {"batches_waiting": len(queue)}
     return {policy_id: update.stats | staleness[policy_id] | waiting for policy_id, update in updates.items()}
+
+
+def in_turn(healthy: list[int], publication: int) -> list[int]:
+    """Return the workers that get this publication of the weights: at most `MOST_SENT`, and the next ones next time.
+
+    Many workers take longer for a fragment than the learner does for an update, and would not use every version.
+    """
+    start = publication * MOST_SENT % len(healthy) if len(healthy) > MOST_SENT else 0
+    return [*healthy[start:], *healthy[:start]][:MOST_SENT]

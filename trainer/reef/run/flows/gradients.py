@@ -40,5 +40,5 @@ def gradients(algorithm: Algorithm, max_staleness: int) -> dict[PolicyId, Stats]
                 found.append(staleness[policy_id])
                 of_all = {"staleness": sum(found) / len(found), "staleness_max": float(max(found))}
                 stats[policy_id] = update.stats | of_all
-            algorithm.publish_weights(to=sample.worker_index, is_new=bool(updates))
+            algorithm.publish_weights(to=[sample.worker_index], is_new=bool(updates))
     return stats
