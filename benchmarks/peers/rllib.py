@@ -120,6 +120,8 @@ def build(args: dict[str, Any]) -> Any:
         config.environment(args["env"])
     config.env_runners(num_env_runners=args["workers"], num_envs_per_env_runner=args["num_envs"])
     config.debugging(seed=args["seed"], log_level="ERROR")
+    # Ray books one CPU for each runner and each learner, and waits without end for one that the machine does not have.
+    ray.init(num_cpus=max(os.cpu_count() or 1, config.num_env_runners + config.num_learners))
     return config.build_algo()
 
 

@@ -68,7 +68,7 @@ def algorithms(numbers: Numbers) -> Iterator[str]:
     yield ""
     yield "## IMPALA and APPO"
     yield ""
-    yield "MLP 64x64 tanh, 8 environments per worker, batches of 500 steps, fragments of 50, one thread for each"
+    yield "MLP 64x64 tanh, 8 environments per worker, batches of 400 steps, fragments of 50, one thread for each"
     yield "process: steps that were learned from per second."
     yield ""
     places = [(env, workers) for env in ASYNC_ENVS for workers in TWO_WORKERS]

@@ -10,8 +10,10 @@ from pathlib import Path
 
 FOLDER_VARIABLE = "REEF_BENCH_VENVS"
 TORCH = "torch==2.13.0"
+# LunarLander, with the build of Box2D that needs no compiler.
+BOX2D = ["box2d==2.3.10", "pygame==2.6.1"]
 REQUIREMENTS = {
-    "rllib": ["ray[rllib]==2.60.0", TORCH],
+    "rllib": ["ray[rllib]==2.60.0", *BOX2D, TORCH],
     "sb3": ["stable-baselines3==2.9.2", "sb3-contrib==2.9.2", TORCH],
     "tianshou": ["tianshou==2.0.1", TORCH],
     "torchrl": ["torchrl==0.14.1", "gymnasium==1.4.0", TORCH],
