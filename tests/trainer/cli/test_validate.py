@@ -117,10 +117,33 @@ def test_pools_without_room_for_other_workers_are_wrong(workers: str, capsys: py
         ),
         ("config.model.custom_model=no_such_module:Net", "there is no module 'no_such_module'"),
         ("config.model.free_log_std=true", "model.free_log_std=True needs a Box action space"),
+        (
+            "config={evaluation_interval: 1, evaluation_config: {env: Pendulum-v1}}",
+            "evaluation_config: its environment 'Pendulum-v1' has the space",
+        ),
     ],
 )
 def test_everything_a_document_names_is_checked(change: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", PPO, "--set", change]) == 2
+    assert expected in capsys.readouterr().err
+
+
+AGENTS = "environment={name: 'reef.envs.multi_agent:IndependentAgents', config: {env: CartPole-v1}}"
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ("config={noise_size: 10}", "noise_size=10: the policy has"),
+        (AGENTS, "several agents: not available yet with ES"),
+    ],
+)
+def test_what_es_refuses_when_it_runs_is_refused_here(
+    change: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = ["validate", PPO, "--set", "algorithm=ES", "--set", "config={}"]
+    assert main(document) == 0
+    assert main([*document, "--set", change]) == 2
     assert expected in capsys.readouterr().err
 
 

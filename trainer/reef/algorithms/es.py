@@ -18,7 +18,6 @@ from torch import Tensor
 from reef.batch import Perturbations, Sample
 from reef.config import AlgorithmConfig, Scheduled, default, setting
 from reef.config.ignored import Network, ignored, ignored_without_actor_critic
-from reef.errors import ConfigError
 from reef.learn.learner import Learner
 from reef.nn.gradients import Columns, Loss
 from reef.nn.perturbed import PerturbedPolicy
@@ -37,6 +36,7 @@ class ESConfig(AlgorithmConfig):
     algorithm: ClassVar[str] = "ES"
     algorithm_class: ClassVar[str] = "reef.algorithms.es:ES"
     policy_class: ClassVar[str] = "reef.algorithms.es:perturbed_policy"
+    agents_share_a_policy: ClassVar[bool] = False  # it perturbs the weights of one agent in each environment
 
     lr: Scheduled = default(0.01)
     train_batch_size: int = default(10_000)
@@ -143,24 +143,10 @@ class ES(Algorithm):
     config: ESConfig
 
     def setup(self) -> None:
-        """Make the generator of the noise indices: workers draw none, so that no two of them draw the same.
-
-        Raises ConfigError if several agents act with the policy, or if the noise table is smaller than the policy.
-        """
+        """Make the generator of the noise indices: workers draw none, so that no two of them draw the same."""
         self.generator = np.random.default_rng(self.config.seed)
-        ((self.policy_id, runner),) = self.workers.local_worker().runners.items()
-        if len(np.unique(runner.columns.envs)) < len(runner.columns.envs):
-            raise ConfigError(
-                f"env={self.config.env!r} has several agents: not available yet with ES, which perturbs the weights of "
-                "one agent in each environment. Use PPO."
-            )
-        length = runner.policy.flat.vector.numel()
-        if length > self.config.noise_size:
-            raise ConfigError(
-                f"noise_size={self.config.noise_size}: the policy has {length} weights, and the noise for them has to "
-                "fit into the table. Raise noise_size."
-            )
-        self.places = self.config.noise_size - length + 1
+        ((self.policy_id, policy),) = self.workers.local_worker().policy_map.items()
+        self.places = self.config.noise_size - policy.flat.vector.numel() + 1
 
     def training_step(self) -> dict[PolicyId, Stats]:
         """One update."""

@@ -19,7 +19,7 @@ from reef.envs.loop import REPLAY_LIMIT
 from reef.envs.seeding import EpisodeSeeds, column_seeds
 from reef.envs.vector import StepResult, close_all
 from reef.envs.wrappers import ActionTransform, RewardTransform, env_actions
-from reef.errors import ConfigError
+from reef.errors import ConfigError, nearest
 from reef.spaces import Layout, Space
 from reef.types import AgentId, Array, PolicyId, State
 
@@ -70,7 +70,11 @@ class IndependentAgents(MultiAgentEnv):
         name, count = given.pop("env", None), given.pop("num_agents", 2)
         if name is None or not isinstance(count, int) or count < 1:
             wanted = "expected env, the name of an environment, and num_agents, at least 1"
-            raise ValueError(f"{wanted}, for example {{env: CartPole-v1, num_agents: 2}}")
+            raise ConfigError(
+                f"env_config={dict(env_config)}: {wanted}, for example {{env: CartPole-v1, num_agents: 2}}."
+            )
+        if isinstance(name, str) and ":" not in name and name not in gym.registry:
+            raise ConfigError(f"env_config.env={name!r} is not registered with Gymnasium.{nearest(name, gym.registry)}")
         self.envs = [gym.make(name, **given) for _ in range(count)]
         self.possible_agents = list(range(count))
         self.observation_spaces = {agent: one.observation_space for agent, one in enumerate(self.envs)}
@@ -78,8 +82,7 @@ class IndependentAgents(MultiAgentEnv):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         """Begin an episode of each; their seeds follow from `seed`."""
-        seeds = [None if seed is None else seed + agent for agent in range(len(self.envs))]
-        begun = [one.reset(seed=own, options=options) for one, own in zip(self.envs, seeds, strict=True)]
+        begun = [one.reset(seed=None if seed is None else seed + n, options=options) for n, one in enumerate(self.envs)]
         return {agent: obs for agent, (obs, _) in enumerate(begun)}, {}
 
     def step(self, actions: dict[AgentId, Any]) -> Any:
@@ -89,8 +92,7 @@ class IndependentAgents(MultiAgentEnv):
 
     def close(self) -> None:
         """Close each."""
-        for one in self.envs:
-            one.close()
+        close_all(self.envs, type(self).__name__)
 
 
 def is_multi_agent(env: object) -> bool:
@@ -331,14 +333,18 @@ def _groups(
     agents: dict[PolicyId, list[AgentId]] = {}
     for agent in spaces:
         policy_id = policy_of(agent)
-        first = agents.setdefault(policy_id, [agent])[0]
-        if agent != first:
-            agents[policy_id].append(agent)
+        agents.setdefault(policy_id, []).append(agent)
+        first = agents[policy_id][0]
         if spaces[agent] != spaces[first]:
             raise ConfigError(
                 f"policy_mapping_fn gives the agents {first!r} and {agent!r} the same policy {policy_id!r}, but their "
                 f"spaces differ: {spaces[first]} and {spaces[agent]}. Give each of them a policy of its own."
             )
+    if not config.agents_share_a_policy and any(len(members) > 1 for members in agents.values()):
+        raise ConfigError(
+            f"environment {env_name(config.env)!r} has several agents: not available yet with {config.label}, which "
+            "has one agent act with a policy. Use PPO."
+        )
     for policy_id in config.policies:
         if policy_id not in agents:
             raise ConfigError(

@@ -81,10 +81,13 @@ def check_training(
     Raises:
         ConfigError, EnvironmentError: one of them cannot be made, or what the run is asked to do is wrong.
     """
-    from reef.run.build import make_local_worker, samples_here
+    from reef.run.build import make_evaluation, make_local_worker, samples_here
     from reef.run.experiment import check_settings
     from reef.run.process.watchdog import Watchdog
 
     config = check_settings(config, stop, checkpoint_settings(job), job.metadata.name)
     with Watchdog(config, say=say):
-        return make_local_worker(config, with_env=here and samples_here(config))
+        local = make_local_worker(config, with_env=here and samples_here(config))
+        if not here:  # else it is checked when the algorithm is made
+            make_evaluation(config).check_spaces(local.spaces)
+        return local

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from reef.config import AlgorithmConfig
+from reef.errors import ConfigError
 from reef.nn.custom import custom_module
 from reef.nn.policies import Policy
 from reef.nn.q_critics import Actor
@@ -30,13 +31,22 @@ class PerturbedPolicy(Policy):
     def __init__(
         self, config: AlgorithmConfig, observation_space: Space, action_space: Space, *, noise_size: int
     ) -> None:
-        """`noise_size`: numbers in the noise table. Raises ConfigError if a custom model cannot be made."""
+        """`noise_size`: numbers in the noise table.
+
+        Raises ConfigError if a custom model cannot be made, or if the table is smaller than the policy.
+        """
         super().__init__(config, observation_space, action_space)
         outputs, self.noise_size = self.dist_class.num_inputs, noise_size
         if config.model.custom_model:
             self.actor: nn.Module = custom_module(config, observation_space, action_space, outputs, critic=False)
         else:
             self.actor = Actor(self.observation_layout, config.model, outputs)
+        length = sum(parameter.numel() for parameter in self.actor.parameters())
+        if length > noise_size:
+            raise ConfigError(
+                f"noise_size={noise_size}: the policy has {length} weights, and the noise for them has to fit into the "
+                "table. Raise noise_size."
+            )
         # By parameter of the actor, the weights of each column, [B, ...]; None: all columns have the policy's own.
         self.column_weights: dict[str, Tensor] | None = None
 

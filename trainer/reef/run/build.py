@@ -191,7 +191,7 @@ def build_algorithm(
         raise ConfigError(f"{config.label} names no algorithm. Use the configuration of one, such as PPOConfig.")
     algorithm_class: type[Algorithm] = load(config.algorithm_class, "algorithm")
     deadline, events = deadline or Deadline(), Events()
-    evaluation = Evaluation(config, partial(make_workers, deadline=deadline, evaluation=True))
+    evaluation = make_evaluation(config, deadline)
     with ExitStack() as on_failure:  # or their processes would stay behind
         local = local or make_local_worker(config, with_env=samples_here(config))
         workers = make_workers(config, config.num_rollout_workers, deadline, local)
@@ -266,6 +266,11 @@ def make_workers(
         config, count, local, worker_class=worker_class, evaluation=evaluation, deadline=deadline
     )
     return workers
+
+
+def make_evaluation(config: AlgorithmConfig, deadline: Deadline | None = None) -> Evaluation:
+    """Evaluation, whose environment is tried, and whose workers are made when they are first needed."""
+    return Evaluation(config, partial(make_workers, deadline=deadline or Deadline(), evaluation=True))
 
 
 def make_learners(
