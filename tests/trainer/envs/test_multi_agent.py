@@ -5,6 +5,7 @@ It tests reef.envs.by_policy too.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import gymnasium as gym
@@ -255,7 +256,14 @@ def test_a_mapping_that_leads_nowhere_is_refused(settings: dict[str, Any], messa
 @pytest.mark.parametrize("wrong", [{"num_agents": 0}, {"num_agents": "2"}, {"env": None}])
 def test_independent_agents_need_an_environment_and_a_number(wrong: dict[str, Any]) -> None:
     config = PPOConfig().environment(IndependentAgents, env_config={"env": "CartPole-v1", "num_agents": 2} | wrong)
-    with pytest.raises(EnvironmentError, match="expected env, the name of an environment, and num_agents, at least 1"):
+    with pytest.raises(ConfigError, match="expected env, the name of an environment, and num_agents, at least 1"):
+        RolloutWorker(config.freeze())
+
+
+def test_a_misspelt_environment_of_independent_agents_is_named_with_the_near_match() -> None:
+    config = PPOConfig().environment(IndependentAgents, env_config={"env": "CartPol-v1"})
+    expected = "env_config.env='CartPol-v1' is not registered with Gymnasium. Did you mean 'CartPole-v1'?"
+    with pytest.raises(ConfigError, match=f"^{re.escape(expected)}$"):
         RolloutWorker(config.freeze())
 
 

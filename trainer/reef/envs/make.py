@@ -24,7 +24,7 @@ from reef.envs.multi_agent import MultiAgentEnvs, is_multi_agent
 from reef.envs.native import CartPoleVector
 from reef.envs.old_api import STEPS_TO_NEW_API, OldApiEnv, speaks_old_api
 from reef.envs.vector import VectorEnv, is_atari, registered
-from reef.errors import ConfigError, EnvironmentError, nearest, own_traceback
+from reef.errors import ConfigError, EnvironmentError, ReefError, nearest, own_traceback
 from reef.types import DEFAULT_POLICY
 
 logger = logging.getLogger(__name__)
@@ -191,6 +191,8 @@ def _making(name: str, env_config: Mapping[str, Any], *, own_code: bool = False)
     """Turn what is raised while an environment is made into EnvironmentError; of `own_code` the traceback is shown."""
     try:
         yield
+    except ReefError:  # its text says all
+        raise
     except gym.error.DependencyNotInstalled as error:
         raise missing_package(name, error) from error
     except Exception as error:
