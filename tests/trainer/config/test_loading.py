@@ -20,6 +20,7 @@ def test_loads_names_and_names_inside_classes():
         ("no_such_package.envs:Env", "there is no module 'no_such_package'"),
         ("collections.no_such:Env", "there is no module 'collections.no_such'"),
         ("collections:OrderedDic", "collections has no 'OrderedDic'. Did you mean 'OrderedDict'"),
+        ("json.decoder:scaner", "json.decoder has no 'scaner'. Did you mean 'scanstring'"),  # scanner is a module
         ("tests:make.<locals>.Env", "made inside a function"),
     ],
 )

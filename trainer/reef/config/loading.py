@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
 import traceback
@@ -34,9 +35,14 @@ def load(path: str, what: str = "object") -> Any:
         raise ConfigError(f"{what} {path!r}: {import_failure(error)}") from error
     for part in name.split("."):
         if not hasattr(found, part):
-            raise ConfigError(f"{what} {path!r}: {module_name} has no {part!r}.{nearest(part, dir(found))}")
+            raise ConfigError(f"{what} {path!r}: {module_name} has no {part!r}.{nearest(part, _defined_in(found))}")
         found = getattr(found, part)
     return found
+
+
+def _defined_in(holder: Any) -> list[str]:
+    """The names of a module or class that may be meant: what it holds, but no modules that it imports."""
+    return [name for name, value in inspect.getmembers(holder) if not inspect.ismodule(value) and name[:1] != "_"]
 
 
 def import_failure(error: Exception) -> str:
