@@ -98,3 +98,12 @@ def test_an_algorithm_samples_with_the_worker_that_it_is_given() -> None:
 def test_an_algorithm_is_made_by_its_settings_alone() -> None:
     with pytest.raises(ConfigError, match=r"PPO\(...\) is made by its settings. Write PPOConfig.from_dict"):
         PPO(PPOConfig().environment("CartPole-v1").checked())
+
+
+class Own(PPO):
+    """An algorithm whose settings have no name of their own."""
+
+
+def test_of_an_own_algorithm_the_settings_are_called_as_they_can_be_written() -> None:
+    with pytest.raises(ConfigError, match=r"Own\(...\) is made by its settings. Write Own.config_class.from_dict"):
+        Own(PPOConfig().environment("CartPole-v1").checked())

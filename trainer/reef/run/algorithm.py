@@ -64,7 +64,7 @@ class Algorithm(Inference):
     def __init__(self, config: AlgorithmConfig, parts: Parts | None = None) -> None:
         """Publish the first weights; `config.build()` makes the parts. Raises ConfigError where there are none."""
         if parts is None:
-            name = self.config_class.__name__
+            name = self.config_class.__qualname__.rpartition("<locals>.")[2]
             raise ConfigError(
                 f"{type(self).__name__}(...) is made by its settings. Write {name}.from_dict({{...}}).build(), or "
                 f"{name}().environment(...).build()."
