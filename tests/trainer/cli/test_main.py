@@ -77,6 +77,23 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
     assert "usage: reef" in capsys.readouterr().out
 
 
+def test_ctrl_c_during_the_imports_ends_it_without_a_traceback() -> None:
+    program = """
+import sys
+from reef.__main__ import main
+
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == "reef.cli.main":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupt())
+sys.exit(main())
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stderr) == (130, "")
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--version") == 0
     assert capsys.readouterr().out.startswith("reef ")
