@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from reef.errors import ConfigError, nearest
+from reef.errors import ConfigError, nearest, sentence
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,11 @@ from reef.errors import ConfigError, nearest
 )
 def test_the_nearest_name_is_meant_whatever_its_case(name: str, choices: list[str], meant: str) -> None:
     assert nearest(name, choices) == f" Did you mean {meant!r}?"
+
+
+@pytest.mark.parametrize("text", ["no such file", "no such file.", "no such file.\n"])
+def test_a_sentence_ends_with_one_full_stop(text: str) -> None:
+    assert sentence(ValueError(text)) == "no such file."
 
 
 def test_nothing_is_guessed_from_afar() -> None:

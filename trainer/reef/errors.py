@@ -124,6 +124,12 @@ def nearest(name: str, choices: Iterable[str]) -> str:
     return f" Did you mean {spellings[matches[0]]!r}?" if matches else ""
 
 
+def sentence(error: object) -> str:
+    """Return a text, such as that of an error, with the full stop that it may have already."""
+    text = str(error).rstrip()
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
 def own_traceback(error: Exception) -> str:
     """Return the traceback from the first line of a user's code on, with words before it; "" where there is none."""
     frames = own_frames(error)

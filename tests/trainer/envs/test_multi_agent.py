@@ -267,6 +267,14 @@ def test_a_misspelt_environment_of_independent_agents_is_named_with_the_near_mat
         RolloutWorker(config.freeze())
 
 
+def test_an_error_that_ends_with_a_full_stop_gets_no_second_one() -> None:
+    def broken(env_config: dict[str, Any]) -> Any:
+        raise ValueError("it is broken.")
+
+    with pytest.raises(EnvironmentError, match=r"ValueError: it is broken\. Its own traceback"):
+        RolloutWorker(PPOConfig().environment(broken).freeze())
+
+
 def test_policies_to_train_are_policies() -> None:
     wrong = PPOConfig().environment(Relay).multi_agent(policies=["one"], policies_to_train=["other"])
     with pytest.raises(ConfigError, match="policies_to_train: 'other' is not among"):

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from reef.errors import ConfigError
+from reef.errors import ConfigError, sentence
 
 if TYPE_CHECKING:
     from reef.config import AlgorithmConfig
@@ -124,7 +124,7 @@ def document_of(path: Path) -> dict[str, Any]:
     try:
         settings = {key: plain(value) for key, value in config.changed().items()}
     except MisfitError as error:
-        raise ConfigError(f"{path}: config holds something that a result folder cannot: {error}.") from error
+        raise ConfigError(f"{path}: config holds something that a result folder cannot: {sentence(error)}") from error
     environment = {"name": settings.pop("env", None), "config": settings.pop("env_config", {})}
     algorithm = config.algorithm if config.algorithm in ALGORITHMS else config.algorithm_class
     spec = {"algorithm": algorithm, "environment": environment, "config": settings}

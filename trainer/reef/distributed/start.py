@@ -17,7 +17,7 @@ from ray._private import worker as ray_worker
 
 from reef.distributed.node_settings import NODE_CHECKS as NODE_CHECKS
 from reef.distributed.node_settings import QUIET, host_and_port
-from reef.errors import ConfigError, ResourceError
+from reef.errors import ConfigError, ResourceError, sentence
 from reef.output import output_shown
 from reef.run.signals import sigterm_as_before
 
@@ -102,7 +102,7 @@ def _join(address: str, runtime_env: RuntimeEnv | None, show_output: bool) -> No
         ray.init(address=address, runtime_env=own, log_to_driver=show_output, logging_level=logging.ERROR)
     except (OSError, RuntimeError) as error:
         raise ResourceError(
-            f"no Ray cluster answers at {address!r}: {error}. Is its head up, and the port 6379?"
+            f"no Ray cluster answers at {address!r}: {sentence(error)} Is its head up, and the port 6379?"
         ) from error
 
 

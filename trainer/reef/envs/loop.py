@@ -16,6 +16,7 @@ from reef.config import AlgorithmConfig
 from reef.envs.failures import describe, failure
 from reef.envs.vector import StepResult, VectorEnv
 from reef.envs.wrappers import env_actions
+from reef.errors import sentence
 from reef.types import Array, State
 
 logger = logging.getLogger(__name__)
@@ -197,7 +198,9 @@ class LoopVectorEnv(VectorEnv):
         if self._failures[column] > RESTART_ATTEMPTS:
             fix = f"It was made again {RESTART_ATTEMPTS} times and no step of it worked. Correct the environment."
             raise failure(self.name, call, where, error, fix) from error
-        logger.warning("%s. It is made again; its episode is dropped.", describe(self.name, call, where, error))
+        logger.warning(
+            "%s It is made again; its episode is dropped.", sentence(describe(self.name, call, where, error))
+        )
 
     def _recreate(self, column: int) -> None:
         with suppress(Exception):

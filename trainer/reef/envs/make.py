@@ -24,7 +24,7 @@ from reef.envs.multi_agent import MultiAgentEnvs, is_multi_agent
 from reef.envs.native import CartPoleVector
 from reef.envs.old_api import STEPS_TO_NEW_API, OldApiEnv, speaks_old_api
 from reef.envs.vector import VectorEnv, is_atari, registered
-from reef.errors import ConfigError, EnvironmentError, ReefError, nearest, own_traceback
+from reef.errors import ConfigError, EnvironmentError, ReefError, nearest, own_traceback, sentence
 from reef.types import DEFAULT_POLICY
 
 logger = logging.getLogger(__name__)
@@ -198,7 +198,8 @@ def _making(name: str, env_config: Mapping[str, Any], *, own_code: bool = False)
     except Exception as error:
         own = own_traceback(error) if own_code else ""
         raise EnvironmentError(
-            f"environment {name!r} cannot be made with env_config={env_config}: {type(error).__name__}: {error}.{own}"
+            f"environment {name!r} cannot be made with env_config={env_config}: "
+            f"{type(error).__name__}: {sentence(error)}{own}"
         ) from error
 
 

@@ -19,7 +19,7 @@ from reef.envs.loop import REPLAY_LIMIT
 from reef.envs.seeding import EpisodeSeeds, column_seeds
 from reef.envs.vector import StepResult, close_all
 from reef.envs.wrappers import ActionTransform, RewardTransform, env_actions
-from reef.errors import ConfigError, nearest
+from reef.errors import ConfigError, nearest, sentence
 from reef.spaces import Layout, Space
 from reef.types import AgentId, Array, PolicyId, State
 
@@ -70,9 +70,7 @@ class IndependentAgents(MultiAgentEnv):
         name, count = given.pop("env", None), given.pop("num_agents", 2)
         if name is None or not isinstance(count, int) or count < 1:
             wanted = "expected env, the name of an environment, and num_agents, at least 1"
-            raise ConfigError(
-                f"env_config={dict(env_config)}: {wanted}, for example {{env: CartPole-v1, num_agents: 2}}."
-            )
+            raise ConfigError(f"env_config={given}: {wanted}, for example {{env: CartPole-v1, num_agents: 2}}.")
         if isinstance(name, str) and ":" not in name and name not in gym.registry:
             raise ConfigError(f"env_config.env={name!r} is not registered with Gymnasium.{nearest(name, gym.registry)}")
         self.envs = [gym.make(name, **given) for _ in range(count)]
@@ -116,8 +114,8 @@ def agent_spaces(env: Any, name: str) -> dict[AgentId, tuple[Space, Space]]:
                 found[agent] = env.observation_space(agent), env.action_space(agent)
         except Exception as error:
             raise ConfigError(
-                f"environment {name!r} has no spaces for its agent {agent!r}: {type(error).__name__}: {error}. Give "
-                "observation_spaces and action_spaces one for each of possible_agents."
+                f"environment {name!r} has no spaces for its agent {agent!r}: {type(error).__name__}: "
+                f"{sentence(error)} Give observation_spaces and action_spaces one for each of possible_agents."
             ) from error
     if not found:
         raise ConfigError(f"environment {name!r} has no possible_agents: name all agents that there may ever be.")
@@ -342,8 +340,7 @@ def _groups(
             )
     if not config.agents_share_a_policy and any(len(members) > 1 for members in agents.values()):
         raise ConfigError(
-            f"environment {env_name(config.env)!r} has several agents: not available yet with {config.label}, which "
-            "has one agent act with a policy. Use PPO."
+            f"environment {env_name(config.env)!r} has several agents: not available yet with {config.label}. Use PPO."
         )
     for policy_id in config.policies:
         if policy_id not in agents:

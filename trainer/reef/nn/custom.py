@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from reef.config import AlgorithmConfig
 from reef.config.loading import load
-from reef.errors import ConfigError, own_traceback
+from reef.errors import ConfigError, own_traceback, sentence
 from reef.nn.policies import ActorCritic, Policy
 from reef.spaces import Layout, Space
 
@@ -63,7 +63,7 @@ def custom_module(
     except Exception as error:
         raise ConfigError(
             f"model.custom_model={custom!r} cannot be made with the two spaces, {outputs} outputs and "
-            f"custom_model_config={settings}: {type(error).__name__}: {error}.{own_traceback(error)}"
+            f"custom_model_config={settings}: {type(error).__name__}: {sentence(error)}{own_traceback(error)}"
         ) from error
     if not isinstance(module, nn.Module):
         raise ConfigError(f"model.custom_model={custom!r} must make a torch.nn.Module")
@@ -107,7 +107,7 @@ def _try_custom(custom: object, module: nn.Module, layout: Layout, outputs: int,
     except Exception as error:
         raise ConfigError(
             f"model.custom_model={custom!r} fails on observations of shape {list(arguments[0].shape)} and type "
-            f"{observations.dtype}: {type(error).__name__}: {error}.{own_traceback(error)}"
+            f"{observations.dtype}: {type(error).__name__}: {sentence(error)}{own_traceback(error)}"
         ) from error
     count = 3 if shapes else 2
     parts: Any = found if isinstance(found, tuple | list) and len(found) == count else (None,) * count

@@ -11,7 +11,7 @@ from reef.batch import KeptRollouts, Sample
 from reef.config import AlgorithmConfig
 from reef.distributed.ranks.rank import CollectiveError, Held
 from reef.distributed.ray_workers import RayWorkers
-from reef.errors import TrainingError, WorkerError
+from reef.errors import TrainingError, WorkerError, sentence
 from reef.learn.learner import Update
 from reef.learn.learners import LocalLearners
 from reef.types import PolicyId, State, Weights
@@ -103,7 +103,7 @@ class RayRanks(LocalLearners):
     def _count_try(self, ranks: Collection[int], answers: Mapping[int, Any]) -> None:
         """Count a try that failed; WorkerError after several in a row that the loss of a rank does not explain."""
         errors = {index: answer for index, answer in answers.items() if isinstance(answer, CollectiveError)}
-        texts = " ".join(f"Rollout worker {index}: {error}." for index, error in errors.items())
+        texts = " ".join(f"Rollout worker {index}: {sentence(error)}" for index, error in errors.items())
         self._failed_tries = self._failed_tries + 1 if len(answers) == len(ranks) else 0
         if self._failed_tries >= MOST_TRIES:
             limit = self._config.worker_health_probe_timeout_s
