@@ -5,7 +5,7 @@ import pytest
 from reef.algorithms.ppo import PPOConfig
 from reef.algorithms.replaying import OffPolicyConfig
 from reef.config import AlgorithmConfig, setting
-from reef.config.aliases import GROUPS, MOVED, RENAMED
+from reef.config.aliases import GROUPS, IN_REPLAY, MOVED, RENAMED
 from reef.errors import ConfigError
 from reef.replay.settings import ReplayBufferConfig
 
@@ -21,6 +21,8 @@ def test_every_older_spelling_leads_to_a_setting():
     assert set(RENAMED.values()) <= ExampleConfig.groups.keys()
     assert not (RENAMED | MOVED).keys() & ExampleConfig.groups.keys()
     assert set(MOVED.values()) <= {f"replay_buffer_config.{key}" for key in ReplayBufferConfig.by_key}
+    assert set(IN_REPLAY.values()) <= ReplayBufferConfig.by_key.keys()
+    assert IN_REPLAY.keys() <= ReplayBufferConfig.refusals.keys()
 
 
 @pytest.mark.parametrize(
@@ -134,3 +136,59 @@ def test_what_has_moved_into_another_setting_is_found_there():
         ExampleConfig.from_dict({"buffer_size": 9, "replay_buffer_config": {"capacity": 8}})
     with pytest.raises(ConfigError, match=r"buffer_size: this setting is called 'replay_buffer_config.capacity' now"):
         ExampleConfig().training(buffer_size=9)
+
+
+def test_rllibs_keys_of_the_replay_buffer_are_translated():
+    given = {
+        "type": "ray.rllib.utils.replay_buffers.MultiAgentPrioritizedReplayBuffer",
+        "storage_unit": "timesteps",
+        "learning_starts": 7,
+        "alpha": 0.3,
+        "replay_zero_init_states": False,
+    }
+    with pytest.warns(FutureWarning, match="setting 'replay_buffer_config") as warnings:
+        config = OffPolicyConfig.from_dict({"replay_buffer_config": given}).validate()
+    assert len(warnings) == 4
+    assert config.num_steps_sampled_before_learning_starts == 7
+    replay = config.replay_buffer_config
+    assert (replay.prioritized_replay, replay.prioritized_replay_alpha, replay.zero_init_states) == (True, 0.3, False)
+    with pytest.warns(FutureWarning):
+        config = OffPolicyConfig.from_dict({"replay_buffer_config": {"type": "MultiAgentReplayBuffer"}})
+    assert config.replay_buffer_config.prioritized_replay is False
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (
+            {"replay_buffer_config": {"alpha": 1, "prioritized_replay_alpha": 1}},
+            "replay_buffer_config.alpha=1: an older",
+        ),
+        (
+            {"replay_buffer_config": {"learning_starts": 1}, "num_steps_sampled_before_learning_starts": 2},
+            "replay_buffer_config.learning_starts=1: an older spelling of 'num_steps_sampled_before_learning_starts'",
+        ),
+        (
+            {"replay_buffer_config": {"type": "ReplayBuffer", "prioritized_replay": True}},
+            "replay_buffer_config.type='ReplayBuffer': prioritized_replay=True says otherwise",
+        ),
+    ],
+)
+def test_what_the_replay_buffer_is_given_twice_is_refused(settings, told):
+    with pytest.raises(ConfigError, match=told):
+        OffPolicyConfig.from_dict(settings)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "advice"),
+    [
+        ("type", "MyBuffer", r"use prioritized_replay=True or False"),
+        ("storage_unit", "episodes", "is chosen by model.use_lstm"),
+        ("replay_sequence_length", 20, "use model.max_seq_len"),
+        ("learning_starts", 9, "use num_steps_sampled_before_learning_starts"),
+        ("replay_mode", "lockstep", "every policy has a replay buffer of its own"),
+    ],
+)
+def test_other_keys_of_rllibs_replay_buffers_are_refused_with_what_to_use(key, value, advice):
+    with pytest.raises(ConfigError, match=rf"replay_buffer_config\.{key}={value!r}: {advice}"):
+        OffPolicyConfig().training(replay_buffer_config={key: value}).validate()

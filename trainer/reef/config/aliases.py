@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections import Counter
 from collections.abc import Mapping
@@ -61,6 +62,19 @@ MOVED = {  # into another setting
     "prioritized_replay_beta": "replay_buffer_config.prioritized_replay_beta",
     "prioritized_replay_eps": "replay_buffer_config.prioritized_replay_eps",
 }
+REPLAY = "replay_buffer_config"
+IN_REPLAY = {  # keys of RLlib's replay buffers
+    "alpha": "prioritized_replay_alpha",
+    "beta": "prioritized_replay_beta",
+    "eps": "prioritized_replay_eps",
+    "replay_zero_init_states": "zero_init_states",
+}
+IS_PRIORITIZED = {  # by RLlib's name of the class
+    "ReplayBuffer": False,
+    "MultiAgentReplayBuffer": False,
+    "PrioritizedReplayBuffer": True,
+    "MultiAgentPrioritizedReplayBuffer": True,
+}
 GROUPS = {  # of RLlib's newer releases, and a setting of the group that they are here
     "env_runners": "rollouts(num_rollout_workers=...)",
     "learners": "resources(num_learner_workers=...)",
@@ -80,6 +94,7 @@ def translate(settings: Mapping[str, Any]) -> dict[str, Any]:
         if twice := sorted(map(str, inner.keys() & settings.keys())):
             raise ConfigError(f"multiagent: {', '.join(twice)} is given beside it too. Leave one out.")
         settings = {**{key: value for key, value in settings.items() if key != "multiagent"}, **inner}
+    settings = _out_of_replay(settings)
     renamed = {old: new for old, new in RENAMED.items() if old in settings}
     given = {old: new for old, new in renamed.items() if settings[old] is not None}
     spellings = Counter([*settings.keys() & set(given.values()), *given.values()])
@@ -109,3 +124,35 @@ def translate(settings: Mapping[str, Any]) -> dict[str, Any]:
         warnings.warn(f"setting {old!r} is now called {MOVED[old]!r}.", FutureWarning, stacklevel=4)
         translated[outer] = {**group, inner: translated.pop(old)}
     return translated
+
+
+def _out_of_replay(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`settings` with RLlib's keys inside `replay_buffer_config` under their present names, one of them beside it."""
+    given = settings.get(REPLAY)
+    if not isinstance(given, Mapping):
+        return settings
+    inner, beside = dict(given), dict[str, Any]()
+    for old, new in IN_REPLAY.items():
+        if old in inner:
+            _move(inner, old, inner, new, f"{REPLAY}.{new}")
+    if isinstance(kind := inner.get("type"), str) and (name := re.split("[.:]", kind)[-1]) in IS_PRIORITIZED:
+        prioritized = inner.setdefault("prioritized_replay", IS_PRIORITIZED[name])
+        if prioritized != IS_PRIORITIZED[name]:
+            raise ConfigError(f"{REPLAY}.type={kind!r}: prioritized_replay={prioritized!r} says otherwise. Drop one.")
+        warnings.warn(f"setting '{REPLAY}.type' is now called '{REPLAY}.prioritized_replay'.", FutureWarning, 5)
+        del inner["type"]
+    if "learning_starts" in inner:
+        new = RENAMED["learning_starts"]
+        beside = {key: value for key, value in settings.items() if key in (new, "learning_starts")}
+        _move(inner, "learning_starts", beside, new, new)
+    return {**settings, **beside, REPLAY: inner}
+
+
+def _move(source: dict[str, Any], old: str, target: dict[str, Any], new: str, path: str) -> None:
+    """Move a value from `old` in the replay buffer's settings to `new` in `target`, which messages call `path`."""
+    if {old, new} & target.keys() - ({old} if source is target else set()):
+        raise ConfigError(
+            f"{REPLAY}.{old}={source[old]!r}: an older spelling of {path!r}, which is given too. Leave one out."
+        )
+    warnings.warn(f"setting '{REPLAY}.{old}' is now called {path!r}.", FutureWarning, stacklevel=6)
+    target[new] = source.pop(old)
