@@ -132,6 +132,23 @@ def test_verbosity_is_ours_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any(library for _, library in seen)
 
 
+@pytest.mark.parametrize(
+    ("flags", "number"), [([], 0), (["-v"], 1), (["--log-info"], 1), (["-vv"], 2), (["--log-debug"], 2)]
+)
+def test_levels_can_be_named_too(flags: list[str], number: int) -> None:
+    assert build_parser().parse_args(["run", "job.yaml", *flags]).verbose == number
+
+
+@pytest.mark.parametrize("flag", ["--storage-path", "--local-dir", "--upload-dir"])
+def test_where_results_go_has_three_spellings(flag: str) -> None:
+    assert build_parser().parse_args(["train", flag, "s3://bucket/folder"]).storage_path == "s3://bucket/folder"
+
+
+@pytest.mark.parametrize(("flags", "shown"), [([], False), (["--render"], True), (["--no-render"], False)])
+def test_an_evaluation_renders_only_when_asked(flags: list[str], shown: bool) -> None:
+    assert build_parser().parse_args(["evaluate", "folder", *flags]).render is shown
+
+
 def test_ctrl_c_exits_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def action(args: argparse.Namespace) -> int:
         raise KeyboardInterrupt

@@ -59,7 +59,7 @@ def add_parser(
         metavar="N",
         help=f"stop after N steps (0: no limit); {DEFAULT_STEPS} when --episodes is not given",
     )
-    parser.add_argument("--render", action="store_true", help="show the environment")
+    parser.add_argument("--render", action=argparse.BooleanOptionalAction, default=False, help="show the environment")
     parser.add_argument("--video-dir", metavar="DIR", help="record every episode as a video (needs moviepy)")
     parser.add_argument(
         "--out",

@@ -42,6 +42,9 @@ def build_parser() -> argparse.ArgumentParser:
     verbosity.add_argument(
         "-v", "--verbose", action="count", default=0, help="say more: -v is INFO, -vv is DEBUG and tracebacks of errors"
     )
+    for number, level in enumerate(("info", "debug"), 1):
+        same = f"same as -{'v' * number}"
+        verbosity.add_argument(f"--log-{level}", action="store_const", const=number, dest="verbose", help=same)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for command in COMMANDS:
         command.add_parser(commands, verbosity)

@@ -35,13 +35,15 @@ def add_override(parser: argparse.ArgumentParser) -> None:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what a person decides for one run: where results go, resuming, metrics."""
-    parser.add_argument(
+    storage = parser.add_mutually_exclusive_group()
+    storage.add_argument(
         "--storage-path",
         "--local-dir",
         metavar="DIR",
         help="where results go: a folder, or an object store such as s3://bucket/folder (default: the document's "
         f"checkpoint.storage.uri, or {DEFAULT_STORAGE_PATH})",
     )
+    storage.add_argument("--upload-dir", metavar="URI", dest="storage_path", help="same as --storage-path")
     parser.add_argument("--resume", action="store_true", help="go on from the newest checkpoint of the earlier run")
     parser.add_argument(
         "--metrics-port", type=int, metavar="N", help="serve Prometheus metrics, /progress and /healthz"

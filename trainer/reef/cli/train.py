@@ -15,7 +15,7 @@ from reef.cli.source import KINDS, kind_of, read_source
 from reef.errors import ConfigError
 
 NOT_YET = (
-    "--upload-dir", "--num-samples", "--resources-per-trial", "--scheduler", "--scheduler-config", "--max-failures",
+    "--num-samples", "--resources-per-trial", "--scheduler", "--scheduler-config", "--max-failures",
     "--export-formats", "--sync-on-checkpoint", "--config-file", "-f", "--ray-num-nodes", "--ray-ui", "--no-ray-ui",
     "--local-mode", "--wandb-key", "--wandb-project", "--wandb-run-name",
 )  # fmt: skip
@@ -23,6 +23,12 @@ INSTEAD_OF_FILE = (
     "--algo", "--env", "--config", "--stop", "--restore", "--experiment-name", "--checkpoint-freq",
     "--[no-]checkpoint-at-end", "--keep-checkpoints-num", "--checkpoint-score-attr", "--framework",
 )  # fmt: skip
+PLACE_OF = {  # in a job document, which has what these flags are to do
+    "--num-samples": "spec.tune.numSamples",
+    "--scheduler": "spec.tune.scheduler.kind",
+    "--scheduler-config": "spec.tune.scheduler",
+    "--max-failures": "spec.faultTolerance.backoffLimit",
+}
 SETTING_OF = {"--eager": "enable_tf1_exec_eagerly", "--trace": "eager_tracing"}  # says what there is in their place
 FLAG_OF = {  # where a person wrote what the job document calls by this path
     "spec.algorithm": "--algo",
@@ -51,7 +57,8 @@ class _Refused(argparse.Action):
         from reef.config.refusals import REFUSALS
 
         refusal = REFUSALS.get(SETTING_OF.get(option_string or "", ""))
-        parser.error(f"{option_string} {refusal.advice if refusal else 'is not available yet'}")
+        place = f": write {PLACE_OF[option_string]} in a job document" if option_string in PLACE_OF else ""
+        parser.error(f"{option_string} {refusal.advice if refusal else f'is not available yet{place}'}")
 
 
 def add_parser(
