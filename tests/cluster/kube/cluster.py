@@ -296,26 +296,53 @@ def used_cluster(name: str) -> Iterator[OwnCluster]:
     Several processes of a test run may use it at once.
     """
     check_machine()
-    users = cache_folder() / "clusters" / f"{name}.users"
-    lock = cache_folder() / "clusters" / f"{name}.lock"
+    machine = machine_of(name)
+
+    def stays() -> bool:
+        return (machine.state / "keep").exists()
+
+    def start() -> None:
+        if stays():
+            say(f"Using the cluster {name!r}, which stays when the tests end")
+        else:
+            machine.halt()  # its users were killed
+        OwnCluster.start(name)
+
+    def stop() -> None:
+        if not stays():
+            with stage(f"Stopping the cluster {name!r}"):
+                machine.halt()
+
+    with shared(cache_folder() / "clusters", name, start, stop):
+        yield OwnCluster(machine)
+
+
+@contextlib.contextmanager
+def shared(folder: Path, name: str, start: Callable[[], None], stop: Callable[[], None]) -> Iterator[None]:
+    """Something that several processes use at once: the first one starts it, the last one stops it.
+
+    Args:
+        folder: where its lock and the numbers of these processes are kept.
+        name: of what is shared; unique in the folder.
+        start: called while no other process uses it.
+        stop: the same.
+    """
+    users, lock = folder / f"{name}.users", folder / f"{name}.lock"
     me = PidFile(users / str(os.getpid()))
     with locked(lock):
         users.mkdir(parents=True, exist_ok=True)
-        machine = machine_of(name)
-        if (machine.state / "keep").exists():
-            say(f"Using the cluster {name!r}, which stays when the tests end")
-        cluster = OwnCluster.start(name)
+        if not others(users):
+            start()
         me.write(os.getpid())
     try:
-        yield cluster
+        yield
     finally:
         with locked(lock):
             me.path.unlink()
-            if not others(users) and not (cluster.machine.state / "keep").exists():
-                with stage(f"Stopping the cluster {name!r}"):
-                    cluster.stop()
+            if not others(users):
+                stop()
 
 
 def others(users: Path) -> bool:
-    """Whether a living process uses the cluster."""
+    """Whether a living process is among the users."""
     return any(PidFile(path).pid for path in users.glob("[0-9]*"))

@@ -127,7 +127,7 @@ def locked(path: Path, *, timeout_s: float = 1800) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if not waiting:
-                    say(f"waiting for another run that holds {path}")
+                    say(f"waiting for another process that holds {path}")
                 waiting = True
             if time.monotonic() > limit:
                 raise ClusterError(f"another process held {path} for {timeout_s:.0f} s")
