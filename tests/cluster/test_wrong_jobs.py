@@ -16,7 +16,7 @@ from installation import Installation, pool, small_job
 from kube.cluster import Cluster
 from kube.progress import ClusterError, wait_until
 
-pytestmark = [pytest.mark.shares_cluster, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 SAID_WITHIN_S = 15
 GIVEN_UP_S = 300
 LATE_S = 15  # for an end that a deadline brings
