@@ -8,9 +8,6 @@ unexport PYTHONDONTWRITEBYTECODE
 RUN_ARGS ?=
 TEST_ARGS ?=
 LEARN_ARGS ?=
-# Without -x where two processes share a cluster: xdist would end them before they can remove it.
-TEST_CLUSTER = $(RUN) pytest -q -n 2 --dist loadfile --durations=20 -m shares_cluster tests/cluster \
-  && $(RUN) pytest -q -x --durations=20 -m 'not shares_cluster' tests/cluster
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -30,7 +27,7 @@ test: lint type ## install Reef and the tools into .venv, then pass lint, types,
 	@echo "==> Tests"
 	@$(RUN) pytest -q -x -n 2 --dist loadgroup --timeout=300 --ignore=tests/cluster $(TEST_ARGS)
 	@$(if $(strip $(TEST_ARGS)),true,echo "==> Tests on a Kubernetes of their own, where this machine can run one (Debian, root)" && \
-	  unset KUBECONFIG && $(TEST_CLUSTER))
+	  env -u KUBECONFIG $(RUN) pytest -q -x --durations=20 tests/cluster)
 
 tiny: $(VENV)/.dev ## the tests that need neither Ray nor much time
 	@$(RUN) pytest -q -x -m "not ray and not slow and not learn and not cluster" $(TEST_ARGS)
@@ -92,7 +89,7 @@ cluster-down: $(VENV)/.dev ## remove it
 	@PYTHONPATH=tests/cluster $(RUN) kube down
 
 test-cluster: $(VENV)/.dev ## the tests that need a Kubernetes: that of 'make cluster', of KUBECONFIG, or one of their own
-	@export REEF_REQUIRE_CLUSTER=1 && $(if $(strip $(TEST_ARGS)),$(RUN) pytest -q -x tests/cluster $(TEST_ARGS),$(TEST_CLUSTER))
+	@REEF_REQUIRE_CLUSTER=1 $(RUN) pytest -q -x tests/cluster $(TEST_ARGS)
 
 pictures: $(VENV)/.dev ## run jobs on a test cluster of its own, and draw the dashboards as docs/monitoring.md shows them
 	@PYTHONPATH=tests/cluster $(RUN) pictures
