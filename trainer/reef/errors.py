@@ -21,6 +21,7 @@ class ReefError(Exception):
     """An error whose text is for the person who runs the job."""
 
     exit_code = EXIT_FAILED
+    is_final = False  # in a worker: it ends the run, whatever the fault-tolerance settings cover
     statistics: Mapping[str, float] = MappingProxyType({})  # what a learner had measured, as results name it
 
     def __str__(self) -> str:
@@ -38,6 +39,13 @@ class EnvironmentError(ReefError):
     """An environment cannot be made, breaks the Gymnasium API, or raised."""
 
     exit_code = EXIT_WRONG_USE
+
+
+class CallbackError(ReefError):
+    """A hook of the setting `callbacks` raised, or left behind what cannot be used."""
+
+    exit_code = EXIT_WRONG_USE
+    is_final = True
 
 
 class ResourceError(ReefError, RuntimeError):

@@ -72,10 +72,15 @@ def test_only_the_first_setting_of_some_groups_goes_without_its_key():
 
 
 def test_a_refused_key_is_taken_by_its_sentence_and_refused_with_all_other_problems():
-    config = ExampleConfig().callbacks(ExampleAlgorithm).multi_agent(count_steps_by="agent_steps").training(gamma=2)
+    config = (
+        ExampleConfig()
+        .checkpointing(export_native_model_files=True)
+        .multi_agent(count_steps_by="agent_steps")
+        .training(gamma=2)
+    )
     with pytest.raises(ConfigError) as refusal:
         config.validate()
-    assert f"callbacks={ExampleAlgorithm!r}: not available yet. Leave it at None." in str(refusal.value)
+    assert "export_native_model_files=True: not available yet. Leave it at False." in str(refusal.value)
     assert "Leave it at 'env_steps'" in str(refusal.value)
     assert "gamma=2.0" in str(refusal.value)
     assert (

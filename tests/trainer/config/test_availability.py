@@ -32,7 +32,7 @@ NOT_YET = words(
     evaluation_parallel_to_training custom_evaluation_function enable_async_evaluation off_policy_estimation_methods
     ope_split_batch_by_episode
     metrics_episode_collection_timeout_s export_native_model_files checkpoint_trainable_policies_only
-    logger_creator logger_config fake_sampler callbacks
+    logger_creator logger_config fake_sampler
     policy_map_capacity policy_states_are_swappable observation_fn
     count_steps_by replay_mode algorithm_config_overrides_per_module
     input_ input_config actions_in_input_normalized postprocess_inputs shuffle_buffer_size output output_config
@@ -81,11 +81,12 @@ WORKING = words(
     extra_python_environs_for_driver extra_python_environs_for_worker
     metrics_num_episodes_for_smoothing min_time_s_per_iteration
     min_train_timesteps_per_iteration min_sample_timesteps_per_iteration log_level log_sys_usage seed
-    policies policy_mapping_fn policies_to_train
+    policies policy_mapping_fn policies_to_train callbacks
 """
 )
 UNREAD = {
     *("policy_mapping_fn", "policies_to_train"),  # asked by `policy_of` and `trains`, which stand with them
+    "callbacks",  # asked by `hooks`, which stands with it
     "framework",  # torch is the only one: nothing asks which
     "optimizer.centered",  # handed on by its name
 }
@@ -118,9 +119,8 @@ def test_the_refused_belong_to_a_group_and_can_be_read(name):
     config, key = AlgorithmConfig(), name.partition(".")[0]
     assert callable(getattr(config, REFUSALS[name].group))
     assert AlgorithmConfig.groups[key] == REFUSALS[name].group
-    if name != "callbacks":  # which is a method
-        holder = config.model if key == "model" else config
-        assert getattr(holder, name.rpartition(".")[2]) == REFUSALS[name].default
+    holder = config.model if key == "model" else config
+    assert getattr(holder, name.rpartition(".")[2]) == REFUSALS[name].default
 
 
 def test_at_their_defaults_all_are_fine():

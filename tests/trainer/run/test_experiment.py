@@ -58,7 +58,7 @@ class FakeAlgorithm:
     def state(self) -> dict[str, Any]:
         return {"iteration": self.iteration, "counters": dict(self.counters), "metrics": self.metrics.state()}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def take_over(self, state: dict[str, Any]) -> None:
         self.iteration, self.counters = state["iteration"], dict(state["counters"])
         self.metrics.set_state(state["metrics"], iteration=self.iteration)
 

@@ -88,7 +88,6 @@ REFUSALS: dict[str, Refusal] = {
     "logger_creator": Refusal("debugging", None),
     "logger_config": Refusal("debugging", None),
     "fake_sampler": Refusal("debugging", False),
-    "callbacks": Refusal("callbacks", None),
     "policy_map_capacity": Refusal("multi_agent", 100),
     "policy_states_are_swappable": Refusal("multi_agent", False),
     "observation_fn": Refusal("multi_agent", None),

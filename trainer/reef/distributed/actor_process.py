@@ -52,7 +52,8 @@ class ActorProcess:
             return action()
         except ReefError as error:  # its text is complete: an environment's own traceback is part of it
             text, statistics = f"{type(error).__name__}: {error}", dict(error.statistics)
-            return Failure(self._index, method, text, exit_code=error.exit_code, statistics=statistics)
+            code, is_final = error.exit_code, error.is_final
+            return Failure(self._index, method, text, exit_code=code, is_final=is_final, statistics=statistics)
         except SystemExit as stop:  # as in one process, where the `reef` command says the same
             text = f"sys.exit({stop.code!r}) was called, raise an error instead"
             return Failure(self._index, method, text, _traceback(stop), EXIT_WRONG_USE)

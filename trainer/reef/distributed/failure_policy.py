@@ -90,6 +90,8 @@ class FailurePolicy:
         settings = self.settings
         if failure.late and settings.late_is_an_error and failure.method != PROBE:
             yield "Its limit is the evaluation's own."
+        if failure.is_final:
+            yield ""
         is_repeated = self.together and failure.method != START  # with the same data
         if is_repeated and failure.exit_code == EXIT_WRONG_USE:
             yield ""

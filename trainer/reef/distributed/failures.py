@@ -29,6 +29,7 @@ class Failure:
     traceback: str = ""  # the worker's own
     exit_code: int = EXIT_FAILED
     raised: bool = False  # by code, and not a lost process or time that ran out
+    is_final: bool = False  # ends the run, whatever the settings cover
     late: bool = False  # no answer within the limit
     statistics: Mapping[str, float] = field(default_factory=dict)  # of the error
 

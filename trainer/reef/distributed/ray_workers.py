@@ -68,6 +68,8 @@ class RayWorkers:
         self._local = local or RolloutWorker(config, 0, with_env=config.create_env_on_local_worker)
         self._newest: Weights | None = None
         self._stored: Any = None  # the newest weights, or a reference to them in Ray's store
+        self._known: set[int] = set()  # workers that were ready once
+        self._recreated: list[int] = []  # and again, and `take_recreated` has not returned them
         self._published: tuple[Any, int, int] | None = None  # stored weights, version, timestep
         self._arrived: defaultdict[int, deque[Sample]] = defaultdict(deque)  # sampled ahead
         self._filters_move = config.synchronize_filters and config.observation_filter != "NoFilter"
@@ -107,6 +109,8 @@ class RayWorkers:
             raise
 
     def _bring_up_to_date(self, group: ActorGroup, indices: list[int]) -> None:
+        self._recreated += [index for index in indices if index in self._known]
+        self._known.update(indices)
         limit = self._limits.worker_health_probe_timeout_s
         if self._published is not None:
             group.call_some("set_acting_weights", dict.fromkeys(indices, self._published), timeout_s=limit)
@@ -136,6 +140,11 @@ class RayWorkers:
     def num_restarts(self) -> int:
         """Replacements started so far."""
         return self._group.num_restarts
+
+    def take_recreated(self) -> list[int]:
+        """The actors that were started again and can sample, since the last call."""
+        recreated, self._recreated = self._recreated, []
+        return recreated
 
     @property
     def problem(self) -> str:

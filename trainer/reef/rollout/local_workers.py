@@ -32,6 +32,10 @@ class LocalWorkers:
         self._most = config.max_requests_in_flight_per_sampler_worker
         self._requested: list[Sample] = []
 
+    def take_recreated(self) -> list[int]:
+        """Nothing: this process is not started again."""
+        return []
+
     def local_worker(self) -> RolloutWorker:
         """The only worker."""
         return self._worker

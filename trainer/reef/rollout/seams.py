@@ -22,6 +22,10 @@ class Workers(Protocol):
     num_restarts: int  # so far
     problem: str  # why the first failed worker stopped, until it samples again; empty without a problem
 
+    def take_recreated(self) -> list[int]:
+        """The indices of the workers that were started again and can sample, since the last call."""
+        ...
+
     def local_worker(self) -> RolloutWorker:
         """The worker in this process: it always has the policies, and environments if it samples itself."""
         ...

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from reef.batch import Sample
+from reef.callbacks.default import OF_DRIVER
 from reef.config import AlgorithmConfig
 from reef.errors import ConfigError, WorkerError
 from reef.learn.learner import Learner, Update
@@ -21,7 +22,7 @@ from reef.run.checkpoint.fit import check_fit
 from reef.run.evaluation import Evaluation
 from reef.run.events import BatchLearned, Evaluated, Events, SampleTaken
 from reef.run.inference import Inference
-from reef.run.metrics import IterationMetrics
+from reef.run.metrics import IterationMetrics, make_json_safe
 from reef.run.process.deadline import Deadline
 from reef.types import PolicyId, State, Stats
 
@@ -82,8 +83,11 @@ class Algorithm(Inference):
         self.deadline, self.events = parts.deadline, parts.events
         self.events.subscribe(SampleTaken, lambda taken: self.metrics.samples.add(taken.sample))
         self.policy_version = 0
+        self.hooks = config.hooks(*OF_DRIVER, worker=self.workers.local_worker())
         self.publish_weights()
         self.setup()
+        self.hooks.call("on_algorithm_init", algorithm=self)
+        self.hooks.call("on_trainer_init", trainer=self)
 
     def setup(self) -> None:
         """Make what a subclass needs beside workers and learners; when it raises, `config.build()` stops those."""
@@ -111,6 +115,7 @@ class Algorithm(Inference):
             stats = self.training_step() or stats  # a step may sample only
         if self.config.asynchronous:  # once per iteration: it waits for all workers
             self.synchronize_filters()
+        self._report_recreated(self.workers, is_evaluation=False)
         self.iteration += 1
         evaluation = None
         if self.evaluation.is_due(self.iteration):
@@ -118,7 +123,7 @@ class Algorithm(Inference):
                 evaluation = self.evaluate()["evaluation"]
         elif self.config.always_attach_evaluation_results:
             evaluation = self.evaluation.latest
-        return self.metrics.result(
+        result = self.metrics.result(
             self.iteration,
             elapsed_s=time.monotonic() - started,
             counters=self.counters,
@@ -131,6 +136,15 @@ class Algorithm(Inference):
             num_worker_restarts=self.workers.num_restarts,
             evaluation=evaluation,
         )
+        if "on_train_result" in self.hooks:
+            self.hooks.call("on_train_result", algorithm=self, result=result)
+            make_json_safe(result)
+        return result
+
+    def _report_recreated(self, workers: Workers, *, is_evaluation: bool) -> None:
+        if "on_workers_recreated" in self.hooks and (ids := workers.take_recreated()):
+            arguments = {"worker_set": workers, "worker_ids": ids, "is_evaluation": is_evaluation}
+            self.hooks.call("on_workers_recreated", algorithm=self, **arguments)
 
     def _exploration_info(self) -> dict[PolicyId, Stats]:
         """How each policy explores now, such as its epsilon; nothing for one that does not."""
@@ -152,8 +166,12 @@ class Algorithm(Inference):
         """Run the configured evaluation with the newest weights; the metrics are under "evaluation"."""
         self._refuse_when_stopped()
         self._take_over_weights()
+        self.hooks.call("on_evaluate_start", algorithm=self)
         weights, worker = self.learners.weights(), self.workers.local_worker()
         metrics = self.evaluation.run(weights, worker, self.iteration, self.timestep)
+        if self.evaluation.has_workers:
+            self._report_recreated(self.evaluation.workers, is_evaluation=True)
+        self.hooks.call("on_evaluate_end", algorithm=self, evaluation_metrics=metrics)
         self.events.emit(Evaluated, self.iteration, metrics)
         return {"evaluation": metrics}
 
@@ -233,7 +251,12 @@ class Algorithm(Inference):
         path = find_checkpoint(path)
         state = read_state(path, self.config.algorithm)
         with restoring(path):
-            self.set_state(state)
+            self.take_over(state)
+
+    def take_over(self, state: State) -> None:
+        """Go on from the state of a checkpoint, as `set_state`, and say so to the callbacks."""
+        self.set_state(state)
+        self.hooks.call("on_checkpoint_loaded", algorithm=self)
 
     @classmethod
     def from_checkpoint(cls, path: str | Path) -> Algorithm:

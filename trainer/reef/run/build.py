@@ -229,7 +229,7 @@ def build_restored(config: AlgorithmConfig, path: str | Path, state: State) -> A
         algorithm = config.build()
         on_failure.callback(algorithm.stop)
         with restoring(path):
-            algorithm.set_state(state)
+            algorithm.take_over(state)
         on_failure.pop_all()
     return algorithm
 

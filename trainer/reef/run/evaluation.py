@@ -85,6 +85,11 @@ class Evaluation:
                 self._stored = None  # workers in their place would go back to it
         return self._workers
 
+    @property
+    def has_workers(self) -> bool:
+        """Whether the workers were made already."""
+        return self._workers is not None
+
     def progress(self) -> list[tuple[int, float]]:
         """As `Algorithm.progress`; empty while there are no workers."""
         workers = self._workers

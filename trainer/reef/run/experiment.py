@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 Gate = Callable[["Workers"], None]  # returns when the next iteration may begin; may resize the workers
+ASKED_FOR = "done was set in the result"
 SAVING_S = 60.0  # how long a rescue waits for a checkpoint that the main thread is writing
 
 
@@ -84,7 +85,7 @@ def restored(algorithm: Algorithm, store: CheckpointStore, start: Start | None) 
     while start is not None:
         try:
             with restoring(start.checkpoint):
-                algorithm.set_state(start.state)
+                algorithm.take_over(start.state)
         except DamagedCheckpointError as error:
             own = start.within(store.directory)
             earlier = newest_start(store, algorithm.config.algorithm, before=own) if own else None
@@ -172,7 +173,7 @@ class Experiment:
     def iterate(self) -> str | None:
         """Train, report and save once; returns the reason to end, if there is one."""
         self.result = self.algorithm.train()
-        reason = self.reason()
+        reason = self.reason() or (ASKED_FOR if self.result["done"] else None)
         self._warn_of_absent()
         identity = {"trial_id": self.folder.name.rpartition("_")[2], "experiment_tag": self.name}
         self.result.update(done=reason is not None, **identity)

@@ -106,7 +106,8 @@ class IterationMetrics:
         if evaluation is not None:
             result["evaluation"] = dict(evaluation)
         self._previous = dict(counters)
-        return {key: value if key == "config" else json_safe(value) for key, value in result.items()}
+        make_json_safe(result)
+        return result
 
     def _step_counts(self, counters: Mapping[str, int], elapsed_s: float) -> Result:
         def since_last(name: str) -> int:
@@ -211,6 +212,11 @@ def _mean_min_max(columns: Mapping[str, Sequence[float]]) -> dict[str, float | N
         summary[f"{name}_min"] = min(finite, default=None)
         summary[f"{name}_max"] = max(finite, default=None)
     return summary
+
+
+def make_json_safe(result: Result) -> None:
+    """Replace the values of a result by JSON values; its "config" holds them already."""
+    result.update({key: json_safe(value) for key, value in result.items() if key != "config"})
 
 
 def node_ip() -> str:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
+from reef.callbacks.hooks import Hooks
+from reef.config.callback_classes import callback_classes, problems_of
 from reef.config.declaration import setting
 from reef.config.groups.group import GroupSetter
 from reef.config.settings import Settings
@@ -236,6 +239,24 @@ class CallbackSettings(Settings):
     """Your own code at certain moments of training."""
 
     callbacks = GroupSetter("callbacks")
+
+    callbacks_class: str | type | list[str | type] | dict[str, str | Callable[..., Any]] | None = setting(
+        None,
+        "A class with hooks (see reef.callbacks.DefaultCallbacks) as 'package.module:Class', a list of such, or a "
+        "mapping of events to functions. See docs/callbacks.md.",
+        key="callbacks",
+    )
+
+    def wrong_value(self, key: str) -> Iterator[str]:
+        """Also what is wrong with the classes, as nothing else looks at them before the run."""
+        wrong = list(super().wrong_value(key))
+        if key == "callbacks" and not wrong:
+            wrong = list(problems_of(self.callbacks_class))
+        yield from wrong
+
+    def hooks(self, *names: str, worker: Any = None) -> Hooks:
+        """Make the objects of the classes that have one of these hooks; CallbackError where that raises."""
+        return Hooks(callback_classes(self.callbacks_class), names, worker)
 
 
 class OfflineDataSettings(Settings):

@@ -1,0 +1,6 @@
+"""Your own code at certain moments of training; see docs/callbacks.md."""
+
+from reef.callbacks.default import DefaultCallbacks as DefaultCallbacks
+from reef.callbacks.hooks import MultiCallbacks as MultiCallbacks
+from reef.callbacks.hooks import get_global_worker as get_global_worker
+from reef.callbacks.hooks import make_multi_callbacks as make_multi_callbacks

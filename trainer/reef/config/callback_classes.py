@@ -1,0 +1,98 @@
+"""From the setting `callbacks` to classes, with what is wrong with them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from reef.callbacks.default import ALIASES, ARGUMENTS, DefaultCallbacks
+from reef.callbacks.hooks import is_overridden
+from reef.config.loading import load
+from reef.errors import ConfigError, nearest
+
+# Events of the dict of functions that older code gives: the hook, and what `info` holds by the hook's arguments.
+EVENTS: dict[str, str] = {
+    "on_train_result": "on_train_result",
+}
+
+
+def callback_classes(given: Any) -> list[type]:
+    """Return the classes of a value of the setting; ConfigError where one cannot be loaded or is none."""
+    if not given:
+        return []
+    if isinstance(given, Mapping):
+        return [_class_of_functions(given)]
+    classes = []
+    for each in given if isinstance(given, list) else [given]:
+        found = load(each, "callbacks") if isinstance(each, str) else each
+        if not isinstance(found, type):
+            raise ConfigError(f"callbacks={each!r} is {found!r}: expected a class. Derive it from DefaultCallbacks.")
+        classes.append(found)
+    return classes
+
+
+def problems_of(given: Any) -> Iterator[str]:
+    """Say what is wrong with a value of the setting that has its type."""
+    try:
+        classes = callback_classes(given)
+    except ConfigError as error:
+        yield str(error)
+        return
+    for cls in classes:
+        if cls is not DefaultCallbacks:
+            yield from _problems_of_class(cls)
+
+
+def _problems_of_class(cls: type) -> Iterator[str]:
+    wrong = [name for name in dir(cls) if name.startswith("on_") and name not in ARGUMENTS]
+    for name in wrong:
+        if callable(getattr(cls, name)):
+            yield (
+                f"callbacks: {cls.__name__}.{name} is no hook and would never be called.{nearest(name, ARGUMENTS)} "
+                f"Hooks are {', '.join(ARGUMENTS)}."
+            )
+    own = [name for name in ARGUMENTS if is_overridden(cls, name)]
+    if not own and not wrong:
+        yield f"callbacks: {cls.__name__} has no hook. Override at least one of {', '.join(ARGUMENTS)}."
+    for name in own:
+        if not callable(getattr(cls, name)):
+            yield f"callbacks: {cls.__name__}.{name} is {getattr(cls, name)!r}: expected a method."
+        else:
+            yield from _problems_of_hook(cls, name)
+
+
+def _problems_of_hook(cls: type, name: str) -> Iterator[str]:
+    passed = sorted(ARGUMENTS[name] | {ALIASES[key] for key in ARGUMENTS[name] if key in ALIASES})
+    hook = inspect.getattr_static(cls, name)
+    parameters = list(inspect.signature(getattr(cls, name)).parameters.values())
+    for parameter in parameters if isinstance(hook, staticmethod | classmethod) else parameters[1:]:
+        is_optional = parameter.default is not parameter.empty
+        if is_optional or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+            continue
+        if parameter.name not in passed or parameter.kind is parameter.POSITIONAL_ONLY:
+            yield (
+                f"callbacks: {cls.__name__}.{name} asks for {parameter.name!r}, which is not passed as a keyword."
+                f"{nearest(parameter.name, passed)} {name} gets {', '.join(passed)}."
+            )
+
+
+def _class_of_functions(functions: Mapping[str, Any]) -> type:
+    hooks = {}
+    for event, given in functions.items():
+        if event not in EVENTS:
+            raise ConfigError(
+                f"callbacks: {event!r} is no event.{nearest(event, EVENTS)} Events are {', '.join(EVENTS)}."
+            )
+        function = load(given, f"callbacks[{event!r}]") if isinstance(given, str) else given
+        if not callable(function):
+            raise ConfigError(f"callbacks[{event!r}]={given!r} is {function!r}: expected a function of one argument.")
+        hooks[EVENTS[event]] = _hook_of(function)
+    return type("FunctionsOfDict", (DefaultCallbacks,), hooks)
+
+
+def _hook_of(function: Callable[[dict[str, Any]], None]) -> Callable[..., None]:
+    def hook(self: object, **info: Any) -> None:
+        function(info)
+
+    return hook
