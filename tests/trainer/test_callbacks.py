@@ -1,10 +1,14 @@
-"""Hooks of reef.callbacks.default and reef.callbacks.hooks, and the setting reef.config.callback_classes."""
+"""Hooks of reef.callbacks.default, reef.callbacks.hooks and reef.rollout.episode_hooks, and their setting.
+
+Its checks are in reef.config.callback_classes.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, ClassVar
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -250,3 +254,181 @@ def test_what_is_fine():
     assert small_ppo([First, Second]).to_dict()["callbacks"] == [f"{HERE}:First", f"{HERE}:Second"]
     with small_ppo(Plain).build() as algorithm:
         assert algorithm.train()["plain"] == 1
+
+
+class Walk(gym.Env):
+    """Ends after `length` steps; observation: the step; reward: 1; info: the step and the options of the reset."""
+
+    observation_space = gym.spaces.Box(0.0, 100.0, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, context: dict[str, Any]) -> None:
+        self.length, self.t = context.get("length", 2), 0
+        self.fails_at = context.get("fails_at") if context.vector_index == 0 else None
+        self.is_closed = False
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t, self.options = 0, options
+        return np.zeros(1, np.float32), {"t": 0, "options": options}
+
+    def step(self, action):
+        self.t += 1
+        if self.t == self.fails_at:
+            raise RuntimeError("broken")
+        return np.array([self.t], np.float32), 1.0, self.t == self.length, False, {"t": self.t}
+
+
+class Episodes(DefaultCallbacks):
+    calls: ClassVar[list[tuple[Any, ...]]] = []
+
+    def on_create_policy(self, policy_id, policy):
+        self.calls.append(("create_policy", policy_id))
+
+    def on_sub_environment_created(self, *, worker, sub_environment, env_context, env_index, **kwargs):
+        self.calls.append(("sub_environment", env_index, env_context.vector_index, type(sub_environment).__name__))
+
+    def on_environment_created(self, *, worker, env, env_context):
+        self.calls.append(("environment", len(env.get_sub_environments())))
+
+    def on_episode_created(self, *, worker, base_env, policies, episode, env_index, **kwargs):
+        episode.options = {"level": 3}
+        self.calls.append(("created", env_index, episode.length))
+
+    def on_episode_start(self, *, worker, base_env, policies, episode, env_index, **kwargs):
+        assert get_global_worker() is worker
+        info = episode.last_info_for()
+        episode.user_data["seen"] = []
+        self.calls.append(("start", env_index, info.get("options"), float(episode.last_observation_for("agent0")[0])))
+
+    def on_episode_step(self, *, worker, base_env, policies, episode, env_index, **kwargs):
+        inside = base_env.get_sub_environments()[env_index]
+        episode.user_data["seen"].append(inside.t)
+        self.calls.append(("step", env_index, episode.length, episode.last_info_for()["t"], inside.t))
+
+    def on_episode_end(self, *, worker, base_env, policies, episode, env_index, **kwargs):
+        episode.custom_metrics["sum"] = np.float32(sum(episode.user_data["seen"]))
+        episode.hist_data["seen"] = episode.user_data["seen"]
+        inside = base_env.get_sub_environments()[env_index]
+        assert list(policies) == ["default_policy"]
+        assert (episode.get_agents(), episode.policy_for("agent0")) == (["agent0"], "default_policy")
+        assert episode.agent_rewards == {("agent0", "default_policy"): episode.total_reward}
+        assert episode.last_action_for() in (0, 1)
+        self.calls.append(("end", env_index, inside.t, episode.total_reward, episode.last_reward_for()))
+
+
+def test_hooks_of_episodes_see_the_environment_before_it_is_reset():
+    Episodes.calls.clear()
+    with small_ppo(Episodes, Walk, train_batch_size=3, sgd_minibatch_size=3).build() as algorithm:
+        result = algorithm.train()
+    started = [("created", 0, 0), ("start", 0, {"level": 3}, 0.0)]
+    assert Episodes.calls == [
+        ("sub_environment", 0, 0, "Walk"),
+        ("create_policy", "default_policy"),
+        ("environment", 1),
+        *started,
+        ("step", 0, 1, 1, 1),
+        ("step", 0, 2, 2, 2),
+        ("end", 0, 2, 2.0, 1.0),
+        *started,
+        ("step", 0, 1, 1, 1),
+    ]
+    assert result["custom_metrics"] == {"sum_mean": 3.0, "sum_min": 3.0, "sum_max": 3.0}
+    assert result["hist_stats"]["seen"] == [1.0, 2.0]
+
+
+def test_custom_metrics_are_kept_per_episode_on_request():
+    settings = {"keep_per_episode_custom_metrics": True, "train_batch_size": 6, "sgd_minibatch_size": 6}
+    with small_ppo(Episodes, Walk, **settings).build() as algorithm:
+        assert algorithm.train()["custom_metrics"] == {"sum": [3.0, 3.0, 3.0]}
+
+
+def test_an_environment_that_is_made_again_begins_another_episode():
+    Episodes.calls.clear()
+    settings = {"restart_failed_sub_environments": True, "env_config": {"fails_at": 2}, "num_envs_per_worker": 2}
+    with small_ppo(Episodes, Walk, train_batch_size=4, sgd_minibatch_size=4, **settings).build() as algorithm:
+        result = algorithm.train()
+    calls = [call for call in Episodes.calls if call[1:2] == (0,)]
+    started = [("created", 0, 0), ("start", 0, {"level": 3}, 0.0)]
+    made = ("sub_environment", 0, 0, "Walk")
+    assert calls == [made, *started, ("step", 0, 1, 1, 1), made, *started]
+    assert result["episodes_this_iter"] == 1
+
+
+def test_a_resumed_episode_starts_at_the_step_it_has_reached(tmp_path: Path):
+    settings = {"env_config": {"length": 4}, "train_batch_size": 2, "sgd_minibatch_size": 2}
+    with small_ppo(Episodes, Walk, **settings).build() as algorithm:
+        algorithm.train()
+        path = algorithm.save(tmp_path / "checkpoint")
+        algorithm_class = type(algorithm)
+    with algorithm_class.from_checkpoint(path) as restored:
+        Episodes.calls.clear()
+        restored.restore(path)
+        assert Episodes.calls == [("created", 0, 0), ("start", 0, None, 2.0)]
+        Episodes.calls.clear()
+        result = restored.train()
+    assert Episodes.calls[:3] == [("step", 0, 1, 3, 3), ("step", 0, 2, 4, 4), ("end", 0, 4, 2.0, 1.0)]
+    assert (result["episode_reward_mean"], result["episode_len_mean"]) == (4.0, 4.0)
+
+
+class Pair(DefaultCallbacks):
+    calls: ClassVar[list[tuple[Any, ...]]] = []
+
+    def on_episode_start(self, *, episode, **kwargs):
+        self.calls.append(("start", episode.get_agents(), episode.policy_for(1)))
+
+    def on_episode_end(self, *, episode, **kwargs):
+        episode.custom_metrics["reward_of_1"] = episode.agent_rewards[1, "b"]
+        self.calls.append(("end", episode.length, sorted(episode.agent_rewards)))
+
+
+def test_hooks_of_episodes_of_several_agents():
+    Pair.calls.clear()
+    config = small_ppo(Pair, "reef.envs.multi_agent:IndependentAgents", env_config={"env": "CartPole-v1"}, horizon=5)
+    mapping = {"0": "a", "1": "b"}
+    with config.multi_agent(policies=["a", "b"], policy_mapping_fn=mapping).build() as algorithm:
+        result = algorithm.train()
+    start, end = ("start", [0, 1], "b"), ("end", 5, [(0, "a"), (1, "b")])
+    assert Pair.calls == [start, end, start, end, start, end, start]
+    assert result["custom_metrics"]["reward_of_1_mean"] == 5.0
+
+
+class Metric(DefaultCallbacks):
+    value: ClassVar[Any] = None
+
+    def on_episode_end(self, *, episode, **kwargs):
+        episode.custom_metrics["height"] = self.value
+
+
+@pytest.mark.parametrize("value", ["high", None, np.zeros(2), 1j])
+def test_a_custom_metric_that_is_no_number(value, monkeypatch):
+    monkeypatch.setattr(Metric, "value", value)
+    with small_ppo(Metric, Walk).build() as algorithm, pytest.raises(CallbackError) as found:
+        algorithm.train()
+    assert str(found.value) == f"callbacks: episode.custom_metrics['height']={value!r}: expected a number."
+
+
+class RaisesInStep(DefaultCallbacks):
+    def on_episode_step(self, *, episode, **kwargs):
+        raise KeyError("height")
+
+
+class RaisesInCreated(DefaultCallbacks):
+    def on_episode_created(self, *, episode, **kwargs):
+        raise KeyError("height")
+
+
+@pytest.mark.parametrize(("callbacks", "hook"), [(RaisesInStep, "step"), (RaisesInCreated, "created")])
+def test_what_a_hook_of_an_episode_raises_is_no_fault_of_the_environment(callbacks, hook):
+    config = small_ppo(callbacks, Walk, restart_failed_sub_environments=True)
+    with (
+        config.build() as algorithm,
+        pytest.raises(CallbackError, match=f"on_episode_{hook} raised KeyError: 'height'"),
+    ):
+        algorithm.train()
+
+
+def test_without_hooks_of_episodes_environments_keep_their_fast_form():
+    for callbacks, kind in ((None, "CartPoleVector"), (Driver, "CartPoleVector"), (Episodes, "LoopVectorEnv")):
+        with small_ppo(callbacks).build() as algorithm:
+            assert type(algorithm.workers.local_worker().env.env).__name__ == kind

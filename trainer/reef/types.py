@@ -16,3 +16,4 @@ State = dict[str, Any]  # nested dicts and lists of JSON values and numpy arrays
 Weights = dict[PolicyId, NDArray[np.float32]]  # one flat vector per policy, see reef.nn.flat
 
 DEFAULT_POLICY: PolicyId = "default_policy"
+ONLY_AGENT: AgentId = "agent0"  # the agent of an environment that has one

@@ -23,7 +23,6 @@ def words(text: str) -> list[str]:
 
 NOT_YET = words(
     """
-    keep_per_episode_custom_metrics
     model.no_final_linear model.framestack model.dim model.grayscale
     model.zero_mean model.custom_action_dist learner_class learner_connector
     env_task_fn render_env record_env action_mask_key
@@ -81,16 +80,15 @@ WORKING = words(
     extra_python_environs_for_driver extra_python_environs_for_worker
     metrics_num_episodes_for_smoothing min_time_s_per_iteration
     min_train_timesteps_per_iteration min_sample_timesteps_per_iteration log_level log_sys_usage seed
-    policies policy_mapping_fn policies_to_train callbacks
+    policies policy_mapping_fn policies_to_train callbacks keep_per_episode_custom_metrics
 """
 )
 UNREAD = {
     *("policy_mapping_fn", "policies_to_train"),  # asked by `policy_of` and `trains`, which stand with them
-    "callbacks",  # asked by `hooks`, which stands with it
     "framework",  # torch is the only one: nothing asks which
     "optimizer.centered",  # handed on by its name
 }
-READ_THOUGH_REFUSED = {"action_mask_key", "in_evaluation", "keep_per_episode_custom_metrics"}
+READ_THOUGH_REFUSED = {"action_mask_key", "in_evaluation"}
 
 
 def test_every_setting_is_listed_as_working_or_refused():

@@ -36,6 +36,37 @@ class DefaultCallbacks:
     def on_checkpoint_loaded(self, *, algorithm: Any, **kwargs: Any) -> None:
         """Driver: the `algorithm` has taken over the state of a checkpoint."""
 
+    def on_create_policy(self, *, policy_id: str, policy: Any, **kwargs: Any) -> None:
+        """Worker: a policy has been made."""
+
+    def on_sub_environment_created(
+        self, *, worker: Any, sub_environment: Any, env_context: Any, env_index: int, **kwargs: Any
+    ) -> None:
+        """Worker: an environment has been made, at the start or in place of one that failed."""
+
+    def on_environment_created(self, *, worker: Any, env: Any, env_context: Any, **kwargs: Any) -> None:
+        """Worker: all of its environments have been made; `env` is the `base_env` of other hooks."""
+
+    def on_episode_created(
+        self, *, worker: Any, base_env: Any, policies: Any, episode: Any, env_index: int, **kwargs: Any
+    ) -> None:
+        """Worker: an environment is about to be reset, with `episode.options` as options."""
+
+    def on_episode_start(
+        self, *, worker: Any, base_env: Any, policies: Any, episode: Any, env_index: int, **kwargs: Any
+    ) -> None:
+        """Worker: an environment has been reset."""
+
+    def on_episode_step(
+        self, *, worker: Any, base_env: Any, policies: Any, episode: Any, env_index: int, **kwargs: Any
+    ) -> None:
+        """Worker: an environment has been stepped, also for the last time of an episode."""
+
+    def on_episode_end(
+        self, *, worker: Any, base_env: Any, policies: Any, episode: Any, env_index: int, **kwargs: Any
+    ) -> None:
+        """Worker: an episode has ended, after its last step; its environment is not reset yet."""
+
 
 ARGUMENTS = {
     name: frozenset(
@@ -57,3 +88,12 @@ OF_DRIVER = (
     "on_workers_recreated",
     "on_checkpoint_loaded",
 )
+OF_EPISODES = (
+    "on_sub_environment_created",
+    "on_episode_created",
+    "on_episode_start",
+    "on_episode_step",
+    "on_episode_end",
+)
+"""Those for which environments are stepped one by one."""
+OF_WORKER = ("on_create_policy", "on_environment_created", *OF_EPISODES)

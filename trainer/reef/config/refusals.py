@@ -81,7 +81,6 @@ REFUSALS: dict[str, Refusal] = {
     "off_policy_estimation_methods": Refusal("evaluation", {}),
     "ope_split_batch_by_episode": Refusal("evaluation", True),
     "in_evaluation": Refusal("evaluation", False, "is set by Reef itself in the settings for evaluation"),
-    "keep_per_episode_custom_metrics": Refusal("reporting", False),
     "metrics_episode_collection_timeout_s": Refusal("reporting", 60.0),
     "export_native_model_files": Refusal("checkpointing", False),
     "checkpoint_trainable_policies_only": Refusal("checkpointing", False),

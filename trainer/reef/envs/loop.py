@@ -14,10 +14,10 @@ import numpy as np
 
 from reef.config import AlgorithmConfig
 from reef.envs.failures import describe, failure
-from reef.envs.vector import StepResult, VectorEnv
+from reef.envs.vector import EpisodeListener, StepResult, VectorEnv
 from reef.envs.wrappers import env_actions
-from reef.errors import sentence
-from reef.types import Array, State
+from reef.errors import CallbackError, sentence
+from reef.types import ONLY_AGENT, Array, State
 
 logger = logging.getLogger(__name__)
 Env = gym.Env[Any, Any]
@@ -29,7 +29,15 @@ RESTART_ATTEMPTS = 5  # environments made in a row, without one step that worked
 class LoopVectorEnv(VectorEnv):
     """B independent environments; `create(column)` makes one."""
 
-    def __init__(self, config: AlgorithmConfig, worker_index: int, num_envs: int, create: Callable[[int], Env]) -> None:
+    def __init__(
+        self,
+        config: AlgorithmConfig,
+        worker_index: int,
+        num_envs: int,
+        create: Callable[[int], Env],
+        listener: EpisodeListener | None = None,
+    ) -> None:
+        self._listener = listener
         self.envs = [create(column) for column in range(num_envs)]
         own: list[Any] = [getattr(self.envs[0], kind, None) for kind in ("observation_space", "action_space")]
         super().__init__(config, worker_index, num_envs, *own)
@@ -64,7 +72,7 @@ class LoopVectorEnv(VectorEnv):
         for column, action in enumerate(self._env_actions(actions)):
             self._lengths[column] += 1
             try:
-                obs, reward, terminated, truncated, _ = self.envs[column].step(action)
+                obs, reward, terminated, truncated, info = self.envs[column].step(action)
                 self._rewards[column] = reward
                 self._obs[column] = self.observation_layout.checked(obs)
                 if terminated is not True and terminated is not False:
@@ -79,13 +87,19 @@ class LoopVectorEnv(VectorEnv):
                 continue
             self._failures[column] = 0
             cut = self._lengths[column] >= self._horizon
-            if not (terminated or truncated or cut):
+            ended = terminated or truncated or cut
+            if self._listener is not None:
+                by_agent = ({ONLY_AGENT: each} for each in (action, obs, float(reward), info))
+                self._listener.stepped(column, *by_agent, ended=ended)
+            if not ended:
                 continue
             self._terminated[column] = terminated and not self._no_done_at_end
             self._truncated[column] = truncated or cut or (terminated and self._no_done_at_end)
             final_obs[column] = self._obs[column].copy()
             if self._soft_horizon and not (terminated or truncated):
                 self._lengths[column] = 0  # a new episode in the same, still running, environment
+                self._begins_episode(column)
+                self._began_episode(column, obs, info)
             else:
                 self._begin(column)
         return self._result(final_obs, self._kill(failed) if failed else None)
@@ -133,10 +147,13 @@ class LoopVectorEnv(VectorEnv):
             )  # fmt: skip
         else:
             try:
-                obs, _ = self.envs[column].reset(seed=self._seeds.current(column))
+                options = self._begins_episode(column)
+                obs, info = self.envs[column].reset(seed=self._seeds.current(column), **options)
                 for action in self._env_actions(actions):
-                    obs = self.envs[column].step(action)[0]
+                    obs, *_, info = self.envs[column].step(action)
                 self._obs[column] = self.observation_layout.checked(obs)
+            except CallbackError:
+                raise
             except Exception as error:
                 logger.warning(
                     "environment %d of %s failed while its episode was replayed: %r", column, self.name, error
@@ -153,6 +170,7 @@ class LoopVectorEnv(VectorEnv):
                         column, self.name,
                     )  # fmt: skip
         if resumed[column]:
+            self._began_episode(column, obs, info)
             return np.asarray(actions)
         self._begin(column)
         return np.empty((0, *self.action_layout.shape))
@@ -173,8 +191,11 @@ class LoopVectorEnv(VectorEnv):
         try:
             if recreate:
                 self.envs[column] = self._create(column)
-            obs, _ = self.envs[column].reset(seed=self._seeds.next(column))
+            options = self._begins_episode(column)
+            obs, info = self.envs[column].reset(seed=self._seeds.next(column), **options)
             self._obs[column] = self.observation_layout.checked(obs)
+        except CallbackError:
+            raise
         except Exception as error:
             self._fail(column, "reset", error)
             begun = False
@@ -183,9 +204,17 @@ class LoopVectorEnv(VectorEnv):
             return
         self._lengths[column] = 0
         self._begins[column] = self._steps
+        self._began_episode(column, obs, info)
         oldest = min(self._begins)
         while self._history and self._steps - len(self._history) < oldest:
             self._history.popleft()
+
+    def _begins_episode(self, column: int) -> dict[str, Any]:
+        return {} if self._listener is None else self._listener.begins(column)
+
+    def _began_episode(self, column: int, obs: Any, info: Any) -> None:
+        if self._listener is not None:
+            self._listener.began(column, {ONLY_AGENT: obs}, {ONLY_AGENT: info})
 
     def _fail(self, column: int, call: str, error: Exception) -> None:
         """Raise EnvironmentError for the failure of one environment, or log it where it may be recreated (again)."""

@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import gymnasium as gym
 
@@ -23,10 +23,11 @@ from reef.envs.loop import Env, LoopVectorEnv
 from reef.envs.multi_agent import MultiAgentEnvs, is_multi_agent
 from reef.envs.native import CartPoleVector
 from reef.envs.old_api import STEPS_TO_NEW_API, OldApiEnv, speaks_old_api
-from reef.envs.vector import VectorEnv, is_atari, registered
+from reef.envs.vector import EpisodeListener, VectorEnv, is_atari, registered
 from reef.errors import ConfigError, EnvironmentError, ReefError, nearest, own_traceback, sentence
 from reef.types import DEFAULT_POLICY
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 # What a vectorised form of others does not know.
@@ -67,25 +68,35 @@ def make_vector_env(config: AlgorithmConfig, worker_index: int, num_envs: int, *
 
 def _vector_env(config: AlgorithmConfig, worker_index: int, num_envs: int, make: _Factory) -> VectorEnv:
     spec = registered(config.env)
-    if spec is not None and _runs_natively(config, spec):
+    if spec is not None and make.listener is None and _runs_natively(config, spec):
         limit = spec.max_episode_steps or sys.maxsize
         return CartPoleVector(config, worker_index, num_envs, max_episode_steps=limit)
-    vectorised = None if spec is None else _vectorised(config, spec, num_envs)
+    vectorised = None if spec is None else _vectorised(config, spec, num_envs, listens=make.listener is not None)
     if vectorised is not None:
         return AdaptedVector(config, worker_index, vectorised)
-    return LoopVectorEnv(config, worker_index, num_envs, make)
+    return LoopVectorEnv(config, worker_index, num_envs, make, make.listener)
 
 
-def make_envs(config: AlgorithmConfig, worker_index: int, num_envs: int, *, recreated: bool = False) -> PolicyEnvs:
-    """As `make_vector_env`, as a worker steps them; those of several agents too."""
-    make = _Factory(config, worker_index, recreated)
+def make_envs(
+    config: AlgorithmConfig,
+    worker_index: int,
+    num_envs: int,
+    *,
+    recreated: bool = False,
+    listener: EpisodeListener | None = None,
+) -> PolicyEnvs:
+    """As `make_vector_env`, as a worker steps them; those of several agents too.
+
+    With a `listener` they are stepped one by one; ConfigError for one that has a vectorised form alone.
+    """
+    make = _Factory(config, worker_index, recreated, listener)
     if registered(config.env) is None and is_multi_agent(make.first()):
         if asked := [key for key in FOR_ONE_AGENT if getattr(config, key)]:
             raise ConfigError(
                 f"{', '.join(asked)}: not available with an environment of several agents, such as "
                 f"{env_name(config.env)!r}. Leave it out."
             )
-        return MultiAgentEnvs(config, worker_index, num_envs, make.unchecked, config.policy_of)
+        return MultiAgentEnvs(config, worker_index, num_envs, make.agents, config.policy_of, listener)
     if config.policies != [DEFAULT_POLICY]:
         raise ConfigError(
             f"policies={config.policies}: environment {env_name(config.env)!r} has one agent, which acts with "
@@ -97,7 +108,14 @@ def make_envs(config: AlgorithmConfig, worker_index: int, num_envs: int, *, recr
 class _Factory:
     """Makes the environments of a worker by their indices; the first one of all is checked."""
 
-    def __init__(self, config: AlgorithmConfig, worker_index: int, recreated_worker: bool) -> None:
+    def __init__(
+        self,
+        config: AlgorithmConfig,
+        worker_index: int,
+        recreated_worker: bool,
+        listener: EpisodeListener | None = None,
+    ) -> None:
+        self.listener = listener
         self._config = config
         self._worker_index = worker_index
         self._recreated_worker = recreated_worker
@@ -116,25 +134,39 @@ class _Factory:
             return env
         return _created(self._config, self._context(index))
 
+    def agents(self, index: int) -> Any:
+        """An environment of several agents, for use."""
+        return self._reported(index, self.unchecked(index))
+
+    def _reported(self, index: int, env: T) -> T:
+        if self.listener is not None:
+            self.listener.made(index, env, self._context(index))
+        return env
+
     def _context(self, index: int) -> EnvContext:
-        return EnvContext(
-            self._config.env_config,
-            worker_index=self._worker_index,
-            vector_index=index,
-            num_workers=self._config.num_rollout_workers,
-            recreated_worker=self._recreated_worker,
-        )
+        return env_context(self._config, self._worker_index, index, recreated=self._recreated_worker)
 
     def __call__(self, index: int) -> Env:
         config, name = self._config, env_name(self._config.env)
         if self._old_api is not None:
             env = self.unchecked(index)
-            return OldApiEnv(env) if self._old_api else env
+            return self._reported(index, OldApiEnv(env) if self._old_api else env)
         env = prepared(config, self.unchecked(index), self._context(index))
         self._old_api = isinstance(env, OldApiEnv)
         if not config.disable_env_checking:
             _check(env, name, config)
-        return env
+        return self._reported(index, env)
+
+
+def env_context(config: AlgorithmConfig, worker_index: int, vector_index: int = 0, *, recreated: bool) -> EnvContext:
+    """The context of one environment of a worker."""
+    return EnvContext(
+        config.env_config,
+        worker_index=worker_index,
+        vector_index=vector_index,
+        num_workers=config.num_rollout_workers,
+        recreated_worker=recreated,
+    )
 
 
 def make_env(config: AlgorithmConfig, context: EnvContext, *, render_mode: str | None = None) -> Env:
@@ -263,7 +295,7 @@ def _runs_natively(config: AlgorithmConfig, spec: gym.envs.registration.EnvSpec)
 
 
 def _vectorised(
-    config: AlgorithmConfig, spec: gym.envs.registration.EnvSpec, num_envs: int
+    config: AlgorithmConfig, spec: gym.envs.registration.EnvSpec, num_envs: int, *, listens: bool
 ) -> gym.vector.VectorEnv[Any, Any, Any] | None:
     """The form that its author registered for many columns, or None to step single environments one by one.
 
@@ -272,6 +304,8 @@ def _vectorised(
     if spec.vector_entry_point in (None, CARTPOLE) or spec.additional_wrappers:
         return None
     asked = {key: getattr(config, key) for key in LOOP_SETTINGS if getattr(config, key)}
+    if listens:
+        asked["callbacks"] = config.callbacks_class
     if spec.entry_point is None and asked:
         settings = ", ".join(f"{key}={value!r}" for key, value in asked.items())
         raise ConfigError(

@@ -13,14 +13,13 @@ import gymnasium as gym
 import numpy as np
 
 from reef.config import AlgorithmConfig
-from reef.envs.by_policy import Columns, EnvStep
+from reef.envs.by_policy import AgentGroup, EnvStep
 from reef.envs.failures import env_name, failure
 from reef.envs.loop import REPLAY_LIMIT
 from reef.envs.seeding import EpisodeSeeds, column_seeds
-from reef.envs.vector import StepResult, close_all
-from reef.envs.wrappers import ActionTransform, RewardTransform, env_actions
-from reef.errors import ConfigError, nearest, sentence
-from reef.spaces import Layout, Space
+from reef.envs.vector import EpisodeListener, close_all
+from reef.errors import CallbackError, ConfigError, nearest, sentence
+from reef.spaces import Space
 from reef.types import AgentId, Array, PolicyId, State
 
 logger = logging.getLogger(__name__)
@@ -129,6 +128,7 @@ class AgentsStep(NamedTuple):
     rewards: Mapping[AgentId, float]
     terminated: Mapping[AgentId, bool]
     truncated: Mapping[AgentId, bool]
+    infos: Mapping[AgentId, Any]
 
 
 class MultiAgentEnvs:
@@ -145,10 +145,11 @@ class MultiAgentEnvs:
         num_envs: int,
         create: Callable[[int], Any],
         policy_of: Callable[[AgentId], PolicyId],
+        listener: EpisodeListener | None = None,
     ) -> None:
         """`create(index)` makes an environment. Raises ConfigError for a policy whose agents have other spaces."""
         self.name, self.num_envs = env_name(config.env), num_envs
-        self.envs = [create(0)]
+        self.envs, self._listener = [create(0)], listener
         try:
             self._groups = _groups(config, agent_spaces(self.envs[0], self.name), policy_of, num_envs)
         except BaseException:
@@ -186,7 +187,14 @@ class MultiAgentEnvs:
         """Step every environment once, with the actions of the agents that are there."""
         live = {policy_id: group.present.copy() for policy_id, group in self._groups.items()}
         taken = self._taken({policy_id: own.copy() for policy_id, own in actions.items()})
-        ended = np.array([self._step(env, taken) for env in range(self.num_envs)])
+        ended = np.zeros(self.num_envs, np.bool_)
+        for env in range(self.num_envs):
+            acting, result, ended[env] = self._step(env, taken)
+            if self._listener is not None:
+                by_agent = acting, result.obs, result.rewards, result.infos
+                self._listener.stepped(env, *by_agent, ended=bool(ended[env]))
+            if ended[env]:
+                self._begin(env)
         results = {policy_id: group.result(live[policy_id]) for policy_id, group in self._groups.items()}
         return EnvStep(results, ended if ended.any() else None, None)
 
@@ -196,15 +204,15 @@ class MultiAgentEnvs:
             group.take(actions[policy_id])
         return actions
 
-    def _step(self, env: int, actions: dict[PolicyId, Array]) -> bool:
-        """Step one environment, whose agents have taken `actions`; returns whether its episode ended."""
+    def _step(self, env: int, actions: dict[PolicyId, Array]) -> tuple[dict[AgentId, Any], AgentsStep, bool]:
+        """Step one environment, whose agents have taken `actions`; the last value is whether its episode ended."""
         self._history[env].append(actions)
         self._lengths[env] += 1
         members = self._members[env]
         acting = {agent: group.taken[column] for agent, (group, column) in members.items() if group.present[column]}
         try:
-            obs, rewards, terminated, truncated, _ = self.envs[env].step(acting)
-            result = AgentsStep(obs, rewards, terminated, truncated)
+            obs, rewards, terminated, truncated, infos = self.envs[env].step(acting)
+            result = AgentsStep(obs, rewards, terminated, truncated, infos)
             over = bool(terminated.get(ALL))
             cut = bool(truncated.get(ALL)) or self._lengths[env] >= self._horizon
             left = [agent for agent in acting if self._goes_on(env, agent, result, over, cut)]
@@ -213,10 +221,8 @@ class MultiAgentEnvs:
         except Exception as error:
             where = f"in environment {env} of worker {self._worker_index}, step {self._lengths[env]} of its episode"
             raise failure(self.name, "step", where, error, expected=STEP) from error
-        if not (over or cut) and (left or any(group.present[column] for group, column in members.values())):
-            return False
-        self._begin(env)
-        return True
+        goes_on = left or any(group.present[column] for group, column in members.values())
+        return acting, result, over or cut or not goes_on
 
     def _goes_on(self, env: int, agent: AgentId, result: AgentsStep, over: bool, cut: bool) -> bool:
         """Write what came of an agent's action: whether it goes on; the episode of all is `over`, or `cut` off."""
@@ -248,20 +254,30 @@ class MultiAgentEnvs:
             if result.rewards[agent]:
                 raise ValueError(f"agent {agent!r} got the reward {result.rewards[agent]} while it was not there")
 
-    def _begin(self, env: int) -> None:
+    def _begin(self, env: int, replayed: Sequence[dict[PolicyId, Array]] = ()) -> None:
+        """Begin an episode, and take the actions `replayed`."""
         self._history[env].clear()
         self._lengths[env] = 0
         for group in self._groups.values():
             group.present[group.of(env)] = False
         try:
-            obs, _ = self.envs[env].reset(seed=self._seeds.next(env))
+            options = {} if self._listener is None else self._listener.begins(env)
+            obs, infos = self.envs[env].reset(seed=self._seeds.next(env), **options)
             if not obs:
                 raise ValueError("no agent has an observation")
             for agent, value in obs.items():
                 self._appear(env, agent, value)
+        except CallbackError:
+            raise
         except Exception as error:
             where = f"in environment {env} of worker {self._worker_index}"
             raise failure(self.name, "reset", where, error, expected=RESET) from error
+        for actions in replayed:
+            _, (obs, *_, infos), ended = self._step(env, self._taken(actions))
+            if ended:
+                raise ValueError("the episode ended before the saved one")
+        if self._listener is not None:
+            self._listener.began(env, obs, infos)
 
     def _appear(self, env: int, agent: AgentId, obs: Any) -> None:
         if agent not in self._members[env]:
@@ -301,16 +317,16 @@ class MultiAgentEnvs:
 
     def _replay(self, env: int, stored: State) -> bool:
         self._seeds.episodes[env] -= 1  # `_begin` counts it again
+        steps: list[dict[PolicyId, Array]] = [{} for _ in range(stored["length"])]
+        for policy_id, group in self._groups.items():
+            layout, count = group.action_layout, len(group.present)
+            for t, actions in enumerate(steps):
+                actions[policy_id] = np.zeros((count, *layout.shape), layout.action_dtype)
+                actions[policy_id][group.of(env)] = stored["actions"][policy_id][t]
         try:
-            self._begin(env)
-            for t in range(stored["length"]):
-                actions = {}
-                for policy_id, group in self._groups.items():
-                    layout, count = group.action_layout, len(group.present)
-                    actions[policy_id] = np.zeros((count, *layout.shape), layout.action_dtype)
-                    actions[policy_id][group.of(env)] = stored["actions"][policy_id][t]
-                if self._step(env, self._taken(actions)):
-                    raise ValueError("the episode ended before the saved one")
+            self._begin(env, steps)
+        except CallbackError:
+            raise
         except Exception as error:
             logger.warning("environment %d of %s failed while its episode was replayed: %r", env, self.name, error)
             return False
@@ -349,51 +365,3 @@ def _groups(
                 "it out, or change policy_mapping_fn."
             )
     return {name: AgentGroup(config, members, num_envs, spaces[members[0]]) for name, members in agents.items()}
-
-
-class AgentGroup:
-    """The agents of one policy in all environments, and the arrays of their columns."""
-
-    def __init__(
-        self, config: AlgorithmConfig, agents: list[AgentId], num_envs: int, spaces: tuple[Space, Space]
-    ) -> None:
-        self.agents = agents
-        count = num_envs * len(agents)
-        self.observation_layout, self.action_layout = Layout.of(spaces[0]), Layout.of(spaces[1])
-        self.present = np.zeros(count, np.bool_)
-        self.columns = Columns(
-            *spaces,
-            ActionTransform(self.action_layout, normalize=config.normalize_actions, clip=config.clip_actions),
-            RewardTransform(config.clip_rewards, atari=False),
-            np.repeat(np.arange(num_envs), len(agents)),
-            self.present,
-        )
-        self.obs = np.zeros((count, *self.observation_layout.shape), self.observation_layout.dtype)
-        self.rewards = np.zeros(count, np.float32)
-        self.terminated = np.zeros(count, np.bool_)
-        self.truncated = np.zeros(count, np.bool_)
-        self.final_obs: dict[int, Array] = {}
-        self.taken: list[Any] = []  # by column
-
-    def of(self, env: int) -> slice:
-        """The columns of an environment, in the order of `agents`."""
-        return slice(env * len(self.agents), (env + 1) * len(self.agents))
-
-    def write(self, column: int, agent: AgentId, obs: Any) -> None:
-        """Take an agent's observation; ValueError for one of another shape."""
-        try:
-            self.obs[column] = self.observation_layout.checked(obs)
-        except ValueError as error:
-            raise ValueError(f"agent {agent!r}: {error}") from error
-
-    def take(self, actions: Array) -> None:
-        """Hold the actions [B, *action] for the agents as environments take them, and forget the last step."""
-        self.taken = env_actions(actions, self.action_layout, self.columns.action_transform)
-        self.terminated[:] = self.truncated[:] = False
-        self.rewards[:] = 0.0
-        self.final_obs = {}
-
-    def result(self, live: Array) -> StepResult:
-        """What the step was; `live` [B] bool: whether the agent was there."""
-        rewards = self.columns.reward_transform(self.rewards)
-        return StepResult(self.obs, rewards, self.terminated, self.truncated, self.final_obs, live, self.rewards)

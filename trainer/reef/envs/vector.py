@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import gymnasium as gym
 import numpy as np
@@ -16,7 +16,7 @@ from reef.envs.seeding import EpisodeSeeds, column_seeds
 from reef.envs.wrappers import ActionTransform, RewardTransform
 from reef.errors import EnvironmentError
 from reef.spaces import Layout, Space
-from reef.types import Array, State
+from reef.types import AgentId, Array, State
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +31,35 @@ class StepResult(NamedTuple):
     final_obs: dict[int, Array]  # the true successor of each column whose episode ended; empty: none did
     live: Array | None  # [B] bool, False: a dead step that counts for nothing; None: all live
     raw_rewards: Array  # [B] float32 as the environment gave them, before clipping: what an episode reports
+
+
+class EpisodeListener(Protocol):
+    """Is called as the environments of a worker are made and stepped; `env` is the index of one."""
+
+    def made(self, env: int, environment: Any, context: Any) -> None:
+        """An environment was made, with this `EnvContext`."""
+        ...
+
+    def begins(self, env: int) -> dict[str, Any]:
+        """An episode is about to begin; returns keyword arguments for `reset`."""
+        ...
+
+    def began(self, env: int, obs: Mapping[AgentId, Any], infos: Mapping[AgentId, Any]) -> None:
+        """The environment was reset."""
+        ...
+
+    def stepped(
+        self,
+        env: int,
+        actions: Mapping[AgentId, Any],
+        obs: Mapping[AgentId, Any],
+        rewards: Mapping[AgentId, float],
+        infos: Mapping[AgentId, Any],
+        *,
+        ended: bool,
+    ) -> None:
+        """The environment was stepped; where the episode `ended`, it is not reset yet."""
+        ...
 
 
 class VectorEnv(ABC):

@@ -9,18 +9,20 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 from reef.batch import Episode, Sample
+from reef.callbacks.default import OF_EPISODES, OF_WORKER
 from reef.config import AlgorithmConfig
 from reef.envs.by_policy import EnvStep, PolicyEnvs
-from reef.envs.make import make_envs
+from reef.envs.make import env_context, make_envs
 from reef.errors import WorkerTimeoutError
 from reef.math.running import RunningStat
+from reef.rollout.episode_hooks import BaseEnv, EpisodeHooks
 from reef.rollout.episodes import EpisodeTracker
 from reef.rollout.policy_runner import PolicyRunner
 from reef.rollout.step_values import with_step_values
@@ -64,7 +66,13 @@ class RolloutWorker:
             logging.getLogger("reef").setLevel(config.log_level)
         self.config = config
         self.worker_index = worker_index
-        envs = make_envs(config, worker_index, config.num_envs_per_worker if with_env else 1, recreated=recreated)
+        self.hooks = config.hooks(*OF_WORKER, worker=self)
+        # None: no hook of episodes is overridden
+        self.episode_hooks = (
+            EpisodeHooks(self.hooks, self) if with_env and any(name in self.hooks for name in OF_EPISODES) else None
+        )
+        count = config.num_envs_per_worker if with_env else 1
+        envs = make_envs(config, worker_index, count, recreated=recreated, listener=self.episode_hooks)
         self.env: PolicyEnvs | None = envs if with_env else None
         if not with_env:
             envs.close()
@@ -88,6 +96,12 @@ class RolloutWorker:
         self._warned_of_long = False
         # [E] consecutive fragments since the episodes of each environment started.
         self._fragment_index = np.zeros(envs.num_envs, np.int64)
+        for policy_id, policy in self.policy_map.items():
+            self.hooks.call("on_create_policy", policy_id=policy_id, policy=policy)
+        if with_env:
+            context = env_context(config, worker_index, recreated=recreated)
+            base_env = self.episode_hooks.base_env if self.episode_hooks else BaseEnv(envs.envs)
+            self.hooks.call("on_environment_created", worker=self, env=base_env, env_context=context)
 
     @property
     def spaces(self) -> PolicySpaces:
@@ -273,7 +287,8 @@ class RolloutWorker:
         if step.ended is not None:
             for env in step.ended.nonzero()[0].tolist():
                 if counted is None or counted[env]:
-                    collection.episodes.append(self.episodes.finish(env))
+                    own = self.episode_hooks.report(env) if self.episode_hooks else {}
+                    collection.episodes.append(replace(self.episodes.finish(env), **own))
                 elif step.live is not None and not step.live[env]:
                     self.episodes.forget(env)
         return step
