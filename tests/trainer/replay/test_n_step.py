@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from reef.batch import TRANSITION_COLUMNS, Rollout, Transitions
-from reef.replay.n_step import NStep, one_step, windows
+from reef.replay.n_step import NStep, one_step, to_the_end, windows
 
 
 def n_step(rollout: Rollout, n: int, gamma: float) -> Transitions:
@@ -142,6 +143,31 @@ def test_dead_steps_count_for_nothing_and_cut_a_column() -> None:
         for fragment in fragments(whole, length):
             found |= table(steps.add(fragment))
         assert found == expected
+
+
+def test_sums_to_the_end_are_those_of_as_many_steps_as_there_are() -> None:
+    draws = np.random.default_rng(0)
+    ends = draws.random((300, 2)) < 0.02
+    terminated = ends & (draws.random(ends.shape) < 0.5)
+    mask = draws.random(ends.shape) > 0.01
+    whole = rollout(
+        draws.random(ends.shape).tolist(), terminated.tolist(), (ends & ~terminated).tolist(), mask.tolist()
+    )
+    found, expected = to_the_end(whole, 0.99), n_step(whole, 400, 0.99)
+    np.testing.assert_allclose(found.rewards, expected.rewards, rtol=1e-6)
+    for name in ("obs", "actions", "next_obs", "terminated", "truncated"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    np.testing.assert_array_equal(found.extras["discounts"], expected.extras["discounts"])
+
+
+def test_an_episode_of_fifty_thousand_steps_is_summed_in_seconds() -> None:
+    """One pass over the steps, not one for each of them."""
+    length = 50_000
+    zeros = np.zeros((length, 1)).tolist()
+    begun = time.process_time()
+    found = to_the_end(rollout(np.ones((length, 1)).tolist(), zeros, zeros), 1.0)
+    assert time.process_time() - begun < 3.0
+    assert found.rewards.tolist() == list(range(length, 0, -1))
 
 
 def test_one_step_is_the_rollout_itself() -> None:

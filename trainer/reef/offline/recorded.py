@@ -8,7 +8,7 @@ import numpy as np
 
 from reef.batch import Rollout, Transitions
 from reef.replay.buffer import ReplayBuffer
-from reef.replay.n_step import NStep
+from reef.replay.n_step import NStep, to_the_end
 from reef.types import State
 
 
@@ -20,10 +20,9 @@ class RecordedSteps:
 
     def __init__(self, episodes: Sequence[Rollout], *, gamma: float, n_step: int | None, seed: int | None) -> None:
         """`n_step`: rewards that are summed; None: all up to the episode's end. The episodes are [T, 1] each."""
-        longest = max(len(episode) for episode in episodes)
         self.buffer = ReplayBuffer(sum(len(episode) for episode in episodes))
         for episode in episodes:
-            self.buffer.add(NStep(min(n_step or longest, longest), gamma).add(episode))
+            self.buffer.add(to_the_end(episode, gamma) if n_step is None else NStep(n_step, gamma).add(episode))
         # 3: a random stream other than those of workers and replay
         self.rng = np.random.default_rng(None if seed is None else [seed, 0, 3])
 

@@ -72,6 +72,16 @@ def one_step(rollout: Rollout, gamma: float) -> Transitions:
     return transitions
 
 
+def to_the_end(rollout: Rollout, gamma: float) -> Transitions:
+    """The transitions of a whole rollout [T, B], each summed to the end of its episode or of the rollout."""
+    steps = {name: getattr(rollout, name) for name in TRANSITION_COLUMNS} | {"open": rollout.mask}
+    ends = _ends(steps)
+    ends[-1] = True
+    powers = np.power(gamma, np.arange(len(ends) + 1)).astype(np.float32)
+    returns, reach = sums_to_the_end(steps["rewards"], ends, gamma)
+    return _transitions(steps, steps["open"], returns, reach, powers)
+
+
 def add_td_errors(transitions: Transitions, q_values: Array, next_values: Array) -> None:
     """Add extras["td_errors"]: r + gamma^n V(s') - Q(s, a), each [N]."""
     rest = transitions.extras["discounts"] * next_values * ~transitions.terminated
@@ -97,6 +107,24 @@ def sums(
     return returns, reach, going
 
 
+def sums_to_the_end(
+    rewards: Array,  # [T, B]
+    ends: Array,  # [T, B] bool: no sum goes beyond this step; the last row is True
+    gamma: float,
+) -> tuple[Array, Array]:
+    """[T, B] each: the sums from each step to the next end, and the number of steps in them.
+
+    One pass from the end, as an episode may be long: `sums` adds once for each of its n steps.
+    """
+    returns, reach = np.empty(rewards.shape), np.empty(rewards.shape, np.intp)
+    total, count = np.zeros(rewards.shape[1]), np.zeros(rewards.shape[1], np.intp)
+    for t in range(len(rewards) - 1, -1, -1):
+        total = rewards[t] + gamma * np.where(ends[t], 0.0, total)
+        count = 1 + np.where(ends[t], 0, count)
+        returns[t], reach[t] = total, count
+    return returns.astype(np.float32), reach
+
+
 def windows(
     steps: dict[str, Array],  # [T, B, ...]
     n: int,
@@ -106,13 +134,28 @@ def windows(
 
     A window ends at its n-th step, at the end of its episode, or before a dead step (a column that was cut off).
     """
-    rewards, open_ = steps["rewards"], steps["open"]
-    ends = steps["terminated"] | steps["truncated"]
-    ends[:-1] |= ~open_[1:] & open_[:-1]
-    returns, reach, going = sums(rewards, ends, n, powers)
+    open_ = steps["open"]
+    returns, reach, going = sums(steps["rewards"], _ends(steps), n, powers)
     finished = open_ & ((reach == n) | ~going)
-    first = np.flatnonzero(finished)
-    last = first + (reach.take(first) - 1) * rewards.shape[1]
+    return _transitions(steps, finished, returns, reach, powers), open_ & ~finished
+
+
+def _ends(steps: dict[str, Array]) -> Array:
+    """[T, B] bool: the ends of episodes, and steps before a dead step."""
+    ends: Array = steps["terminated"] | steps["truncated"]
+    ends[:-1] |= ~steps["open"][1:] & steps["open"][:-1]
+    return ends
+
+
+def _transitions(
+    steps: dict[str, Array],  # [T, B, ...]
+    chosen: Array,  # [T, B] bool: the first steps of the transitions
+    returns: Array,  # [T, B]
+    reach: Array,  # [T, B], the number of steps in each sum
+    powers: Array,  # [n + 1] float32, gamma^k
+) -> Transitions:
+    first = np.flatnonzero(chosen)
+    last = first + (reach.take(first) - 1) * chosen.shape[1]
 
     def rows(name: str, where: Array) -> Array:
         column = steps[name]
@@ -129,4 +172,4 @@ def windows(
     )
     if all(name in steps for name in STEP_VALUES):
         add_td_errors(transitions, rows("q_values", first), rows("next_values", last))
-    return transitions, open_ & ~finished
+    return transitions
