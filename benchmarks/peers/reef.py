@@ -106,6 +106,22 @@ def impala(args: dict[str, Any]) -> AlgorithmConfig:
     return config.rollouts(rollout_fragment_length=args.get("fragment", "auto"))
 
 
+def apex(args: dict[str, Any]) -> AlgorithmConfig:
+    """Return Ape-X DQN with one worker, whose learner works on the CPU."""
+    from reef.algorithms.apex import ApexDQNConfig
+
+    return (
+        ApexDQNConfig()
+        .training(
+            num_steps_sampled_before_learning_starts=args["learning_starts"],
+            replay_buffer_config={"capacity": args["buffer"]},
+            model={"fcnet_hiddens": args["hiddens"], "fcnet_activation": "relu"},
+            hiddens=[],
+        )
+        .reporting(min_sample_timesteps_per_iteration=1000)
+    )
+
+
 def es(args: dict[str, Any]) -> AlgorithmConfig:
     """Return ES with `episodes` perturbed episodes for an update."""
     from reef.algorithms.es import ESConfig
@@ -117,7 +133,7 @@ def es(args: dict[str, Any]) -> AlgorithmConfig:
 
 
 MAKERS = {"ppo": ppo, "dqn": dqn, "sac": sac, "td3": td3, "ddpg": td3, "a2c": a2c, "es": es}
-MAKERS |= {"impala": impala, "appo": impala}
+MAKERS |= {"apex": apex, "impala": impala, "appo": impala}
 
 
 def configuration(args: dict[str, Any]) -> AlgorithmConfig:
@@ -148,12 +164,13 @@ def training(algorithm: Any) -> Callable[[], int]:
 
     An asynchronous algorithm may drop steps; others learn from all, or, with replay, from some several times.
     """
+    replays = hasattr(algorithm.config, "replay_buffer_config")
 
     def iteration() -> int:
         before = algorithm.counters["num_env_steps_trained"]
         steps: int = algorithm.train()["timesteps_this_iter"]
         learned = algorithm.counters["num_env_steps_trained"] - before
-        return int(learned if algorithm.config.asynchronous else steps)
+        return int(learned if algorithm.config.asynchronous and not replays else steps)
 
     return iteration
 
@@ -172,5 +189,5 @@ if __name__ == "__main__":
     ARGS = arguments()
     with configuration(ARGS).build() as ALGORITHM:
         ITERATION = sampling(ALGORITHM) if ARGS.get("sampling_only") else training(ALGORITHM)
-        WARMUP = 3 if ARGS["algorithm"] in ("dqn", "sac", "td3", "ddpg") or ARGS.get("compiled") else 1
+        WARMUP = 3 if ARGS["algorithm"] in ("dqn", "sac", "td3", "ddpg", "apex") or ARGS.get("compiled") else 1
         answer(measure(ITERATION, ARGS["measure_s"], WARMUP), "reef", "ray", "torch", "gymnasium")

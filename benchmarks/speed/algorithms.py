@@ -1,10 +1,10 @@
-"""The sections and targets of TD3, DDPG, A2C, IMPALA, APPO and ES."""
+"""The sections and targets of TD3, DDPG, A2C, IMPALA, APPO, ES, BC, MARWIL and Ape-X."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks.speed.measurements import A2C_SCRIPTS, A2C_STEPS, ASYNC_ENVS, ES_WORKERS, TD3_SCRIPTS
+from benchmarks.speed.measurements import A2C_SCRIPTS, A2C_STEPS, ASYNC_ENVS, ES_WORKERS, OFFLINE_SCRIPTS, TD3_SCRIPTS
 from benchmarks.speed.numbers import Numbers, Spread, fastest, ratio
 from benchmarks.speed.tables import row, table
 from benchmarks.speed.targets import NAMES, Target
@@ -39,6 +39,12 @@ def algorithm_targets(numbers: Numbers) -> Iterator[Target]:
     yield Target("ES: Reef / ARS of sb3-contrib", 5.0, ratio(*numbers.rates("es", "reef, 0 workers", "sb3")))
     rates = numbers.rates("es", "reef, 2 workers", "reef, 1 workers")
     yield Target("ES: two workers / one", 1.8, ratio(*rates))
+    for peer, wanted in (("bare loop", 0.9), ("rllib", 2.0)):
+        rates = numbers.rates("offline", *(f"bc, {which}, learner" for which in ("reef", peer)))
+        yield Target(f"BC, learner alone: Reef / {NAMES[peer]}", wanted, ratio(*rates))
+    for env in ASYNC_ENVS:
+        rates = numbers.rates("apex", f"{env}, learning", f"{env}, sampling alone")
+        yield Target(f"Ape-X, {env}: sampling while it learns / sampling alone", 0.9, ratio(*rates))
 
 
 def _with_reef(numbers: Numbers, part: str, cases: list[str]) -> tuple[list[Spread | None], Spread | None]:
@@ -87,6 +93,33 @@ def algorithms(numbers: Numbers) -> Iterator[str]:
     yield row("ARS", _rate(numbers, "es", "sb3"))
     for workers in ES_WORKERS:
         yield row(f"Reef, {workers} workers", _rate(numbers, "es", f"reef, {workers} workers"))
+    yield ""
+    yield from _offline(numbers)
+    yield from _apex(numbers)
+
+
+def _offline(numbers: Numbers) -> Iterator[str]:
+    yield "## BC and MARWIL"
+    yield ""
+    yield "Recorded rows of CartPole-v1 learned from per second, MLP 64x64 tanh (RLlib's default is 256x256), batches"
+    yield "of 2,000, one thread. RLlib's MARWIL is given the returns; Reef's computes the critic's values for them."
+    yield ""
+    yield from table("", "BC, learner alone", "MARWIL, learner alone", "BC, training", "MARWIL, training")
+    for peer in OFFLINE_SCRIPTS:
+        kinds = [f"{algorithm}, {peer}, {kind}" for kind in ("learner", "training") for algorithm in ("bc", "marwil")]
+        yield row(NAMES[peer], *(_rate(numbers, "offline", case) for case in kinds))
+    yield ""
+
+
+def _apex(numbers: Numbers) -> Iterator[str]:
+    yield "## Ape-X"
+    yield ""
+    yield "One worker with 8 environments, a learner with Ape-X's default ratio of learned to sampled steps (1), one"
+    yield "thread for each process: steps that were sampled per second."
+    yield ""
+    yield from table("", *ASYNC_ENVS)
+    for name in ("sampling alone", "learning"):
+        yield row(name, *(_rate(numbers, "apex", f"{env}, {name}") for env in ASYNC_ENVS))
     yield ""
 
 

@@ -73,6 +73,13 @@ ES_WORKERS = (0, 1, 2)
 ASYNC = {**PPO, "batch": 400, "fragment": 50, "hiddens": [64, 64]}
 ES = {**PPO, "algorithm": "es", "episodes": 16, "hiddens": [16]}
 IMPALA = {**PPO, "algorithm": "impala", "num_envs": 64, "batch": 4096, "hiddens": [256, 256]}
+OFFLINE = {"batch": 2000, "hiddens": [64, 64], "updates": 25}
+OFFLINE_SCRIPTS = {
+    "rllib": "benchmarks.peers.rllib_offline",
+    "bare loop": "benchmarks.peers.bare_bc",
+    "reef": "benchmarks.peers.reef_offline",
+}
+APEX = {**DQN, "algorithm": "apex", "workers": 1}
 RECURRENT = {**PPO, "epochs": 2, "hiddens": [64], "lstm": 64, "sequence": 20}
 TWO_AGENTS = {**PPO, "agents": 2}
 WORKERS = (0, 1, 2)  # of two agents
@@ -182,6 +189,24 @@ def es() -> Iterator[Case]:
     yield Case("sb3", "sb3", args | ONE_THREAD, "benchmarks.peers.stable_baselines3_ars")
     for workers in ES_WORKERS:
         yield Case(f"reef, {workers} workers", "reef", {**args, "workers": workers} | ONE_THREAD)
+
+
+def offline() -> Iterator[Case]:
+    """The learners of BC and MARWIL alone, on batches that were drawn before, and Reef's whole training."""
+    for algorithm in ("bc", "marwil"):
+        args = {**OFFLINE, "algorithm": algorithm, "measure_s": 5.0} | ONE_THREAD
+        for peer, script in OFFLINE_SCRIPTS.items():
+            if (algorithm, peer) != ("marwil", "bare loop"):
+                yield Case(f"{algorithm}, {peer}, learner", peer, {**args, "learner_alone": True}, script)
+        yield Case(f"{algorithm}, reef, training", "reef", {**args, "learner_alone": False}, script)
+
+
+def apex() -> Iterator[Case]:
+    """Steps that one worker of Ape-X samples, beside the same job whose learning never starts."""
+    for env in ASYNC_ENVS:
+        for name, starts in (("sampling alone", 10**9), ("learning", 1000)):
+            args = {**APEX, "env": env, "learning_starts": starts, "measure_s": 8.0}
+            yield Case(f"{env}, {name}", "reef", args | ONE_THREAD, runs=PAIRED_RUNS)
 
 
 def recurrent() -> Iterator[Case]:
@@ -303,6 +328,8 @@ PARTS: dict[str, Callable[[], Iterator[Case]]] = {
         a2c,
         asynchronous,
         es,
+        offline,
+        apex,
         recurrent,
         agents,
         sampling,
