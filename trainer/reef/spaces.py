@@ -153,6 +153,22 @@ class Layout:
         return None
 
 
+def first_outside(
+    layout: Layout,
+    values: Array,  # [..., *shape]
+) -> tuple[list[int], float, Space] | None:
+    """The first value outside the bounds of its Box: where it is in [..., size], the value, the Box."""
+    flat = values.reshape(*values.shape[: values.ndim - len(layout.shape)], layout.size)
+    for leaf in layout.leaves:
+        if isinstance(leaf.space, spaces.Box):
+            part = flat[..., leaf.offset : leaf.offset + leaf.size]
+            wrong = np.argwhere((part < leaf.space.low.reshape(-1)) | (part > leaf.space.high.reshape(-1)))
+            if len(wrong):
+                *where, element = map(int, wrong[0])
+                return [*where, leaf.offset + element], float(part[*where, element]), leaf.space
+    return None
+
+
 def _leaves(space: Space, path: tuple[str | int, ...], offset: int) -> Iterator[Leaf]:
     if isinstance(space, SUPPORTED):
         yield Leaf(path, space, offset, math.prod(space.shape or ()))

@@ -1,4 +1,7 @@
-"""ES: perturbed policies, centered ranks, the estimated gradient, and how the noise is shared."""
+"""ES: perturbed policies, centered ranks, the estimated gradient, and how the noise is shared.
+
+It tests reef.nn.fast.perturbed too.
+"""
 
 from __future__ import annotations
 

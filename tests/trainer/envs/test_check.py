@@ -56,6 +56,7 @@ def test_a_correct_environment_passes():
         (observing({"x": np.zeros(3), "n": 1}), r"obs\['x'\] has the shape \(3,\), expected \(2,\)"),
         (observing({"x": [0.0, np.nan], "n": 1}), r"obs\['x'\] has NaN"),
         (observing({"x": [0.0, 1.5], "n": 1}), r"obs\['x'\]\[1\] is 1.5, outside of \[-1.0, 1.0\]"),
+        (observing({"x": np.zeros(2), "n": 1.5}), r"obs\['n'\] has the dtype float64, expected int64 of Discrete"),
         (observing({"x": ["a", "b"], "n": 1}), r"obs\['x'\] is \['a', 'b'\] \(list\), expected numbers"),
         (observing({"x": [[0.0], [0.0, 1.0]], "n": 1}), r"obs\['x'\] is .* expected numbers"),
         (observing({"x": np.zeros(2), "n": 3}), r"obs\['n'\] is 3 \(int\), which Discrete\(3\) does not contain"),

@@ -393,3 +393,37 @@ def test_actions_are_clipped_on_the_way_to_the_environment_alone(clip: bool) -> 
     expected = np.clip(rollout.actions, -0.1, 0.1) if clip else rollout.actions
     np.testing.assert_array_equal(rollout.next_obs, expected)
     assert np.abs(rollout.actions).max() > 0.5, "what is learned from is what the policy chose"
+
+
+class Leaving(Drifting):
+    """Counts beyond the bounds of its observations."""
+
+    observation_space = gym.spaces.Box(-2.0, 2.0, (1,))
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.value += 1.0
+        return np.full(1, self.value, np.float32), 1.0, False, False, {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "warnings"),
+    [
+        ({}, 1),
+        ({"observation_filter": "MeanStdFilter"}, 0),
+        ({"disable_env_checking": True}, 0),
+        ({"observation_space": gym.spaces.Box(-2.0, 2.0, (1,))}, 0),
+    ],
+)
+def test_an_observation_outside_its_bounds_is_warned_of_once(
+    changes: dict[str, Any], warnings: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = PPOConfig().environment(Leaving, env_config={"actions": gym.spaces.Discrete(2)})
+    config = config.rollouts(rollout_fragment_length=5).training(model={"fcnet_hiddens": [4]}).debugging(seed=1)
+    worker = RolloutWorker(config.update_from_dict(changes))
+    worker.sample()
+    worker.sample()
+    told = [record.getMessage() for record in caplog.records if "outside the bounds" in record.getMessage()]
+    assert len(told) == warnings
+    for text in told:
+        assert "environment 'Leaving' returned observations with 3 at index [3, 0, 0] (step, column, element)" in text
+        assert "Box(-2.0, 2.0, (1,), float32)" in text

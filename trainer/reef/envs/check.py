@@ -152,15 +152,15 @@ def _array_mismatches(space: Space, value: Any, name: str, bounded: bool) -> Ite
         yield f"{name} has NaN or infinite values: {_show(value)}."
     elif isinstance(space, spaces.Box) and not bounded and np.issubdtype(space.dtype, np.floating):
         return
-    elif isinstance(space, spaces.Box):
-        outside = np.argwhere((array < space.low) | (array > space.high))
-        if len(outside):
-            at = tuple(outside[0])
-            yield (
-                f"{name}{list(map(int, at))} is {array[at]}, outside of [{space.low[at]}, {space.high[at]}] of the "
-                "observation_space: widen its bounds or clip the observation."
-            )
-    elif not space.contains(array.astype(space.dtype)):
+    elif isinstance(space, spaces.Box) and len(outside := np.argwhere((array < space.low) | (array > space.high))):
+        at = tuple(outside[0])
+        yield (
+            f"{name}{list(map(int, at))} is {array[at]}, outside of [{space.low[at]}, {space.high[at]}] of the "
+            "observation_space: widen its bounds or clip the observation."
+        )
+    elif np.issubdtype(array.dtype, np.floating) and not np.issubdtype(space.dtype, np.floating):
+        yield f"{name} has the dtype {array.dtype}, expected {space.dtype} of {space}: fractions would be lost."
+    elif not isinstance(space, spaces.Box) and not space.contains(array.astype(space.dtype)):
         yield f"{name} is {_show(value)}, which {space} does not contain."
 
 

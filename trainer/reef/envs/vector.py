@@ -15,7 +15,7 @@ from reef.envs.failures import describe, env_name
 from reef.envs.seeding import EpisodeSeeds, column_seeds
 from reef.envs.wrappers import ActionTransform, RewardTransform
 from reef.errors import EnvironmentError
-from reef.spaces import Layout, Space
+from reef.spaces import Layout, Space, first_outside
 from reef.types import AgentId, Array, State
 
 logger = logging.getLogger(__name__)
@@ -194,6 +194,21 @@ def check_finite(
         "(steps, columns, elements). Reef does not train on it: find the division or overflow in the environment, "
         "or bound the value there."
     )
+
+
+def warn_of_bounds(
+    values: Array,  # [T, B, *obs]
+    layout: Layout,
+    env: str,
+) -> None:
+    """Warn of the first of these observations that is outside the bounds of its Box: learning goes on with it."""
+    if found := first_outside(layout, values):
+        where, value, space = found
+        logger.warning(
+            "environment %r returned observations with %g at index %s (step, column, element), outside the bounds of "
+            "%s: widen the observation_space or clip the observation, if they are to hold.",
+            env, value, where, space,
+        )  # fmt: skip
 
 
 def check_choices(

@@ -9,7 +9,7 @@ from reef.batch import Rollout
 from reef.config import AlgorithmConfig
 from reef.envs.by_policy import Columns
 from reef.envs.seeding import EVALUATION
-from reef.envs.vector import StepResult, check_choices, check_finite
+from reef.envs.vector import StepResult, check_choices, check_finite, warn_of_bounds
 from reef.nn.make import make_policy
 from reef.nn.policies import Policy
 from reef.rollout.acting_device import acting_device
@@ -54,6 +54,14 @@ class PolicyRunner:
         # [B, *obs] filtered; None: episodes start with the next fragment.
         self.obs: Array | None = None
         self.recurrent = self.policy.initial_state(len(columns.envs))
+        # Of one fragment, in one worker, of the environment's own observations: they need not keep other bounds.
+        self._bounds_unchecked = (
+            worker_index <= 1
+            and self.filter is None
+            and columns.present is None
+            and config.observation_space is None
+            and not (config.in_evaluation or config.disable_env_checking)
+        )
 
     def begin(self, steps: int, first: Array | None = None) -> None:
         """Allocate `steps` steps; with the `first` observations [B, *obs] new episodes start in all columns."""
@@ -113,6 +121,9 @@ class PolicyRunner:
     def check(self, env: str) -> None:
         """Raise EnvironmentError for the first invalid value in the fragment: NaN, infinity, or a wrong index."""
         self._check_observations("observations", self.fragment.obs[: self.fragment.observed], env)
+        if self._bounds_unchecked:
+            self._bounds_unchecked = False
+            warn_of_bounds(self.fragment.obs[: self.fragment.observed], self.policy.observation_layout, env)
         check_finite("rewards", self.fragment.rewards[: max(self.fragment.observed - 1, 0)], env)
 
     def check_finals(self, rollout: Rollout, env: str) -> None:
