@@ -1,6 +1,6 @@
 """Hooks of reef.callbacks.default, reef.callbacks.hooks and reef.rollout.episode_hooks, and their setting.
 
-Its checks are in reef.config.callback_classes.
+Also reef.callbacks.sample_batch, and the checks in reef.config.callback_classes.
 """
 
 from __future__ import annotations
@@ -432,3 +432,92 @@ def test_without_hooks_of_episodes_environments_keep_their_fast_form():
     for callbacks, kind in ((None, "CartPoleVector"), (Driver, "CartPoleVector"), (Episodes, "LoopVectorEnv")):
         with small_ppo(callbacks).build() as algorithm:
             assert type(algorithm.workers.local_worker().env.env).__name__ == kind
+
+
+class Rewrites(DefaultCallbacks):
+    calls: ClassVar[list[tuple[Any, ...]]] = []
+
+    def on_postprocess_trajectory(
+        self, *, worker, episode, agent_id, policy_id, policies, postprocessed_batch, original_batches, **kwargs
+    ):
+        batch = postprocessed_batch
+        assert batch["new_obs"].shape == batch["obs"].shape == (batch.count, 1)
+        assert {"actions", "rewards", "terminateds", "truncateds", "dones", "action_logp"} <= set(batch)
+        steps, dones = batch["obs"][:, 0].tolist(), batch["dones"].tolist()
+        self.calls.append((agent_id, policy_id, episode.env_id, episode.length, steps, dones))
+        batch["rewards"] = batch["rewards"] * 0
+        batch["rewards"][-1] = 10.0
+        nothing, policy_class, original = original_batches[agent_id]
+        assert (nothing, policy_class) == (None, type(policies[policy_id]))
+        assert original["rewards"].tolist() == [1.0] * batch.count
+
+    def on_sample_end(self, *, worker, samples):
+        rewards = samples.rollouts["default_policy"].rewards
+        self.calls.append(("sample", rewards[:, 0].tolist()))
+        rewards += 0.5
+
+    def on_learn_on_batch(self, *, policy, train_batch, result):
+        self.calls.append(("learn", train_batch["rewards"][:, 0].tolist(), type(policy).__name__))
+        result["largest_reward"] = train_batch["rewards"].max()
+
+
+def test_trajectories_are_rewritten_and_learners_see_it():
+    Rewrites.calls.clear()
+    with small_ppo(
+        Rewrites, Walk, train_batch_size=5, sgd_minibatch_size=5, env_config={"length": 3}
+    ).build() as algorithm:
+        result = algorithm.train()
+    assert Rewrites.calls == [
+        ("agent0", "default_policy", 0, 3, [0.0, 1.0, 2.0], [False, False, True]),
+        ("agent0", "default_policy", 0, 2, [0.0, 1.0], [False, False]),
+        ("sample", [0.0, 0.0, 10.0, 0.0, 10.0]),
+        ("learn", [0.5, 0.5, 10.5, 0.5, 10.5], "ActorCritic"),
+    ]
+    assert result["episode_reward_mean"] == 3.0  # as the environment gave it
+    assert result["info"]["learner"]["default_policy"]["learner_stats"]["largest_reward"] == 10.5
+
+
+class Cuts(DefaultCallbacks):
+    key: ClassVar[str] = "rewards"
+
+    def on_postprocess_trajectory(self, *, postprocessed_batch, **kwargs):
+        postprocessed_batch[self.key] = np.zeros(2)
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [("rewards", "batch['rewards'] has the shape [16], not [2]"), ("reward", "Did you mean 'rewards'?")],
+)
+def test_an_array_of_another_shape_or_name_is_refused(key, text, monkeypatch):
+    monkeypatch.setattr(Cuts, "key", key)
+    with small_ppo(Cuts, Walk, env_config={"length": 50}).build() as algorithm, pytest.raises(CallbackError) as found:
+        algorithm.train()
+    assert text in str(found.value)
+
+
+def test_parts_of_an_episode_that_broke_and_of_several_environments():
+    Rewrites.calls.clear()
+    settings = {"restart_failed_sub_environments": True, "env_config": {"fails_at": 2, "length": 3}}
+    sizes = {"num_envs_per_worker": 2, "train_batch_size": 6, "sgd_minibatch_size": 6}
+    with small_ppo(Rewrites, Walk, **settings, **sizes).build() as algorithm:
+        algorithm.train()
+    parts = [call[2:] for call in Rewrites.calls if call[0] == "agent0"]
+    assert sorted(parts) == [
+        (0, 1, [0.0], [False]),
+        (0, 1, [0.0], [False]),
+        (1, 3, [0.0, 1.0, 2.0], [False, False, True]),
+    ]
+
+
+def bonus(info):
+    _, before = info["pre_batch"]
+    assert before["rewards"].sum() == before.count
+    info["post_batch"]["rewards"] = before["rewards"] + 1
+
+
+def test_older_functions_rewrite_trajectories():
+    events = {"on_postprocess_traj": bonus, "on_episode_end": lambda info: info["episode"].custom_metrics.update(a=1)}
+    with small_ppo(events, Walk).build() as algorithm:
+        (sample,) = algorithm.workers.sample()
+    assert sample.rollouts["default_policy"].rewards.tolist() == [[2.0]] * 16
+    assert sample.episodes[0].custom_metrics == {"a": 1.0}

@@ -90,11 +90,12 @@ class A3CLearner(A2CLearner):
     def gradient_of(self, batch: Rollout, timestep: int) -> FragmentGradient:
         """Compute the gradient of the loss of one fragment, by the present weights."""
         self.begin(timestep)
+        batch, own = self.before_learning(batch)
         (minibatch,) = self.minibatches(self.prepare(batch))
         flat = self.policy.flat
         flat.gradient.zero_()
         loss = self.parameters.gradient(minibatch)
-        stats = {name: value.item() for name, value in loss.stats.items()} | {"total_loss": loss.value.item()}
+        stats = {name: value.item() for name, value in loss.stats.items()} | {"total_loss": loss.value.item()} | own
         vector = np.array(flat.gradient.cpu().numpy())
         return FragmentGradient(vector, len(batch), batch.policy_version, stats)
 

@@ -67,6 +67,30 @@ class DefaultCallbacks:
     ) -> None:
         """Worker: an episode has ended, after its last step; its environment is not reset yet."""
 
+    def on_postprocess_trajectory(
+        self,
+        *,
+        worker: Any,
+        episode: Any,
+        agent_id: Any,
+        policy_id: str,
+        policies: Any,
+        postprocessed_batch: Any,
+        original_batches: Any,
+        **kwargs: Any,
+    ) -> None:
+        """Worker: the steps of an agent in an episode that are in this sample; `postprocessed_batch` may be changed.
+
+        Advantages and targets are computed afterwards. `original_batches` has (None, class of the policy, copy of the
+        batch) by agent.
+        """
+
+    def on_sample_end(self, *, worker: Any, samples: Any, **kwargs: Any) -> None:
+        """Worker: `samples` goes to the learners or to replay; its arrays may be changed."""
+
+    def on_learn_on_batch(self, *, policy: Any, train_batch: Any, result: dict[str, Any], **kwargs: Any) -> None:
+        """Learner: it is about to learn from `train_batch`, which may be changed; numbers in `result` are reported."""
+
 
 ARGUMENTS = {
     name: frozenset(
@@ -94,6 +118,7 @@ OF_EPISODES = (
     "on_episode_start",
     "on_episode_step",
     "on_episode_end",
+    "on_postprocess_trajectory",
 )
 """Those for which environments are stepped one by one."""
-OF_WORKER = ("on_create_policy", "on_environment_created", *OF_EPISODES)
+OF_WORKER = ("on_create_policy", "on_environment_created", "on_sample_end", *OF_EPISODES)

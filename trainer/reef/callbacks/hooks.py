@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
+import numpy as np
+
 from reef.callbacks.default import ALIASES, ARGUMENTS, DefaultCallbacks
 from reef.errors import CallbackError, own_frames, own_traceback
 
@@ -93,3 +95,12 @@ def _guarded(where: str, function: Callable[..., Any], **arguments: Any) -> Any:
         place = f" ({frames.tb_frame.f_code.co_filename}, line {frames.tb_lineno})" if frames else ""
         text = f"callbacks {where} raised {type(error).__name__}: {error}{place}. Correct it."
         raise CallbackError(f"{text}{own_traceback(error)}") from error
+
+
+def number_of(where: str, key: object, value: Any) -> float:
+    """Return a number that a hook left under `key` as a plain one; CallbackError for another value."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value.item()
+    if not isinstance(value, int | float | np.integer | np.floating | np.bool_):
+        raise CallbackError(f"callbacks: {where}[{key!r}]={value!r}: expected a number.")
+    return float(value)

@@ -11,9 +11,14 @@ from reef.callbacks.hooks import is_overridden
 from reef.config.loading import load
 from reef.errors import ConfigError, nearest
 
-# Events of the dict of functions that older code gives: the hook, and what `info` holds by the hook's arguments.
-EVENTS: dict[str, str] = {
+# Events of the dict of functions that older code gives, with their hooks.
+EVENTS = {
+    "on_episode_start": "on_episode_start",
+    "on_episode_step": "on_episode_step",
+    "on_episode_end": "on_episode_end",
+    "on_sample_end": "on_sample_end",
     "on_train_result": "on_train_result",
+    "on_postprocess_traj": "on_postprocess_trajectory",
 }
 
 
@@ -92,7 +97,14 @@ def _class_of_functions(functions: Mapping[str, Any]) -> type:
 
 
 def _hook_of(function: Callable[[dict[str, Any]], None]) -> Callable[..., None]:
-    def hook(self: object, **info: Any) -> None:
+    def hook(self: object, **arguments: Any) -> None:
+        info = dict(arguments)
+        if "base_env" in info:
+            info |= {"env": info["base_env"], "policy": info["policies"]}
+        if "postprocessed_batch" in info:
+            original = info["original_batches"][info["agent_id"]][-1]
+            info["pre_batch"] = info["policies"][info["policy_id"]], original
+            info["post_batch"] = info["postprocessed_batch"]
         function(info)
 
     return hook

@@ -13,6 +13,8 @@ from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from reef.batch import FragmentGradient, Perturbations, Rollout, Transitions
+from reef.callbacks.hooks import number_of
+from reef.callbacks.sample_batch import SampleBatch, writable
 from reef.config import AlgorithmConfig
 from reef.errors import TrainingError
 from reef.learn.device import learner_device
@@ -60,6 +62,7 @@ class Learner(ABC, Generic[Batch]):
     ) -> None:
         """`rank` of `world_size` learners; raises ResourceError if a requested GPU does not exist."""
         self.config = config
+        self.hooks = config.hooks("on_learn_on_batch")
         self.rank, self.world_size, self.reduce = rank, world_size, reduce
         self.device = learner_device(config)
         seed = config.seed if config.seed is not None else int(np.random.SeedSequence().generate_state(1)[0])
@@ -118,11 +121,23 @@ class Learner(ABC, Generic[Batch]):
         if isinstance(batch, Rollout) and not batch.mask.any():
             raise TrainingError("the train batch holds no step that worked: every environment raised in each of them.")
         self.begin(timestep)
+        batch, own = self.before_learning(batch)
         steps = [self.step(minibatch) for minibatch in self.minibatches(self.prepare(batch))]
         rates = {"cur_lr" if name == WHOLE else f"{name}_lr": each.optimizer.lr for name, each in self.trained.items()}
         stats = self.adapt(mean_stats([step.stats for step in steps], self.reduce) | rates)
         names = steps[0].rows if steps else ()
-        return Update(stats, {name: torch.stack([step.rows[name] for step in steps]).cpu().numpy() for name in names})
+        return Update(
+            stats | own, {name: torch.stack([step.rows[name] for step in steps]).cpu().numpy() for name in names}
+        )
+
+    def before_learning(self, batch: Batch) -> tuple[Batch, Stats]:
+        """Return the batch after on_learn_on_batch, and the numbers that the hook reports."""
+        if "on_learn_on_batch" not in self.hooks or not isinstance(batch, Rollout | Transitions):
+            return batch, {}
+        batch = writable(batch)
+        result: dict[str, Any] = {}
+        self.hooks.call("on_learn_on_batch", policy=self.policy, train_batch=SampleBatch.of(batch), result=result)
+        return batch, {str(key): number_of("result", key, value) for key, value in result.items()}
 
     def begin(self, timestep: int) -> None:
         """Apply schedules before an update; subclasses extend it."""

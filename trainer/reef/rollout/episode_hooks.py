@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reef.callbacks.hooks import Hooks
+from reef.batch import Rollout
+from reef.callbacks.hooks import Hooks, number_of
+from reef.callbacks.sample_batch import SampleBatch
 from reef.errors import CallbackError
-from reef.types import AgentId, PolicyId
+from reef.types import AgentId, Array, PolicyId
 
 if TYPE_CHECKING:
     from reef.rollout.worker import RolloutWorker
@@ -76,7 +79,7 @@ class RunningEpisode:
 
     def metrics(self) -> dict[str, float]:
         """`custom_metrics` as plain numbers; CallbackError for another value."""
-        return {str(key): _number("custom_metrics", key, value) for key, value in self.custom_metrics.items()}
+        return {str(key): number_of("episode.custom_metrics", key, value) for key, value in self.custom_metrics.items()}
 
     def histograms(self) -> dict[str, list[float]]:
         """`hist_data` as lists of plain numbers; CallbackError for another value."""
@@ -84,16 +87,8 @@ class RunningEpisode:
         for key, values in self.hist_data.items():
             if not isinstance(values, Sequence | np.ndarray) or isinstance(values, str):
                 raise CallbackError(f"callbacks: episode.hist_data[{key!r}]={values!r}: expected a list of numbers.")
-            found[str(key)] = [_number("hist_data", key, value) for value in values]
+            found[str(key)] = [number_of("episode.hist_data", key, value) for value in values]
         return found
-
-
-def _number(where: str, key: object, value: Any) -> float:
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        value = value.item()
-    if not isinstance(value, int | float | np.integer | np.floating | np.bool_):
-        raise CallbackError(f"callbacks: episode.{where}[{key!r}]={value!r}: expected a number.")
-    return float(value)
 
 
 class BaseEnv:
@@ -118,6 +113,14 @@ class EpisodeHooks:
         self.episodes: dict[int, RunningEpisode] = {}  # by environment
         self.ended: dict[int, RunningEpisode] = {}  # by environment: until the worker has reported them
         self._count = 0
+        self.t = -1  # the step of the sample that is under way; -1 before the first one
+        self._first: dict[int, int] = {}  # by environment: the step of the sample at which its episode goes on
+        self._parts: list[tuple[RunningEpisode, int, int]] = []  # episodes that left, with the steps [first, end)
+
+    def begin_sample(self) -> None:
+        """Another sample begins."""
+        self.t, self._parts = -1, []
+        self._first = dict.fromkeys(self.episodes, 0)
 
     def made(self, env: int, environment: Any, context: Any) -> None:
         """Call on_sub_environment_created."""
@@ -127,6 +130,8 @@ class EpisodeHooks:
 
     def begins(self, env: int) -> dict[str, Any]:
         """Call on_episode_created for a new episode; returns its options for `reset`."""
+        self._leave(env, self.t)  # of one that broke, whose last step counts for nothing
+        self._first[env] = self.t + 1
         runners = self._worker.runners
         policies = {agent: name for name, runner in runners.items() for agent in runner.columns.agents}
         self._count += 1
@@ -158,6 +163,40 @@ class EpisodeHooks:
         if ended:
             self._call("on_episode_end", env)
             self.ended[env] = episode
+            self._leave(env, self.t + 1)
+
+    def _leave(self, env: int, end: int) -> None:
+        if (first := self._first.pop(env, end)) < end:
+            self._parts.append((self.episodes[env], first, end))
+
+    def postprocess(self, rollouts: Mapping[PolicyId, Rollout]) -> None:
+        """Call on_postprocess_trajectory for each agent and part of an episode in the `rollouts` of a sample."""
+        if "on_postprocess_trajectory" not in self._hooks:
+            return
+        for env in list(self._first):
+            self._leave(env, self.t + 1)
+        for episode, first, end in self._parts:
+            batches = [
+                (agent, policy_id, SampleBatch.of(rollouts[policy_id], partial(_part, rows, int(column))))
+                for policy_id, runner in self._worker.runners.items()
+                for agent, column in zip(
+                    runner.columns.agents, np.flatnonzero(runner.columns.envs == episode.env_id), strict=True
+                )
+                for rows in _runs(rollouts[policy_id].mask[:, column], first, end)
+            ]
+            policies = self._worker.policy_map
+            originals = {agent: (None, type(policies[name]), batch.copy()) for agent, name, batch in batches}
+            for agent, policy_id, batch in batches:
+                self._hooks.call(
+                    "on_postprocess_trajectory",
+                    worker=self._worker,
+                    episode=episode,
+                    agent_id=agent,
+                    policy_id=policy_id,
+                    policies=policies,
+                    postprocessed_batch=batch,
+                    original_batches=originals,
+                )
 
     def report(self, env: int) -> dict[str, Any]:
         """What hooks measured in the episode that has ended in an environment, as fields of `Episode`."""
@@ -167,3 +206,14 @@ class EpisodeHooks:
     def _call(self, hook: str, env: int) -> None:
         arguments = {"policies": self._worker.policy_map, "episode": self.episodes[env], "env_index": env}
         self._hooks.call(hook, worker=self._worker, base_env=self.base_env, **arguments)
+
+
+def _part(rows: slice, column: int, array: Array) -> Array:
+    return array[rows, column]
+
+
+def _runs(mask: Array, first: int, end: int) -> list[slice]:
+    """The steps from `first` to `end` where `mask` [T] is True, as slices without a gap."""
+    valid = first + np.flatnonzero(mask[first:end])
+    parts = np.split(valid, np.flatnonzero(np.diff(valid) > 1) + 1)
+    return [slice(int(part[0]), int(part[-1]) + 1) for part in parts if len(part)]

@@ -124,6 +124,8 @@ class RolloutWorker:
             raise RuntimeError(f"worker {self.worker_index} has no environment to sample from")
         if reset_episodes:
             self.reset_episodes()
+        if self.episode_hooks is not None:
+            self.episode_hooks.begin_sample()
         whole = episodes is not None or self.config.batch_mode == "complete_episodes"
         self._begun_and_ended += 1
         started = time.perf_counter()
@@ -141,12 +143,17 @@ class RolloutWorker:
             }
         for policy_id, rollout in rollouts.items():
             self.runners[policy_id].check_finals(rollout, name)
+        if self.episode_hooks is not None or "on_sample_end" in self.hooks:
+            # Hooks may change them, and the last observation is the first one of the next fragment.
+            rollouts = {pid: replace(rollout, next_obs=rollout.next_obs.copy()) for pid, rollout in rollouts.items()}
+        if self.episode_hooks is not None:
+            self.episode_hooks.postprocess(rollouts)
         if self.config.workers_estimate_values:
             rollouts = {pid: with_step_values(rollout, self.policy_map[pid]) for pid, rollout in rollouts.items()}
         indices = {pid: self._fragment_index[runner.columns.envs] for pid, runner in self.runners.items()}
         self._fragment_index += 1
         self._begun_and_ended += 1
-        return Sample(
+        sample = Sample(
             rollouts,
             collection.episodes,
             collection.env_steps,
@@ -159,6 +166,8 @@ class RolloutWorker:
             },
             fragment_index=indices,
         )
+        self.hooks.call("on_sample_end", worker=self, samples=sample)
+        return sample
 
     def sample_episodes(self, count: int) -> Sample:
         """Exactly `count` new episodes, a fixed share per environment: long ones weigh as much as short ones."""
@@ -273,6 +282,8 @@ class RolloutWorker:
             raise WorkerTimeoutError(f"after {self.time_limit_s:g} s there were {t} steps of each environment")
         actions = {policy_id: runner.act(t, self.timestep) for policy_id, runner in self.runners.items()}
         acted = time.perf_counter()
+        if self.episode_hooks is not None:
+            self.episode_hooks.t = t
         step = self.env.step(actions)
         collection.inference_s += acted - started
         collection.env_wait_s += time.perf_counter() - acted
@@ -287,8 +298,10 @@ class RolloutWorker:
         if step.ended is not None:
             for env in step.ended.nonzero()[0].tolist():
                 if counted is None or counted[env]:
-                    own = self.episode_hooks.report(env) if self.episode_hooks else {}
-                    collection.episodes.append(replace(self.episodes.finish(env), **own))
+                    episode = self.episodes.finish(env)
+                    if self.episode_hooks is not None:
+                        episode = replace(episode, **self.episode_hooks.report(env))
+                    collection.episodes.append(episode)
                 elif step.live is not None and not step.live[env]:
                     self.episodes.forget(env)
         return step
