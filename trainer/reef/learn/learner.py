@@ -121,7 +121,9 @@ class Learner(ABC, Generic[Batch]):
         if isinstance(batch, Rollout) and not batch.mask.any():
             raise TrainingError("the train batch holds no step that worked: every environment raised in each of them.")
         self.begin(timestep)
-        batch, own = self.before_learning(batch)
+        own: Stats = {}  # what hooks report
+        if "on_learn_on_batch" in self.hooks:
+            batch, own = self.before_learning(batch)
         steps = [self.step(minibatch) for minibatch in self.minibatches(self.prepare(batch))]
         rates = {"cur_lr" if name == WHOLE else f"{name}_lr": each.optimizer.lr for name, each in self.trained.items()}
         stats = self.adapt(mean_stats([step.stats for step in steps], self.reduce) | rates)
@@ -132,7 +134,7 @@ class Learner(ABC, Generic[Batch]):
 
     def before_learning(self, batch: Batch) -> tuple[Batch, Stats]:
         """Return the batch after on_learn_on_batch, and the numbers that the hook reports."""
-        if "on_learn_on_batch" not in self.hooks or not isinstance(batch, Rollout | Transitions):
+        if not isinstance(batch, Rollout | Transitions):
             return batch, {}
         batch = writable(batch)
         result: dict[str, Any] = {}

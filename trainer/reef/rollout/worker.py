@@ -166,7 +166,8 @@ class RolloutWorker:
             },
             fragment_index=indices,
         )
-        self.hooks.call("on_sample_end", worker=self, samples=sample)
+        if "on_sample_end" in self.hooks:
+            self.hooks.call("on_sample_end", worker=self, samples=sample)
         return sample
 
     def sample_episodes(self, count: int) -> Sample:
