@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import signal
 import socket
 import threading
@@ -200,6 +201,15 @@ def test_resuming_goes_on_in_the_same_folder_as_if_nothing_had_happened(
     assert [line["timesteps_total"] for line in lines] == [10, 20, 30, 40, 50, 60]
     assert lines[2]["episode_reward_mean"] == 2.0
     assert lines[2]["iterations_since_restore"] == 1
+
+
+def test_debug_says_what_phases_took_and_how_large_checkpoints_are(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG, logger="reef"):
+        run(tmp_path)
+    assert "iteration 1 took, by phase: " in caplog.text
+    assert re.search(r"checkpoint \S+/checkpoint_\d+: [1-9]\d* bytes, written in ", caplog.text)
 
 
 def test_resuming_skips_a_damaged_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -173,6 +173,8 @@ class Experiment:
     def iterate(self) -> str | None:
         """Train, report and save once; returns the reason to end, if there is one."""
         self.result = self.algorithm.train()
+        phases = ", ".join(f"{name} {took:.1f}" for name, took in self.result.get("timers", {}).items())
+        log.debug("iteration %d took, by phase: %s", self.algorithm.iteration, phases)
         reason = self.reason() or (ASKED_FOR if self.result["done"] else None)
         self._warn_of_absent()
         identity = {"trial_id": self.folder.name.rpartition("_")[2], "experiment_tag": self.name}
@@ -259,7 +261,11 @@ class Experiment:
         metadata, score = self.algorithm.metadata(), lookup(self.result, self.settings.score_key)
         with self.saving, self.writing():
             self.checkpoint = self.store.save(state or self.algorithm.state(), metadata, score)
-        self.events.emit(CheckpointSaved, self.checkpoint, self.algorithm.iteration, time.monotonic() - began)
+        elapsed_s = time.monotonic() - began
+        if log.isEnabledFor(logging.DEBUG):
+            size = sum(file.stat().st_size for file in self.checkpoint.glob("*"))
+            log.debug("checkpoint %s: %d bytes, written in %.3f s", self.checkpoint, size, elapsed_s)
+        self.events.emit(CheckpointSaved, self.checkpoint, self.algorithm.iteration, elapsed_s)
 
     def _summarize(self, reason: str, run: Run) -> Summary:
         return Summary(
