@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from reef.batch import Episode, Sample
+from reef.batch import Episode, Rollout, Sample
 from reef.callbacks.default import OF_EPISODES, OF_WORKER
 from reef.config import AlgorithmConfig
 from reef.envs.by_policy import EnvStep, PolicyEnvs
@@ -144,10 +144,7 @@ class RolloutWorker:
         for policy_id, rollout in rollouts.items():
             self.runners[policy_id].check_finals(rollout, name)
         if self.episode_hooks is not None or "on_sample_end" in self.hooks:
-            # Hooks may change them, and the last observation is the first one of the next fragment.
-            rollouts = {pid: replace(rollout, next_obs=rollout.next_obs.copy()) for pid, rollout in rollouts.items()}
-        if self.episode_hooks is not None:
-            self.episode_hooks.postprocess(rollouts)
+            rollouts = self._for_hooks(rollouts)
         if self.config.workers_estimate_values:
             rollouts = {pid: with_step_values(rollout, self.policy_map[pid]) for pid, rollout in rollouts.items()}
         indices = {pid: self._fragment_index[runner.columns.envs] for pid, runner in self.runners.items()}
@@ -169,6 +166,13 @@ class RolloutWorker:
         if "on_sample_end" in self.hooks:
             self.hooks.call("on_sample_end", worker=self, samples=sample)
         return sample
+
+    def _for_hooks(self, rollouts: dict[PolicyId, Rollout]) -> dict[PolicyId, Rollout]:
+        """The rollouts after on_postprocess_trajectory; their last observation begins the next fragment unchanged."""
+        rollouts = {pid: replace(rollout, next_obs=rollout.next_obs.copy()) for pid, rollout in rollouts.items()}
+        if self.episode_hooks is not None:
+            self.episode_hooks.postprocess(rollouts)
+        return rollouts
 
     def sample_episodes(self, count: int) -> Sample:
         """Exactly `count` new episodes, a fixed share per environment: long ones weigh as much as short ones."""
