@@ -121,9 +121,7 @@ class Learner(ABC, Generic[Batch]):
         if isinstance(batch, Rollout) and not batch.mask.any():
             raise TrainingError("the train batch holds no step that worked: every environment raised in each of them.")
         self.begin(timestep)
-        own: Stats = {}  # what hooks report
-        if "on_learn_on_batch" in self.hooks:
-            batch, own = self.before_learning(batch)
+        batch, own = self.before_learning(batch) if "on_learn_on_batch" in self.hooks else (batch, {})
         steps = [self.step(minibatch) for minibatch in self.minibatches(self.prepare(batch))]
         rates = {"cur_lr" if name == WHOLE else f"{name}_lr": each.optimizer.lr for name, each in self.trained.items()}
         stats = self.adapt(mean_stats([step.stats for step in steps], self.reduce) | rates)
