@@ -100,8 +100,8 @@ def train_with_old_gradient(max_staleness: int, monkeypatch: pytest.MonkeyPatch)
     workers, versions = algorithm.workers, []
     (late,), ready, publish = workers.sample(), workers.ready, workers.set_weights
 
-    def set_weights(weights: Any, version: int, timestep: int, to: int | None = None) -> None:
-        assert to == late.worker_index
+    def set_weights(weights: Any, version: int, timestep: int, to: list[int] | None = None) -> None:
+        assert to == [late.worker_index]
         versions.append(version)
         publish(weights, version, timestep, to)
 
