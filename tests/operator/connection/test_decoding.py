@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from reef_operator.connection.decoding import KEPT_DEPTH, decoded, decoded_list
+
+
+@pytest.fixture(autouse=True)
+def limit_of_the_operator() -> Iterator[None]:
+    """Python's own limit of recursion: a library that another test used may have raised it."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    yield
+    sys.setrecursionlimit(before)
+
 
 TRICKY = '{"a": "]}\\\\\\"[{", "b": {"c": []}}'
 
