@@ -122,3 +122,8 @@ OF_EPISODES = (
 )
 """Those for which environments are stepped one by one."""
 OF_WORKER = ("on_create_policy", "on_environment_created", "on_sample_end", *OF_EPISODES)
+
+
+def spellings(hook: str) -> frozenset[str]:
+    """The names of what a hook is called with, in all spellings."""
+    return ARGUMENTS[hook] | {ALIASES[name] for name in ARGUMENTS[hook] if name in ALIASES}

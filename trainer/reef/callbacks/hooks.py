@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from reef.callbacks.default import ALIASES, ARGUMENTS, DefaultCallbacks
+from reef.callbacks.default import ALIASES, DefaultCallbacks, spellings
 from reef.errors import CallbackError, own_frames, own_traceback
 
 _worker: ContextVar[Any] = ContextVar("worker", default=None)  # the rollout worker, while a hook runs
@@ -69,8 +69,7 @@ def _call_of(cls: type, name: str, hook: Callable[..., None]) -> Callable[[dict[
     """Return a function that calls `hook` with those arguments that it takes."""
     parameters = inspect.signature(hook).parameters.values()
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-    taken = ARGUMENTS[name] | {ALIASES[key] for key in ARGUMENTS[name] if key in ALIASES}
-    taken = taken if takes_all else taken & {parameter.name for parameter in parameters}
+    taken = spellings(name) if takes_all else spellings(name) & {parameter.name for parameter in parameters}
     where = f"{cls.__name__}.{name}"
 
     def call(arguments: dict[str, Any]) -> None:

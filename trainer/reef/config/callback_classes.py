@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from reef.callbacks.default import ALIASES, ARGUMENTS, DefaultCallbacks
+from reef.callbacks.default import ARGUMENTS, DefaultCallbacks, spellings
 from reef.callbacks.hooks import is_overridden
 from reef.config.loading import load
 from reef.errors import ConfigError, nearest
@@ -68,7 +68,7 @@ def _problems_of_class(cls: type) -> Iterator[str]:
 
 
 def _problems_of_hook(cls: type, name: str) -> Iterator[str]:
-    passed = sorted(ARGUMENTS[name] | {ALIASES[key] for key in ARGUMENTS[name] if key in ALIASES})
+    passed = sorted(spellings(name))
     hook = inspect.getattr_static(cls, name)
     parameters = list(inspect.signature(getattr(cls, name)).parameters.values())
     for parameter in parameters if isinstance(hook, staticmethod | classmethod) else parameters[1:]:
