@@ -1,8 +1,9 @@
-"""What holds for every test: few threads, and nothing written outside temporary folders."""
+"""What holds for every test: few threads, the same random numbers, and nothing written outside temporary folders."""
 
 from __future__ import annotations
 
 import os
+import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,6 +43,16 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(home))
         yield home
+
+
+@pytest.fixture(autouse=True)
+def _same_chance() -> None:
+    """Weights and actions come from the process's generators: no test finds them as an earlier one left them."""
+    random.seed(0)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(0)
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
 
 
 @pytest.fixture
