@@ -34,8 +34,8 @@ NOT_YET = words(
     logger_creator logger_config fake_sampler
     policy_map_capacity policy_states_are_swappable observation_fn
     count_steps_by replay_mode algorithm_config_overrides_per_module
-    input_ input_config actions_in_input_normalized postprocess_inputs shuffle_buffer_size output output_config
-    output_compress_columns output_max_file_size offline_sampling
+    input_ input_config actions_in_input_normalized postprocess_inputs shuffle_buffer_size
+    output_compress_columns offline_sampling
     _disable_preprocessor_api _disable_action_flattening
 """
 )
@@ -81,6 +81,7 @@ WORKING = words(
     metrics_num_episodes_for_smoothing min_time_s_per_iteration
     min_train_timesteps_per_iteration min_sample_timesteps_per_iteration log_level log_sys_usage seed
     policies policy_mapping_fn policies_to_train callbacks keep_per_episode_custom_metrics
+    output output_config output_max_file_size
 """
 )
 UNREAD = {

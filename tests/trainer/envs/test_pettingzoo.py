@@ -11,7 +11,8 @@ from pettingzoo.butterfly.knights_archers_zombies import knights_archers_zombies
 from pettingzoo.classic.rps import rps
 
 from reef.algorithms.ppo import PPOConfig
-from reef.rollout.recording import STEP_KEYS, recording_worker
+from reef.offline.episode_files import STEP_KEYS
+from reef.rollout.recording import recording_worker
 from reef.rollout.worker import RolloutWorker
 
 

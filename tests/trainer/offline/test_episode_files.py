@@ -17,7 +17,7 @@ from pyarrow import parquet
 from tests.trainer.offline.test_episodes import reader
 
 from reef.errors import StorageError
-from reef.offline.episode_files import episode_file, recorded_in
+from reef.offline.episode_files import PlayedEpisode, episode_file, recorded_in
 from reef.offline.episodes import files_of
 
 
@@ -28,12 +28,12 @@ def step(obs: Any, *, last: bool = False, **more: Any) -> dict[str, Any]:
 
 
 EPISODES = [
-    {"number": 1, "reward": 1.0, "steps": [step([0.0, 1.0]), step(np.zeros(2), last=True)]},
-    {"number": 2, "reward": 0.5, "steps": [step(np.ones(2), last=True)]},
+    PlayedEpisode(1, reward=1.0, steps=[step([0.0, 1.0]), step(np.zeros(2), last=True)]),
+    PlayedEpisode(2, reward=0.5, steps=[step(np.ones(2), last=True)]),
 ]
 
 
-def write(path: Path, episodes: list[dict[str, Any]]) -> Path:
+def write(path: Path, episodes: list[PlayedEpisode]) -> Path:
     file = episode_file(str(path))
     for episode in episodes:
         file.add(episode)
@@ -67,7 +67,7 @@ def test_composite_observations_and_infos_go_into_parquet(tmp_path: Path) -> Non
     observed = spaces.Dict({"a": spaces.Discrete(3), "b": spaces.Box(0, 1, (2, 2))})
     value = {"a": 2, "b": np.full((2, 2), 0.5, np.float32)}
     steps = [step(value, next_obs=value, last=True, info={"x": [1, "y"], "z": object})]
-    path = write(tmp_path / "a.parquet", [{"number": 1, "steps": steps}])
+    path = write(tmp_path / "a.parquet", [PlayedEpisode(1, steps=steps)])
     ((_, read),) = recorded_in(path)
     assert json.loads(read()[0]["info"]) == {"x": [1, "y"], "z": "<class 'object'>"}
     (episode,) = reader(observed).read([path])
@@ -87,8 +87,8 @@ def test_parquet_and_json_give_the_same_steps(tmp_path: Path) -> None:
 def test_a_column_of_another_type_than_in_the_first_episode_is_refused(tmp_path: Path) -> None:
     file = episode_file(str(tmp_path / "a.parquet"))
     file.add(EPISODES[0])
-    with pytest.raises(StorageError, match=r"a\.parquet: episode 2 does not fit .*Write a file that ends with \.json"):
-        file.add({"number": 2, "steps": [step({"a": 1})]})
+    with pytest.raises(StorageError, match=r"a\.parquet: episode 2 does not fit .*a file that ends with \.json"):
+        file.add(PlayedEpisode(2, steps=[step({"a": 1})]))
     file.close()
     assert len(list(recorded_in(tmp_path / "a.parquet"))) == 1  # the episode before
 
@@ -112,9 +112,9 @@ def test_an_old_file_is_replaced_by_the_first_episode(name: str, tmp_path: Path)
 def test_a_killed_writer_leaves_no_torn_parquet_under_its_name(tmp_path: Path) -> None:
     script = f"""
         import os, signal
-        from reef.offline.episode_files import episode_file
+        from reef.offline.episode_files import PlayedEpisode, episode_file
         file = episode_file({str(tmp_path / "a.parquet")!r})
-        file.add({{"number": 1, "steps": [{{"obs": 1}}] * 100}})
+        file.add(PlayedEpisode(1, steps=[{{"obs": 1}}] * 100))
         os.kill(os.getpid(), signal.SIGKILL)
     """
     killed = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False, timeout=60)
@@ -146,5 +146,5 @@ def test_parquet_of_somebody_else_is_left_out_with_its_columns(tmp_path: Path) -
 
 def test_episodes_longer_than_what_is_read_at_a_time_stay_whole(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr("reef.offline.episode_files.ROWS", 3)
-    path = write(tmp_path / "a.parquet", [{"number": n, "steps": [step([n, n])] * 7} for n in (1, 2)])
+    path = write(tmp_path / "a.parquet", [PlayedEpisode(n, steps=[step([n, n])] * 7) for n in (1, 2)])
     assert [len(steps()) for _, steps in recorded_in(path)] == [7, 7]

@@ -12,7 +12,8 @@ import pytest
 from reef.algorithms.ppo import PPOConfig
 from reef.config import AlgorithmConfig
 from reef.errors import EnvironmentError
-from reef.rollout.recording import STEP_KEYS, RecordedEnv, recording_worker
+from reef.offline.episode_files import STEP_KEYS
+from reef.rollout.recording import RecordedEnv, recording_worker
 from reef.rollout.worker import RolloutWorker
 
 

@@ -46,6 +46,8 @@ class OfflineConfig(AlgorithmConfig):
                 f"num_rollout_workers={self.num_rollout_workers}: {self.label} samples nothing. Leave it at 0; "
                 "evaluation_num_workers is for evaluation."
             )
+        if self.output:
+            yield f"output={self.output!r}: {self.label} samples no episodes to write. Leave it out."
         if self.observation_filter != "NoFilter":
             yield (
                 f"observation_filter={self.observation_filter!r}: {self.label} reads observations as they were "

@@ -107,7 +107,8 @@ def _command(args: argparse.Namespace) -> int:
 
 def _play(args: argparse.Namespace, stack: ExitStack) -> EpisodeReporter:
     """Play the episodes and report each; `stack` closes what that takes."""
-    from reef.rollout.recording import STEP_KEYS, recording_worker
+    from reef.offline.episode_files import STEP_KEYS
+    from reef.rollout.recording import recording_worker
     from reef.run.evaluation import tell_of_greedy
     from reef.run.process.watchdog import Watchdog
     from reef.run.reporters.episodes import EpisodeReporter

@@ -177,6 +177,7 @@ class AlgorithmConfig(
             "evaluation_config": {},
             "in_evaluation": True,
             "sample_async": False,
+            "output": None,
             **self.evaluation_config,
         }
         if "env_config" in changed:

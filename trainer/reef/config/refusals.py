@@ -100,10 +100,7 @@ REFUSALS: dict[str, Refusal] = {
     "input_evaluation": Refusal("offline_data", ["is", "wis"], "use off_policy_estimation_methods"),
     "postprocess_inputs": Refusal("offline_data", False),
     "shuffle_buffer_size": Refusal("offline_data", 0),
-    "output": Refusal("offline_data", None),
-    "output_config": Refusal("offline_data", {}),
     "output_compress_columns": Refusal("offline_data", ["obs", "new_obs"]),
-    "output_max_file_size": Refusal("offline_data", 64 * 1024 * 1024),
     "offline_sampling": Refusal("offline_data", False),
     "_enable_new_api_stack": Refusal("experimental", False, "Reef has one engine; remove it"),
     "_tf_policy_handles_more_than_one_loss": Refusal(

@@ -89,7 +89,8 @@ class LoopVectorEnv(VectorEnv):
             cut = self._lengths[column] >= self._horizon
             ended = terminated or truncated or cut
             if self._listener is not None:
-                by_agent = ({ONLY_AGENT: each} for each in (action, obs, float(reward), info))
+                values: tuple[Any, ...] = action, obs, float(reward), terminated, truncated or cut, info
+                by_agent = ({ONLY_AGENT: each} for each in values)
                 self._listener.stepped(column, *by_agent, ended=ended)
             if not ended:
                 continue

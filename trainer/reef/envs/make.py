@@ -305,7 +305,8 @@ def _vectorised(
         return None
     asked = {key: getattr(config, key) for key in LOOP_SETTINGS if getattr(config, key)}
     if listens:
-        asked["callbacks"] = config.callbacks_class
+        who = {"callbacks": config.callbacks_class, "output": config.output}
+        asked |= {key: value for key, value in who.items() if value}
     if spec.entry_point is None and asked:
         settings = ", ".join(f"{key}={value!r}" for key, value in asked.items())
         raise ConfigError(

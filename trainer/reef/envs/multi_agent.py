@@ -191,8 +191,7 @@ class MultiAgentEnvs:
         for env in range(self.num_envs):
             acting, result, ended[env] = self._step(env, taken)
             if self._listener is not None:
-                by_agent = acting, result.obs, result.rewards, result.infos
-                self._listener.stepped(env, *by_agent, ended=bool(ended[env]))
+                self._listener.stepped(env, acting, *result, ended=bool(ended[env]))
             if ended[env]:
                 self._begin(env)
         results = {policy_id: group.result(live[policy_id]) for policy_id, group in self._groups.items()}
@@ -212,9 +211,10 @@ class MultiAgentEnvs:
         acting = {agent: group.taken[column] for agent, (group, column) in members.items() if group.present[column]}
         try:
             obs, rewards, terminated, truncated, infos = self.envs[env].step(acting)
+            if self._lengths[env] >= self._horizon:
+                truncated = {**truncated, ALL: True}
             result = AgentsStep(obs, rewards, terminated, truncated, infos)
-            over = bool(terminated.get(ALL))
-            cut = bool(truncated.get(ALL)) or self._lengths[env] >= self._horizon
+            over, cut = bool(terminated.get(ALL)), bool(truncated.get(ALL))
             left = [agent for agent in acting if self._goes_on(env, agent, result, over, cut)]
             if not obs.keys() | rewards.keys() <= acting.keys():
                 self._arrive(env, acting, result)

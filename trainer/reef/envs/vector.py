@@ -54,11 +54,16 @@ class EpisodeListener(Protocol):
         actions: Mapping[AgentId, Any],
         obs: Mapping[AgentId, Any],
         rewards: Mapping[AgentId, float],
+        terminated: Mapping[AgentId, bool],
+        truncated: Mapping[AgentId, bool],
         infos: Mapping[AgentId, Any],
         *,
         ended: bool,
     ) -> None:
-        """The environment was stepped; where the episode `ended`, it is not reset yet."""
+        """The environment was stepped; where the episode `ended`, it is not reset yet.
+
+        An episode that `horizon` cut is `truncated`.
+        """
         ...
 
 

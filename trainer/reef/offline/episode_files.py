@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy, deepcopy
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -24,14 +26,40 @@ PARQUET = ".parquet"
 ENDINGS = (".json", ".jsonl", PARQUET)
 NUMBER = "episode"
 ROWS = 10_000  # of Parquet that are read at a time
+STEP_KEYS = ("obs", "action", "next_obs", "reward", "terminated", "truncated", "info")
 Steps = list[dict[str, Any]]
+
+
+@dataclass
+class PlayedEpisode:
+    """One episode as it was played; `reward` is what all agents got together."""
+
+    number: int
+    reward: float = 0.0
+    length: int = 0
+    # False: the step limit cut it
+    complete: bool = False
+    # filled only where steps are kept
+    steps: Steps = field(default_factory=list)
+
+    def keep(self, keys: Sequence[str], obs: Any, *step: Any) -> Any:
+        """Keep `keys`, the first of `STEP_KEYS`, of what a step began with and gave; returns its next observation."""
+        # An environment may return the same objects with every step, and change what they hold.
+        *values, info = step
+        values = deepcopy(values)
+        self.steps.append(dict(zip(keys, (obs, *values, copy(info)), strict=False)))
+        return values[1]
 
 
 class EpisodeFile(Protocol):
     """A file to which episodes are written."""
 
-    def add(self, episode: Mapping[str, Any]) -> None:
-        """Write an episode: its `steps` by their keys, its `number`, and more that is known of it."""
+    def add(self, episode: PlayedEpisode) -> None:
+        """Write an episode."""
+        ...
+
+    def size(self) -> int:
+        """Bytes that were written so far."""
         ...
 
     def close(self) -> None:
@@ -50,17 +78,22 @@ def episode_file(path: str) -> EpisodeFile:
 class JsonLinesFile:
     """A line of JSON per episode, written when it ends: a process that is killed leaves every finished one."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, new: bool = False) -> None:
+        """`new`: raise FileExistsError where there is one."""
         self._path, self._is_new, self._is_empty = path, not os.path.lexists(path), True
-        self._stream = open(path, "a", encoding="utf-8")  # noqa: SIM115 (`close` does)
+        self._stream = open(path, "x" if new else "a", encoding="utf-8")  # noqa: SIM115 (`close` does)
 
-    def add(self, episode: Mapping[str, Any]) -> None:
+    def add(self, episode: PlayedEpisode) -> None:
         """Write and flush a line."""
         if self._is_empty and os.path.isfile(self._path):  # which /dev/stdout need not be
             self._stream.truncate(0)
         self._is_empty = False
-        self._stream.write(json.dumps(json_safe(episode)) + "\n")
+        self._stream.write(json.dumps(json_safe(vars(episode))) + "\n")
         self._stream.flush()
+
+    def size(self) -> int:
+        """Bytes that were written so far."""
+        return self._stream.tell()
 
     def close(self) -> None:
         """Close the file."""
@@ -75,27 +108,34 @@ class ParquetFile:
     The first episode says what type each column has.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, new: bool = False) -> None:
+        """`new`: raise FileExistsError where there is one, or somebody writes it."""
         self._path, self._part = Path(path), Path(f"{path}.part")
-        self._stream = self._part.open("wb")
+        if new and self._path.exists():
+            raise FileExistsError(path)
+        self._stream = self._part.open("xb" if new else "wb")
         self._writer: Any = None
 
-    def add(self, episode: Mapping[str, Any]) -> None:
+    def add(self, episode: PlayedEpisode) -> None:
         """Write an episode as a group of rows; StorageError for values of another type than the first one's."""
         import pyarrow as pa
         from pyarrow import parquet
 
-        rows = [{NUMBER: episode["number"], **_plain(step)} for step in episode["steps"]]
+        rows = [{NUMBER: episode.number, **_plain(step)} for step in episode.steps]
         try:
             table = pa.Table.from_pylist(rows, None if self._writer is None else self._writer.schema)
         except (pa.ArrowException, OverflowError) as error:
             raise StorageError(
-                f"--out {self._path}: episode {episode['number']} does not fit into the columns of Parquet: {error}. "
-                "Write a file that ends with .json."
+                f"{self._path}: episode {episode.number} does not fit into the columns of Parquet: {error}. Write JSON "
+                "lines, into a file that ends with .json."
             ) from error
         if self._writer is None:
             self._writer = parquet.ParquetWriter(self._stream, table.schema)
         self._writer.write_table(table)
+
+    def size(self) -> int:
+        """Bytes that were written so far."""
+        return self._stream.tell()
 
     def close(self) -> None:
         """Write the end, and put the file in its place."""

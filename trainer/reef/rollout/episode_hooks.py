@@ -151,6 +151,8 @@ class EpisodeHooks:
         actions: Mapping[AgentId, Any],
         obs: Mapping[AgentId, Any],
         rewards: Mapping[AgentId, float],
+        terminated: Mapping[AgentId, bool],
+        truncated: Mapping[AgentId, bool],
         infos: Mapping[AgentId, Any],
         *,
         ended: bool,

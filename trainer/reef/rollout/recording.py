@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import copy, deepcopy
-from dataclasses import dataclass, field
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -16,24 +15,10 @@ from reef.envs.check import check_spaces
 from reef.envs.failures import env_name, failure
 from reef.envs.multi_agent import ALL, RESET, STEP, MultiAgentEnv, agent_spaces, is_multi_agent
 from reef.envs.vector import is_atari
+from reef.offline.episode_files import PlayedEpisode
 from reef.rollout.worker import RolloutWorker
 from reef.spaces import Layout
 from reef.types import AgentId
-
-STEP_KEYS = ("obs", "action", "next_obs", "reward", "terminated", "truncated", "info")
-
-
-@dataclass
-class PlayedEpisode:
-    """One episode as it was played; `reward` is what all agents got together."""
-
-    number: int
-    reward: float = 0.0
-    length: int = 0
-    # False: the step limit cut it
-    complete: bool = False
-    # filled only where steps are kept
-    steps: list[dict[str, Any]] = field(default_factory=list)
 
 
 class RecordedEnv:
@@ -42,7 +27,7 @@ class RecordedEnv:
     results: Mapping[str, str] = {}
 
     def __init__(self, env: Any, config: AlgorithmConfig, keep: Sequence[str] = ()) -> None:
-        """`keep`: the first of `STEP_KEYS`, which are recorded of each step."""
+        """`keep`: the first of `reef.offline.episode_files.STEP_KEYS`, which are recorded of each step."""
         self._env, self._name, self._keep = env, env_name(config.env), keep
         self._seed, self._horizon = config.seed, config.horizon
         self._read_spaces(config)
@@ -95,11 +80,7 @@ class RecordedEnv:
         episode.length += 1
         episode.complete = ended or episode.length == self._horizon
         if self._keep:
-            # An environment may return the same objects with every step, and change what they hold.
-            *values, info = step
-            step = (*deepcopy(values), copy(info))
-            episode.steps.append(dict(zip(self._keep, (self._obs, *step), strict=False)))
-        self._obs = step[1]
+            self._obs = episode.keep(self._keep, self._obs, *step)
         return episode.length >= self._limit
 
     @contextmanager

@@ -23,6 +23,7 @@ from reef.envs.make import env_context, make_envs
 from reef.errors import WorkerTimeoutError
 from reef.math.running import RunningStat
 from reef.rollout.episode_hooks import BaseEnv, EpisodeHooks
+from reef.rollout.episode_recorder import episode_recorder
 from reef.rollout.episodes import EpisodeTracker
 from reef.rollout.policy_runner import PolicyRunner
 from reef.rollout.step_values import with_step_values
@@ -39,13 +40,11 @@ log = logging.getLogger(__name__)
 class Collection:
     """The data of one `sample` call."""
 
-    # Deadline, by time.perf_counter().
-    deadline: float
+    deadline: float  # by time.perf_counter()
     env_steps: int = 0
     episodes: list[Episode] = field(default_factory=list)
-    # Seconds spent on acting, and in the environments.
-    inference_s: float = 0.0
-    env_wait_s: float = 0.0
+    inference_s: float = 0.0  # acting
+    env_wait_s: float = 0.0  # in the environments
 
 
 class RolloutWorker:
@@ -72,7 +71,9 @@ class RolloutWorker:
             EpisodeHooks(self.hooks, self) if with_env and any(name in self.hooks for name in OF_EPISODES) else None
         )
         count = config.num_envs_per_worker if with_env else 1
-        envs = make_envs(config, worker_index, count, recreated=recreated, listener=self.episode_hooks)
+        self.recorder = episode_recorder(config, worker_index, self.episode_hooks) if with_env else None
+        listener = self.recorder or self.episode_hooks
+        envs = make_envs(config, worker_index, count, recreated=recreated, listener=listener)
         self.env: PolicyEnvs | None = envs if with_env else None
         if not with_env:
             envs.close()
@@ -81,21 +82,19 @@ class RolloutWorker:
             for policy_id, columns in envs.columns.items()
         }
         self.policy_map = {policy_id: runner.policy for policy_id, runner in self.runners.items()}
-        # Of the policies that have one.
+        # of the policies that have one
         self.filters = {name: runner.filter for name, runner in self.runners.items() if runner.filter is not None}
         # Evaluation in the driver's process has no other time limit; the driver ends evaluation workers.
         self.time_limit_s = config.sample_timeout_s if config.in_evaluation and worker_index == 0 else math.inf
         self.timestep = 0  # environment steps of the whole run, as of the last weights
         self.policy_version = 0
-        # The newest weights, until the next fragment begins.
-        self._posted: deque[tuple[Weights, int, int]] = deque(maxlen=1)
+        self._posted: deque[tuple[Weights, int, int]] = deque(maxlen=1)  # until the next fragment begins
         self.fragment_length = config.fragment_length(worker_index)
         self.episodes = EpisodeTracker(envs.num_envs, {name: columns.envs for name, columns in envs.columns.items()})
         self._collection = Collection(math.inf)
         self._begun_and_ended = 0
         self._warned_of_long = False
-        # [E] consecutive fragments since the episodes of each environment started.
-        self._fragment_index = np.zeros(envs.num_envs, np.int64)
+        self._fragment_index = np.zeros(envs.num_envs, np.int64)  # [E] fragments since each episode started
         for policy_id, policy in self.policy_map.items():
             self.hooks.call("on_create_policy", policy_id=policy_id, policy=policy)
         if with_env:
@@ -224,8 +223,7 @@ class RolloutWorker:
         count = self.episodes.lengths.size
         active = np.ones(count, np.bool_) if quota is None else quota > 0
         ended = np.zeros(count, np.int64)
-        # The first step of the running episode.
-        first = np.zeros(count, np.int64)
+        first = np.zeros(count, np.int64)  # step of the running episode
         t = 0
         while active.any():
             if t == room:
@@ -394,6 +392,8 @@ class RolloutWorker:
                 self.episodes.forget(env)  # the environment could not resume and started an episode
 
     def stop(self) -> None:
-        """Close the environments."""
+        """Close the environments, and what is written of their episodes."""
         if self.env is not None:
             self.env.close()
+        if self.recorder is not None:
+            self.recorder.close()

@@ -88,6 +88,7 @@ class PythonEnvironmentSettings(Settings):
     extra_python_environs_for_worker: dict[str, str] = setting({}, "Environment variables of rollout workers.")
 
 
+FORMATS = ("json", "parquet")  # of files of recorded episodes
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
@@ -263,6 +264,26 @@ class OfflineDataSettings(Settings):
     """Where experience is read from and written to."""
 
     offline_data = GroupSetter()
+
+    output: str | None = setting(
+        None,
+        "Folder for the episodes that workers sample: each goes into a file of its worker when it ends, for input_. "
+        "null writes none.",
+    )
+    output_config: dict[str, str] = setting(
+        {"format": "json"}, "'format' of these files: json for JSON lines, parquet for Parquet."
+    )
+    output_max_file_size: int = setting(
+        64 * 1024 * 1024, "Size from which on a file is complete and the next one begins.", minimum=1, unit="bytes"
+    )
+
+    def problems(self) -> Iterator[str]:
+        """The format of what is written is one that there is."""
+        yield from super().problems()
+        if self.output_config not in [{"format": form} for form in FORMATS]:
+            yield f"output_config={self.output_config!r}: expected {{'format': 'json'}} or {{'format': 'parquet'}}."
+        if self.output == "logdir":
+            yield "output='logdir': expected the path of a folder. Give one, such as 'episodes'."
 
 
 class ExperimentalSettings(Settings):

@@ -8,8 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from reef.errors import StorageError
-from reef.offline.episode_files import EpisodeFile, episode_file
-from reef.rollout.recording import PlayedEpisode
+from reef.offline.episode_files import EpisodeFile, PlayedEpisode, episode_file
 
 PROGRESS_PREFIX = "__progress_"
 
@@ -44,7 +43,7 @@ class EpisodeReporter:
             cut = "" if episode.complete else ", cut by the step limit"
             print(f"Episode #{episode.number}: reward: {episode.reward:g} ({episode.length} steps{cut})")
         if self._file:
-            self._file.add(vars(episode))
+            self._file.add(episode)
         episode.steps.clear()
         self.episodes, self.steps = self.episodes + 1, self.steps + episode.length
         if episode.complete:

@@ -1,0 +1,85 @@
+"""Writes the episodes that a worker samples to the folder of the setting `output`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+from reef.config import AlgorithmConfig
+from reef.envs.multi_agent import is_multi_agent
+from reef.envs.vector import EpisodeListener
+from reef.offline.episode_files import STEP_KEYS, PlayedEpisode
+from reef.offline.output_folder import OutputFolder
+from reef.types import ONLY_AGENT, AgentId
+
+KEYS = STEP_KEYS[:-1]  # not the infos
+
+
+class EpisodeRecorder:
+    """The `EpisodeListener` that writes every episode that ends; what it hears goes on to `then`."""
+
+    def __init__(self, folder: OutputFolder, then: EpisodeListener | None) -> None:
+        self._folder, self._then = folder, then
+        self._several_agents = False
+        self._episodes: dict[int, PlayedEpisode] = {}  # in progress, by environment
+        self._obs: dict[int, Any] = {}  # the newest, by environment
+        self._count = 0
+
+    def made(self, env: int, environment: Any, context: Any) -> None:
+        """Take in whether its values are those of several agents."""
+        self._several_agents = is_multi_agent(environment)
+        if self._then is not None:
+            self._then.made(env, environment, context)
+
+    def begins(self, env: int) -> dict[str, Any]:
+        """Leave the options of the reset to the next listener."""
+        return {} if self._then is None else self._then.begins(env)
+
+    def began(self, env: int, obs: Mapping[AgentId, Any], infos: Mapping[AgentId, Any]) -> None:
+        """Record another episode; one that broke is forgotten."""
+        self._count += 1
+        self._episodes[env], self._obs[env] = PlayedEpisode(self._count), deepcopy(self._plain(obs))
+        if self._then is not None:
+            self._then.began(env, obs, infos)
+
+    def stepped(
+        self,
+        env: int,
+        actions: Mapping[AgentId, Any],
+        obs: Mapping[AgentId, Any],
+        rewards: Mapping[AgentId, float],
+        terminated: Mapping[AgentId, bool],
+        truncated: Mapping[AgentId, bool],
+        infos: Mapping[AgentId, Any],
+        *,
+        ended: bool,
+    ) -> None:
+        """Record a step, and write the episode after its last one."""
+        episode, step = self._episodes[env], (actions, obs, rewards, terminated, truncated, infos)
+        episode.length += 1
+        episode.reward += sum(map(float, rewards.values()))
+        self._obs[env] = episode.keep(KEYS, self._obs[env], *map(self._plain, step))
+        if self._then is not None:
+            self._then.stepped(env, *step, ended=ended)
+        if ended:
+            episode.complete = True
+            self._folder.add(episode)
+
+    def _plain(self, values: Mapping[AgentId, Any]) -> Any:
+        """What an environment of one agent gave, or of each of several."""
+        return values if self._several_agents else values[ONLY_AGENT]
+
+    def close(self) -> None:
+        """Complete the file that is written."""
+        self._folder.close()
+
+
+def episode_recorder(
+    config: AlgorithmConfig, worker_index: int, then: EpisodeListener | None
+) -> EpisodeRecorder | None:
+    """What records the episodes of a worker, or None where none are written; StorageError as of `OutputFolder`."""
+    if config.output is None:
+        return None
+    form = config.output_config["format"]
+    return EpisodeRecorder(OutputFolder(config.output, worker_index, form, config.output_max_file_size), then)
