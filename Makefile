@@ -8,6 +8,9 @@ unexport PYTHONDONTWRITEBYTECODE
 RUN_ARGS ?=
 TEST_ARGS ?=
 LEARN_ARGS ?=
+# First those that may run side by side, then those that stop parts of the cluster.
+PYTEST_CLUSTER = $(RUN) pytest -q -x --durations=20 tests/cluster
+TEST_CLUSTER = $(PYTEST_CLUSTER) -n 2 --dist loadfile -m shares_cluster && $(PYTEST_CLUSTER) -m 'not shares_cluster'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -27,7 +30,7 @@ test: lint type ## install Reef and the tools into .venv, then pass lint, types,
 	@echo "==> Tests"
 	@$(RUN) pytest -q -x -n 2 --dist loadgroup --timeout=300 --ignore=tests/cluster $(TEST_ARGS)
 	@$(if $(strip $(TEST_ARGS)),true,echo "==> Tests on a Kubernetes of their own, where this machine can run one (Debian, root)" && \
-	  env -u KUBECONFIG $(RUN) pytest -q -x --durations=20 tests/cluster)
+	  unset KUBECONFIG && $(TEST_CLUSTER))
 
 tiny: $(VENV)/.dev ## the tests that need neither Ray nor much time
 	@$(RUN) pytest -q -x -m "not ray and not slow and not learn and not cluster" $(TEST_ARGS)
@@ -89,7 +92,7 @@ cluster-down: $(VENV)/.dev ## remove it
 	@PYTHONPATH=tests/cluster $(RUN) kube down
 
 test-cluster: $(VENV)/.dev ## the tests that need a Kubernetes: that of 'make cluster', of KUBECONFIG, or one of their own
-	@REEF_REQUIRE_CLUSTER=1 $(RUN) pytest -q -x tests/cluster $(TEST_ARGS)
+	@export REEF_REQUIRE_CLUSTER=1 && $(if $(strip $(TEST_ARGS)),$(PYTEST_CLUSTER) $(TEST_ARGS),$(TEST_CLUSTER))
 
 pictures: $(VENV)/.dev ## run jobs on a test cluster of its own, and draw the dashboards as docs/monitoring.md shows them
 	@PYTHONPATH=tests/cluster $(RUN) pictures
