@@ -27,6 +27,7 @@ LAYERS = [  # a module imports only from its own row and the rows above
     {"run"},
     {"sweep"},
     {"algorithms"},
+    {"agents"},
     {"distributed"},
     {"job"},
     {"cli", "__main__"},

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from reef.algorithms.td3 import TD3Config
     from reef.config import AlgorithmConfig
     from reef.run.algorithm import Algorithm
+    from reef.run.metrics import pretty_print
 
     __version__: str
 
@@ -51,6 +52,7 @@ __all__ = [
     "SimpleQConfig",
     "TD3Config",
     "__version__",
+    "pretty_print",
 ]
 
 # The operator imports reef.api and must not pay for torch: names resolve on first use (PEP 562).
@@ -75,6 +77,7 @@ _HOMES = {
     "SACConfig": "reef.algorithms.sac",
     "SimpleQConfig": "reef.algorithms.simple_q",
     "TD3Config": "reef.algorithms.td3",
+    "pretty_print": "reef.run.metrics",
 }
 
 

@@ -427,3 +427,10 @@ def test_an_observation_outside_its_bounds_is_warned_of_once(
     for text in told:
         assert "environment 'Leaving' returned observations with 3 at index [3, 0, 0] (step, column, element)" in text
         assert "Box(-2.0, 2.0, (1,), float32)" in text
+
+
+def test_a_policy_is_had_by_its_name() -> None:
+    worker = RolloutWorker(PPOConfig().environment("CartPole-v1").freeze())
+    assert worker.get_policy() is worker.policy_map["default_policy"]
+    with pytest.raises(KeyError, match="PolicyID 'other' not found in PolicyMap"):
+        worker.get_policy("other")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from reef.algorithms.dqn import DQNConfig
 from reef.algorithms.ppo import PPO, PPOConfig
 from reef.api import job_from_document
 from reef.cli.experiment import Options, run_job
@@ -95,15 +96,27 @@ def test_an_algorithm_samples_with_the_worker_that_it_is_given() -> None:
         assert algorithm.train()["timesteps_total"] == 64
 
 
-def test_an_algorithm_is_made_by_its_settings_alone() -> None:
-    with pytest.raises(ConfigError, match=r"PPO\(...\) is made by its settings. Write PPOConfig.from_dict"):
-        PPO(PPOConfig().environment("CartPole-v1").checked())
-
-
 class Own(PPO):
     """An algorithm whose settings have no name of their own."""
 
 
-def test_of_an_own_algorithm_the_settings_are_called_as_they_can_be_written() -> None:
-    with pytest.raises(ConfigError, match=r"Own\(...\) is made by its settings. Write Own.config_class.from_dict"):
-        Own(PPOConfig().environment("CartPole-v1").checked())
+@pytest.mark.parametrize("kind", [PPO, Own])
+def test_an_algorithm_is_made_of_settings_in_every_form(kind: type[PPO]) -> None:
+    of_mapping = kind({**SMALL, "num_workers": 0}, env="CartPole-v1")
+    of_config = kind(config=PPOConfig.from_dict(SMALL).environment("CartPole-v1"))
+    for algorithm in (of_mapping, of_config):
+        with algorithm:
+            assert type(algorithm) is kind
+            assert algorithm.train()["timesteps_total"] == 64
+
+
+def test_settings_of_another_algorithm_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"PPO got a DQNConfig: give a PPOConfig, or a dict of its settings\."):
+        PPO(DQNConfig().environment("CartPole-v1"))
+
+
+def test_a_wrong_setting_is_refused_as_elsewhere() -> None:
+    with pytest.raises(ConfigError, match="lrr"):
+        PPO({"lrr": 1.0}, env="CartPole-v1")
+    with pytest.raises(ConfigError, match="env"):
+        PPO({})

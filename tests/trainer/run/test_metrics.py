@@ -12,7 +12,7 @@ import pytest
 from reef.api.keys import OPEN_GROUPS, STOP_FIELDS
 from reef.batch import Episode, Sample
 from reef.rollout.statistics import SamplerPerf
-from reef.run.metrics import IterationMetrics, summarize_episodes
+from reef.run.metrics import IterationMetrics, pretty_print, summarize_episodes
 
 ELAPSED = itertools.count(1)  # seconds of an iteration, others for each
 
@@ -167,3 +167,14 @@ def test_a_restored_run_reports_the_same_numbers() -> None:
     }
     assert results[1]["timesteps_since_restore"] == 15
     assert results[1]["iterations_since_restore"] == 1
+
+
+def test_a_result_is_printed_without_what_nobody_reads() -> None:
+    result = {
+        "training_iteration": 3,
+        "config": {"lr": 1},
+        "hist_stats": {"x": [1]},
+        "none": None,
+        "a": {"b": np.float32(0.5)},
+    }
+    assert pretty_print(result) == "training_iteration: 3\na:\n  b: 0.5\n"

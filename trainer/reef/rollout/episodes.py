@@ -1,13 +1,25 @@
-"""Reward and length of running episodes."""
+"""What is known of running episodes, and what a worker collects of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from reef.batch import Episode
 from reef.types import Array, PolicyId, State
+
+
+@dataclass
+class Collection:
+    """The data of one `sample` call."""
+
+    deadline: float  # by time.perf_counter()
+    env_steps: int = 0
+    episodes: list[Episode] = field(default_factory=list)
+    inference_s: float = 0.0  # acting
+    env_wait_s: float = 0.0  # in the environments
 
 
 class EpisodeTracker:

@@ -9,42 +9,32 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
-from reef.batch import Episode, Rollout, Sample
+from reef.batch import Rollout, Sample
 from reef.callbacks.default import OF_EPISODES, OF_WORKER
 from reef.config import AlgorithmConfig
 from reef.envs.by_policy import EnvStep, PolicyEnvs
 from reef.envs.make import env_context, make_envs
 from reef.errors import WorkerTimeoutError
 from reef.math.running import RunningStat
+from reef.nn.policies import Policy
 from reef.rollout.episode_hooks import BaseEnv, EpisodeHooks
 from reef.rollout.episode_recorder import episode_recorder
-from reef.rollout.episodes import EpisodeTracker
+from reef.rollout.episodes import Collection, EpisodeTracker
 from reef.rollout.policy_runner import PolicyRunner
 from reef.rollout.step_values import with_step_values
 from reef.spaces import PolicySpaces
-from reef.types import Array, PolicyId, State, Weights
+from reef.types import DEFAULT_POLICY, Array, PolicyId, State, Weights
 
 T = TypeVar("T")
 LONG = 10_000  # steps after which a whole episode is logged as long, once
 
 log = logging.getLogger(__name__)
-
-
-@dataclass
-class Collection:
-    """The data of one `sample` call."""
-
-    deadline: float  # by time.perf_counter()
-    env_steps: int = 0
-    episodes: list[Episode] = field(default_factory=list)
-    inference_s: float = 0.0  # acting
-    env_wait_s: float = 0.0  # in the environments
 
 
 class RolloutWorker:
@@ -333,6 +323,12 @@ class RolloutWorker:
     def get_weights(self) -> Weights:
         """One flat vector per policy."""
         return {policy_id: policy.flat.numpy() for policy_id, policy in self.policy_map.items()}
+
+    def get_policy(self, policy_id: PolicyId = DEFAULT_POLICY) -> Policy:
+        """Its copy of a policy; KeyError when there is none of that name."""
+        if policy_id not in self.policy_map:
+            raise KeyError(f"PolicyID {policy_id!r} not found in PolicyMap; there is {sorted(self.policy_map)}")
+        return self.policy_map[policy_id]
 
     def filter_deltas(self) -> dict[PolicyId, RunningStat]:
         """The filters' statistics since the last call."""

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 from reef.batch import Sample
 from reef.callbacks.default import OF_DRIVER
 from reef.config import AlgorithmConfig
-from reef.errors import ConfigError, WorkerError
+from reef.errors import WorkerError
 from reef.learn.learner import Learner, Update
 from reef.learn.learners import Batches, Learners
 from reef.rollout.seams import Workers
@@ -62,14 +62,23 @@ class Algorithm(Inference):
         settings.algorithm = settings.algorithm_class = path
         settings.label = cls.__name__
 
-    def __init__(self, config: AlgorithmConfig, parts: Parts | None = None) -> None:
-        """Publish the first weights; `config.build()` makes the parts. Raises ConfigError where there are none."""
-        if parts is None:
-            name = self.config_class.__qualname__.rpartition("<locals>.")[2]
-            raise ConfigError(
-                f"{type(self).__name__}(...) is made by its settings. Write {name}.from_dict({{...}}).build(), or "
-                f"{name}().environment(...).build()."
-            )
+    def __new__(
+        cls, config: AlgorithmConfig | Mapping[str, Any] | None = None, env: Any = None, parts: Parts | None = None
+    ) -> Self:
+        """Without `parts`, as `config.build(env)`; a mapping has settings of this algorithm by key."""
+        if parts is not None:
+            return super().__new__(cls)
+        from reef.run.build import build_of_settings  # which makes algorithms, and so imports this module
+
+        return build_of_settings(cls, config or {}, env)
+
+    def __init__(
+        self, config: AlgorithmConfig | Mapping[str, Any] | None = None, env: Any = None, parts: Parts | None = None
+    ) -> None:
+        """Publish the first weights; `config.build()` makes the parts."""
+        if parts is None:  # `__new__` returned what that built
+            return
+        assert isinstance(config, AlgorithmConfig)
         self.config = config
         self.is_stopped = False
         self.has_unpublished_weights = False  # whether the learners have some that the workers have not seen

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from reef.allocator import keep_freed_memory
 from reef.config import AlgorithmConfig
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from reef.run.prometheus import RunState
 
 log = logging.getLogger(__name__)
+A = TypeVar("A", bound=Algorithm)
 RANK = "reef.distributed.ranks.rank:Rank"  # a rollout worker that is a learner too
 
 
@@ -210,9 +211,34 @@ def build_algorithm(
         )
         on_failure.callback(learners.stop)
         parts = Parts(workers=workers, learners=learners, evaluation=evaluation, deadline=deadline, events=events)
-        algorithm = algorithm_class(config, parts)
+        algorithm = algorithm_class(config, parts=parts)
         on_failure.pop_all()
     return algorithm
+
+
+def build_of_settings(kind: type[A], given: AlgorithmConfig | Mapping[str, Any], env: Any = None) -> A:
+    """An algorithm of this class; a mapping has settings by key, of which defaults count as not given.
+
+    Raises:
+        ConfigError: these are the settings of another algorithm, or wrong.
+    """
+    settings = kind.config_class
+    if isinstance(given, Mapping):
+        usual = settings().to_dict()
+        changed = {key: value for key, value in given.items() if not (key in usual and _same(value, usual[key]))}
+        config = settings.from_dict(changed)
+    elif issubclass(settings, type(given)):
+        config = given if type(given) is settings else settings().assign(given.changed())
+    else:
+        raise ConfigError(
+            f"{kind.__name__} got a {type(given).__name__}: give a {settings.__qualname__}, or a dict of its settings."
+        )
+    algorithm: Any = config.build(env)
+    return algorithm  # type: ignore[no-any-return]
+
+
+def _same(one: object, other: object) -> bool:
+    return type(one) is type(other) and bool(one == other)
 
 
 def build_from_checkpoint(path: str | Path) -> Algorithm:

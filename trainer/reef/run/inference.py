@@ -39,10 +39,7 @@ class Inference(ABC):
 
     def get_policy(self, policy_id: PolicyId = DEFAULT_POLICY) -> Policy:
         """The local worker's copy of a policy; KeyError when there is none of that name."""
-        policies = self.workers.local_worker().policy_map
-        if policy_id not in policies:
-            raise KeyError(f"PolicyID {policy_id!r} not found in PolicyMap; there is {sorted(policies)}")
-        return policies[policy_id]
+        return self.workers.local_worker().get_policy(policy_id)
 
     def compute_single_action(
         self,

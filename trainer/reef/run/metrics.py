@@ -24,6 +24,8 @@ from datetime import datetime
 from itertools import chain
 from typing import Any
 
+import yaml
+
 from reef.batch import Episode
 from reef.config import AlgorithmConfig
 from reef.rollout.statistics import SampleStatistics
@@ -212,6 +214,12 @@ def _mean_min_max(columns: Mapping[str, Sequence[float]]) -> dict[str, float | N
         summary[f"{name}_min"] = min(finite, default=None)
         summary[f"{name}_max"] = max(finite, default=None)
     return summary
+
+
+def pretty_print(result: Mapping[str, Any]) -> str:
+    """A result as YAML to read, without its settings, its lists of episodes and what is null."""
+    shown = {key: value for key, value in result.items() if key not in ("config", "hist_stats") and value is not None}
+    return yaml.safe_dump(json_safe(shown), default_flow_style=False, sort_keys=False)
 
 
 def make_json_safe(result: Result) -> None:
