@@ -14,6 +14,7 @@ from reef.types import Array
 
 # Up to this number of elements, one call of `torch.tanh` is faster than four calls of other functions.
 FEW = 2048
+MINUS_ONE = torch.tensor(-1.0)
 
 
 class Activation(NamedTuple):
@@ -57,8 +58,10 @@ def affine(bias: Tensor, x: Tensor, weight: Tensor, factor: int = 1) -> Tensor:
 
 def _tanh_of_layer(bias: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     """As `tanh`; the first factor 2 costs nothing here."""
-    few = x.shape[:-1].numel() * weight.shape[-1] < FEW
-    return affine(bias, x, weight).tanh_() if few else affine(bias, x, weight, 2).sigmoid_().mul_(2).sub_(1)
+    if x.shape[:-1].numel() * weight.shape[-1] < FEW:
+        return affine(bias, x, weight).tanh_()
+    output = affine(bias, x, weight, 2).sigmoid_()
+    return torch.add(MINUS_ONE, output, alpha=2, out=output)
 
 
 FAST_ACTIVATIONS: dict[Activation, FastActivation] = {
