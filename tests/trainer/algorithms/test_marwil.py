@@ -5,6 +5,7 @@ It tests reef.algorithms.bc and reef.algorithms.offline too.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ import torch
 from gymnasium import spaces
 from gymnasium.envs.classic_control import CartPoleEnv
 from recorded import recorded
-from torch import Tensor
+from torch import Tensor, nn
 
-from reef.algorithms.bc import BCConfig
+from reef.algorithms.bc import BCConfig, BCLearner
 from reef.algorithms.marwil import MARWIL, MOST_WEIGHT, MARWILConfig, MARWILLearner
 from reef.batch import Transitions
 from reef.errors import ConfigError
@@ -26,9 +27,15 @@ COUNT = 20
 
 
 def learner(**settings: Any) -> MARWILLearner:
+    return made(MARWILLearner, MARWILConfig, ACTIONS, **settings)
+
+
+def made(
+    kind: type[MARWILLearner], config_class: type[MARWILConfig], action_space: spaces.Space[Any], **settings: Any
+) -> MARWILLearner:
     given = {"train_batch_size": COUNT, "model": {"fcnet_hiddens": [8]}, "input_": "unread.json"} | settings
-    config = MARWILConfig.from_dict(given).environment("CartPole-v1").debugging(seed=0)
-    return MARWILLearner(config.validate().freeze(), OBS, ACTIONS)
+    config = config_class.from_dict(given).environment("CartPole-v1").debugging(seed=0)
+    return kind(config.validate().freeze(), OBS, action_space)
 
 
 def batch(scale: float = 1.0) -> Transitions:
@@ -110,6 +117,51 @@ def test_imitation_alone_reads_no_returns() -> None:
     assert one.mean_square.item() == before
 
 
+@pytest.mark.parametrize("action_space", [ACTIONS, spaces.Box(-1.0, 1.0, (2,))], ids=["index", "numbers"])
+@pytest.mark.parametrize("share", [True, False])
+@pytest.mark.parametrize("hiddens", [[8, 16], [128, 256]], ids=str)
+def test_bc_is_marwil_with_beta_0_without_the_critic(
+    action_space: spaces.Space[Any], share: bool, hiddens: list[int]
+) -> None:
+    # Adam rounds the last few entries of its vector differently: here the end of the actor, or that of the critic
+    given = {"lr": 0.05, "optimizer": {"type": "SGD"}}
+    model = {"fcnet_hiddens": hiddens, "vf_share_layers": share}
+    with_critic = made(MARWILLearner, MARWILConfig, action_space, beta=0.0, model=model, **given)
+    alone = made(BCLearner, BCConfig, action_space, model={"fcnet_hiddens": hiddens}, **given)
+    alone.policy.load_acting_weights(with_critic.policy.acting_weights())
+    before = alone.weights()
+    one = batch()
+    if isinstance(action_space, spaces.Box):
+        one = replace(one, actions=np.random.default_rng(1).normal(size=(COUNT, 2)).astype(np.float32))
+    for _ in range(20):
+        stats = [each.update(one, 0).stats for each in (with_critic, alone)]
+        # the norm is summed in another order
+        norms = [each.pop("grad_gnorm") for each in stats]
+        assert norms[0] == pytest.approx(norms[1], rel=1e-5)
+        assert stats[0] == stats[1]
+    np.testing.assert_array_equal(alone.policy.acting_weights(), with_critic.policy.acting_weights())
+    assert (alone.weights() != before).any()
+    assert alone.policy.acting_weights().size == alone.weights().size < with_critic.weights().size
+
+
+class TwoHeads(nn.Module):
+    def __init__(self, observation_space: Any, action_space: Any, outputs: int) -> None:
+        super().__init__()
+        self.pi, self.vf = nn.Linear(3, outputs), nn.Linear(3, 1)
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        return self.pi(obs), self.vf(obs)[:, 0]
+
+
+def test_bc_trains_the_actor_of_a_custom_model() -> None:
+    one = made(BCLearner, BCConfig, ACTIONS, model={"custom_model": TwoHeads})
+    before = one.policy.get_weights()
+    losses = [one.update(batch(), 0).stats["policy_loss"] for _ in range(2)]
+    moved = {name for name, weights in one.policy.get_weights().items() if (weights != before[name]).any()}
+    assert losses[1] < losses[0]
+    assert moved == {"module.pi.weight", "module.pi.bias"}
+
+
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
@@ -118,6 +170,7 @@ def test_imitation_alone_reads_no_returns() -> None:
         ({"observation_filter": "MeanStdFilter"}, "observation_filter='MeanStdFilter': BC reads observations as they"),
         ({"policies": ["a", "b"]}, r"policies=\['a', 'b'\]: BC learns a single policy"),
         ({"beta": 1.0, "postprocess_inputs": False}, "postprocess_inputs=False: beta=1 needs returns"),
+        ({"beta": 0.5}, "beta=0.5: BC has no critic to weigh actions by. Leave it at 0, or train with MARWIL"),
         ({"input_": "nowhere/at-all.json"}, "input_='nowhere/at-all.json': there is no such file"),
     ],
 )
@@ -151,9 +204,10 @@ def test_recorded_rewards_are_clipped_as_sampled_ones(settings: dict[str, Any], 
 
 def test_settings_that_imitation_does_not_read_are_told(caplog: pytest.LogCaptureFixture) -> None:
     config = BCConfig().environment("CartPole-v1").offline_data(input_=recorded("CartPole-v1"))
-    with config.training(vf_coeff=0.5, gamma=0.9).build():
+    with config.training(vf_coeff=0.5, gamma=0.9, model={"vf_share_layers": False}).build():
         assert "vf_coeff=0.5 has no effect with beta=0." in caplog.text
         assert "gamma=0.9 has no effect with beta=0." in caplog.text
+        assert "model.vf_share_layers=False has no effect on an actor without a critic." in caplog.text
 
 
 def test_steps_that_are_read_count_as_sampled() -> None:

@@ -66,6 +66,12 @@ class MARWILConfig(OfflineConfig):
             yield from ignored(self, "with beta=0", *keys)
 
 
+def imitation_loss(logp: Tensor) -> Loss:
+    """Mean loss that imitates all actions alike; `logp` [N]: their log-likelihoods."""
+    policy_loss = -logp.mean()
+    return Loss(policy_loss, {"policy_loss": policy_loss.detach()})
+
+
 class MARWILLearner(Learner[Transitions]):
     """One gradient step per `train_batch_size` recorded steps."""
 
@@ -102,14 +108,16 @@ class MARWILLearner(Learner[Transitions]):
         dist_inputs, values = outputs
         logp = self.policy.dist_class(dist_inputs).logp(minibatch["actions"])
         if not self.config.beta:
-            policy_loss = -logp.mean()
-            return Loss(policy_loss, {"policy_loss": policy_loss.detach()})
+            return imitation_loss(logp)
         errors = minibatch["returns"] - values
         advantages = errors.detach()
-        weights = (self.config.beta * advantages / self.mean_square.sqrt()).exp().clamp(max=MOST_WEIGHT)
-        policy_loss, vf_loss = -(weights * logp).mean(), 0.5 * errors.square().mean()
+        policy_loss, vf_loss = -(self.action_weights(advantages) * logp).mean(), 0.5 * errors.square().mean()
         stats = {"policy_loss": policy_loss, "vf_loss": vf_loss, "mean_square_advantage": advantages.square().mean()}
         return Loss(policy_loss + self.config.vf_coeff * vf_loss, {name: each.detach() for name, each in stats.items()})
+
+    def action_weights(self, advantages: Tensor) -> Tensor:
+        """[N] -> [N], how much each action counts."""
+        return (self.config.beta * advantages / self.mean_square.sqrt()).exp().clamp(max=MOST_WEIGHT)
 
     def adapt(self, stats: Stats) -> Stats:
         """Move the mean square of the advantages towards that of the batch."""

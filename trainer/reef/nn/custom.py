@@ -22,10 +22,8 @@ RESERVED = {
 }
 
 
-class CustomActorCritic(Policy):
-    """A user's module that maps observations to (distribution inputs [N, D], values [N])."""
-
-    acting_extras = ActorCritic.acting_extras
+class CustomActor(Policy):
+    """A user's module that maps observations to (distribution inputs [N, D], values [N]), which nothing reads."""
 
     def __init__(
         self, config: AlgorithmConfig, observation_space: Space, action_space: Space, module: nn.Module
@@ -34,14 +32,25 @@ class CustomActorCritic(Policy):
         super().__init__(config, observation_space, action_space)
         self.module = module
 
+    def dist_inputs(self, obs: Tensor) -> Tensor:
+        """[N, *obs] -> [N, D]."""
+        outputs: Tensor = self.module(obs)[0]
+        return outputs
+
+    def forward(self, obs: Tensor) -> Any:
+        """[N, *obs] -> [N, D]."""
+        return self.dist_inputs(obs)
+
+
+class CustomActorCritic(CustomActor):
+    """A user's module that maps observations to (distribution inputs [N, D], values [N])."""
+
+    acting_extras = ActorCritic.acting_extras
+
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """[N, *obs] -> distribution inputs [N, D] and state values [N]."""
         outputs, values = self.module(obs)
         return outputs, values.reshape(-1)
-
-    def dist_inputs(self, obs: Tensor) -> Tensor:
-        """[N, *obs] -> [N, D]."""
-        return self.forward(obs)[0]
 
     def values(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N]."""

@@ -6,10 +6,10 @@ import torch
 
 from reef.config import AlgorithmConfig
 from reef.config.loading import load
-from reef.nn.custom import CustomActorCritic, custom_module, state_shapes
+from reef.nn.custom import CustomActor, CustomActorCritic, custom_module, state_shapes
 from reef.nn.distributions import DistributionMaker
 from reef.nn.fast import fast_actor
-from reef.nn.policies import ActorCritic, Policy
+from reef.nn.policies import ActorCritic, ActorPolicy, Policy
 from reef.nn.recurrent import CustomRecurrentActorCritic, RecurrentActorCritic
 from reef.spaces import Layout, Space
 
@@ -26,6 +26,15 @@ def make_policy(
     policy.fast_actor = fast_actor(policy)
     policy.eval()
     return policy
+
+
+def actor(config: AlgorithmConfig, observation_space: Space, action_space: Space) -> Policy:
+    """Return the actor without a critic for these settings: a custom model or a perceptron."""
+    spaces = observation_space, action_space
+    if config.model.custom_model:
+        outputs = DistributionMaker(Layout.of(action_space)).num_inputs
+        return CustomActor(config, *spaces, custom_module(config, *spaces, outputs, critic=False))
+    return ActorPolicy(config, *spaces)
 
 
 def actor_critic(config: AlgorithmConfig, observation_space: Space, action_space: Space) -> Policy:

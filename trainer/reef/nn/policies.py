@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from reef.config import AlgorithmConfig, ModelConfig
-from reef.errors import ConfigError, nearest
+from reef.errors import ConfigError
 from reef.nn.architecture import Architecture, architecture_of
 from reef.nn.distributions import ActionDistribution, DistributionMaker
 from reef.nn.flat import FlatParameters
 from reef.nn.layers.encoders import Encoder
 from reef.nn.layers.leaf_encoders import ImageEncoder
+from reef.nn.weight_files import translated, weight_problems
 from reef.spaces import Layout, Space
 from reef.types import Array, RecurrentState
 
@@ -190,46 +191,21 @@ class Policy(nn.Module):
 
         A prefix from a wrapping module, here or in the file, needs no entry in `names`.
         """
-        unknown = sorted((names or {}).keys() - weights.keys())
-        if unknown:
-            raise ConfigError(f"names: {unknown} are not among the weights, which are {sorted(weights)}.")
-        translated = {(names or {}).get(name, name): value for name, value in weights.items()}
         own = [name for name, _ in self.named_parameters()]
         with_tied = [name for name, _ in self.named_parameters(remove_duplicate=False)]
-        for strip, add in (("", ""), ("", "module."), ("module.", ""), ("_orig_mod.", ""), ("_orig_mod.", "module.")):
-            found = {add + name.removeprefix(strip): value for name, value in translated.items()}
-            if found.keys() == set(own) or found.keys() == set(with_tied):
-                found = {name: found[name] for name in own}
-                break
-        else:
-            found = translated
-        self.set_weights(found)
+        self.set_weights(translated(weights, names or {}, own, with_tied))
 
 
-def weight_problems(own: Mapping[str, nn.Parameter], weights: Mapping[str, Array]) -> Iterator[str]:
-    """Yield why `weights` do not fit a policy with its `own` parameters, one line per name."""
-    for name, parameter in own.items():
-        expected = f"expected shape {list(parameter.shape)}"
-        if name not in weights:
-            yield f"{name}: is missing, {expected}.{nearest(name, weights.keys() - own.keys())}"
-        elif (given := np.shape(weights[name])) != parameter.shape:
-            yield f"{name}: has shape {list(given)}, {expected}. Give weights of the same spaces and model settings."
-        elif parameter.requires_grad and not np.isfinite(weights[name]).all():
-            yield f"{name}: has values that are NaN or infinite, expected finite numbers."
-    for name in sorted(weights.keys() - own.keys()):
-        yield f"{name}: is not a parameter of this policy, leave it out.{nearest(name, own.keys() - weights.keys())}"
+class ActorPolicy(Policy):
+    """An actor without a critic."""
 
-
-class ActorCritic(Policy):
-    """An actor and a critic: separate branches of one batched encoder, or one shared branch (`vf_share_layers`)."""
-
-    acting_extras = ("action_dist_inputs", "action_logp")
-
-    def __init__(self, config: AlgorithmConfig, observation_space: Space, action_space: Space) -> None:
-        """Made from `config.model`."""
+    def __init__(
+        self, config: AlgorithmConfig, observation_space: Space, action_space: Space, branches: int = 1
+    ) -> None:
+        """Made from `config.model`; the actor is the first of the encoder's `branches`."""
         super().__init__(config, observation_space, action_space)
         model: ModelConfig = config.model
-        self.encoder = Encoder(self.observation_layout, model, branches=1 if model.vf_share_layers else 2)
+        self.encoder = Encoder(self.observation_layout, model, branches)
         gaussian = self.dist_class.gaussian
         self.log_std: nn.Parameter | None = None
         outputs = self.dist_class.num_inputs
@@ -239,7 +215,6 @@ class ActorCritic(Policy):
             outputs = gaussian.start
             self.log_std = nn.Parameter(torch.zeros(outputs))
         self.pi = linear(self.encoder.out_features, outputs, gain=0.01)
-        self.vf = linear(self.encoder.out_features, 1, gain=1.0)
 
     @property
     def acting_parameters(self) -> list[Tensor]:
@@ -253,6 +228,27 @@ class ActorCritic(Policy):
         features = self.encoder.forward_branch(0, obs)
         return self.with_log_std(F.linear(features, self.pi.weight, self.pi.bias))
 
+    def forward(self, obs: Tensor) -> Any:
+        """[N, *obs] -> [N, D]."""
+        return self.dist_inputs(obs)
+
+    def with_log_std(self, outputs: Tensor) -> Tensor:
+        """Append the free log standard deviations to the outputs [N, n] of `pi`: [N, 2 n]."""
+        if self.log_std is None:
+            return outputs
+        return torch.cat([outputs, self.log_std.expand_as(outputs)], dim=-1)
+
+
+class ActorCritic(ActorPolicy):
+    """An actor and a critic: separate branches of one batched encoder, or one shared branch (`vf_share_layers`)."""
+
+    acting_extras = ("action_dist_inputs", "action_logp")
+
+    def __init__(self, config: AlgorithmConfig, observation_space: Space, action_space: Space) -> None:
+        """Made from `config.model`; the critic is the encoder's last branch."""
+        super().__init__(config, observation_space, action_space, branches=1 if config.model.vf_share_layers else 2)
+        self.vf = linear(self.encoder.out_features, 1, gain=1.0)
+
     def values(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N] state values, computed by the critic alone."""
         values: Tensor = self.vf(self.encoder.forward_branch(self.encoder.branches - 1, obs))
@@ -265,12 +261,6 @@ class ActorCritic(Policy):
         outputs = F.linear(branches[0], self.pi.weight, self.pi.bias)
         values = F.linear(branches[-1], self.vf.weight, self.vf.bias)
         return self.with_log_std(outputs), values.squeeze(-1)
-
-    def with_log_std(self, outputs: Tensor) -> Tensor:
-        """Append the free log standard deviations to the outputs [N, n] of `pi`: [N, 2 n]."""
-        if self.log_std is None:
-            return outputs
-        return torch.cat([outputs, self.log_std.expand_as(outputs)], dim=-1)
 
 
 def linear(in_features: int, out_features: int, gain: float) -> nn.Linear:

@@ -1,10 +1,10 @@
-"""Reads weights that other programs wrote: safetensors, or a torch `state_dict`."""
+"""Reads weights that other programs wrote (safetensors, or a torch `state_dict`), and fits them to a policy."""
 
 from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
-from reef.errors import CheckpointError
+from reef.errors import CheckpointError, ConfigError, nearest
 from reef.types import Array
 
 SAVE = "Save it with torch.save(module.state_dict(), path) or safetensors.torch.save_file(module.state_dict(), path)."
@@ -78,3 +78,35 @@ def _as_array(path: Path, name: str, value: Any) -> Array:
     if value.is_complex() or value.layout != torch.strided or value.is_quantized:
         raise CheckpointError(f"{path}: {name!r} is a {value.dtype} tensor, expected real numbers in a dense tensor.")
     return np.asarray(value.detach().to(torch.float32).numpy())
+
+
+def translated(
+    weights: Mapping[str, Array], names: Mapping[str, str], own: Sequence[str], with_tied: Sequence[str]
+) -> dict[str, Array]:
+    """Return `weights` under the names of a policy's `own` parameters; `names` translates some of them.
+
+    A prefix from a wrapping module, on either side, needs no entry in `names`. `with_tied`: the own names and those of
+    parameters that are shared. Raises ConfigError for names that the weights do not have.
+    """
+    if unknown := sorted(names.keys() - weights.keys()):
+        raise ConfigError(f"names: {unknown} are not among the weights, which are {sorted(weights)}.")
+    renamed = {names.get(name, name): value for name, value in weights.items()}
+    for strip, add in (("", ""), ("", "module."), ("module.", ""), ("_orig_mod.", ""), ("_orig_mod.", "module.")):
+        found = {add + name.removeprefix(strip): value for name, value in renamed.items()}
+        if found.keys() == set(own) or found.keys() == set(with_tied):
+            return {name: found[name] for name in own}
+    return renamed
+
+
+def weight_problems(own: Mapping[str, nn.Parameter], weights: Mapping[str, Array]) -> Iterator[str]:
+    """Yield why `weights` do not fit a policy with its `own` parameters, one line per name."""
+    for name, parameter in own.items():
+        expected = f"expected shape {list(parameter.shape)}"
+        if name not in weights:
+            yield f"{name}: is missing, {expected}.{nearest(name, weights.keys() - own.keys())}"
+        elif (given := np.shape(weights[name])) != parameter.shape:
+            yield f"{name}: has shape {list(given)}, {expected}. Give weights of the same spaces and model settings."
+        elif parameter.requires_grad and not np.isfinite(weights[name]).all():
+            yield f"{name}: has values that are NaN or infinite, expected finite numbers."
+    for name in sorted(weights.keys() - own.keys()):
+        yield f"{name}: is not a parameter of this policy, leave it out.{nearest(name, own.keys() - weights.keys())}"

@@ -13,20 +13,22 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from reef.algorithms.bc import BCConfig
 from reef.algorithms.dqn import DQNConfig
 from reef.algorithms.ppo import PPOConfig
+from reef.config import AlgorithmConfig
 from reef.nn.fast import fast_actor
-from reef.nn.fast.actor_critic import ArrayActorCritic
+from reef.nn.fast.actor_critic import ArrayActor
 from reef.nn.fast.recurrent import ArrayRecurrentActorCritic
 from reef.nn.make import make_policy
-from reef.nn.policies import ActorCritic, Policy
+from reef.nn.policies import ActorCritic, ActorPolicy, Policy
 
 OBS, ACTIONS = spaces.Box(-1, 1, (4,)), spaces.Discrete(3)
 
 
-def made(config: PPOConfig, action_space: spaces.Space[Any]) -> ActorCritic:
+def made(config: AlgorithmConfig, action_space: spaces.Space[Any]) -> ActorPolicy:
     policy = make_policy(config, OBS, action_space)
-    assert isinstance(policy, ActorCritic)
+    assert isinstance(policy, ActorPolicy)
     return policy
 
 
@@ -65,9 +67,10 @@ def by_torch(policy: Policy, obs: np.ndarray) -> np.ndarray:
     ],
     ids=str,
 )
-def test_acting_in_numpy_is_acting_in_torch(model: dict[str, Any], arrays: bool) -> None:
+@pytest.mark.parametrize("config", [PPOConfig, BCConfig])
+def test_acting_in_numpy_is_acting_in_torch(config: type[AlgorithmConfig], model: dict[str, Any], arrays: bool) -> None:
     given = {"fcnet_hiddens": [8, 9], **model}
-    policy = made(PPOConfig().training(model=given), spaces.Box(-1, 1, (2,)))
+    policy = made(config().training(model=given), spaces.Box(-1, 1, (2,)))
     assert (policy.fast_actor is not None) == arrays
     for size in (1.0, 5.0):  # weights that were published later are acted by
         policy.flat.load(size * np.random.default_rng(0).standard_normal(policy.flat.vector.shape, np.float32))
@@ -104,7 +107,7 @@ def test_q_values_in_numpy_are_those_of_torch(settings: dict[str, Any], arrays: 
 def test_many_rows_are_left_to_torch() -> None:
     policy = made(PPOConfig().training(model={"fcnet_hiddens": [64, 64]}), ACTIONS)
     actor = policy.fast_actor
-    assert isinstance(actor, ArrayActorCritic)
+    assert isinstance(actor, ArrayActor)
     assert (actor.mlp.block, actor.mlp.few_rows) == (64, 128)
     obs = np.random.default_rng(0).standard_normal((129, 4), np.float32)
     for rows in (50, 128, 129):
@@ -124,7 +127,7 @@ def test_infinite_observations_are_acted_on_in_silence(recwarn: pytest.WarningsR
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda policy: pickle.loads(pickle.dumps(policy))])
-def test_a_copy_acts_by_its_own_weights(copied: Callable[[ActorCritic], ActorCritic]) -> None:
+def test_a_copy_acts_by_its_own_weights(copied: Callable[[ActorPolicy], ActorPolicy]) -> None:
     policy = made(PPOConfig().training(model={"fcnet_hiddens": [8]}), ACTIONS)
     obs = np.ones((2, 4), np.float32)
     before = policy.act(obs, {})[0].inputs

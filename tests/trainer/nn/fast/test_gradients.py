@@ -1,6 +1,7 @@
 """Each gradient that is written out is that of autograd.
 
-It tests reef.nn.fast.actor_critic, reef.nn.fast.layers, reef.nn.fast.q_network and reef.nn.fast.recurrent too.
+It tests reef.nn.fast.actor_critic, reef.nn.fast.imitation, reef.nn.fast.layers, reef.nn.fast.q_network and
+reef.nn.fast.recurrent too.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from reef.algorithms.bc import BCConfig, BCLearner
 from reef.algorithms.dqn import DQNConfig, DQNLearner
+from reef.algorithms.marwil import MARWILConfig, MARWILLearner
 from reef.algorithms.ppo import PPOConfig, PPOLearner
 from reef.config import AlgorithmConfig
 from reef.learn.learner import Learner
 from reef.nn.fast import fast_gradient
-from reef.nn.fast.choice import LOSSES, NETWORKS
-from reef.nn.gradients import Columns, Loss, by_autograd
+from reef.nn.fast.choice import LOSSES, NETWORKS, loss_of_outputs
+from reef.nn.gradients import Columns, Loss, by_autograd, loss_by_autograd
 from reef.nn.policies import PREV_REWARDS, ActorCritic
 from reef.nn.recurrent import BEGINS, VALID, RecurrentPolicy
 
@@ -50,6 +53,15 @@ def dqn(model: dict[str, Any] | None = None, **training: Any) -> AlgorithmConfig
     return DQNConfig().training(model=model or {"fcnet_hiddens": [8, 6]}, **training).debugging(seed=3)
 
 
+def marwil(**training: Any) -> AlgorithmConfig:
+    return MARWILConfig().training(model={"fcnet_hiddens": [8, 5]}, vf_coeff=0.3, **training).debugging(seed=3)
+
+
+def bc(**model: Any) -> AlgorithmConfig:
+    return BCConfig().training(model={"fcnet_hiddens": [8, 5]} | model).debugging(seed=3)
+
+
+LEARNERS = {"BC": BCLearner, "DQN": DQNLearner, "MARWIL": MARWILLearner, "PPO": PPOLearner}
 # name: (settings, observation space, action space)
 CASES: dict[str, tuple[AlgorithmConfig, spaces.Space[Any], spaces.Space[Any]]] = {
     "PPO": (ppo(), VECTOR, ACTIONS),
@@ -85,11 +97,17 @@ CASES: dict[str, tuple[AlgorithmConfig, spaces.Space[Any], spaces.Space[Any]]] =
     "C51, one stream": (dqn(num_atoms=5, dueling=False, hiddens=[7]), VECTOR, ACTIONS),
     "noisy": (dqn(noisy=True), VECTOR, ACTIONS),
     "DQN, silu": (dqn({"fcnet_activation": "silu"}), VECTOR, ACTIONS),
+    "BC": (bc(), VECTOR, ACTIONS),
+    "BC, free log std": (bc(free_log_std=True), VECTOR, GAUSSIAN),
+    "BC, joint actions": (bc(fcnet_activation="relu"), NESTED, spaces.MultiDiscrete([2, 3])),
+    "MARWIL": (marwil(beta=0.7), VECTOR, ACTIONS),
+    "MARWIL, numbers": (marwil(), VECTOR, GAUSSIAN),
+    "MARWIL, all alike": (marwil(beta=0.0), VECTOR, ACTIONS),
 }
 
 
 def learner(config: AlgorithmConfig, observation_space: Any, action_space: Any) -> Learner[Any]:
-    kind: Any = PPOLearner if config.algorithm == "PPO" else DQNLearner
+    kind: Any = LEARNERS[config.algorithm]
     made: Learner[Any] = kind(config, observation_space, action_space)
     generator = torch.Generator().manual_seed(0)
     made.policy.flat.vector.copy_(0.3 * torch.randn(made.policy.flat.vector.shape, generator=generator))
@@ -132,7 +150,8 @@ def steps(each: Learner[Any], rows: int, seed: int) -> Columns:
         weights = {"weights": torch.rand(rows, generator=generator)} if seed % 2 else {}
         return columns | {"targets": targets if atoms == 1 else targets / targets.sum(-1, keepdim=True)} | weights
     with torch.no_grad():
-        inputs: Tensor = each.policy(*(columns[name] for name in each.policy.inputs))[0]
+        outputs: Any = each.policy(*(columns[name] for name in each.policy.inputs))
+    inputs: Tensor = outputs[0] if isinstance(outputs, tuple) else outputs
     inputs = inputs + 0.3 * torch.randn(inputs.shape, generator=generator)
     logp = each.policy.dist_class(inputs).logp(columns["actions"])
     return columns | {
@@ -140,6 +159,7 @@ def steps(each: Learner[Any], rows: int, seed: int) -> Columns:
         "action_logp": logp + 0.3 * torch.from_numpy(draw.standard_normal(rows).astype(np.float32)),
         "advantages": torch.randn(rows, generator=generator),
         "value_targets": 4 * torch.randn(rows, generator=generator),
+        "returns": 4 * torch.randn(rows, generator=generator),
     }
 
 
@@ -168,6 +188,22 @@ def test_a_gradient_written_out_is_that_of_autograd(name: str) -> None:
             for key, value in found.items():
                 assert not value.is_inference()
                 torch.testing.assert_close(value, other[key], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["BC", "MARWIL", "MARWIL, all alike"])
+@pytest.mark.parametrize("rows", [1, 7, 64, 333, 2000])
+def test_the_gradient_of_imitation_is_that_of_autograd_to_the_last_bit(name: str, rows: int) -> None:
+    each = learner(*CASES[name])
+    minibatch = steps(each, rows, seed=0)
+    fast = loss_of_outputs(each.policy, each.loss)
+    assert fast is not None
+    with torch.inference_mode():
+        outputs = each.policy(minibatch["obs"])
+        found, expected = (of(outputs, minibatch) for of in (fast, loss_by_autograd(each.loss)))
+    for mine, reference in zip(found[1], expected[1], strict=True):
+        torch.testing.assert_close(mine, reference, rtol=0, atol=0)
+    assert found[0].value == expected[0].value
+    assert found[0].stats == expected[0].stats
 
 
 def test_all_entries_are_compared() -> None:

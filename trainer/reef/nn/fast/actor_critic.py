@@ -12,20 +12,20 @@ from torch import Tensor
 from reef.nn.distributions import Categorical, DiagonalGaussian, DistributionMaker, LeafDistribution
 from reef.nn.fast.layers import ArrayMLP, FastEncoder, LinearParameters
 from reef.nn.gradients import Backward, Columns, Loss
-from reef.nn.policies import ActorCritic
+from reef.nn.policies import ActorCritic, ActorPolicy
 from reef.types import Array, RecurrentState
 
 
-class ArrayActorCritic:
-    """The actor of an `ActorCritic`: observations [N, *obs] -> distribution inputs [N, D]."""
+class ArrayActor:
+    """An actor, with or without a critic: observations [N, *obs] -> distribution inputs [N, D]."""
 
-    def __init__(self, policy: ActorCritic) -> None:
+    def __init__(self, policy: ActorPolicy) -> None:
         """Look up the parameters, whose place in memory `FlatParameters` fixes."""
         self.mlp = ArrayMLP.of(policy.encoder, policy.pi)
         self.log_std = None if policy.log_std is None else policy.log_std.detach().numpy()
 
     @staticmethod
-    def covers(policy: ActorCritic) -> bool:
+    def covers(policy: ActorPolicy) -> bool:
         """Whether the policy is a perceptron for vectors of numbers, on the CPU."""
         return ArrayMLP.covers(policy.encoder, policy.device)
 

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from reef.nn.dueling import QPolicy
-from reef.nn.fast.actor_critic import ArrayActorCritic, FastActorCritic, has_one_of_these, ppo
+from reef.nn.fast.actor_critic import ArrayActor, FastActorCritic, has_one_of_these, ppo
+from reef.nn.fast.imitation import FastActorPolicy, bc, is_categorical, marwil
 from reef.nn.fast.perturbed import ArrayPerturbedActor
 from reef.nn.fast.q_network import ArrayQNetwork, FastQNetwork, dqn
 from reef.nn.fast.recurrent import ArrayRecurrentActorCritic, FastRecurrentActorCritic
@@ -25,23 +26,27 @@ from reef.nn.gradients import (
     network_by_autograd,
 )
 from reef.nn.perturbed import PerturbedPolicy
-from reef.nn.policies import ActorCritic, FastActor, Policy
+from reef.nn.policies import ActorCritic, ActorPolicy, FastActor, Policy
 from reef.nn.recurrent import RecurrentActorCritic
 
 ACTORS: dict[type, Any] = {
-    ActorCritic: ArrayActorCritic,
+    ActorCritic: ArrayActor,
+    ActorPolicy: ArrayActor,
     QPolicy: ArrayQNetwork,
     PerturbedPolicy: ArrayPerturbedActor,
     RecurrentActorCritic: ArrayRecurrentActorCritic,
 }
 NETWORKS: dict[type, Any] = {
     ActorCritic: FastActorCritic,
+    ActorPolicy: FastActorPolicy,
     QPolicy: FastQNetwork,
     RecurrentActorCritic: FastRecurrentActorCritic,
 }
 # By the full name of the method, so that a subclass with its own loss does not match: a function of the learner, the
 # network's outputs and a minibatch, called in inference mode, and for which networks it is.
 LOSSES: dict[str, tuple[Callable[..., Any], Callable[[Any], bool]]] = {
+    "reef.algorithms.bc.BCLearner.loss": (bc, is_categorical),
+    "reef.algorithms.marwil.MARWILLearner.loss": (marwil, is_categorical),
     "reef.algorithms.ppo.PPOLearner.loss": (ppo, has_one_of_these),
     "reef.algorithms.dqn.DQNLearner.loss": (dqn, lambda _: True),
 }
@@ -56,7 +61,7 @@ def fast_gradient(
     network: nn.Module, flat: FlatParameters, inputs: Sequence[str], loss: LossFunction
 ) -> Gradient | None:
     """A fast form of `by_autograd` that overwrites the gradient of `flat`, or None; hooks of modules are not called."""
-    of_network, of_outputs = _covering(NETWORKS, network), _loss(network, loss)
+    of_network, of_outputs = _covering(NETWORKS, network), loss_of_outputs(network, loss)
     if of_network is None and of_outputs is None:
         return None
     ordinary = by_autograd(network, inputs, loss)
@@ -84,7 +89,8 @@ def _covering(table: dict[type, Any], network: nn.Module) -> Any:
     return fast(network) if fast is not None and fast.covers(network) else None
 
 
-def _loss(network: nn.Module, loss: LossFunction) -> LossOfOutputs | None:
+def loss_of_outputs(network: nn.Module, loss: LossFunction) -> LossOfOutputs | None:
+    """A fast form of `loss_by_autograd`, or None."""
     method, learner = getattr(loss, "__func__", loss), getattr(loss, "__self__", None)
     found, covers = LOSSES.get(f"{method.__module__}.{method.__qualname__}", (None, None))
     if found is None or covers is None or not covers(network):
