@@ -149,6 +149,15 @@ def test_a_run_resumes_bit_for_bit_however_old_the_weights_of_its_worker_are(
                 )
 
 
+def test_an_iteration_ends_while_learning_starts_later_than_the_memory_is_full() -> None:
+    settings = {"num_steps_sampled_before_learning_starts": 600, "replay_buffer_config": {"capacity": 60}}
+    with apex(small(**settings)) as algorithm:
+        results = [algorithm.train() for _ in range(12)]
+    assert [result["timesteps_total"] for result in results[:3]] == [72, 144, 216]
+    trained = [result["num_env_steps_trained"] for result in results]
+    assert trained[7] == 0 < trained[11]
+
+
 def test_a_checkpoint_of_more_shards_is_restored_as_far_as_there_are_shards(tmp_path: Path) -> None:
     with small(num_replay_buffer_shards=2).build() as one:
         one.train()

@@ -49,9 +49,14 @@ def async_replay(algorithm: Algorithm, shards: ReplayShards, pace: Pace) -> dict
             updates = algorithm.learners.results(LOOK_AGAIN_S)
         if learning is not None and updates:
             return _after_replay(algorithm, shards, pace, learning, updates[0])
-        if (samples and drew_nothing) or not (is_busy or shards.holds(pace.starts)):
+        if (samples and drew_nothing) or not (is_busy or _learning_has_begun(algorithm, shards, pace)):
             _send_weights(algorithm, pace)  # exploration schedules follow the steps that go with them
             return {}
+
+
+def _learning_has_begun(algorithm: Algorithm, shards: ReplayShards, pace: Pace) -> bool:
+    """Both are asked: the shards may be full before as many steps are sampled, or lose what they held."""
+    return algorithm.timestep >= pace.starts and shards.holds(pace.starts)
 
 
 def _after_replay(
