@@ -51,6 +51,11 @@ class Nested(gym.Env[Any, Any]):
         return NESTED.sample(), 1.0, self.steps == 5, False, {}
 
 
+def learner(kind: Any, config: Any, **training: Any) -> Any:
+    """A learner with a small network for what `rollout` holds."""
+    return kind(config.training(**({"model": {"fcnet_hiddens": [4]}} | training)).debugging(seed=0), OBS, ACTIONS)
+
+
 def rollout(steps: int = 6, columns: int = 3, seed: int = 0) -> Rollout:
     rng = np.random.default_rng(seed)
     obs = rng.standard_normal((steps + 1, columns, 2)).astype(np.float32)

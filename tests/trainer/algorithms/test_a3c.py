@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rollouts import LSTM, NESTED, CutOff, Nested, rollout
+from rollouts import LSTM, NESTED, CutOff, Nested, learner, rollout
 
 from reef.algorithms.a2c import A2CConfig, A2CLearner
 from reef.algorithms.a3c import A3C, A3CConfig, A3CLearner, A3CWorker
@@ -21,11 +21,6 @@ def small(**settings: Any) -> A3CConfig:
     base = {"rollout_fragment_length": 5, "num_envs_per_worker": 2, "model": {"fcnet_hiddens": [8]}, "seed": 5}
     config = A3CConfig.from_dict(base | settings).environment("CartPole-v1")
     return config.reporting(min_sample_timesteps_per_iteration=settings.get("min_sample_timesteps_per_iteration", 40))
-
-
-def learner(kind: type[A2CLearner], config: Any, **training: Any) -> Any:
-    space = CutOff.observation_space.__class__(-1, 1, (2,))
-    return kind(config.training(model={"fcnet_hiddens": [4]}, **training).debugging(seed=0), space, CutOff.action_space)
 
 
 def test_the_defaults_are_those_of_rllib() -> None:

@@ -7,19 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
-from rollouts import rollout
+from rollouts import learner, rollout
 
 from reef.algorithms.appo import APPOConfig, APPOLearner
 from reef.algorithms.impala import IMPALAConfig, IMPALALearner
 from reef.errors import ConfigError
 
-OBS, ACTIONS = spaces.Box(-1, 1, (2,)), spaces.Discrete(2)
 
-
-def learner(kind: Any = APPOLearner, config: Any = None, **training: Any) -> Any:
-    config = (config or APPOConfig)().training(**({"model": {"fcnet_hiddens": [4]}} | training)).debugging(seed=0)
-    return kind(config, OBS, ACTIONS)
+def made(**training: Any) -> Any:
+    return learner(APPOLearner, APPOConfig(), **training)
 
 
 def test_the_defaults_are_those_of_rllib() -> None:
@@ -30,7 +26,7 @@ def test_the_defaults_are_those_of_rllib() -> None:
 
 
 def test_loss_by_hand() -> None:
-    one = learner(vf_loss_coeff=0.5, entropy_coeff=0.1, clip_param=0.2, use_kl_loss=True, num_sgd_iter=2, kl_coeff=3.0)
+    one = made(vf_loss_coeff=0.5, entropy_coeff=0.1, clip_param=0.2, use_kl_loss=True, num_sgd_iter=2, kl_coeff=3.0)
     one.begin(0)
     logits = torch.tensor([[0.0, 0.0], [0.0, np.log(3.0)]], dtype=torch.float32)
     minibatch = {
@@ -50,7 +46,7 @@ def test_loss_by_hand() -> None:
 
 
 def test_the_ratio_is_taken_to_the_target_policy_and_bounded_by_the_one_that_acted() -> None:
-    one = learner()
+    one = made()
     batch = rollout()
     batch.extras["action_logp"][0] += 2.0
     columns = one.prepare(batch)
@@ -63,7 +59,7 @@ def test_the_ratio_is_taken_to_the_target_policy_and_bounded_by_the_one_that_act
 
 
 def test_with_a_fresh_target_one_step_goes_where_impala_goes_but_for_the_bound() -> None:
-    impala, appo = learner(IMPALALearner, IMPALAConfig), learner()
+    impala, appo = learner(IMPALALearner, IMPALAConfig()), made()
     batch = rollout()
     batch.extras["action_logp"][:] = np.log(0.5)  # near the first policy, so that the bound of 2 does not bind
     for one in (impala, appo):
@@ -72,7 +68,7 @@ def test_with_a_fresh_target_one_step_goes_where_impala_goes_but_for_the_bound()
 
 
 def test_the_target_network_moves_every_so_many_updates() -> None:
-    one = learner(target_update_frequency=2, num_sgd_iter=3, lr=0.01)
+    one = made(target_update_frequency=2, num_sgd_iter=3, lr=0.01)
     first, seen = one.weights().copy(), []
     for _ in range(5):
         before = one.weights().copy()
@@ -84,7 +80,7 @@ def test_the_target_network_moves_every_so_many_updates() -> None:
 
 
 def test_vtrace_is_for_the_target_policy_and_the_critic_in_training() -> None:
-    one = learner(target_update_frequency=100, lr=0.05)
+    one = made(target_update_frequency=100, lr=0.05)
     inputs = one.target_layout.dist_inputs(rollout())
     for _ in range(5):
         one.update(rollout(), 0)
@@ -99,24 +95,24 @@ def test_vtrace_is_for_the_target_policy_and_the_critic_in_training() -> None:
 
 
 def test_the_weight_of_the_kl_adapts_and_is_kept_with_the_target() -> None:
-    one = learner(use_kl_loss=True, target_update_frequency=100, lr=0.05, kl_target=1e-4)
+    one = made(use_kl_loss=True, target_update_frequency=100, lr=0.05, kl_target=1e-4)
     for _ in range(5):
         stats = one.update(rollout(), 0).stats
     assert stats["kl"] > 2e-4 and one.kl_coeff.item() == stats["cur_kl_coeff"] > 1.0
-    two = learner(use_kl_loss=True, target_update_frequency=100, lr=0.05, kl_target=1e-4)
+    two = made(use_kl_loss=True, target_update_frequency=100, lr=0.05, kl_target=1e-4)
     two.set_state(one.state())
     assert two.update(rollout(), 0).stats == one.update(rollout(), 0).stats
     np.testing.assert_array_equal(one.weights(), two.weights())
 
 
 def test_weights_that_are_set_are_the_targets_too() -> None:
-    one = learner(target_update_frequency=100)
+    one = made(target_update_frequency=100)
     one.set_weights(one.weights() + 1.0)
     np.testing.assert_array_equal(one.target.network.flat.numpy(), one.weights())
 
 
 def test_the_optimizer_knows_no_parameter_of_the_target() -> None:
-    one = learner()
+    one = made()
     mine = {parameter.data_ptr() for parameter in one.parameters.flat.parameters}
     assert not mine & {parameter.data_ptr() for parameter in one.target.network.parameters()}
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rollouts import ACTIONS, LSTM, NESTED, OBS, CutOff, Nested, rollout
+from rollouts import LSTM, NESTED, CutOff, Nested, learner, rollout
 
 from reef.algorithms.a2c import A2CConfig, A2CLearner
 from reef.algorithms.impala import IMPALAConfig, IMPALALearner
@@ -24,11 +24,6 @@ def small(**settings: Any) -> IMPALAConfig:
     base = {"train_batch_size": 40, "rollout_fragment_length": 10, "model": {"fcnet_hiddens": [8]}, "seed": 5}
     config = IMPALAConfig.from_dict(base | settings).environment("CartPole-v1")
     return config.reporting(min_sample_timesteps_per_iteration=40)
-
-
-def learner(kind: type[A2CLearner], config: Any, **training: Any) -> Any:
-    model = {"fcnet_hiddens": [4]}
-    return kind(config.training(**({"model": model} | training)).debugging(seed=0), OBS, ACTIONS)
 
 
 def acted_by(one: IMPALALearner, batch: Rollout) -> Rollout:
