@@ -72,8 +72,7 @@ def evaluate(algorithm: Algorithm, settings: AlgorithmConfig) -> float:
     """
     evaluation = Evaluation(settings, lambda own, count: LocalWorkers(own))
     try:
-        worker = algorithm.workers.local_worker()
-        result = evaluation.run(algorithm.learners.weights(), worker, algorithm.iteration, algorithm.timestep)
+        result = evaluation.run(algorithm)
     finally:
         evaluation.stop()
     return round(lowest(result), 2)

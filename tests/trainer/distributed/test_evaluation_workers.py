@@ -6,6 +6,8 @@ import signal
 import time
 from typing import Any
 
+import gymnasium as gym
+import numpy as np
 import pytest
 
 from reef.algorithms.ppo import PPOConfig
@@ -23,6 +25,26 @@ def config(**evaluation: Any) -> PPOConfig:
         .evaluation(**{"evaluation_num_workers": 1, "evaluation_duration": 3} | evaluation)
         .debugging(seed=0)
     )
+
+
+class Told(gym.Env[Any, Any]):
+    """Keeps what it was made with."""
+
+    observation_space, action_space = gym.spaces.Box(0.0, 1.0, (2,)), gym.spaces.Discrete(2)
+
+    def __init__(self, context: Any) -> None:
+        self.context = context
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self.reset()[0], 1.0, True, False, {}
+
+
+def context_of(env: Told) -> tuple[int, ...]:
+    given = env.context
+    return given.worker_index, given.vector_index, given.num_workers, given["length"], given["width"]
 
 
 @pytest.mark.parametrize("recreate", [False, True])
@@ -59,6 +81,42 @@ def test_a_killed_evaluation_worker_costs_no_episode(policy: str) -> None:
         weights = workers.foreach_worker(lambda worker: worker.acting_weights()["default_policy"].tolist())
         assert weights == weights[:1] * (3 if replaced else 2), "a replacement has them as well"
         assert algorithm.evaluate()["evaluation"]["episodes_this_iter"] == 3
+
+
+def rounds(caplog) -> list[str]:
+    return [record.getMessage() for record in caplog.records if "of parallel evaluation" in record.getMessage()]
+
+
+def test_the_rounds_of_an_evaluation_are_in_the_log(caplog) -> None:
+    settings = config(evaluation_num_workers=2, evaluation_duration=5)
+    settings.fault_tolerance(ignore_worker_failures=True)
+    with caplog.at_level(logging.INFO), settings.build() as algorithm:
+        assert algorithm.evaluate()["evaluation"]["episodes_this_iter"] == 5
+        assert "Evaluating current policy for 5 episodes." in caplog.text
+        assert rounds(caplog) == ["Running round 0 of parallel evaluation (5/5 episodes)"]
+        caplog.clear()
+        os.kill(algorithm.evaluation.workers.foreach_worker(lambda worker: os.getpid())[1], signal.SIGKILL)
+        assert algorithm.evaluate()["evaluation"]["episodes_this_iter"] == 5
+        first, last = rounds(caplog)
+        assert first == "Running round 0 of parallel evaluation (2/5 episodes)", "worker 1 had three to play"
+        assert last == "Running round 1 of parallel evaluation (5/5 episodes)"
+
+
+def test_a_killed_evaluation_worker_costs_no_steps() -> None:
+    settings = config(evaluation_num_workers=2, evaluation_duration=200, evaluation_duration_unit="timesteps")
+    with settings.fault_tolerance(ignore_worker_failures=True).build() as algorithm:
+        assert algorithm.evaluate()["evaluation"]["timesteps_this_iter"] == 200
+        os.kill(algorithm.evaluation.workers.foreach_worker(lambda worker: os.getpid())[1], signal.SIGKILL)
+        assert algorithm.evaluate()["evaluation"]["timesteps_this_iter"] == 200
+
+
+def test_environments_are_told_which_worker_of_the_evaluation_has_them() -> None:
+    own = {"env_config": {"length": 7}, "num_envs_per_worker": 2}
+    settings = config(evaluation_num_workers=2, evaluation_config=own).environment(Told, env_config={"width": 3})
+    with settings.build() as algorithm:
+        algorithm.evaluate()
+        contexts = algorithm.evaluation.workers.foreach_worker(lambda worker: worker.foreach_env(context_of))
+    assert contexts[1:] == [[(index, 0, 2, 7, 3), (index, 1, 2, 7, 3)] for index in (1, 2)]
 
 
 def test_a_killed_evaluation_worker_ends_the_run_by_default() -> None:

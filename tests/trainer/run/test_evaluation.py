@@ -85,6 +85,17 @@ def test_steps_are_shared_by_the_environments_of_evaluation() -> None:
         assert algorithm.evaluate()["evaluation"]["timesteps_this_iter"] == 200
 
 
+def test_a_result_says_what_was_evaluated(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"), config(evaluation_duration=4, evaluation_interval=1).build() as algorithm:
+        evaluation = algorithm.train()["evaluation"]
+    assert (evaluation["episodes_this_iter"], evaluation["training_iteration"]) == (4, 1)
+    assert evaluation["timesteps_this_iter"] == sum(evaluation["hist_stats"]["episode_lengths"])
+    assert {"custom_metrics", "episode_len_mean"} <= evaluation.keys()
+    assert {"episode_reward_max", "episode_reward_mean", "episode_reward_min"} <= evaluation.keys()
+    assert "Evaluating current policy for 4 episodes." in caplog.text
+    assert "parallel evaluation" not in caplog.text
+
+
 class NotThereYet(LocalWorkers):
     """Workers of which none was ready when they were counted."""
 
@@ -94,8 +105,8 @@ class NotThereYet(LocalWorkers):
 def test_steps_are_shared_by_workers_that_are_still_to_come() -> None:
     settings = config(evaluation_duration=40, evaluation_duration_unit="timesteps", evaluation_num_workers=1)
     evaluation = Evaluation(settings.freeze(), partial(make_workers, deadline=Deadline()))
-    samples = evaluation._steps(NotThereYet(evaluation.settings))
-    assert sum(sample.env_steps for sample in samples) == 40
+    _, steps = evaluation._play(NotThereYet(evaluation.settings))
+    assert steps == 40
 
 
 class Endless(gym.Env[Any, int]):

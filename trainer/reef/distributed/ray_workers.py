@@ -202,17 +202,12 @@ class RayWorkers:
                 self._group.request(index, "sample", steps)
 
     def sample_episodes(self, count: int) -> list[Sample]:
-        """Exactly `count` new episodes; what a failed worker owes, the others run."""
-        samples: dict[int, list[Sample]] = {}
-        while count > 0:
-            healthy = self._group.await_healthy()
-            each, more = divmod(count, len(healthy))
-            shares = {index: (each + (rank < more),) for rank, index in enumerate(healthy) if each + (rank < more)}
-            done = self._group.call_some("sample_episodes", shares, timeout_s=self._limits.request_timeout_s)
-            for index, sample in done.items():
-                count -= shares[index][0]
-                samples.setdefault(index, []).append(sample)
-        return [sample for index in sorted(samples) for sample in samples[index]]
+        """At most `count` new episodes: those of a worker that fails meanwhile are missing."""
+        healthy = self._group.await_healthy()
+        each, more = divmod(count, len(healthy))
+        shares = {index: (each + (rank < more),) for rank, index in enumerate(healthy) if each + (rank < more)}
+        done = self._group.call_some("sample_episodes", shares, timeout_s=self._limits.request_timeout_s)
+        return list(done.values())
 
     def collect(self, fn: Callable[[RolloutWorker], T]) -> list[T]:
         """Call `fn(worker)` in every healthy worker, in the order of their indices."""

@@ -38,7 +38,7 @@ class Workers(Protocol):
         ...
 
     def sample_episodes(self, count: int) -> list[Sample]:
-        """Exactly `count` new episodes, divided between the healthy workers."""
+        """`count` new episodes, divided between the healthy workers; those of one that fails meanwhile are missing."""
         ...
 
     def collect(self, fn: Callable[[RolloutWorker], T]) -> list[T]:

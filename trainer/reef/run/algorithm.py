@@ -176,8 +176,7 @@ class Algorithm(Inference):
         self._refuse_when_stopped()
         self._take_over_weights()
         self.hooks.call("on_evaluate_start", algorithm=self)
-        weights, worker = self.learners.weights(), self.workers.local_worker()
-        metrics = self.evaluation.run(weights, worker, self.iteration, self.timestep)
+        metrics = self.evaluation.run(self)
         if self.evaluation.has_workers:
             self._report_recreated(self.evaluation.workers, is_evaluation=True)
         self.hooks.call("on_evaluate_end", algorithm=self, evaluation_metrics=metrics)

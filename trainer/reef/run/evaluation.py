@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from typing import Any
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
-from reef.batch import Episode, Sample
+from reef.batch import Episode
 from reef.config import AlgorithmConfig
 from reef.envs.failures import env_name
 from reef.envs.make import LOOP_SETTINGS, make_envs
@@ -16,7 +17,10 @@ from reef.rollout.seams import Workers
 from reef.rollout.worker import RolloutWorker
 from reef.run.metrics import summarize_episodes
 from reef.spaces import Layout, PolicySpaces
-from reef.types import State, Weights
+from reef.types import State
+
+if TYPE_CHECKING:
+    from reef.run.algorithm import Algorithm
 
 log = logging.getLogger(__name__)
 OF_ENVIRONMENT = {"env", "env_config", "observation_space", "action_space", *LOOP_SETTINGS}
@@ -100,13 +104,13 @@ class Evaluation:
         interval = self.config.evaluation_interval
         return interval is not None and interval > 0 and iteration % interval == 0
 
-    def run(self, weights: Weights, trained: RolloutWorker, iteration: int, timestep: int) -> dict[str, Any]:
-        """Evaluate the `weights` after `iteration`, with the filters of the `trained` worker.
+    def run(self, algorithm: Algorithm) -> dict[str, Any]:
+        """Evaluate the newest weights of an algorithm, with the filters of its local worker.
 
         Returns the metrics of the episodes; after a time-out those of the evaluation before.
         """
         try:
-            self.latest = {"training_iteration": iteration, **self._run(weights, trained, timestep)}
+            self.latest = self._measure(self._prepared(algorithm), algorithm.iteration)
         except WorkerTimeoutError as error:
             log.warning(TIMED_OUT, self.config.evaluation_sample_timeout_s, error)
             self.stop()
@@ -114,31 +118,53 @@ class Evaluation:
             return self.latest or empty | summarize_episodes([])
         return self.latest
 
-    def _run(self, weights: Weights, trained: RolloutWorker, timestep: int) -> dict[str, Any]:
-        workers = self.workers
+    def _prepared(self, algorithm: Algorithm) -> Workers:
+        """The evaluation workers, with the newest weights and filters."""
+        workers, trained = self.workers, algorithm.workers.local_worker()
         if not self._told_of_greedy:
             tell_of_greedy(self.config, trained)
             self._told_of_greedy = True
-        workers.set_weights(weights, trained.policy_version, timestep)
+        workers.set_weights(algorithm.learners.weights(), trained.policy_version, algorithm.timestep)
         workers.set_filters({policy_id: observed.state() for policy_id, observed in trained.filters.items()})
-        samples = (
-            self._episodes(workers) if self.config.evaluation_duration_unit == "episodes" else self._steps(workers)
-        )
-        episodes: list[Episode] = [episode for sample in samples for episode in sample.episodes]
+        return workers
+
+    def _measure(self, workers: Workers, iteration: int) -> dict[str, Any]:
+        """The metrics of an evaluation of the weights of an iteration."""
+        episodes, steps = self._play(workers)
         return {
+            "training_iteration": iteration,
             **summarize_episodes(episodes, keep_per_episode=self.config.keep_per_episode_custom_metrics),
             "episodes_this_iter": len(episodes),
-            "timesteps_this_iter": sum(sample.env_steps for sample in samples),
+            "timesteps_this_iter": steps,
             "num_healthy_workers": workers.num_healthy if self.config.evaluation_num_workers else 0,
         }
 
-    def _episodes(self, workers: Workers) -> list[Sample]:
-        return workers.sample_episodes(int(self.config.evaluation_duration))
+    def _play(self, workers: Workers) -> tuple[list[Episode], int]:
+        """Play rounds until the duration is reached; returns the episodes and the number of steps.
 
-    def _steps(self, workers: Workers) -> list[Sample]:
-        count = workers.num_healthy or self.config.evaluation_num_workers  # none yet: `sample` waits for them
-        columns = count * self.settings.num_envs_per_worker
-        return workers.sample(math.ceil(int(self.config.evaluation_duration) / columns), reset_episodes=True)
+        One round is enough, unless workers fail in it.
+        """
+        config, unit = self.config, self.config.evaluation_duration_unit
+        wanted = int(config.evaluation_duration)
+        log.info("Evaluating current policy for %d %s.", wanted, unit)
+        episodes: list[Episode] = []
+        steps = done = 0
+        for number in count():
+            if unit == "episodes":
+                samples = workers.sample_episodes(wanted - done)
+            else:
+                num_workers = workers.num_healthy or config.evaluation_num_workers  # none yet: `sample` waits for them
+                columns = num_workers * self.settings.num_envs_per_worker
+                samples = workers.sample(math.ceil((wanted - done) / columns), reset_episodes=number == 0)
+            for sample in samples:
+                episodes += sample.episodes
+                steps += sample.env_steps
+            done = len(episodes) if unit == "episodes" else steps
+            if config.evaluation_num_workers:
+                log.info("Running round %d of parallel evaluation (%d/%d %s)", number, done, wanted, unit)
+            if done >= wanted:
+                break
+        return episodes, steps
 
     def state(self) -> State:
         """The latest metrics and the workers' states."""
