@@ -42,7 +42,7 @@ class EnvironmentError(ReefError):
 
 
 class CallbackError(ReefError):
-    """A hook of the setting `callbacks` raised, or left behind what cannot be used."""
+    """A function of the user's, such as a hook of the setting `callbacks`, raised, or gave what cannot be used."""
 
     exit_code = EXIT_WRONG_USE
     is_final = True

@@ -14,11 +14,13 @@ from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from reef.algorithms.dqn import DQNConfig
 from reef.algorithms.ppo import PPOConfig
 from reef.config import AlgorithmConfig
-from reef.errors import ConfigError, EnvironmentError
+from reef.errors import CallbackError, ConfigError, EnvironmentError
 from reef.rollout.local_workers import LocalWorkers
+from reef.rollout.seams import Workers
 from reef.run.algorithm import Algorithm
 from reef.run.build import make_workers
 from reef.run.evaluation import Evaluation
+from reef.run.metrics import summarize_episodes
 from reef.run.process.deadline import Deadline
 from reef.run.prometheus import RunState
 
@@ -199,6 +201,95 @@ def test_evaluation_explores_only_where_it_is_told_to(
         assert set(Constant.actions[True]) == ({0, 1} if explore else {Constant.actions[True][0]})
     warnings = [record for record in caplog.records if "takes the most likely action" in record.message]
     assert len(warnings) == (explore is None and kind is PPOConfig), "once, and where greedy is another policy"
+
+
+def test_a_whole_configuration_can_say_what_differs_in_evaluation() -> None:
+    training = PPOConfig().environment(Constant, env_config={"kept": 1}).rollouts(num_rollout_workers=2)
+    own = training.copy().environment(env_config={"evaluated": True}).rollouts(num_envs_per_worker=3)
+    own.evaluation(evaluation_interval=4, evaluation_duration=7)
+    training.evaluation(evaluation_interval=1, evaluation_num_workers=1, evaluation_config=own)
+    settings = training.checked().evaluation_settings()
+    assert settings.env_config == {"kept": 1, "evaluated": True}
+    assert (settings.num_envs_per_worker, settings.num_rollout_workers) == (3, 1)
+    assert (settings.evaluation_interval, settings.evaluation_duration, settings.explore) == (1, 10, False)
+    exploring = PPOConfig().evaluation(evaluation_config=DQNConfig().exploration(explore=False))
+    assert exploring.evaluation_config == {"explore": False}
+    assert PPOConfig.from_dict(training.to_dict()).evaluation_config == training.to_dict()["evaluation_config"]
+
+
+def test_settings_of_another_algorithm_are_refused_in_evaluation() -> None:
+    with pytest.raises(ConfigError, match=r"evaluation_config\.dueling: PPO has no such setting"):
+        config(evaluation_config=DQNConfig().training(dueling=False)).validate()
+
+
+def count_episodes(algorithm: Algorithm, evaluation_workers: Workers) -> dict[str, Any]:
+    """Evaluate with two environments of another setting each, and with a metric of its own."""
+    evaluation_workers.foreach_worker(lambda worker: worker.foreach_env(lambda env: env.own.clear()))
+    samples = evaluation_workers.sample_episodes(3)
+    weights = evaluation_workers.local_worker().get_weights()["default_policy"]
+    is_newest = np.array_equal(weights, algorithm.learners.weights()["default_policy"])
+    episodes = [episode for sample in samples for episode in sample.episodes]
+    return summarize_episodes(episodes) | {"foo": np.int64(1), "newest": is_newest, "each": np.arange(2.0)}
+
+
+@pytest.mark.parametrize("function", [count_episodes, f"{__name__}:count_episodes"])
+def test_a_custom_function_evaluates(function: Any, tmp_path: Path) -> None:
+    settings = PPOConfig().environment(Constant).training(train_batch_size=128, model={"fcnet_hiddens": [8]})
+    settings.evaluation(evaluation_interval=1, custom_evaluation_function=function)
+    with settings.build() as algorithm:
+        evaluation = algorithm.train()["evaluation"]
+        algorithm.save(tmp_path)
+    assert (evaluation["foo"], evaluation["newest"], evaluation["each"]) == (1, True, [0.0, 1.0])
+    assert (evaluation["episodes_this_iter"], evaluation["training_iteration"]) == (3, 1)
+    PPOConfig.from_dict(settings.to_dict()).validate()
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (None, r"custom_evaluation_function returned None: expected a dict"),
+        (17.5, r"custom_evaluation_function returned 17.5: expected a dict"),
+        ({3: 1.0}, r"custom_evaluation_function returned the key 3: expected text"),
+        ({"env": object}, r"custom_evaluation_function returned env=<class 'object'>: expected numbers"),
+    ],
+)
+def test_what_a_custom_function_may_not_return_is_refused(returned: Any, message: str) -> None:
+    settings = config(custom_evaluation_function=lambda algorithm, workers: returned)
+    with settings.build() as algorithm, pytest.raises(ValueError, match=message):
+        algorithm.evaluate()
+
+
+def test_a_custom_function_that_raises_is_named() -> None:
+    settings = config(custom_evaluation_function=lambda algorithm, workers: {}["reward"])
+    with settings.build() as algorithm, pytest.raises(CallbackError, match="evaluation_function raised KeyError"):
+        algorithm.evaluate()
+
+
+def test_metrics_without_rewards_can_be_shown() -> None:
+    run_state = RunState()
+    with config(evaluation_interval=1, custom_evaluation_function=lambda *_: {"foo": 1}).build() as algorithm:
+        result = algorithm.train()
+    run_state.report(result)
+    assert result["evaluation"] == {"training_iteration": 1, "foo": 1}
+    assert run_state.progress()["evaluation"]["iteration"] == 1
+    assert list(run_state.collect())
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (7, r"custom_evaluation_function=7: expected text or function or null"),
+        ("no.such.module:f", r"custom_evaluation_function 'no.such.module:f': there is no module 'no'"),
+        (f"{__name__}:OF_TEXT", r"expected a function of \(algorithm, evaluation_workers\)"),
+        (lambda algorithm: {}, r"It is called with \(algorithm, evaluation_workers\): take these"),
+    ],
+)
+def test_what_is_no_evaluation_function_is_found_before_training(function: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        config(custom_evaluation_function=function).validate()
+
+
+OF_TEXT = "text"
 
 
 def test_evaluation_starts_elsewhere_than_training() -> None:

@@ -46,7 +46,7 @@ class Hooks:
         for cls in classes:
             own = [name for name in names if is_overridden(cls, name)]
             if own:
-                made = _guarded(f"{cls.__name__}.__init__", cls)
+                made = guarded(f"callbacks {cls.__name__}.__init__", cls)
                 for name in own:
                     self._calls.setdefault(name, []).append(_call_of(cls, name, getattr(made, name)))
 
@@ -70,7 +70,7 @@ def _call_of(cls: type, name: str, hook: Callable[..., None]) -> Callable[[dict[
     parameters = inspect.signature(hook).parameters.values()
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
     taken = spellings(name) if takes_all else spellings(name) & {parameter.name for parameter in parameters}
-    where = f"{cls.__name__}.{name}"
+    where = f"callbacks {cls.__name__}.{name}"
 
     def call(arguments: dict[str, Any]) -> None:
         given = {}
@@ -78,21 +78,24 @@ def _call_of(cls: type, name: str, hook: Callable[..., None]) -> Callable[[dict[
             for spelling in (key, ALIASES.get(key)):
                 if spelling in taken:
                     given[spelling] = value
-        _guarded(where, hook, **given)
+        guarded(where, hook, **given)
 
     return call
 
 
-def _guarded(where: str, function: Callable[..., Any], **arguments: Any) -> Any:
-    """Call a person's function; what Reef raises inside, such as the end of a run, is raised as it is."""
+def guarded(what: str, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """Call a person's function, which messages call `what`; CallbackError where it raises.
+
+    What Reef raises inside, such as the end of a run, is raised as it is.
+    """
     try:
-        return function(**arguments)
+        return function(*arguments, **named)
     except Exception as error:
         if type(error).__module__.startswith("reef."):
             raise
         frames = own_frames(error)
         place = f" ({frames.tb_frame.f_code.co_filename}, line {frames.tb_lineno})" if frames else ""
-        text = f"callbacks {where} raised {type(error).__name__}: {error}{place}. Correct it."
+        text = f"{what} raised {type(error).__name__}: {error}{place}. Correct it."
         raise CallbackError(f"{text}{own_traceback(error)}") from error
 
 

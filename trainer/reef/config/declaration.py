@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
+from reef.config.loading import load_function
 from reef.config.values import MisfitError, fit, plain, type_text
 from reef.errors import ConfigError, nearest
 from reef.schedules import Schedule, Scheduled
@@ -24,6 +25,7 @@ class Setting:
     maximum: float | None = None
     above: float | None = None
     unit: str | None = None
+    called_with: tuple[str, ...] = ()  # of a function or its path: the names of its arguments
     key: str = ""  # its name in dictionaries; the attribute differs where a group's method has that name
     convert: Callable[[Any], Any] | None = None
     name: str = ""
@@ -56,7 +58,12 @@ class Setting:
         except MisfitError as error:
             yield f"{shown}: expected {type_text(self.type)}{f', and {error}' if str(error) else ''}."
             return
-        if self.choices is not None and value not in self.choices:
+        if self.called_with and value is not None:
+            try:
+                load_function(value, self.key, *self.called_with)
+            except ConfigError as error:
+                yield str(error)
+        elif self.choices is not None and value not in self.choices:
             one_of = "one of " if len(self.choices) > 1 else ""
             options = ", ".join(repr(choice) for choice in self.choices)
             yield f"{shown}: expected {one_of}{options}.{nearest(value, map(str, self.choices))}"

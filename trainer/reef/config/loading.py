@@ -7,6 +7,7 @@ import inspect
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 from reef.errors import ConfigError, ReefError, nearest
@@ -38,6 +39,25 @@ def load(path: str, what: str = "object") -> Any:
             raise ConfigError(f"{what} {path!r}: {module_name} has no {part!r}.{nearest(part, _defined_in(found))}")
         found = getattr(found, part)
     return found
+
+
+def load_function(given: Any, key: str, *arguments: str) -> Callable[..., Any]:
+    """The function that the setting `key` holds or names; `arguments` are the names of what it is called with.
+
+    Raises:
+        ConfigError: it cannot be loaded, is no function, or takes other arguments.
+    """
+    found: Any = load(given, key) if isinstance(given, str) else given
+    called_with = f"({', '.join(arguments)})"
+    if not callable(found):
+        raise ConfigError(f"{key}={given!r} is {found!r}: expected a function of {called_with}.")
+    try:
+        inspect.signature(found).bind(*arguments)
+    except TypeError as error:
+        raise ConfigError(f"{key}={given!r}: {error}. It is called with {called_with}: take these.") from error
+    except ValueError:  # a compiled function without a signature
+        pass
+    return found  # type: ignore[no-any-return]
 
 
 def _defined_in(holder: Any) -> list[str]:

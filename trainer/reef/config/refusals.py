@@ -76,7 +76,6 @@ REFUSALS: dict[str, Refusal] = {
     "model.custom_action_dist": Refusal("training", None),
     "model.custom_preprocessor": Refusal("training", None, "wrap the environment with a gymnasium.ObservationWrapper"),
     "evaluation_parallel_to_training": Refusal("evaluation", False),
-    "custom_evaluation_function": Refusal("evaluation", None),
     "enable_async_evaluation": Refusal("evaluation", False),
     "off_policy_estimation_methods": Refusal("evaluation", {}),
     "ope_split_batch_by_episode": Refusal("evaluation", True),

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from reef.batch import Episode
+from reef.callbacks.hooks import guarded
 from reef.config import AlgorithmConfig
+from reef.config.loading import load_function
 from reef.envs.failures import env_name
 from reef.envs.make import LOOP_SETTINGS, make_envs
-from reef.errors import ConfigError, WorkerTimeoutError
+from reef.errors import ConfigError, WorkerTimeoutError, sentence
 from reef.rollout.seams import Workers
 from reef.rollout.worker import RolloutWorker
 from reef.run.metrics import summarize_episodes
 from reef.spaces import Layout, PolicySpaces
+from reef.trees import json_safe
 from reef.types import State
 
 if TYPE_CHECKING:
@@ -34,6 +40,7 @@ GREEDY = (
     "Set evaluation_config={'explore': True} (reef evaluate: --explore) to evaluate it as it acts in training, or "
     "explore to False there (--no-explore) to keep this without the warning."
 )
+CUSTOM = "custom_evaluation_function"
 
 
 class Evaluation:
@@ -110,7 +117,7 @@ class Evaluation:
         Returns the metrics of the episodes; after a time-out those of the evaluation before.
         """
         try:
-            self.latest = self._measure(self._prepared(algorithm), algorithm.iteration)
+            self.latest = self._measure(algorithm, self._prepared(algorithm), algorithm.iteration)
         except WorkerTimeoutError as error:
             log.warning(TIMED_OUT, self.config.evaluation_sample_timeout_s, error)
             self.stop()
@@ -128,8 +135,12 @@ class Evaluation:
         workers.set_filters({policy_id: observed.state() for policy_id, observed in trained.filters.items()})
         return workers
 
-    def _measure(self, workers: Workers, iteration: int) -> dict[str, Any]:
+    def _measure(self, algorithm: Algorithm, workers: Workers, iteration: int) -> dict[str, Any]:
         """The metrics of an evaluation of the weights of an iteration."""
+        if self.config.custom_evaluation_function is not None:
+            function = load_function(self.config.custom_evaluation_function, CUSTOM, "algorithm", "evaluation_workers")
+            metrics = guarded(CUSTOM, function, algorithm, workers)
+            return {"training_iteration": iteration, **checked_metrics(metrics)}
         episodes, steps = self._play(workers)
         return {
             "training_iteration": iteration,
@@ -193,3 +204,25 @@ def tell_of_greedy(config: AlgorithmConfig, trained: RolloutWorker) -> None:
     draws = any(runner.exploration.draws_from_policy for runner in trained.runners.values())
     if config.explore and "explore" not in config.evaluation_config and draws:
         log.warning(GREEDY, config.label)
+
+
+def checked_metrics(metrics: Any) -> dict[str, Any]:
+    """What a custom evaluation function returned, as JSON values; ConfigError for what cannot be reported."""
+    if not isinstance(metrics, Mapping):
+        raise ConfigError(f"{CUSTOM} returned {metrics!r}: expected a dict of metrics by name.")
+    for key, value in metrics.items():
+        if not isinstance(key, str):
+            raise ConfigError(f"{CUSTOM} returned the key {key!r}: expected text, the name of a metric.")
+        try:
+            json.dumps(value, default=_of_numpy)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"{CUSTOM} returned {key}={value!r}: expected numbers, text, lists and dicts. {sentence(error)}"
+            ) from error
+    return {key: json_safe(value) for key, value in metrics.items()}
+
+
+def _of_numpy(value: object) -> Any:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise TypeError(f"A {type(value).__name__} is none of these")

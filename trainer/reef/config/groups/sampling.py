@@ -209,6 +209,14 @@ def _count(function: Callable[..., Any]) -> int:
 AS_TRAINED = ("model", "observation_filter")  # without which the trained weights mean nothing
 
 
+def as_changes(value: Any) -> Any:
+    """What a whole configuration changes as `evaluation_config`: all but its defaults and its own evaluation."""
+    if not isinstance(value, Settings):
+        return value
+    changed = value.changed()
+    return {key: changed[key] for key in changed if value.groups[key] != "evaluation" and key != "num_rollout_workers"}
+
+
 class EvaluationSettings(Settings):
     """When, how long and with which changed settings the policy is evaluated."""
 
@@ -232,10 +240,18 @@ class EvaluationSettings(Settings):
     )
     evaluation_config: dict[str, Any] = setting(
         {},
-        "Settings that differ in evaluation; explore is false there unless this says otherwise. env_config is merged.",
+        "Settings that differ in evaluation; explore is false there unless this says otherwise. env_config is merged. "
+        "In Python also a configuration: what differs from its defaults.",
+        convert=as_changes,
     )
     evaluation_num_workers: int = setting(
         0, "Workers for evaluation only; 0 evaluates in the algorithm's process.", minimum=0
+    )
+    custom_evaluation_function: str | Callable[..., Any] | None = setting(
+        None,
+        "A function, or its path 'package.module:function', that evaluates in place of Reef: it gets the algorithm and "
+        "its evaluation workers, which have the newest weights, and returns a dict of metrics.",
+        called_with=("algorithm", "evaluation_workers"),
     )
     always_attach_evaluation_results: bool = setting(False, "Repeat the newest evaluation in every result.")
     in_evaluation: bool = setting(False, "True in the settings of evaluation workers.")
