@@ -28,8 +28,7 @@ NOT_YET = words(
     env_task_fn render_env record_env action_mask_key
     env_runner_cls sample_collector remote_worker_envs remote_env_batch_wait_ms preprocessor_pref compress_observations
     enable_connectors env_to_module_connector module_to_env_connector episode_lookback_horizon
-    evaluation_parallel_to_training enable_async_evaluation off_policy_estimation_methods
-    ope_split_batch_by_episode
+    off_policy_estimation_methods ope_split_batch_by_episode
     metrics_episode_collection_timeout_s export_native_model_files checkpoint_trainable_policies_only
     logger_creator logger_config fake_sampler
     policy_map_capacity policy_states_are_swappable observation_fn
@@ -72,6 +71,7 @@ WORKING = words(
     update_worker_filter_stats sampler_perf_stats_ema_coef explore exploration_config
     evaluation_interval evaluation_duration evaluation_duration_unit evaluation_sample_timeout_s evaluation_config
     evaluation_num_workers always_attach_evaluation_results custom_evaluation_function
+    evaluation_parallel_to_training enable_async_evaluation
     ignore_worker_failures recreate_failed_workers restart_failed_sub_environments
     num_consecutive_worker_failures_tolerance max_num_worker_restarts delay_between_worker_restarts_s
     worker_health_probe_timeout_s worker_restore_timeout_s sample_timeout_s

@@ -36,6 +36,14 @@ def config(**evaluation: Any) -> PPOConfig:
     )
 
 
+@pytest.mark.parametrize("interval", [None, 1])
+def test_evaluation_without_an_environment_has_three_remedies(interval: int | None) -> None:
+    evaluation = Evaluation(config(evaluation_interval=interval).environment(None), make_workers)
+    remedies = r"\(1\) set env, \(2\) give evaluation its own.* or \(3\) set evaluation_interval=None"
+    with pytest.raises(ValueError, match=f"evaluation has no environment to play in.*{remedies}"):
+        _ = evaluation.check_spaces({}) if interval else evaluation.workers
+
+
 @pytest.mark.parametrize("wrong", [{"env": "CartPol-v1"}, {"env_config": {"lenght": 3}}])
 def test_a_wrong_environment_of_evaluation_is_found_before_training(wrong: dict[str, Any]) -> None:
     with pytest.raises((ConfigError, EnvironmentError), match=r"CartPol-v1|lenght"):

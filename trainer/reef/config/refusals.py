@@ -75,8 +75,6 @@ REFUSALS: dict[str, Refusal] = {
     "model.zero_mean": Refusal("training", True),
     "model.custom_action_dist": Refusal("training", None),
     "model.custom_preprocessor": Refusal("training", None, "wrap the environment with a gymnasium.ObservationWrapper"),
-    "evaluation_parallel_to_training": Refusal("evaluation", False),
-    "enable_async_evaluation": Refusal("evaluation", False),
     "off_policy_estimation_methods": Refusal("evaluation", {}),
     "ope_split_batch_by_episode": Refusal("evaluation", True),
     "in_evaluation": Refusal("evaluation", False, "is set by Reef itself in the settings for evaluation"),

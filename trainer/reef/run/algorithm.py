@@ -118,6 +118,8 @@ class Algorithm(Inference):
         self._take_over_weights()
         if self.has_unpublished_weights:
             self.publish_weights()
+        if self.config.evaluates_beside_training and self.evaluation.is_due(self.iteration + 1):
+            self._begin_evaluation()
         before, trained_before = self.timestep, self.counters["num_env_steps_trained"]
         stats = self.training_step()
         while not self._iteration_is_full(started, before, trained_before):
@@ -126,12 +128,7 @@ class Algorithm(Inference):
             self.synchronize_filters()
         self._report_recreated(self.workers, is_evaluation=False)
         self.iteration += 1
-        evaluation = None
-        if self.evaluation.is_due(self.iteration):
-            with self.timer("evaluation"):
-                evaluation = self.evaluate()["evaluation"]
-        elif self.config.always_attach_evaluation_results:
-            evaluation = self.evaluation.latest
+        evaluation = self._evaluation_of_iteration()
         result = self.metrics.result(
             self.iteration,
             elapsed_s=time.monotonic() - started,
@@ -174,14 +171,42 @@ class Algorithm(Inference):
     def evaluate(self) -> dict[str, Any]:
         """Run the configured evaluation with the newest weights; the metrics are under "evaluation"."""
         self._refuse_when_stopped()
+        self._finish_evaluation()
         self._take_over_weights()
         self.hooks.call("on_evaluate_start", algorithm=self)
-        metrics = self.evaluation.run(self)
+        return {"evaluation": self._report_evaluation(self.evaluation.run(self))}
+
+    def _begin_evaluation(self) -> None:
+        """Begin one beside training, unless another one is still under way."""
+        if not self.evaluation.is_under_way:
+            with self.timer("evaluation"):
+                self.hooks.call("on_evaluate_start", algorithm=self)
+                self.evaluation.begin(self)
+
+    def _finish_evaluation(self, *, wait: bool = True) -> dict[str, Any] | None:
+        """The metrics of the evaluation that is under way, if there is one, and it has ended or this is to `wait`."""
+        if not self.evaluation.is_under_way:
+            return None
+        with self.timer("evaluation"):
+            metrics = self.evaluation.finish(wait=wait)
+        return None if metrics is None else self._report_evaluation(metrics)
+
+    def _evaluation_of_iteration(self) -> dict[str, Any] | None:
+        """What goes into the result of the iteration that ends now."""
+        metrics = None
+        if self.config.evaluates_beside_training:
+            metrics = self._finish_evaluation(wait=not self.config.enable_async_evaluation)
+        elif self.evaluation.is_due(self.iteration):
+            with self.timer("evaluation"):
+                metrics = self.evaluate()["evaluation"]
+        return self.evaluation.latest if metrics is None and self.config.always_attach_evaluation_results else metrics
+
+    def _report_evaluation(self, metrics: dict[str, Any]) -> dict[str, Any]:
         if self.evaluation.has_workers:
             self._report_recreated(self.evaluation.workers, is_evaluation=True)
         self.hooks.call("on_evaluate_end", algorithm=self, evaluation_metrics=metrics)
         self.events.emit(Evaluated, self.iteration, metrics)
-        return {"evaluation": metrics}
+        return metrics
 
     def _refuse_when_stopped(self) -> None:
         if self.is_stopped:

@@ -32,7 +32,7 @@ from reef.run.evaluation import Evaluation
 from reef.run.events import CheckpointSaved, Events, ResultReported, RunEnded, RunStarted
 from reef.run.experiment import AT_END, CheckpointSettings, Experiment, Gate, check_settings, restore_start
 from reef.run.folders import DEFAULT_FOLDER, choose_folder, places_of
-from reef.run.process.deadline import Deadline
+from reef.run.process.deadline import BackgroundDeadline, Deadline
 from reef.run.process.identity import Claim
 from reef.run.process.watchdog import ReportEnd, Watchdog
 from reef.run.remote.mirror import Mirror
@@ -296,7 +296,8 @@ def make_workers(
 
 def make_evaluation(config: AlgorithmConfig, deadline: Deadline | None = None) -> Evaluation:
     """Evaluation, whose environment is tried, and whose workers are made when they are first needed."""
-    return Evaluation(config, partial(make_workers, deadline=deadline or Deadline(), evaluation=True))
+    own = BackgroundDeadline(deadline or Deadline())
+    return Evaluation(config, partial(make_workers, deadline=own, evaluation=True), own)
 
 
 def make_learners(

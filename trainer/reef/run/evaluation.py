@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import math
+import threading
 from collections.abc import Callable, Mapping
+from concurrent import futures
+from concurrent.futures import Future
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -21,6 +24,7 @@ from reef.errors import ConfigError, WorkerTimeoutError, sentence
 from reef.rollout.seams import Workers
 from reef.rollout.worker import RolloutWorker
 from reef.run.metrics import summarize_episodes
+from reef.run.process.deadline import BackgroundDeadline, Deadline
 from reef.spaces import Layout, PolicySpaces
 from reef.trees import json_safe
 from reef.types import State
@@ -28,12 +32,21 @@ from reef.types import State
 if TYPE_CHECKING:
     from reef.run.algorithm import Algorithm
 
+T = TypeVar("T")
+LOOK_AGAIN_S = 0.2  # how often to look whether the run is to end, while an evaluation is waited for
+PATIENCE_S = 10.0  # for a thread that is to end
+
 log = logging.getLogger(__name__)
 OF_ENVIRONMENT = {"env", "env_config", "observation_space", "action_space", *LOOP_SETTINGS}
 TIMED_OUT = (
     "evaluation took longer than evaluation_sample_timeout_s=%g; the metrics of the last one are reported. Either "
     "(1) raise evaluation_sample_timeout_s, (2) lower evaluation_duration or set evaluation_duration_unit='timesteps', "
     "or (3) raise evaluation_num_workers. %s"
+)
+NOWHERE = (
+    "evaluation has no environment to play in: env=None, so that neither this process nor evaluation workers have one. "
+    "Either (1) set env, (2) give evaluation its own with evaluation_config={'env': ...}, or (3) set "
+    "evaluation_interval=None and do not call evaluate()."
 )
 GREEDY = (
     "evaluation takes the most likely action, but %s was trained to draw its actions, and may do better or worse so. "
@@ -46,11 +59,20 @@ CUSTOM = "custom_evaluation_function"
 class Evaluation:
     """Runs `evaluation_duration` episodes or steps every `evaluation_interval` iterations.
 
-    Its workers are made at the first evaluation: in this process, or `evaluation_num_workers` Ray actors.
+    Its workers are made at the first evaluation: in this process, or `evaluation_num_workers` Ray actors. With those an
+    evaluation can be under way in a thread, beside training; then only that thread uses them.
     """
 
-    def __init__(self, config: AlgorithmConfig, make_workers: Callable[[AlgorithmConfig, int], Workers]) -> None:
-        """`config`: that of training; `make_workers(settings, count)` is called with those of evaluation."""
+    def __init__(
+        self,
+        config: AlgorithmConfig,
+        make_workers: Callable[[AlgorithmConfig, int], Workers],
+        deadline: BackgroundDeadline | None = None,
+    ) -> None:
+        """`config`: that of training; `make_workers(settings, count)` is called with those of evaluation.
+
+        `deadline`: that of these workers, beside the run's.
+        """
         self.config = config
         self._make_workers = make_workers
         self.settings = config.evaluation_settings().freeze()
@@ -59,6 +81,9 @@ class Evaluation:
         self.latest: dict[str, Any] | None = None
         self._workers: Workers | None = None
         self._stored: State | None = None
+        self._deadline = deadline or BackgroundDeadline(Deadline())
+        self._under_way: Future[dict[str, Any]] | None = None
+        self._training_is_over = threading.Event()  # beside which it is under way
 
     def _try_env(self) -> PolicySpaces:
         """Make and close an environment as evaluation will, now and not after hours of training: its spaces by policy.
@@ -72,7 +97,9 @@ class Evaluation:
         return {policy_id: (own.observation_space, own.action_space) for policy_id, own in env.columns.items()}
 
     def check_spaces(self, trained: PolicySpaces) -> None:
-        """Raise ConfigError where a policy that is `trained` for these spaces cannot act in evaluation."""
+        """Raise ConfigError where a policy that is `trained` for these spaces cannot act in evaluation, or nowhere."""
+        if self.config.evaluation_interval:
+            self._require_env()
         name = env_name(self.settings.env)
         for policy_id, spaces in self._spaces.items():
             if policy_id not in trained:
@@ -88,13 +115,18 @@ class Evaluation:
 
     @property
     def workers(self) -> Workers:
-        """The evaluation workers."""
+        """The evaluation workers; ConfigError where they would have no environment."""
         if self._workers is None:
+            self._require_env()
             self._workers = self._make_workers(self.settings, self.config.evaluation_num_workers)
             if self._stored is not None:
                 self._workers.set_state(self._stored)
                 self._stored = None  # workers in their place would go back to it
         return self._workers
+
+    def _require_env(self) -> None:
+        if self.settings.env is None:
+            raise ConfigError(NOWHERE)
 
     @property
     def has_workers(self) -> bool:
@@ -111,13 +143,40 @@ class Evaluation:
         interval = self.config.evaluation_interval
         return interval is not None and interval > 0 and iteration % interval == 0
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether one was begun beside training and is not finished."""
+        return self._under_way is not None
+
     def run(self, algorithm: Algorithm) -> dict[str, Any]:
         """Evaluate the newest weights of an algorithm, with the filters of its local worker.
 
         Returns the metrics of the episodes; after a time-out those of the evaluation before.
         """
+        self._training_is_over.set()
+        return self._recorded(lambda: self._measure(algorithm, self._prepared(algorithm), algorithm.iteration))
+
+    def begin(self, algorithm: Algorithm) -> None:
+        """As `run`, in a thread: training may go on, with other weights."""
+        self._training_is_over.clear()
+        workers, iteration = self._prepared(algorithm), algorithm.iteration
+        self._under_way = in_background(lambda: self._measure(algorithm, workers, iteration))
+
+    def finish(self, *, wait: bool) -> dict[str, Any] | None:
+        """What `run` returns, of the one that was begun; None where it has not ended, unless this is to `wait`."""
+        assert self._under_way is not None, "none was begun"
+        self._training_is_over.set()
+        while wait and not self._under_way.done():
+            self._deadline.end_if_over()
+            futures.wait([self._under_way], timeout=LOOK_AGAIN_S)
+        if not self._under_way.done():
+            return None
+        ended, self._under_way = self._under_way, None
+        return self._recorded(ended.result)
+
+    def _recorded(self, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         try:
-            self.latest = self._measure(algorithm, self._prepared(algorithm), algorithm.iteration)
+            self.latest = measure()
         except WorkerTimeoutError as error:
             log.warning(TIMED_OUT, self.config.evaluation_sample_timeout_s, error)
             self.stop()
@@ -153,50 +212,72 @@ class Evaluation:
     def _play(self, workers: Workers) -> tuple[list[Episode], int]:
         """Play rounds until the duration is reached; returns the episodes and the number of steps.
 
-        One round is enough, unless workers fail in it.
+        One round is enough, unless workers fail in it. With the duration "auto" a round is an episode of each
+        environment, or a fragment, and none begins once training is over.
         """
-        config, unit = self.config, self.config.evaluation_duration_unit
-        wanted = int(config.evaluation_duration)
-        log.info("Evaluating current policy for %d %s.", wanted, unit)
+        config, unit, wanted = self.config, self.config.evaluation_duration_unit, self.config.evaluation_duration
+        log.info("Evaluating current policy for %s %s.", wanted, unit)
         episodes: list[Episode] = []
         steps = done = 0
         for number in count():
+            num_workers = workers.num_healthy or config.evaluation_num_workers  # none yet: they are waited for
+            columns = num_workers * self.settings.num_envs_per_worker
             if unit == "episodes":
-                samples = workers.sample_episodes(wanted - done)
+                samples = workers.sample_episodes(columns if wanted == "auto" else wanted - done)
             else:
-                num_workers = workers.num_healthy or config.evaluation_num_workers  # none yet: `sample` waits for them
-                columns = num_workers * self.settings.num_envs_per_worker
-                samples = workers.sample(math.ceil((wanted - done) / columns), reset_episodes=number == 0)
+                length = None if wanted == "auto" else math.ceil((wanted - done) / columns)
+                samples = workers.sample(length, reset_episodes=number == 0)
             for sample in samples:
                 episodes += sample.episodes
                 steps += sample.env_steps
             done = len(episodes) if unit == "episodes" else steps
             if config.evaluation_num_workers:
-                log.info("Running round %d of parallel evaluation (%d/%d %s)", number, done, wanted, unit)
-            if done >= wanted:
+                log.info("Running round %d of parallel evaluation (%d/%s %s)", number, done, wanted, unit)
+            if done and self._training_is_over.is_set() if wanted == "auto" else done >= wanted:
                 break
         return episodes, steps
 
     def state(self) -> State:
-        """The latest metrics and the workers' states."""
-        workers = self._workers.state() if self._workers is not None else self._stored
+        """The latest metrics and the workers' states, without those of workers that an evaluation is under way with."""
+        workers = self._stored
+        if self._workers is not None:
+            workers = None if self.is_under_way else self._workers.state()
         return {"latest": self.latest, "workers": workers}
 
     def set_state(self, state: State) -> None:
         """The reverse of `state`."""
         self.latest, self._stored = state["latest"], None
-        if state["workers"] is None:
+        if state["workers"] is None or self.is_under_way:
             self.stop()
-        elif self._workers is None:
+        if self._workers is None:
             self._stored = state["workers"]  # for those that the next evaluation makes
         else:
             self._workers.set_state(state["workers"])
 
     def stop(self) -> None:
-        """End the workers; the next evaluation would start new ones."""
+        """End the workers, and what is under way with them; the next evaluation would start new ones."""
+        if self._under_way is not None:
+            self._deadline.cancel()
+            futures.wait([self._under_way], timeout=PATIENCE_S)
+            self._deadline.clear()
+            self._under_way = None
         if self._workers is not None:
             self._workers.stop()
             self._workers = None
+
+
+def in_background(function: Callable[[], T]) -> Future[T]:
+    """Call a function in a thread that ends with the process; the future has its value, or what it raised."""
+    future: Future[T] = Future()
+
+    def call() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=call, name="evaluation", daemon=True).start()
+    return future
 
 
 def tell_of_greedy(config: AlgorithmConfig, trained: RolloutWorker) -> None:

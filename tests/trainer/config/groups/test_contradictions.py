@@ -19,6 +19,23 @@ CASES = {
         {"evaluation_duration": "auto"},
         ["evaluation_duration='auto': needs evaluation_parallel_to_training=True. Give a number of episodes"],
     ),
+    "evaluation beside training in process": (
+        {"evaluation_parallel_to_training": True, "evaluation_interval": 1},
+        ["evaluation_parallel_to_training=True, evaluation_num_workers=0: this process trains meanwhile"],
+    ),
+    "asynchronous evaluation in process": (
+        {"enable_async_evaluation": True, "evaluation_interval": 1},
+        ["enable_async_evaluation=True, evaluation_num_workers=0: this process trains meanwhile"],
+    ),
+    "evaluation beside training, but never": (
+        {"evaluation_parallel_to_training": True, "evaluation_num_workers": 1},
+        ["evaluation_parallel_to_training=True, evaluation_interval=None: no iteration has an evaluation. Set"],
+    ),
+    "evaluation that is waited for and not": (
+        {"evaluation_parallel_to_training": True, "enable_async_evaluation": True}
+        | {"evaluation_num_workers": 1, "evaluation_interval": 1},
+        ["evaluation_parallel_to_training=True, enable_async_evaluation=True: an iteration either waits"],
+    ),
     "misspelt in evaluation": (
         {"evaluation_config": {"explor": True}},
         ["evaluation_config.explor: AlgorithmConfig has no such setting. Did you mean 'explore'"],

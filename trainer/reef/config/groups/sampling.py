@@ -227,13 +227,24 @@ class EvaluationSettings(Settings):
     )
     evaluation_duration: int | Literal["auto"] = setting(
         10,
-        "Length of one evaluation, in evaluation_duration_unit; 'auto' lasts as long as the parallel training.",
+        "Length of one evaluation, in evaluation_duration_unit; 'auto' lasts as long as the training beside it, with "
+        "evaluation_parallel_to_training.",
         minimum=1,
     )
     evaluation_duration_unit: str = setting(
         "episodes",
         "'episodes' runs exactly evaluation_duration episodes, 'timesteps' about as many steps.",
         choices=("episodes", "timesteps"),
+    )
+    evaluation_parallel_to_training: bool = setting(
+        False,
+        "Evaluate beside the training of an iteration, with the weights from before it: results are one iteration "
+        "behind. Needs evaluation_num_workers above 0.",
+    )
+    enable_async_evaluation: bool = setting(
+        False,
+        "Evaluate beside training, which never waits for it: results are in the first iteration after its end, and "
+        "none begins meanwhile. Needs evaluation_num_workers above 0.",
     )
     evaluation_sample_timeout_s: float = setting(
         180.0, "How long an evaluation may wait for samples before it ends with a warning.", above=0.0, unit="seconds"
@@ -256,14 +267,15 @@ class EvaluationSettings(Settings):
     always_attach_evaluation_results: bool = setting(False, "Repeat the newest evaluation in every result.")
     in_evaluation: bool = setting(False, "True in the settings of evaluation workers.")
 
+    @property
+    def evaluates_beside_training(self) -> bool:
+        """Whether training goes on during an evaluation."""
+        return self.evaluation_parallel_to_training or self.enable_async_evaluation
+
     def problems(self) -> Iterator[str]:
-        """An automatic duration needs training beside it, and every changed setting must itself be fine."""
+        """Evaluation beside training needs workers, and every changed setting must itself be fine."""
         yield from super().problems()
-        if self.evaluation_duration == "auto":
-            yield (
-                "evaluation_duration='auto': needs evaluation_parallel_to_training=True. Give a number of "
-                f"{self.evaluation_duration_unit} instead."
-            )
+        yield from self._problems_beside_training()
         try:
             changed = self.copy().assign(self.evaluation_config)
         except ConfigError as error:
@@ -277,4 +289,29 @@ class EvaluationSettings(Settings):
                 yield (
                     f"evaluation_config.{key}={evaluated!r}: training has {key}={trained!r}, and what is evaluated is "
                     f"the policy that was trained so. Remove {key} from evaluation_config."
+                )
+
+    def _problems_beside_training(self) -> Iterator[str]:
+        if self.evaluation_duration == "auto" and not self.evaluation_parallel_to_training:
+            yield (
+                "evaluation_duration='auto': needs evaluation_parallel_to_training=True. Give a number of "
+                f"{self.evaluation_duration_unit} instead."
+            )
+        if self.evaluation_parallel_to_training and self.enable_async_evaluation:
+            yield (
+                "evaluation_parallel_to_training=True, enable_async_evaluation=True: an iteration either waits for the "
+                "evaluation beside it, or does not. Keep the first to have results each time, or the second to never "
+                "wait."
+            )
+        asked = [key for key in ("evaluation_parallel_to_training", "enable_async_evaluation") if getattr(self, key)]
+        for key in asked[:1]:
+            if self.evaluation_num_workers == 0:
+                yield (
+                    f"{key}=True, evaluation_num_workers=0: this process trains meanwhile and cannot evaluate. Set "
+                    f"evaluation_num_workers to 1 or more, or {key}=False."
+                )
+            if not self.evaluation_interval:
+                yield (
+                    f"{key}=True, evaluation_interval={self.evaluation_interval}: no iteration has an evaluation. Set "
+                    f"evaluation_interval to 1 or more, or {key}=False."
                 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from typing import NoReturn
 
@@ -47,3 +48,26 @@ class Deadline:
     def _end(self) -> NoReturn:
         self.waiting_ends = math.inf  # what is written in the end is not cut off
         raise Overdue
+
+
+class BackgroundDeadline(Deadline):
+    """That of a thread beside a run: when the run ends, which is still raised in the run itself, or it is cancelled."""
+
+    def __init__(self, run: Deadline) -> None:
+        super().__init__()
+        self.run = run
+
+    def cancel(self) -> None:
+        """Have the thread end, until `clear`."""
+        self.waiting_ends = -math.inf
+
+    def time_left(self) -> float:
+        """Those of the run."""
+        return self.run.time_left()
+
+    def end_if_over(self) -> None:
+        """Raise `Overdue`, in the thread every time; in the main thread, which gets the signals, as the run does."""
+        if threading.current_thread() is threading.main_thread():
+            self.run.end_if_over()
+        elif time.monotonic() >= min(self.waiting_ends, self.run.waiting_ends):
+            raise Overdue
