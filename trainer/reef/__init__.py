@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from reef.algorithms.simple_q import SimpleQConfig
     from reef.algorithms.td3 import TD3Config
     from reef.config import AlgorithmConfig
+    from reef.envs.curriculum.tasks import TaskSettableEnv
     from reef.run.algorithm import Algorithm
     from reef.run.metrics import pretty_print
 
@@ -51,6 +52,7 @@ __all__ = [
     "SACConfig",
     "SimpleQConfig",
     "TD3Config",
+    "TaskSettableEnv",
     "__version__",
     "pretty_print",
 ]
@@ -77,6 +79,7 @@ _HOMES = {
     "SACConfig": "reef.algorithms.sac",
     "SimpleQConfig": "reef.algorithms.simple_q",
     "TD3Config": "reef.algorithms.td3",
+    "TaskSettableEnv": "reef.envs.curriculum.tasks",
     "pretty_print": "reef.run.metrics",
 }
 

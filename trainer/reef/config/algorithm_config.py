@@ -147,6 +147,11 @@ class AlgorithmConfig(
         """Whether rollout workers keep their CPUs busy during an update."""
         return self.sample_async or self.asynchronous
 
+    @property
+    def evaluates_beside_training(self) -> bool:
+        """Whether training goes on during an evaluation."""
+        return self.evaluation_parallel_to_training or self.enable_async_evaluation
+
     def for_policy(self, policy_id: PolicyId) -> Self:
         """The settings of one policy: its random numbers are others than those of the rest."""
         if policy_id == DEFAULT_POLICY or self.seed is None:
@@ -172,6 +177,7 @@ class AlgorithmConfig(
         """The settings of evaluation workers: `evaluation_config` on top, no exploration unless that asks for it."""
         changed: dict[str, Any] = {
             "explore": False,
+            "env_task_fn": None,
             "num_rollout_workers": self.evaluation_num_workers,
             "sample_timeout_s": self.evaluation_sample_timeout_s,
             "evaluation_config": {},

@@ -42,7 +42,6 @@ class Refusal:
 
 
 REFUSALS: dict[str, Refusal] = {
-    "env_task_fn": Refusal("environment", None),
     "render_env": Refusal("environment", False),
     "record_env": Refusal("environment", False),
     "action_mask_key": Refusal("environment", "action_mask"),

@@ -25,7 +25,8 @@ from reef.distributed.resources import (
 )
 from reef.distributed.slot import ActorSpec
 from reef.distributed.start import start
-from reef.errors import WorkerError
+from reef.errors import CallbackError, WorkerError
+from reef.rollout.curriculum import set_tasks, stored_tasks, tasks_of
 from reef.rollout.filters import MeanStdFilter
 from reef.rollout.worker import RolloutWorker
 from reef.run.process.deadline import Deadline
@@ -71,8 +72,8 @@ class RayWorkers:
         self._known: set[int] = set()  # workers that were ready once
         self._recreated: list[int] = []  # and again, and `take_recreated` has not returned them
         self._published: tuple[Any, int, int] | None = None  # stored weights, version, timestep
+        self._tasks: dict[int, list[Any]] = {}  # of the environments of each worker, where they have some
         self._arrived: defaultdict[int, deque[Sample]] = defaultdict(deque)  # sampled ahead
-        self._filters_move = config.synchronize_filters and config.observation_filter != "NoFilter"
         self._limits = FaultTolerance.of(
             config,
             request_timeout_s=config.sample_timeout_s,
@@ -115,6 +116,14 @@ class RayWorkers:
         if self._published is not None:
             group.call_some("set_acting_weights", dict.fromkeys(indices, self._published), timeout_s=limit)
             group.call_some("apply", dict.fromkeys(indices, (take_filters, self._local.filters)), timeout_s=limit)
+        self._hand_over_tasks(indices)
+
+    def _hand_over_tasks(self, indices: Collection[int]) -> None:
+        """Give the environments of workers the tasks of those that they replace, or of others."""
+        if self._tasks:
+            others = next(iter(self._tasks.values()))
+            tasks = {index: (set_tasks, self._tasks.get(index, others)) for index in indices}
+            self._group.call_some("apply", tasks, timeout_s=self._limits.worker_health_probe_timeout_s)
 
     @property
     def num_healthy(self) -> int:
@@ -252,10 +261,12 @@ class RayWorkers:
     def foreach_worker(self, fn: Callable[[RolloutWorker], T]) -> list[T]:
         """Call `fn(worker)` in every worker's process, the local one first; WorkerError when it raises there."""
         limit, values = self._limits.worker_restore_timeout_s, [fn(self._local)]
-        for index, (value, problem) in self._group.call_all("apply", attempt, fn, timeout_s=limit).items():
+        for index, (value, problem, tasks) in self._group.call_all("apply", attempt, fn, timeout_s=limit).items():
             if value is None:  # no fault of the worker, which stays
                 raise WorkerError(f"a function raised in the process of rollout worker {index}:\n{problem}")
             values.append(cloudpickle.loads(value))
+            if tasks:
+                self._tasks[index] = tasks
         return values
 
     def foreach_worker_with_index(self, fn: Callable[[RolloutWorker, int], T]) -> list[T]:
@@ -269,7 +280,7 @@ class RayWorkers:
 
     def synchronize_filters(self) -> None:
         """Merge what the workers saw into the local worker's filters and give all workers the sum."""
-        if not self._filters_move:
+        if not self._config.synchronize_filters or self._config.observation_filter == "NoFilter":
             return
         limit = self._limits.request_timeout_s
         if limit is not None:  # fragments that were requested come first
@@ -300,6 +311,8 @@ class RayWorkers:
         known = {index: (one,) for index, one in enumerate(stored, start=1) if one is not None and index in healthy}
         self._group.send("apply", reset_episodes, self._local.filters)
         self._group.call_some("set_state", known, timeout_s=self._limits.worker_restore_timeout_s)
+        self._tasks = {index: tasks for index, one in enumerate(stored, 1) if one and (tasks := stored_tasks(one))}
+        self._hand_over_tasks(healthy)
         if not state["remote"]:
             self._group.send("filter_deltas")  # the local filters know what the one worker saw
 
@@ -310,13 +323,15 @@ class RayWorkers:
         self._local.stop()
 
 
-def attempt(worker: RolloutWorker, fn: Callable[[RolloutWorker], Any]) -> tuple[bytes | None, str]:
-    """What `fn(worker)` returns, or None and the traceback of why it cannot be had."""
+def attempt(worker: RolloutWorker, fn: Callable[[RolloutWorker], Any]) -> tuple[bytes | None, str, list[Any]]:
+    """What `fn(worker)` returns, or None and the traceback of why it cannot be had; and the tasks that it left."""
     try:
         value: bytes = cloudpickle.dumps(fn(worker))  # type: ignore[no-untyped-call]
-        return value, ""
+        return value, "", tasks_of(worker)
+    except CallbackError:  # ends the run
+        raise
     except Exception:
-        return None, traceback.format_exc()
+        return None, traceback.format_exc(), []
 
 
 def reset_episodes(worker: RolloutWorker, central: dict[PolicyId, MeanStdFilter]) -> None:

@@ -13,6 +13,7 @@ import gymnasium as gym
 import numpy as np
 
 from reef.config import AlgorithmConfig
+from reef.envs.curriculum.tasks import Tasks
 from reef.envs.failures import describe, failure
 from reef.envs.vector import EpisodeListener, StepResult, VectorEnv
 from reef.envs.wrappers import env_actions
@@ -41,6 +42,7 @@ class LoopVectorEnv(VectorEnv):
         self.envs = [create(column) for column in range(num_envs)]
         own: list[Any] = [getattr(self.envs[0], kind, None) for kind in ("observation_space", "action_space")]
         super().__init__(config, worker_index, num_envs, *own)
+        self._tasks = Tasks(self.envs, self.name)
         self._worker_index = worker_index
         self._create = create
         self._restart = config.restart_failed_sub_environments
@@ -118,7 +120,7 @@ class LoopVectorEnv(VectorEnv):
             }
             for column, begin in enumerate(self._begins)
         ]
-        return {"seeds": self._seeds.state(), "columns": columns}
+        return {"seeds": self._seeds.state(), "columns": columns, **self._tasks.state()}
 
     def _set_state(self, state: State) -> Array:
         """Re-seed and replay each column's episode; a column that cannot be replayed starts a fresh episode."""
@@ -127,7 +129,7 @@ class LoopVectorEnv(VectorEnv):
         columns = state["columns"][: self.num_envs]
         self._seeds.restore(state["seeds"])
         resumed = np.zeros(self.num_envs, np.bool_)
-        replays = [self._replay(column, saved, resumed) for column, saved in enumerate(columns)]
+        replays = [self._replay(column, state, resumed) for column in range(len(columns))]
         self._steps = max((len(actions) for actions in replays), default=0)
         action = np.zeros((self._steps, self.num_envs, *self.action_layout.shape), _dtype(replays))
         for column, actions in enumerate(replays):
@@ -135,12 +137,16 @@ class LoopVectorEnv(VectorEnv):
             action[self._begins[column] :, column] = actions
         self._history.extend(action)
         for column in range(len(columns), self.num_envs):
+            self._tasks.restore(column, state)
             self._begin(column)
         return resumed
 
-    def _replay(self, column: int, saved: State, resumed: Array) -> Array:
+    def _replay(self, column: int, state: State, resumed: Array) -> Array:
         """Bring a column to its saved state and say so in `resumed`; return the actions [n, *act] that it took."""
+        saved = state["columns"][column]
         actions = saved["actions"]
+        self._tasks.restore(column, state, "begun")
+        self._tasks.begin(column)
         if actions is None:
             logger.warning(
                 "environment %d of %s was more than %d steps into its episode when it was saved: it starts a new one.",
@@ -170,6 +176,7 @@ class LoopVectorEnv(VectorEnv):
                         "It starts a new episode.",
                         column, self.name,
                     )  # fmt: skip
+        self._tasks.restore(column, state)
         if resumed[column]:
             self._began_episode(column, obs, info)
             return np.asarray(actions)
@@ -191,7 +198,8 @@ class LoopVectorEnv(VectorEnv):
         begun = True
         try:
             if recreate:
-                self.envs[column] = self._create(column)
+                self.envs[column] = self._tasks.carry_over(column, self._create(column))
+            self._tasks.begin(column)
             options = self._begins_episode(column)
             obs, info = self.envs[column].reset(seed=self._seeds.next(column), **options)
             self._obs[column] = self.observation_layout.checked(obs)

@@ -18,6 +18,7 @@ from reef.config.loading import load
 from reef.envs.adapted import AdaptedVector, FirstColumn
 from reef.envs.by_policy import PolicyEnvs, SingleAgentEnvs
 from reef.envs.check import check_env, check_methods, check_spaces
+from reef.envs.curriculum.tasks import task_settable
 from reef.envs.failures import env_name, missing_package
 from reef.envs.loop import Env, LoopVectorEnv
 from reef.envs.multi_agent import MultiAgentEnvs, is_multi_agent
@@ -89,14 +90,24 @@ def make_envs(
 
     With a `listener` they are stepped one by one; ConfigError for one that has a vectorised form alone.
     """
-    make = _Factory(config, worker_index, recreated, listener)
+    envs = _policy_envs(config, worker_index, num_envs, _Factory(config, worker_index, recreated, listener))
+    if config.env_task_fn is not None and any(task_settable(env) is None for env in envs.envs):
+        envs.close()
+        raise ConfigError(
+            f"env_task_fn={config.env_task_fn!r}: environment {envs.name!r} has no get_task and set_task. Derive it "
+            "from reef.TaskSettableEnv, or leave env_task_fn out."
+        )
+    return envs
+
+
+def _policy_envs(config: AlgorithmConfig, worker_index: int, num_envs: int, make: _Factory) -> PolicyEnvs:
     if registered(config.env) is None and is_multi_agent(make.first()):
         if asked := [key for key in FOR_ONE_AGENT if getattr(config, key)]:
             raise ConfigError(
                 f"{', '.join(asked)}: not available with an environment of several agents, such as "
                 f"{env_name(config.env)!r}. Leave it out."
             )
-        return MultiAgentEnvs(config, worker_index, num_envs, make.agents, config.policy_of, listener)
+        return MultiAgentEnvs(config, worker_index, num_envs, make.agents, config.policy_of, make.listener)
     if config.policies != [DEFAULT_POLICY]:
         raise ConfigError(
             f"policies={config.policies}: environment {env_name(config.env)!r} has one agent, which acts with "
@@ -307,6 +318,8 @@ def _vectorised(
     if listens:
         who = {"callbacks": config.callbacks_class, "output": config.output}
         asked |= {key: value for key, value in who.items() if value}
+    if config.env_task_fn is not None:
+        asked["env_task_fn"] = config.env_task_fn
     if spec.entry_point is None and asked:
         settings = ", ".join(f"{key}={value!r}" for key, value in asked.items())
         raise ConfigError(

@@ -14,6 +14,7 @@ import numpy as np
 
 from reef.config import AlgorithmConfig
 from reef.envs.by_policy import AgentGroup, EnvStep
+from reef.envs.curriculum.tasks import Tasks
 from reef.envs.failures import env_name, failure
 from reef.envs.loop import REPLAY_LIMIT
 from reef.envs.seeding import EpisodeSeeds, column_seeds
@@ -173,6 +174,7 @@ class MultiAgentEnvs:
         # of each environment: by policy the actions [B, *action] of every step of the episode in progress
         self._history: list[deque[dict[PolicyId, Array]]] = [deque(maxlen=REPLAY_LIMIT) for _ in range(num_envs)]
         self._lengths = [0] * num_envs
+        self._tasks = Tasks(self.envs, self.name)
 
     def reset(self) -> dict[PolicyId, Array]:
         """Begin a new episode in every environment."""
@@ -261,6 +263,7 @@ class MultiAgentEnvs:
         for group in self._groups.values():
             group.present[group.of(env)] = False
         try:
+            self._tasks.begin(env)
             options = {} if self._listener is None else self._listener.begins(env)
             obs, infos = self.envs[env].reset(seed=self._seeds.next(env), **options)
             if not obs:
@@ -292,7 +295,7 @@ class MultiAgentEnvs:
             {"length": length, "actions": self._own(env) if len(self._history[env]) == length else None}
             for env, length in enumerate(self._lengths)
         ]
-        return {"seeds": self._seeds.state(), "episodes": episodes}
+        return {"seeds": self._seeds.state(), "episodes": episodes, **self._tasks.state()}
 
     def _own(self, env: int) -> dict[PolicyId, Array]:
         """The actions [steps, agents, *action] of an environment's episode, by policy."""
@@ -310,7 +313,9 @@ class MultiAgentEnvs:
         resumed = np.zeros(self.num_envs, np.bool_)
         for env in range(self.num_envs):
             stored = state["episodes"][env] if env < len(state["episodes"]) else None
+            self._tasks.restore(env, state, "begun")
             resumed[env] = stored is not None and stored["actions"] is not None and self._replay(env, stored)
+            self._tasks.restore(env, state)
             if not resumed[env]:
                 self._begin(env)
         return self._observations(), resumed

@@ -7,6 +7,8 @@ from typing import TypeVar
 
 from reef.batch import Sample
 from reef.config import AlgorithmConfig
+from reef.envs.curriculum.tasks import TASKS
+from reef.rollout.curriculum import set_tasks, stored_tasks
 from reef.rollout.worker import RolloutWorker
 from reef.types import PolicyId, State, Weights
 
@@ -14,9 +16,10 @@ T = TypeVar("T")
 
 
 def without_episodes(workers: State) -> State:
-    """The state of workers without their running episodes, so that new ones start."""
-    remote = [worker and worker | {"env": None} for worker in workers["remote"]]
-    return workers | {"local": workers["local"] | {"env": None}, "remote": remote}
+    """The state of workers without their running episodes, so that new ones start, with the same tasks."""
+    each = workers["local"], *workers["remote"]
+    local, *remote = (worker and worker | {"env": None, TASKS: stored_tasks(worker)} for worker in each)
+    return workers | {"local": local, "remote": remote}
 
 
 class LocalWorkers:
@@ -103,6 +106,8 @@ class LocalWorkers:
         if own["env"] is None and remote:
             own = remote[0] | {"filters": own["filters"]}
         self._worker.set_state(own)
+        if tasks := stored_tasks(own):
+            set_tasks(self._worker, tasks)
         self._requested.clear()  # they belong to the state before
 
     def stop(self) -> None:

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -16,6 +17,7 @@ from reef.config import AlgorithmConfig
 from reef.errors import WorkerError
 from reef.learn.learner import Learner, Update
 from reef.learn.learners import Batches, Learners
+from reef.rollout.curriculum import set_next_tasks
 from reef.rollout.seams import Workers
 from reef.run.checkpoint import find_checkpoint, read_state, restoring, write_checkpoint
 from reef.run.checkpoint.fit import check_fit
@@ -145,6 +147,8 @@ class Algorithm(Inference):
         if "on_train_result" in self.hooks:
             self.hooks.call("on_train_result", algorithm=self, result=result)
             make_json_safe(result)
+        if self.config.env_task_fn is not None:
+            self.workers.foreach_worker(partial(set_next_tasks, result=result))
         return result
 
     def _report_recreated(self, workers: Workers, *, is_evaluation: bool) -> None:

@@ -36,6 +36,10 @@ CASES = {
         | {"evaluation_num_workers": 1, "evaluation_interval": 1},
         ["evaluation_parallel_to_training=True, enable_async_evaluation=True: an iteration either waits"],
     ),
+    "a curriculum of evaluation": (
+        {"evaluation_config": {"env_task_fn": "builtins:max"}},
+        ["evaluation_config.env_task_fn='builtins:max': tasks are chosen after training, for its environments. Remove"],
+    ),
     "misspelt in evaluation": (
         {"evaluation_config": {"explor": True}},
         ["evaluation_config.explor: AlgorithmConfig has no such setting. Did you mean 'explore'"],

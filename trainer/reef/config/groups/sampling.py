@@ -35,6 +35,12 @@ class EnvironmentSettings(Settings):
     action_space: Any = setting(
         None, "The action space, where the environment's own is not to be used.", convert=as_space
     )
+    env_task_fn: str | Callable[..., Any] | None = setting(
+        None,
+        "A curriculum: a function, or its path 'package.module:function', that returns the next task of an environment "
+        "after each iteration, from its result, the environment, which has get_task and set_task, and its env_config.",
+        called_with=("train_results", "task_settable_env", "env_ctx"),
+    )
     clip_rewards: bool | float | list[float] | None = setting(
         None,
         "Rewards seen by the learner: true keeps the sign only, a number v clips to -v..v, two numbers clip to these "
@@ -208,13 +214,15 @@ def _count(function: Callable[..., Any]) -> int:
 
 AS_TRAINED = ("model", "observation_filter")  # without which the trained weights mean nothing
 
+OF_TRAINING = ("num_rollout_workers", "env_task_fn")
+
 
 def as_changes(value: Any) -> Any:
     """What a whole configuration changes as `evaluation_config`: all but its defaults and its own evaluation."""
     if not isinstance(value, Settings):
         return value
     changed = value.changed()
-    return {key: changed[key] for key in changed if value.groups[key] != "evaluation" and key != "num_rollout_workers"}
+    return {key: changed[key] for key in changed if value.groups[key] != "evaluation" and key not in OF_TRAINING}
 
 
 class EvaluationSettings(Settings):
@@ -267,11 +275,6 @@ class EvaluationSettings(Settings):
     always_attach_evaluation_results: bool = setting(False, "Repeat the newest evaluation in every result.")
     in_evaluation: bool = setting(False, "True in the settings of evaluation workers.")
 
-    @property
-    def evaluates_beside_training(self) -> bool:
-        """Whether training goes on during an evaluation."""
-        return self.evaluation_parallel_to_training or self.enable_async_evaluation
-
     def problems(self) -> Iterator[str]:
         """Evaluation beside training needs workers, and every changed setting must itself be fine."""
         yield from super().problems()
@@ -283,6 +286,11 @@ class EvaluationSettings(Settings):
             return
         for key in self.evaluation_config:
             yield from (f"evaluation_config.{problem}" for problem in changed.wrong_value(key))
+        if (function := self.evaluation_config.get("env_task_fn")) is not None:
+            yield (
+                f"evaluation_config.env_task_fn={function!r}: tasks are chosen after training, for its "
+                "environments. Remove it, and set those of evaluation in the hook on_evaluate_start."
+            )
         for key in AS_TRAINED:
             trained, evaluated = getattr(self, key), getattr(changed, key)
             if evaluated != trained:

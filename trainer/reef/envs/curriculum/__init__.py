@@ -1,0 +1,1 @@
+"""Environments whose task changes while a policy is trained."""
