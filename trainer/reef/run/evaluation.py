@@ -216,7 +216,7 @@ class Evaluation:
         environment, or a fragment, and none begins once training is over.
         """
         config, unit, wanted = self.config, self.config.evaluation_duration_unit, self.config.evaluation_duration
-        log.info("Evaluating current policy for %s %s.", wanted, unit)
+        log.info("Evaluating current policy for %s.", "one iteration" if wanted == "auto" else f"{wanted} {unit}")
         episodes: list[Episode] = []
         steps = done = 0
         for number in count():
