@@ -69,6 +69,12 @@ SAC = {
 }
 A2C_STEPS = (5, 20)
 ASYNC_ENVS = ("CartPole-v1", "LunarLander-v3")
+ASYNC_PEERS = {"impala": ("rllib", "reef"), "appo": ("rllib", "sample_factory", "reef")}
+ASYNC_SCRIPTS = {
+    "rllib": "benchmarks.peers.rllib",
+    "sample_factory": "benchmarks.peers.sample_factory_appo",
+    "reef": "benchmarks.peers.reef",
+}
 ES_WORKERS = (0, 1, 2)
 ASYNC = {**PPO, "batch": 400, "fragment": 50, "hiddens": [64, 64]}
 ES = {**PPO, "algorithm": "es", "episodes": 16, "hiddens": [16]}
@@ -176,11 +182,12 @@ def a2c() -> Iterator[Case]:
 def asynchronous() -> Iterator[Case]:
     """IMPALA and APPO in process and with two workers."""
     for env in ASYNC_ENVS:
-        for algorithm in ("impala", "appo"):
+        for algorithm, peers in ASYNC_PEERS.items():
             for workers in (0, 2):
                 args = {**ASYNC, "algorithm": algorithm, "env": env, "workers": workers, "measure_s": 5.0}
-                for peer in ("rllib", "reef"):
-                    yield Case(f"{algorithm}, {env}, {peer}, {workers} workers", peer, args | ONE_THREAD)
+                for peer in peers:
+                    name = f"{algorithm}, {env}, {peer}, {workers} workers"
+                    yield Case(name, peer, args | ONE_THREAD, ASYNC_SCRIPTS[peer], limit_s=120.0)
 
 
 def es() -> Iterator[Case]:

@@ -89,6 +89,7 @@ NAMES = {
     "rllib": "RLlib",
     "tianshou": "Tianshou",
     "torchrl": "TorchRL",
+    "sample_factory": "Sample Factory",
     "sb3": "Stable-Baselines3",
     "cleanrl": "CleanRL-style file",
     "bare loop": "bare loop",

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from benchmarks.speed.algorithms import algorithm_targets
 from benchmarks.speed.numbers import Numbers
 from benchmarks.speed.processes import environment
 from benchmarks.speed.report import report
@@ -27,7 +28,9 @@ def results(cases: dict[str, object], part: str = "sampling") -> dict[str, objec
 
 
 def verdict(found: dict[str, object], what: str) -> bool | None:
-    return next(target.met for target in targets(Numbers(found)) if target.what.startswith(what))
+    numbers = Numbers(found)
+    every = (*targets(numbers), *algorithm_targets(numbers))
+    return next(target.met for target in every if target.what.startswith(what))
 
 
 def test_a_target_is_met_or_not_by_the_ratio_of_medians():
@@ -67,6 +70,18 @@ def test_sac_has_a_target_with_one_thread_and_one_with_the_threads_that_everyone
     assert verdict(found, "SAC, one thread: Reef / fastest peer") is True
     assert verdict(found, "SAC, threads as everyone has them: Reef / fastest peer") is False
     assert "| TorchRL | - | 10 (5 - 30) |" in report(found)
+
+
+def test_impala_is_compared_with_sample_factory_too_which_has_appo_alone():
+    medians = {"impala, {}, reef": 26, "appo, {}, reef": 24, "appo, {}, sample_factory": 10}
+    cases = {
+        f"{case.format('CartPole-v1')}, 2 workers": {"runs": [{"steps": steps, "seconds": 1.0}]}
+        for case, steps in medians.items()
+    }
+    found = results(cases, "asynchronous")
+    assert verdict(found, "IMPALA, CartPole-v1, 2 workers: Reef / Sample Factory") is True
+    assert verdict(found, "APPO, CartPole-v1, 2 workers: Reef / Sample Factory") is False
+    assert verdict(found, "APPO, CartPole-v1, 0 workers: Reef / Sample Factory") is None
 
 
 def test_memory_and_several_agents_are_compared_with_the_fastest_of_each_peers_cases():
