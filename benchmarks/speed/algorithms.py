@@ -41,6 +41,8 @@ def algorithm_targets(numbers: Numbers) -> Iterator[Target]:
     for peer, wanted in (("bare loop", 0.9), ("rllib", 2.0)):
         rates = numbers.rates("offline", *(f"bc, {which}, learner" for which in ("reef", peer)))
         yield Target(f"BC, learner alone: Reef / {NAMES[peer]}", wanted, ratio(*rates))
+    rates = numbers.rates("offline", "marwil, reef, training", "marwil, rllib, training")
+    yield Target("MARWIL, training from recorded episodes: Reef / RLlib", 5.0, ratio(*rates))
     for env in ASYNC_ENVS:
         rates = numbers.rates("apex", f"{env}, learning", f"{env}, sampling alone")
         yield Target(f"Ape-X, {env}: sampling while it learns / sampling alone", 0.9, ratio(*rates))
@@ -120,7 +122,9 @@ def _offline(numbers: Numbers) -> Iterator[str]:
     yield "## BC and MARWIL"
     yield ""
     yield "Recorded rows of CartPole-v1 learned from per second, MLP 64x64 tanh (RLlib's default is 256x256), batches"
-    yield "of 2,000, one thread. RLlib's MARWIL is given the returns; Reef's computes the critic's values for them."
+    yield "of 2,000, one thread. Alone, RLlib's MARWIL is given the returns; Reef's computes the critic's values for"
+    yield "them. Training is all of `train()`, each from its own recording of the same episodes; RLlib's is timed over"
+    yield "whole passes, for each of which it starts its pipeline of Ray Data again."
     yield ""
     yield from table("", "BC, learner alone", "MARWIL, learner alone", "BC, training", "MARWIL, training")
     for peer in OFFLINE_SCRIPTS:

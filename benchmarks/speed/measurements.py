@@ -199,13 +199,15 @@ def es() -> Iterator[Case]:
 
 
 def offline() -> Iterator[Case]:
-    """The learners of BC and MARWIL alone, on batches that were drawn before, and Reef's whole training."""
+    """The learners of BC and MARWIL alone, on batches that were drawn before, and whole training."""
     for algorithm in ("bc", "marwil"):
         args = {**OFFLINE, "algorithm": algorithm, "measure_s": 5.0} | ONE_THREAD
         for peer, script in OFFLINE_SCRIPTS.items():
             if (algorithm, peer) != ("marwil", "bare loop"):
                 yield Case(f"{algorithm}, {peer}, learner", peer, {**args, "learner_alone": True}, script)
-        yield Case(f"{algorithm}, reef, training", "reef", {**args, "learner_alone": False}, script)
+        for peer in ("reef",) if algorithm == "bc" else ("rllib", "reef"):
+            whole = {**args, "learner_alone": False}
+            yield Case(f"{algorithm}, {peer}, training", peer, whole, OFFLINE_SCRIPTS[peer], limit_s=300.0)
 
 
 def apex() -> Iterator[Case]:

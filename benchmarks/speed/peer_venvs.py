@@ -13,7 +13,7 @@ TORCH = "torch==2.13.0"
 # LunarLander, with the build of Box2D that needs no compiler.
 BOX2D = ["box2d==2.3.10", "pygame==2.6.1"]
 REQUIREMENTS = {
-    "rllib": ["ray[rllib]==2.60.0", *BOX2D, TORCH],
+    "rllib": ["ray[rllib]==2.60.0", "msgpack-numpy==0.4.8", *BOX2D, TORCH],
     # Its setuptools still has pkg_resources, its Gymnasium the API that it calls.
     "sample_factory": ["sample-factory==2.1.1", "gymnasium==0.29.1", *BOX2D, "setuptools<81", TORCH],
     "sb3": ["stable-baselines3==2.9.2", "sb3-contrib==2.9.2", TORCH],

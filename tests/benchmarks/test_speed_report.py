@@ -84,6 +84,13 @@ def test_impala_is_compared_with_sample_factory_too_which_has_appo_alone():
     assert verdict(found, "APPO, CartPole-v1, 0 workers: Reef / Sample Factory") is None
 
 
+def test_marwil_is_compared_over_whole_training():
+    found = results(rates(**{"marwil, reef, training": 51.0, "marwil, rllib, training": 10.0}), "offline")
+    assert verdict(found, "MARWIL, training") is True
+    found = results(rates(**{"marwil, reef, training": 49.0, "marwil, rllib, training": 10.0}), "offline")
+    assert verdict(found, "MARWIL, training") is False
+
+
 def test_memory_and_several_agents_are_compared_with_the_fastest_of_each_peers_cases():
     lstm = {"reef, minibatch 128, one thread": 61.0, "rllib, minibatch 128, one thread": 10.0}
     found = results(rates(**lstm, **{"sb3, minibatch 128, one thread": 3.0}), "recurrent")
