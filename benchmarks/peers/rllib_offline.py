@@ -32,7 +32,8 @@ from ray.rllib.utils.metrics import LEARNER_RESULTS, NUM_ENV_STEPS_TRAINED_LIFET
 from benchmarks.peers.protocol import answer, arguments, measure
 from benchmarks.peers.recorded_cartpole import DRAWN, EPISODES, drawn, episodes
 
-PASS = 2 * EPISODES  # batches for which RLlib's pipeline reads the episodes once
+# Batches of one pass: for each episode a batch is drawn, to each row of which an artificial one is added (and masked).
+PASS = 2 * EPISODES
 
 
 def configuration(args: dict[str, Any]) -> AlgorithmConfig:

@@ -187,7 +187,7 @@ def asynchronous() -> Iterator[Case]:
                 args = {**ASYNC, "algorithm": algorithm, "env": env, "workers": workers, "measure_s": 5.0}
                 for peer in peers:
                     name = f"{algorithm}, {env}, {peer}, {workers} workers"
-                    yield Case(name, peer, args | ONE_THREAD, ASYNC_SCRIPTS[peer], limit_s=120.0)
+                    yield Case(name, peer, args | ONE_THREAD, ASYNC_SCRIPTS[peer])
 
 
 def es() -> Iterator[Case]:
