@@ -1,6 +1,6 @@
 """Ape-X: first priorities by the worker, weights that are not always the newest, resuming, and what it refuses.
 
-It tests reef.rollout.step_values and reef.algorithms.apex_ddpg too.
+It tests reef.replay.step_values and reef.algorithms.apex_ddpg too.
 """
 
 from __future__ import annotations

@@ -141,11 +141,6 @@ def test_an_observation_that_no_action_can_be_had_for_is_named() -> None:
         algorithm.compute_single_action(99)
 
 
-def test_settings_that_are_a_mapping_are_told_where_they_go() -> None:
-    with pytest.raises(ConfigError, match=r"Write PPOConfig.from_dict\(\{...\}\).build\(\)"):
-        PPO({"env": "CartPole-v1"})  # type: ignore[arg-type]
-
-
 def test_what_was_stopped_neither_trains_nor_evaluates() -> None:
     algorithm = config().build()
     algorithm.stop()

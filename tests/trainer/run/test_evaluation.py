@@ -96,7 +96,8 @@ def test_steps_are_shared_by_the_environments_of_evaluation() -> None:
 
 
 def test_a_result_says_what_was_evaluated(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level("INFO"), config(evaluation_duration=4, evaluation_interval=1).build() as algorithm:
+    settings = config(evaluation_duration=4, evaluation_interval=1)
+    with caplog.at_level("INFO", logger="reef"), settings.build() as algorithm:
         evaluation = algorithm.train()["evaluation"]
     assert (evaluation["episodes_this_iter"], evaluation["training_iteration"]) == (4, 1)
     assert evaluation["timesteps_this_iter"] == sum(evaluation["hist_stats"]["episode_lengths"])

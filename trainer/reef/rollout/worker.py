@@ -23,11 +23,11 @@ from reef.envs.make import env_context, make_envs
 from reef.errors import WorkerTimeoutError
 from reef.math.running import RunningStat
 from reef.nn.policies import Policy
+from reef.replay.step_values import with_step_values
 from reef.rollout.episode_hooks import BaseEnv, EpisodeHooks
 from reef.rollout.episode_recorder import episode_recorder
 from reef.rollout.episodes import Collection, EpisodeTracker
 from reef.rollout.policy_runner import PolicyRunner
-from reef.rollout.step_values import with_step_values
 from reef.spaces import PolicySpaces
 from reef.types import DEFAULT_POLICY, Array, PolicyId, State, Weights
 
