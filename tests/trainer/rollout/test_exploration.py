@@ -10,18 +10,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 
 from reef.algorithms.dqn import DQNConfig
 from reef.config import AlgorithmConfig
 from reef.errors import ConfigError
-from reef.nn.distributions import ActionDistribution, DistributionMaker
+from reef.nn.distributions import ActionDistribution, DistributionMaker, Squashed
 from reef.rollout.exploration import EXPLORATIONS, PER_WORKER, EpsilonGreedy, Exploration, SoftQ, make_exploration
 from reef.spaces import Layout
 
 THREE = spaces.Discrete(3, start=5)
 BOX = spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 10.0], np.float32))
 Q = np.array([[0.0, 2.0, 1.0]], np.float32)
+EPSILON: dict[str, Any] = {"sub_exploration": {"type": "EpsilonGreedy"}}
 
 
 def make(
@@ -48,7 +50,10 @@ def act(
     exploration: Exploration, inputs: np.ndarray, timestep: int = 0, explore: bool = True, rows: int = 3000
 ) -> np.ndarray:
     distribution = ActionDistribution(DistributionMaker(exploration.actions.layout), np.repeat(inputs, rows, 0))
-    return exploration.get_exploration_action(distribution, timestep, explore, np.random.default_rng(0))
+    generator = np.random.default_rng(0)
+    actions, logp = exploration.get_exploration_action(distribution, timestep, explore, generator)
+    assert logp.shape == (rows,)
+    return actions
 
 
 def shares(actions: np.ndarray) -> list[float]:
@@ -57,10 +62,9 @@ def shares(actions: np.ndarray) -> list[float]:
 
 @pytest.mark.parametrize("kind", [*EXPLORATIONS, *PER_WORKER])
 def test_without_exploring_every_kind_takes_the_best_action(kind: str) -> None:
-    noisy = "Noise" in kind
-    actions = act(
-        make(BOX if noisy else THREE, type=kind), np.array([[0.1, 0.2, 0.0, 0.0]]) if noisy else Q, explore=False
-    )
+    noisy = "GaussianNoise" in kind or "UhlenbeckNoise" in kind
+    exploration = make(BOX if noisy else THREE, type=kind, **(EPSILON if kind == "ParameterNoise" else {}))
+    actions = act(exploration, np.array([[0.1, 0.2, 0.0, 0.0]]) if noisy else Q, explore=False)
     expected = [0.1, 0.2] if noisy else 1
     np.testing.assert_allclose(actions, np.broadcast_to(expected, actions.shape))
 
@@ -227,9 +231,47 @@ def test_the_type_is_a_name_a_path_or_a_class(kind: Any) -> None:
         (THREE, {"type": dict}, ["subclass of Exploration"]),
         (THREE, {"type": "GaussianNoise"}, ["GaussianNoise", "Box action space"]),
         (BOX, {"type": "SoftQ"}, ["SoftQ", "Discrete action space"]),
+        (THREE, {"type": "ParameterNoise"}, ["'StochasticSampling'", "Set sub_exploration.type to one of these"]),
+        (THREE, {"type": "ParameterNoise", "initial_stddev": -1.0} | EPSILON, ["initial_stddev=-1.0", "at least 0"]),
+        (THREE, {"type": "ParameterNoise", "sub_exploration": "SoftQ"}, ["sub_exploration='SoftQ'", "a mapping"]),
+        (
+            THREE,
+            {"type": "ParameterNoise", "sub_exploration": {"type": "EpsilonGreedy", "final_epsilon": 2}},
+            ["exploration_config.sub_exploration.final_epsilon=2"],
+        ),
+        (
+            THREE,
+            {"type": "ParameterNoise", "sub_exploration": {"type": "ParameterNoise"} | EPSILON},
+            ["sub_exploration.type='ParameterNoise'", "such as 'EpsilonGreedy'"],
+        ),
     ],
 )
 def test_wrong_settings_name_key_and_fix(space: spaces.Space[Any], options: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(ConfigError) as error:
         make(space, **options)
     assert all(word in str(error.value) for word in words)
+
+
+def test_the_contract_returns_actions_and_their_likelihood_by_the_distribution() -> None:
+    for space, inputs in ((THREE, Q), (BOX, np.array([[0.1, 0.2, 0.0, 0.0]], np.float32))):
+        distribution = ActionDistribution(DistributionMaker(Layout.of(space)), np.repeat(inputs, 4, 0))
+        actions, logp = make(space).get_exploration_action(action_distribution=distribution, timestep=0, explore=True)
+        assert len(actions) == 4
+        expected = distribution.maker(torch.from_numpy(distribution.inputs)).logp(torch.from_numpy(actions))
+        np.testing.assert_allclose(logp, expected.numpy(), rtol=1e-6)
+    single = DistributionMaker(Layout.of(BOX), box=Squashed)
+    distribution = ActionDistribution(single, np.zeros((2, 2), np.float32))
+    _, logp = make(BOX, type="GaussianNoise").get_exploration_action(distribution, 0)
+    assert logp.tolist() == [0.0, 0.0], "a single action has no likelihood"
+
+
+class OfAnotherLibrary(Exploration):
+    """Overrides what callers use, not what workers call."""
+
+    def get_exploration_action(self, *arguments: Any, **settings: Any) -> Any:
+        return None
+
+
+def test_a_class_that_overrides_what_workers_do_not_call_is_refused() -> None:
+    with pytest.raises(ConfigError, match="overrides get_exploration_action.*Override explore"):
+        make(THREE, type=OfAnotherLibrary)

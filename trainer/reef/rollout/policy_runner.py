@@ -13,7 +13,7 @@ from reef.envs.vector import StepResult, check_choices, check_finite, warn_of_bo
 from reef.nn.make import make_policy
 from reef.nn.policies import Policy
 from reef.rollout.acting_device import acting_device
-from reef.rollout.exploration import make_exploration
+from reef.rollout.exploration import ParameterNoise, make_exploration
 from reef.rollout.filters import make_filter
 from reef.trees import require_like
 from reef.types import DEFAULT_POLICY, Array, PolicyId, RecurrentState, State
@@ -43,6 +43,10 @@ class PolicyRunner:
         self.update_filter = not config.in_evaluation
         self.explores = config.explore
         self.exploration = make_exploration(config, self.policy.action_layout, worker_index)
+        # None: the policy acts by its own weights.
+        self.parameter_noise = (
+            self.exploration if self.explores and isinstance(self.exploration, ParameterNoise) else None
+        )
         # 1: a random stream other than the environments'.
         apart = (1, EVALUATION) if config.in_evaluation else (1,)
         seed = config.for_policy(policy_id).seed
@@ -69,6 +73,8 @@ class PolicyRunner:
             self.obs = self.filtered(first, update=True)
             self.recurrent = self.policy.initial_state(len(first))
         assert self.obs is not None, "episodes have begun"
+        if self.parameter_noise is not None:
+            self.parameter_noise.begin(new_episodes=first is not None)
         self.fragment = Fragment(self.policy, self.obs, steps, self.recurrent)
         self.obs = None
 
@@ -79,12 +85,18 @@ class PolicyRunner:
     def act(self, t: int, timestep: int) -> Array:
         """The actions [B, *action] of step `t`, recorded; `timestep` drives exploration schedules."""
         fragment, explore = self.fragment, self.explores
-        generator = self.generator if explore else None
-        distribution, self.recurrent = self.policy.act(fragment.obs[t], self.recurrent, generator)
-        actions = self.exploration.get_exploration_action(distribution, timestep, explore, self.generator)
+        if self.parameter_noise is not None:
+            distribution, recorded, self.recurrent = self.parameter_noise.act(
+                self.policy, fragment.obs[t], self.recurrent, timestep, self.generator
+            )
+        else:
+            generator = self.generator if explore else None
+            distribution, self.recurrent = self.policy.act(fragment.obs[t], self.recurrent, generator)
+            recorded = distribution
+        actions = self.exploration.choose(distribution, timestep, explore, self.generator)
         fragment.actions[t] = actions
         if fragment.dist_inputs is not None:
-            fragment.dist_inputs[t] = distribution.inputs
+            fragment.dist_inputs[t] = recorded.inputs
         return actions
 
     def record(self, t: int, result: StepResult, active: Array | None) -> None:
@@ -101,10 +113,12 @@ class PolicyRunner:
             fragment.mask[t] &= result.live
         for column, obs in result.final_obs.items():
             fragment.finals.append((t, column, self.filtered(obs[None])[0]))
-        if self.recurrent:
+        if self.recurrent or self.parameter_noise is not None:
             done = result.terminated | result.truncated
             if result.live is not None:
                 done |= ~result.live  # an agent that joins later starts with an empty state
+            if self.parameter_noise is not None:
+                self.parameter_noise.end_episodes(done)
             self.recurrent = self.policy.after_step(self.recurrent, fragment.actions[t], result.rewards, done)
 
     def filtered(self, obs: Array, *, update: bool = False) -> Array:

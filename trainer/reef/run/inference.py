@@ -13,6 +13,7 @@ from reef.config import AlgorithmConfig
 from reef.errors import ConfigError
 from reef.nn.policies import PREV_ACTIONS, PREV_REWARDS, Policy
 from reef.nn.weight_files import read_weights
+from reef.rollout.exploration import ParameterNoise
 from reef.rollout.policy_runner import PolicyRunner
 from reef.rollout.seams import Workers
 from reef.spaces import Layout
@@ -63,8 +64,12 @@ class Inference(ABC):
         explore = self.config.explore if explore is None else explore
         recurrent = _given_state(runner, state, prev_action, prev_reward)
         obs = runner.filtered(_flat_observation(policy.observation_layout, observation)[None])
-        distribution, recurrent = policy.act(np.array(obs), recurrent, runner.generator if explore else None)
-        actions = runner.exploration.get_exploration_action(distribution, self.timestep, explore, runner.generator)
+        noise = runner.exploration if explore and isinstance(runner.exploration, ParameterNoise) else None
+        if noise is not None:
+            distribution, recurrent = noise.act_once(policy, np.array(obs), recurrent, runner.generator)
+        else:
+            distribution, recurrent = policy.act(np.array(obs), recurrent, runner.generator if explore else None)
+        actions = runner.exploration.choose(distribution, self.timestep, explore, runner.generator)
         action = policy.action_layout.unflatten(runner.columns.action_transform(actions)[0])
         if policy.action_layout.shape == ():
             action = action.item() if isinstance(action, np.ndarray | np.generic) else action

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from reef.errors import ConfigError
-from reef.nn.distributions.continuous import DiagonalGaussian
+from reef.nn.distributions.continuous import DiagonalGaussian, Squashed
 from reef.nn.distributions.discrete import Bernoulli, Categorical
 from reef.nn.distributions.distribution import Distribution, LeafDistribution
 from reef.spaces import Layout
@@ -155,3 +155,13 @@ class ActionDistribution:
     def deterministic(self) -> Array:
         """[N, *action], the most likely."""
         return self.maker.actions(self.inputs, lambda leaf, inputs: leaf.mode(inputs))
+
+    def logp(
+        self,
+        actions: Array,  # [N, *action]
+    ) -> Array:  # [N]
+        """The log-likelihood of actions; 0 where the distribution is a single action, which has none."""
+        if any(part.make is Squashed for part in self.maker.parts):
+            return np.zeros(len(self.inputs), np.float32)
+        found: Array = self.maker(torch.from_numpy(self.inputs)).logp(torch.from_numpy(actions)).numpy()
+        return found

@@ -7,9 +7,10 @@ takes an `ActionBox` first, then their arguments.
 
 from reef.rollout.exploration.action_box import ActionBox
 from reef.rollout.exploration.discrete import EpsilonGreedy, Random, SoftQ
-from reef.rollout.exploration.exploration import Exploration, StochasticSampling
+from reef.rollout.exploration.exploration import Exploration, StochasticSampling, WithSubExploration
 from reef.rollout.exploration.make import EXPLORATIONS, PER_WORKER, make_exploration
 from reef.rollout.exploration.noise import GaussianNoise, OrnsteinUhlenbeckNoise
+from reef.rollout.exploration.parameter_noise import ParameterNoise
 
 __all__ = [
     "EXPLORATIONS",
@@ -19,8 +20,10 @@ __all__ = [
     "Exploration",
     "GaussianNoise",
     "OrnsteinUhlenbeckNoise",
+    "ParameterNoise",
     "Random",
     "SoftQ",
     "StochasticSampling",
+    "WithSubExploration",
     "make_exploration",
 ]

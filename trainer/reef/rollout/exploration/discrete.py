@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar
 
 import numpy as np
 from gymnasium import spaces
@@ -26,7 +25,7 @@ class Random(Exploration):
     def explore(self, distribution: ActionDistribution, timestep: int, generator: np.random.Generator) -> Array:
         """Return uniformly random actions; with an action mask, uniform over the valid ones."""
         if isinstance(self.actions.layout.space, spaces.Discrete):
-            return _uniform_valid(distribution.inputs, generator)
+            return uniform_valid(distribution.inputs, generator)
         return self.actions.uniform(len(distribution), generator)
 
 
@@ -64,7 +63,7 @@ class EpsilonGreedy(Exploration):
         chosen = generator.random(len(best)) < self.epsilon(timestep)
         if not chosen.any():  # almost always, once epsilon is small
             return best
-        return np.where(chosen, _uniform_valid(distribution.inputs, generator), best)
+        return np.where(chosen, uniform_valid(distribution.inputs, generator), best)
 
     def info(self, timestep: int) -> dict[str, float]:
         """Return the current epsilon; for a local worker that does not sample, the mean over the sampling workers."""
@@ -75,9 +74,13 @@ class EpsilonGreedy(Exploration):
 class SoftQ(Exploration):
     """Sample actions with probability proportional to exp(Q / temperature)."""
 
-    draws_from_policy: ClassVar[bool] = True
     _: KW_ONLY
     temperature: float = 1.0
+
+    @property
+    def draws_from_policy(self) -> bool:
+        """Yes."""
+        return True
 
     def __post_init__(self) -> None:
         self.actions.require(spaces.Discrete, self)
@@ -90,7 +93,7 @@ class SoftQ(Exploration):
         return Categorical.draw(distribution.inputs, generator, self.temperature)
 
 
-def _uniform_valid(logits: Array, generator: np.random.Generator) -> Array:
+def uniform_valid(logits: Array, generator: np.random.Generator) -> Array:
     """[B] random indices of the entries of `logits` [B, n], except those below INVALID_LOGIT."""
     scores = generator.random(logits.shape)
     return np.where(logits < INVALID_LOGIT, -1.0, scores).argmax(-1)  # type: ignore[no-any-return]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -15,20 +15,36 @@ from reef.types import Array, State
 
 @dataclass
 class Exploration:
-    """Turns distributions into actions; the timestep counts the steps of all environments together."""
+    """Turns distributions into actions; the timestep counts the steps of all environments together.
 
-    # Whether its randomness is only that of the policy's distribution, without additional noise.
-    draws_from_policy: ClassVar[bool] = False
+    Subclasses override `explore`.
+    """
+
     actions: ActionBox
+
+    @property
+    def draws_from_policy(self) -> bool:
+        """Whether its randomness is only that of the policy's distribution, without additional noise."""
+        return False
 
     def get_exploration_action(
         self,
-        distribution: ActionDistribution,  # of B rows
+        action_distribution: ActionDistribution,  # of B rows
         timestep: int,  # environment steps
-        explore: bool,
-        generator: np.random.Generator,
-    ) -> Array:  # [B, *action]
-        """Return explored actions, or the deterministic ones when `explore` is False."""
+        explore: bool = True,
+        generator: np.random.Generator | None = None,
+    ) -> tuple[Array, Array]:  # [B, *action] and [B]
+        """Return actions and their log-likelihood by the distribution, 0 for one that is a single action.
+
+        Workers call `choose`: they compute the log-likelihoods of a whole fragment at once.
+        """
+        actions = self.choose(action_distribution, timestep, explore, generator or np.random.default_rng())
+        return actions, action_distribution.logp(actions)
+
+    def choose(
+        self, distribution: ActionDistribution, timestep: int, explore: bool, generator: np.random.Generator
+    ) -> Array:
+        """Return explored actions [B, *action], or the deterministic ones when `explore` is False."""
         return self.explore(distribution, timestep, generator) if explore else distribution.deterministic()
 
     def explore(self, distribution: ActionDistribution, timestep: int, generator: np.random.Generator) -> Array:
@@ -51,9 +67,13 @@ class Exploration:
 class StochasticSampling(Exploration):
     """Sample from the distribution, after `random_timesteps` of uniformly random actions."""
 
-    draws_from_policy: ClassVar[bool] = True
     _: KW_ONLY
     random_timesteps: int = 0
+
+    @property
+    def draws_from_policy(self) -> bool:
+        """Yes."""
+        return True
 
     def __post_init__(self) -> None:
         check("random_timesteps", self.random_timesteps, 0)
@@ -63,6 +83,46 @@ class StochasticSampling(Exploration):
         if timestep < self.random_timesteps:
             return self.actions.uniform(len(distribution), generator)
         return distribution.sample(generator)
+
+
+@dataclass
+class WithSubExploration(Exploration):
+    """Leaves the choice of actions to another exploration, by default the algorithm's own."""
+
+    _: KW_ONLY
+    sub_exploration: Exploration | None = None
+
+    @property
+    def sub(self) -> Exploration:
+        """The exploration that chooses the actions."""
+        assert isinstance(self.sub_exploration, Exploration), "made by make_exploration"
+        return self.sub_exploration
+
+    @property
+    def draws_from_policy(self) -> bool:
+        """As in `sub`."""
+        return self.sub.draws_from_policy
+
+    @property
+    def per_worker(self) -> bool:
+        """Whether `sub` differs between workers."""
+        return bool(getattr(self.sub, "per_worker", False))
+
+    def explore(self, distribution: ActionDistribution, timestep: int, generator: np.random.Generator) -> Array:
+        """Return the actions of `sub`."""
+        return self.sub.explore(distribution, timestep, generator)
+
+    def info(self, timestep: int) -> dict[str, float]:
+        """Return the values of `sub`."""
+        return self.sub.info(timestep)
+
+    def state(self) -> State:
+        """Return the state of `sub`."""
+        return {"sub_exploration": self.sub.state()}
+
+    def set_state(self, state: State) -> None:
+        """Restore what `state` returned."""
+        self.sub.set_state(state.get("sub_exploration", {}))
 
 
 def check(name: str, value: Any, low: float, high: float = float("inf")) -> None:

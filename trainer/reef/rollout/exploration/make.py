@@ -11,8 +11,9 @@ from reef.config.loading import load
 from reef.errors import ConfigError, nearest
 from reef.rollout.exploration.action_box import ActionBox
 from reef.rollout.exploration.discrete import EpsilonGreedy, Random, SoftQ
-from reef.rollout.exploration.exploration import Exploration, StochasticSampling
+from reef.rollout.exploration.exploration import Exploration, StochasticSampling, WithSubExploration
 from reef.rollout.exploration.noise import GaussianNoise, OrnsteinUhlenbeckNoise
+from reef.rollout.exploration.parameter_noise import ParameterNoise
 from reef.spaces import Layout
 
 EXPLORATIONS: dict[str, type[Exploration]] = {
@@ -24,6 +25,7 @@ EXPLORATIONS: dict[str, type[Exploration]] = {
         SoftQ,
         GaussianNoise,
         OrnsteinUhlenbeckNoise,
+        ParameterNoise,
     )
 }
 # RLlib's names for these types with per_worker=True; they take no argument from the algorithm's default.
@@ -38,7 +40,17 @@ def make_exploration(
     worker_index: int = 0,
 ) -> Exploration:
     """Make the exploration of one policy on one worker; ConfigError names a wrong type or argument."""
-    given, usual = config.exploration_config, config.declared["exploration_config"].fresh()
+    box = ActionBox.of(
+        action_layout,
+        normalized=config.normalize_actions,
+        worker_index=worker_index,
+        num_workers=config.num_rollout_workers,
+    )
+    return _make(config.exploration_config, config.declared["exploration_config"].fresh(), box)
+
+
+def _make(given: dict[str, Any], usual: dict[str, Any], box: ActionBox) -> Exploration:
+    """`given`: what a person sets; `usual`: the algorithm's default."""
     kind = given.get("type", usual["type"])
     make = _constructor(kind)
     if kind in PER_WORKER:
@@ -53,13 +65,33 @@ def make_exploration(
                 f"exploration_config.{name}={arguments[name]!r} is not an argument of {make.__name__}, which takes: "
                 f"{', '.join(known) or 'none'}.{nearest(name, known)}"
             )
-    box = ActionBox.of(
-        action_layout,
-        normalized=config.normalize_actions,
-        worker_index=worker_index,
-        num_workers=config.num_rollout_workers,
-    )
+    if "sub_exploration" in known:
+        arguments["sub_exploration"] = _make_sub(arguments.get("sub_exploration"), usual, box)
     return make(box, **arguments)
+
+
+def _make_sub(given: Any, usual: dict[str, Any], box: ActionBox) -> Exploration:
+    """The exploration that another one leaves the choice of actions to."""
+    if given is None:
+        given = {}
+    if not isinstance(given, dict):
+        raise ConfigError(
+            f"exploration_config.sub_exploration={given!r} must be a mapping such as "
+            "{'type': 'EpsilonGreedy', 'final_epsilon': 0.05}."
+        )
+    if "sub_exploration" in inspect.signature(_constructor(usual["type"])).parameters:
+        usual = {"type": "StochasticSampling"}
+    try:
+        made = _make(given, usual, box)
+    except ConfigError as error:
+        text = str(error).replace("exploration_config", "exploration_config.sub_exploration")
+        raise ConfigError(text) from error
+    if isinstance(made, WithSubExploration):
+        raise ConfigError(
+            f"exploration_config.sub_exploration.type={type(made).__name__!r} leaves the choice of actions to another "
+            "exploration itself. Use one that chooses them, such as 'EpsilonGreedy'."
+        )
+    return made
 
 
 def _constructor(kind: Any) -> Callable[..., Exploration]:
@@ -76,4 +108,9 @@ def _constructor(kind: Any) -> Callable[..., Exploration]:
         return named[kind]
     if not (isinstance(kind, type) and issubclass(kind, Exploration)):
         raise ConfigError(f"exploration_config.type={kind!r} must be a name or a subclass of Exploration.")
+    if kind.get_exploration_action is not Exploration.get_exploration_action:
+        raise ConfigError(
+            f"exploration_config.type={kind!r} overrides get_exploration_action, which workers do not call. Override "
+            "explore(distribution, timestep, generator), which returns the actions."
+        )
     return kind

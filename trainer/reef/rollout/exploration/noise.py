@@ -50,6 +50,10 @@ class GaussianNoise(Exploration):
         """Return noise of the shape of `actions` [B, *action], before scaling."""
         return self.stddev * generator.standard_normal(actions.shape, np.float32)
 
+    def deviation(self, timestep: int) -> float:
+        """The present standard deviation of the noise, in units of the actions."""
+        return self.stddev * self.scale(timestep)
+
     def info(self, timestep: int) -> dict[str, float]:
         """Return the current scale; for a local worker that does not sample, the mean over the sampling workers."""
         return {"cur_scale": self.reported(timestep)}
@@ -73,6 +77,12 @@ class OrnsteinUhlenbeckNoise(GaussianNoise):
         self.walk = (1.0 - self.ou_theta) * self.walk + step
         noise: Array = self.ou_base_scale * self.walk * (self.actions.high - self.actions.low)
         return noise
+
+    def deviation(self, timestep: int) -> float:
+        """The present standard deviation of the noise after many steps, in units of the actions."""
+        of_process = self.ou_sigma / np.sqrt(max(1.0 - (1.0 - self.ou_theta) ** 2, 1e-6))
+        span = float((self.actions.high - self.actions.low).mean())
+        return float(self.ou_base_scale * span * of_process * self.scale(timestep))
 
     def state(self) -> State:
         """Return the state of the process."""
