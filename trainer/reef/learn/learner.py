@@ -18,6 +18,7 @@ from reef.callbacks.sample_batch import SampleBatch, writable
 from reef.config import AlgorithmConfig
 from reef.errors import TrainingError
 from reef.learn.device import learner_device
+from reef.learn.intrinsic import make_intrinsic_rewards
 from reef.learn.statistics import mean_stats
 from reef.learn.trained_parameters import Reduce, TrainedParameters
 from reef.nn.fast import fast_gradient
@@ -73,6 +74,9 @@ class Learner(ABC, Generic[Batch]):
         # Trained parameters by name.
         self.trained: dict[str, TrainedParameters] = {}
         self.setup()
+        self.intrinsic = make_intrinsic_rewards(
+            config, self.policy, self.learns_from, seed=seed, device=self.device, reduce=reduce
+        )
 
     def setup(self) -> None:
         """Define which parameters are trained by which loss; by default the whole policy by `loss`."""
@@ -122,6 +126,9 @@ class Learner(ABC, Generic[Batch]):
             raise TrainingError("the train batch holds no step that worked: every environment raised in each of them.")
         self.begin(timestep)
         batch, own = self.before_learning(batch) if "on_learn_on_batch" in self.hooks else (batch, {})
+        if self.intrinsic is not None and isinstance(batch, Rollout | Transitions):
+            batch, found = self.intrinsic.add(batch)
+            own = own | found
         steps = [self.step(minibatch) for minibatch in self.minibatches(self.prepare(batch))]
         rates = {"cur_lr" if name == WHOLE else f"{name}_lr": each.optimizer.lr for name, each in self.trained.items()}
         stats = self.adapt(mean_stats([step.stats for step in steps], self.reduce) | rates)
@@ -193,6 +200,7 @@ class Learner(ABC, Generic[Batch]):
             "weights": self.weights(),
             "optimizers": {name: trained.state() for name, trained in self.trained.items()},
             "generator": self.generator.get_state().numpy().copy(),
+            **({} if self.intrinsic is None else {self.intrinsic.name: self.intrinsic.state()}),
         }
 
     def set_state(self, state: State) -> None:
@@ -201,3 +209,6 @@ class Learner(ABC, Generic[Batch]):
         self.generator.set_state(torch.from_numpy(np.array(state["generator"])))
         for name, trained in self.trained.items():
             trained.set_state(state["optimizers"][name])
+        # A checkpoint of training without them has none.
+        if self.intrinsic is not None and self.intrinsic.name in state:
+            self.intrinsic.set_state(state[self.intrinsic.name])

@@ -8,17 +8,21 @@ takes an `ActionBox` first, then their arguments.
 from reef.rollout.exploration.action_box import ActionBox
 from reef.rollout.exploration.discrete import EpsilonGreedy, Random, SoftQ
 from reef.rollout.exploration.exploration import Exploration, StochasticSampling, WithSubExploration
-from reef.rollout.exploration.make import EXPLORATIONS, PER_WORKER, make_exploration
+from reef.rollout.exploration.intrinsic import RE3, Curiosity, IntrinsicExploration
+from reef.rollout.exploration.make import EXPLORATIONS, PER_WORKER, make_exploration, rewards_what_is_new
 from reef.rollout.exploration.noise import GaussianNoise, OrnsteinUhlenbeckNoise
 from reef.rollout.exploration.parameter_noise import ParameterNoise
 
 __all__ = [
     "EXPLORATIONS",
     "PER_WORKER",
+    "RE3",
     "ActionBox",
+    "Curiosity",
     "EpsilonGreedy",
     "Exploration",
     "GaussianNoise",
+    "IntrinsicExploration",
     "OrnsteinUhlenbeckNoise",
     "ParameterNoise",
     "Random",
@@ -26,4 +30,5 @@ __all__ = [
     "StochasticSampling",
     "WithSubExploration",
     "make_exploration",
+    "rewards_what_is_new",
 ]

@@ -12,6 +12,7 @@ from reef.errors import ConfigError, nearest
 from reef.rollout.exploration.action_box import ActionBox
 from reef.rollout.exploration.discrete import EpsilonGreedy, Random, SoftQ
 from reef.rollout.exploration.exploration import Exploration, StochasticSampling, WithSubExploration
+from reef.rollout.exploration.intrinsic import RE3, Curiosity, IntrinsicExploration
 from reef.rollout.exploration.noise import GaussianNoise, OrnsteinUhlenbeckNoise
 from reef.rollout.exploration.parameter_noise import ParameterNoise
 from reef.spaces import Layout
@@ -26,6 +27,8 @@ EXPLORATIONS: dict[str, type[Exploration]] = {
         GaussianNoise,
         OrnsteinUhlenbeckNoise,
         ParameterNoise,
+        Curiosity,
+        RE3,
     )
 }
 # RLlib's names for these types with per_worker=True; they take no argument from the algorithm's default.
@@ -46,7 +49,17 @@ def make_exploration(
         worker_index=worker_index,
         num_workers=config.num_rollout_workers,
     )
-    return _make(config.exploration_config, config.declared["exploration_config"].fresh(), box)
+    made = _make(config.exploration_config, config.declared["exploration_config"].fresh(), box)
+    if isinstance(made, IntrinsicExploration):
+        made.check_config(config)
+    return made
+
+
+def rewards_what_is_new(config: AlgorithmConfig) -> bool:
+    """Whether the learner adds intrinsic rewards."""
+    usual = config.declared["exploration_config"].fresh()
+    kind = _constructor(config.exploration_config.get("type", usual["type"]))
+    return isinstance(kind, type) and issubclass(kind, IntrinsicExploration)
 
 
 def _make(given: dict[str, Any], usual: dict[str, Any], box: ActionBox) -> Exploration:

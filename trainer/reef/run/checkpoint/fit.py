@@ -85,7 +85,7 @@ def check_content(state: State, own: State) -> None:
 
     What may differ in length, such as the number of environments or of workers, is left to the parts that restore it.
     """
-    require_like(state["learners"], own["learners"], "learners", optional=("max_exp_avg_sq", "steps"))
+    require_like(state["learners"], own["learners"], "learners", optional=LATER)
     _check_workers(state["workers"], own["worker"], "workers")
     if (latest := state["evaluation"]["latest"]) is not None:
         require_like(latest, {}, "evaluation/latest")
@@ -93,6 +93,8 @@ def check_content(state: State, own: State) -> None:
         _check_workers(workers, own["worker"] | {"env": None}, "evaluation/workers")
 
 
+# what a learner may begin with anew, because the checkpoint is older or was written with other settings
+LATER = ("max_exp_avg_sq", "steps", "curiosity", "re3")
 # what a runner holds of its exploration and of episodes in progress, which may be other ones
 OF_EPISODES: State = {"exploration": {}, "obs": None}
 
