@@ -15,7 +15,7 @@ import numpy as np
 from reef.config import AlgorithmConfig
 from reef.envs.curriculum.tasks import Tasks
 from reef.envs.failures import describe, failure
-from reef.envs.vector import EpisodeListener, StepResult, VectorEnv
+from reef.envs.vector import AgentsStep, EpisodeListener, StepResult, VectorEnv
 from reef.envs.wrappers import env_actions
 from reef.errors import CallbackError, sentence
 from reef.types import ONLY_AGENT, Array, State
@@ -91,9 +91,9 @@ class LoopVectorEnv(VectorEnv):
             cut = self._lengths[column] >= self._horizon
             ended = terminated or truncated or cut
             if self._listener is not None:
-                values: tuple[Any, ...] = action, obs, float(reward), terminated, truncated or cut, info
-                by_agent = ({ONLY_AGENT: each} for each in values)
-                self._listener.stepped(column, *by_agent, ended=ended)
+                values: tuple[Any, ...] = obs, float(reward), terminated, truncated or cut, info
+                by_agent = AgentsStep(*({ONLY_AGENT: each} for each in values))
+                self._listener.stepped(column, {ONLY_AGENT: action}, by_agent, ended=ended)
             if not ended:
                 continue
             self._terminated[column] = terminated and not self._no_done_at_end

@@ -7,7 +7,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -18,7 +18,7 @@ from reef.envs.curriculum.tasks import Tasks
 from reef.envs.failures import env_name, failure
 from reef.envs.loop import REPLAY_LIMIT
 from reef.envs.seeding import EpisodeSeeds, column_seeds
-from reef.envs.vector import EpisodeListener, close_all
+from reef.envs.vector import AgentsStep, EpisodeListener, close_all
 from reef.errors import CallbackError, ConfigError, nearest, sentence
 from reef.spaces import Space
 from reef.types import AgentId, Array, PolicyId, State
@@ -122,16 +122,6 @@ def agent_spaces(env: Any, name: str) -> dict[AgentId, tuple[Space, Space]]:
     return found
 
 
-class AgentsStep(NamedTuple):
-    """What an environment answers to the actions of its agents, by agent."""
-
-    obs: Mapping[AgentId, Any]
-    rewards: Mapping[AgentId, float]
-    terminated: Mapping[AgentId, bool]
-    truncated: Mapping[AgentId, bool]
-    infos: Mapping[AgentId, Any]
-
-
 class MultiAgentEnvs:
     """The `PolicyEnvs` of several agents: a column is an agent of an environment.
 
@@ -193,7 +183,7 @@ class MultiAgentEnvs:
         for env in range(self.num_envs):
             acting, result, ended[env] = self._step(env, taken)
             if self._listener is not None:
-                self._listener.stepped(env, acting, *result, ended=bool(ended[env]))
+                self._listener.stepped(env, acting, result, ended=bool(ended[env]))
             if ended[env]:
                 self._begin(env)
         results = {policy_id: group.result(live[policy_id]) for policy_id, group in self._groups.items()}

@@ -33,6 +33,16 @@ class StepResult(NamedTuple):
     raw_rewards: Array  # [B] float32 as the environment gave them, before clipping: what an episode reports
 
 
+class AgentsStep(NamedTuple):
+    """What an environment answers to the actions of its agents, by agent."""
+
+    obs: Mapping[AgentId, Any]
+    rewards: Mapping[AgentId, float]
+    terminated: Mapping[AgentId, bool]
+    truncated: Mapping[AgentId, bool]
+    infos: Mapping[AgentId, Any]
+
+
 class EpisodeListener(Protocol):
     """Is called as the environments of a worker are made and stepped; `env` is the index of one."""
 
@@ -48,18 +58,7 @@ class EpisodeListener(Protocol):
         """The environment was reset."""
         ...
 
-    def stepped(
-        self,
-        env: int,
-        actions: Mapping[AgentId, Any],
-        obs: Mapping[AgentId, Any],
-        rewards: Mapping[AgentId, float],
-        terminated: Mapping[AgentId, bool],
-        truncated: Mapping[AgentId, bool],
-        infos: Mapping[AgentId, Any],
-        *,
-        ended: bool,
-    ) -> None:
+    def stepped(self, env: int, actions: Mapping[AgentId, Any], step: AgentsStep, *, ended: bool) -> None:
         """The environment was stepped; where the episode `ended`, it is not reset yet.
 
         An episode that `horizon` cut is `truncated`.

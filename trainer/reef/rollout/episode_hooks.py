@@ -12,6 +12,7 @@ import numpy as np
 from reef.batch import Rollout
 from reef.callbacks.hooks import Hooks, number_of
 from reef.callbacks.sample_batch import SampleBatch
+from reef.envs.vector import AgentsStep
 from reef.errors import CallbackError
 from reef.types import AgentId, Array, PolicyId
 
@@ -145,22 +146,11 @@ class EpisodeHooks:
         self.episodes[env].take(obs=obs, info=infos)
         self._call("on_episode_start", env)
 
-    def stepped(
-        self,
-        env: int,
-        actions: Mapping[AgentId, Any],
-        obs: Mapping[AgentId, Any],
-        rewards: Mapping[AgentId, float],
-        terminated: Mapping[AgentId, bool],
-        truncated: Mapping[AgentId, bool],
-        infos: Mapping[AgentId, Any],
-        *,
-        ended: bool,
-    ) -> None:
+    def stepped(self, env: int, actions: Mapping[AgentId, Any], step: AgentsStep, *, ended: bool) -> None:
         """Call on_episode_step, and on_episode_end after the last step."""
         episode = self.episodes[env]
         episode.length += 1
-        episode.take(action=actions, obs=obs, reward=rewards, info=infos)
+        episode.take(action=actions, obs=step.obs, reward=step.rewards, info=step.infos)
         self._call("on_episode_step", env)
         if ended:
             self._call("on_episode_end", env)

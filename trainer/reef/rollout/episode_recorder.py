@@ -8,7 +8,7 @@ from typing import Any
 
 from reef.config import AlgorithmConfig
 from reef.envs.multi_agent import is_multi_agent
-from reef.envs.vector import EpisodeListener
+from reef.envs.vector import AgentsStep, EpisodeListener
 from reef.offline.episode_files import STEP_KEYS, PlayedEpisode
 from reef.offline.output_folder import OutputFolder
 from reef.types import ONLY_AGENT, AgentId
@@ -43,25 +43,14 @@ class EpisodeRecorder:
         if self._then is not None:
             self._then.began(env, obs, infos)
 
-    def stepped(
-        self,
-        env: int,
-        actions: Mapping[AgentId, Any],
-        obs: Mapping[AgentId, Any],
-        rewards: Mapping[AgentId, float],
-        terminated: Mapping[AgentId, bool],
-        truncated: Mapping[AgentId, bool],
-        infos: Mapping[AgentId, Any],
-        *,
-        ended: bool,
-    ) -> None:
+    def stepped(self, env: int, actions: Mapping[AgentId, Any], step: AgentsStep, *, ended: bool) -> None:
         """Record a step, and write the episode after its last one."""
-        episode, step = self._episodes[env], (actions, obs, rewards, terminated, truncated, infos)
+        episode = self._episodes[env]
         episode.length += 1
-        episode.reward += sum(map(float, rewards.values()))
-        self._obs[env] = episode.keep(KEYS, self._obs[env], *map(self._plain, step))
+        episode.reward += sum(map(float, step.rewards.values()))
+        self._obs[env] = episode.keep(KEYS, self._obs[env], *map(self._plain, (actions, *step)))
         if self._then is not None:
-            self._then.stepped(env, *step, ended=ended)
+            self._then.stepped(env, actions, step, ended=ended)
         if ended:
             episode.complete = True
             self._folder.add(episode)
