@@ -58,10 +58,10 @@ def test_computing_actions() -> None:
     algo = PPOConfig().environment(env_name).build()
     episode_reward = 0.0
     terminated = truncated = False
-    obs, info = env.reset()
+    obs, _ = env.reset()
     while not terminated and not truncated:
         action = algo.compute_single_action(obs)
-        obs, reward, terminated, truncated, info = env.step(action)
+        obs, reward, terminated, truncated, _ = env.step(action)
         episode_reward += float(reward)
     assert episode_reward >= 8
     algo.stop()

@@ -1,4 +1,4 @@
-"""What a person finds on RLlib's pages "RLlib in 60 seconds" and "Key Concepts", block by block, with Reef's imports."""
+"""What a person finds on RLlib's pages "RLlib in 60 seconds" and "Key Concepts", with Reef's imports, by block."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def loop(workers: Any, rounds: int) -> None:
         batch = SampleBatch.concat_samples(workers.sample())
         policy.learn_on_batch(batch)
         weights = policy.get_weights()
-        workers.foreach_worker(lambda worker: worker.get_policy().set_weights(weights))
+        workers.foreach_worker(lambda worker, weights=weights: worker.get_policy().set_weights(weights))
     held = workers.foreach_worker(lambda worker: worker.get_policy().get_weights())
     assert all((each[name] == weights[name]).all() for each in held for name in weights)
 

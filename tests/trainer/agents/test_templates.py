@@ -66,9 +66,8 @@ def test_a_policy_alone_learns_from_samples_of_workers() -> None:
         worker = trainer.workers.local_worker()
         policy = MyTorchPolicy(Bandit.observation_space, Bandit.action_space, {"lr": 0.05, "model": SMALL["model"]})
         for _ in range(20):
-            stats = policy.learn_on_batch(SampleBatch.concat_samples([worker.sample()]))["learner_stats"]
+            policy.learn_on_batch(SampleBatch.concat_samples([worker.sample()]))
             worker.get_policy().set_weights(policy.get_weights())
-        assert stats["total_loss"] < -0.1
         assert policy.compute_actions([0, 1], explore=False)[0].tolist() == [0, 1]
         zeros = {name: np.zeros_like(value) for name, value in policy.get_weights().items()}
         policy.set_weights(zeros)

@@ -88,10 +88,12 @@ class LossFunctionLearner(Learner[Rollout]):
         value = guarded(template.where, template.loss_fn, policy, policy.model, policy.dist_class, minibatch)
         if not isinstance(value, Tensor) or value.numel() != 1:
             found = f"shape {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-            raise CallbackError(f"{template.where} returned {found}, expected a scalar tensor, such as the mean over the rows.")
+            raise CallbackError(
+                f"{template.where} returned {found}, expected a scalar tensor, such as the mean over the rows."
+            )
         if not value.requires_grad:
             raise CallbackError(
-                f"{template.where} returned a tensor without a gradient: compute it from model.from_batch(train_batch), "
+                f"{template.where} returned a tensor without a gradient: compute it from model.from_batch(train_batch) "
                 "without torch.no_grad() and detach() on the way."
             )
         return Loss(value.reshape(()), template.stats(policy, minibatch))
@@ -101,7 +103,7 @@ class LossFunctionAlgorithm(Algorithm):
     """Sample a batch, take a step, publish the weights."""
 
     config_class = LossFunctionConfig
-    learner_class: ClassVar[type[Learner[Any]]] = LossFunctionLearner
+    learner_class = LossFunctionLearner
 
     def training_step(self) -> dict[PolicyId, Stats]:
         """One iteration of the on-policy flow."""
@@ -182,14 +184,16 @@ def build_torch_policy(name: str, *, loss_fn: LossFn, stats_fn: StatsFn | None =
 def build_trainer(
     name: str, *, default_policy: PolicyTemplate, default_config: Mapping[str, Any] | None = None
 ) -> type[LossFunctionAlgorithm]:
-    """An algorithm that trains policies of this kind: `MyTrainer = build_trainer("MyTrainer", default_policy=...)`.
+    """Return an algorithm that trains policies of this kind.
 
     Assign it to a variable of that `name`, at the top of the module of the loss function. `default_config` has settings
     that differ from the defaults. Raises ConfigError for a wrong name, policy or setting.
     """
     _check_name("build_trainer", name)
     if not isinstance(default_policy, PolicyTemplate):
-        raise ConfigError(f"build_trainer: default_policy={default_policy!r}: expected what build_torch_policy returns.")
+        raise ConfigError(
+            f"build_trainer: default_policy={default_policy!r}: expected what build_torch_policy returns."
+        )
     module = default_policy.loss_fn.__module__
     given = translate(default_config or {})
     if wrong := [*LossFunctionConfig.from_dict(given).wrong_values()]:

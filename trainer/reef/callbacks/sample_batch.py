@@ -87,7 +87,7 @@ class SampleBatch(MutableMapping[str, Array]):
                 f"a batch of the shape {list(self._arrays['rewards'].shape)} has no rows: only what concat_samples "
                 "returns can be learned from, not the batch of a hook."
             )
-        columns = {own: self._arrays[NAMES.get(own, own)][:, None] for own in TRANSITION_COLUMNS}
+        columns: dict[str, Any] = {own: self._arrays[NAMES.get(own, own)][:, None] for own in TRANSITION_COLUMNS}
         columns["truncated"] = columns["truncated"] | self._ends[:, None]
         others = self._arrays.keys() - {NAMES.get(own, own) for own in TRANSITION_COLUMNS}
         extras = {name: self._arrays[name][:, None] for name in sorted(others)}

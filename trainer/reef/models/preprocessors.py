@@ -5,7 +5,7 @@ Networks need none: they read the flat arrays of `reef.spaces.Layout`. `Preproce
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,10 @@ class Preprocessor:
         if self._plain:
             return flat
         row = flat.reshape(1, -1)
-        return np.concatenate([_one_hot(leaf, part) for leaf, part in self._parts(row)], axis=1, dtype=np.float32)[0]
+        hot: Array = np.concatenate(
+            [_one_hot(leaf, part) for leaf, part in self._parts(row)], axis=1, dtype=np.float32
+        )[0]
+        return hot
 
     def flatten(self, observation: Any) -> Array:
         """A value of the space -> the array of `layout`, where indices are numbers; ConfigError for another value."""
@@ -54,7 +57,9 @@ class Preprocessor:
         if flat.shape != self.layout.shape:
             raise ConfigError(f"the observation has shape {flat.shape}, expected {self.layout.shape} of {space}")
         if not np.isfinite(flat).all():
-            raise ConfigError("the observation has values that are NaN or infinite, of which no network makes an action.")
+            raise ConfigError(
+                "the observation has values that are NaN or infinite, of which no network makes an action."
+            )
         self._check_indices(flat, f"the observation {observation!r} has")
         return flat
 
@@ -95,8 +100,10 @@ class Preprocessor:
         values = np.asarray(batch)
         if values.shape[1:] != leaf.shape or values.ndim != 1 + len(leaf.shape):
             expected = ("N", *leaf.shape)
-            raise ConfigError(f"the observations{where} have shape {values.shape}, expected {expected}: a batch of them.")
-        return (values - leaf.start).reshape(len(values), -1)
+            raise ConfigError(
+                f"the observations{where} have shape {values.shape}, expected {expected}: a batch of them."
+            )
+        return np.reshape(values - leaf.start, (len(values), -1))
 
     def _indices(self, rows: Array) -> Array:
         """Arrays of `shape` [N, *shape] -> [N, *obs] of the layout."""
@@ -105,7 +112,7 @@ class Preprocessor:
             part = rows[:, offset : offset + _width(leaf)]
             offset += _width(leaf)
             found.append(np.stack([hot.argmax(1) for hot in _split(leaf, part)], axis=1) if _is_hot(leaf) else part)
-        flat = np.concatenate(found, axis=1).astype(self.layout.dtype)
+        flat: Array = np.concatenate(found, axis=1).astype(self.layout.dtype)
         return flat.reshape(len(rows), *self.layout.shape)
 
     def _parts(self, rows: Array) -> Iterator[tuple[Leaf, Array]]:
@@ -131,17 +138,21 @@ def _is_hot(leaf: Leaf) -> bool:
 
 def _width(leaf: Leaf) -> int:
     """Elements of a leaf in the array of a preprocessor."""
-    return int(np.sum(leaf.choices)) if _is_hot(leaf) else leaf.size
+    return sum(_counts(leaf)) if _is_hot(leaf) else leaf.size
+
+
+def _counts(leaf: Leaf) -> list[int]:
+    """How many values each index of the leaf may have."""
+    return [] if leaf.choices is None else leaf.choices.tolist()
 
 
 def _one_hot(leaf: Leaf, rows: Array) -> Array:
     """[N, leaf.size] -> [N, width]."""
     if not _is_hot(leaf):
         return rows
-    counts: Sequence[int] = [int(count) for count in leaf.choices]  # type: ignore[union-attr]
-    return np.concatenate([np.eye(n)[rows[:, i].astype(int)] for i, n in enumerate(counts)], axis=1)
+    return np.concatenate([np.eye(n)[rows[:, i].astype(int)] for i, n in enumerate(_counts(leaf))], axis=1)
 
 
 def _split(leaf: Leaf, rows: Array) -> list[Array]:
     """[N, width] -> [N, n] for each index of the leaf."""
-    return np.split(rows, np.cumsum(leaf.choices)[:-1], axis=1)
+    return np.split(rows, np.cumsum(_counts(leaf))[:-1], axis=1)

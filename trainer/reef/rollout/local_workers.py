@@ -26,7 +26,7 @@ def without_episodes(workers: State) -> State:
 
 
 def called_with_index(fn: Callable[..., T]) -> Callable[[RolloutWorker], T]:
-    """A function of a worker that calls `fn` with the worker and its index, in the order of the names of its parameters.
+    """A function of a worker that calls `fn` with the worker and its index, in the order of its parameters' names.
 
     The index comes first where the first parameter is called as one, such as `i`, `id` or `worker_index`, and the
     second is not. Raises ConfigError for a function that does not take two arguments.

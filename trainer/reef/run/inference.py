@@ -5,11 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from reef.batch import Rollout, Transitions
+from reef.callbacks.sample_batch import SampleBatch
 from reef.config import AlgorithmConfig
+from reef.errors import ConfigError
+from reef.learn.learner import Learner
+from reef.learn.learners import Learners
 from reef.nn.policies import Policy
 from reef.nn.weight_files import read_weights
 from reef.replay.n_step import NStep
@@ -78,7 +83,8 @@ class Inference(ABC):
             raise ConfigError(f"learn_on_batch: {config.label} learns in its rollout workers. Use PPO.")
         batch = learnable(samples, self.learner_class, config, policy)
         self.publish_weights()  # which takes over those that were set by hand
-        updates = self.learners.update({policy_id: batch}, self.timestep)  # type: ignore[arg-type, dict-item]
+        batches: Any = {policy_id: batch}
+        updates = self.learners.update(batches, self.timestep)
         self.publish_weights()
         return {"learner_stats": updates[policy_id].stats}
 
@@ -114,11 +120,11 @@ def learnable(
     label = config.label
     if policy.initial_state(1):
         raise ConfigError(f"learn_on_batch: {label} has a memory, which learns from sequences. Call algorithm.train().")
+    if learner_class.learns_from not in (Rollout, Transitions):
+        raise ConfigError(f"learn_on_batch: {label} does not learn from steps in the driver. Call algorithm.train().")
     batch = SampleBatch.concat_samples(samples if isinstance(samples, list | tuple) else [samples])
     if learner_class.learns_from is Rollout:
         return batch.rollout()
-    if learner_class.learns_from is not Transitions:
-        raise ConfigError(f"learn_on_batch: {label} does not learn from steps in the driver. Call algorithm.train().")
     settings: Any = config
     if batch.count < settings.rows_per_update:
         raise ConfigError(

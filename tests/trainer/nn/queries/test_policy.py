@@ -110,6 +110,9 @@ class Nested(Wide):
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         return {"a": 0, "b": np.zeros(2, np.float32)}, {}
 
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self.reset()[0], 0.0, False, True, {}
+
 
 def test_observations_are_values_or_preprocessed_and_actions_are_values() -> None:
     asked = worker(PPOConfig, Nested, observation_filter="MeanStdFilter")

@@ -20,7 +20,7 @@ class QueriedDistribution(Distribution):
     """
 
     def __init__(self, maker: DistributionMaker, inputs: Any, model: object) -> None:
-        """`maker`: the policy's `dist_class`; `inputs` [N, D], for which its `model` was asked. ConfigError for others."""
+        """`maker`: the policy's `dist_class`; `inputs` [N, D], what its `model` returned. ConfigError for others."""
         if not isinstance(model, nn.Module):
             raise ConfigError(f"dist_class(logits, {model!r}): the second argument is policy.model.")
         self.maker = maker
@@ -47,11 +47,13 @@ class QueriedDistribution(Distribution):
         return torch.as_tensor(self._acting.deterministic(), device=self.inputs.device)
 
     def logp(self, actions: Any) -> Tensor:
-        """[N] log-likelihood of the actions [N, *action], a list, an array or a tensor; ConfigError for other shapes."""
+        """[N] log-likelihood of actions [N, *action], as a list, array or tensor; ConfigError for other shapes."""
         given = actions if isinstance(actions, Tensor) else torch.as_tensor(np.asarray(actions))
         expected = (len(self.inputs), *self.maker.shape)
         if tuple(given.shape) != expected:
-            raise ConfigError(f"logp: the actions have shape {tuple(given.shape)}, expected {expected}: one for each row.")
+            raise ConfigError(
+                f"logp: the actions have shape {tuple(given.shape)}, expected {expected}: one for each row."
+            )
         return self.inner.logp(given.to(self.inputs.device))
 
     def entropy(self) -> Tensor:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 class NetworkPart(nn.Module):
     """Layers of a network under their own names, with a table of them. It has the parameters, not copies."""
 
+    network: Any
+    shown_inputs: str
+
     def __init__(self, network: nn.Module, inputs: str = "") -> None:
         """`network`: what it is a part of, or all; `inputs`: a name and shape for the table's first line."""
         super().__init__()
@@ -66,9 +69,7 @@ class PolicyModel(NetworkPart):
         """All layers."""
         return NetworkPart(self.policy, self.shown_inputs)
 
-    def forward(
-        self, input_dict: Mapping[str, Any], state: Sequence[Any] | None = None
-    ) -> tuple[Tensor, list[Tensor]]:
+    def forward(self, input_dict: Mapping[str, Any], state: Sequence[Any] | None = None) -> tuple[Tensor, list[Tensor]]:
         """{"obs": N observations} and the recurrent state -> distribution inputs [N, D] and the next state.
 
         Observations are values of the space or preprocessed, as lists, arrays or tensors; `state` has an array
@@ -109,5 +110,8 @@ class PolicyModel(NetworkPart):
 
     def given(self, rows: int, state: Sequence[Any] | None) -> dict[str, Tensor]:
         """The recurrent state [rows, ...] by name; that of the first step of an episode where none is given."""
-        arrays = self.policy.given_state(rows, [np.asarray(each) for each in state or ()])
-        return {name: torch.as_tensor(each, device=self.policy.device) for name, each in arrays.items()}
+        first = self.policy.initial_state(rows)
+        if state is not None and len(state):
+            self.policy.check_state(first, state)
+            first = dict(zip(first, state, strict=True))
+        return {name: torch.as_tensor(each, device=self.policy.device) for name, each in first.items()}

@@ -67,6 +67,10 @@ class QueriedPolicy(nn.Module):
     def initial_state(self, columns: int) -> RecurrentState:
         """The recurrent state before the first step of an episode."""
 
+    @abstractmethod
+    def after_step(self, state: RecurrentState, actions: Array, rewards: Array, done: Array) -> RecurrentState:
+        """Update the recurrent state after the environments have executed the actions."""
+
     @cached_property
     def preprocessor(self) -> Preprocessor:
         """Turns observations into arrays."""
@@ -143,12 +147,20 @@ class QueriedPolicy(nn.Module):
         own = self.initial_state(rows)
         if state is None or not len(state):
             return own
-        shapes, expected = [np.shape(each)[1:] for each in state], [values.shape[1:] for values in own.values()]
-        if shapes != expected or any(len(each) != rows for each in state):
-            raise ConfigError(
-                f"state has arrays of the shapes {shapes}, expected {expected}: give what the call before returned."
-            )
+        self.check_state(own, state)
         return {name: np.array(each, own[name].dtype) for name, each in zip(own, state, strict=True)}
+
+    def check_state(self, own: RecurrentState, state: Sequence[Any]) -> None:
+        """Raise ConfigError unless a state has arrays or tensors of the shapes of its `own`."""
+        shapes, expected = [tuple(np.shape(each)) for each in state], [values.shape for values in own.values()]
+        if shapes == expected:
+            return
+        given, wanted = ([shape[1:] for shape in each] for each in (shapes, expected))
+        if given == wanted:
+            given, wanted = shapes, expected  # another number of rows
+        raise ConfigError(
+            f"state has arrays of the shapes {given}, expected {wanted}: give what the call before returned."
+        )
 
     def learn_on_batch(self, samples: Any) -> dict[str, Any]:
         """Improve the policy, by its algorithm's loss, on what workers sampled; returns `learner_stats`.
@@ -195,10 +207,14 @@ class QueriedPolicy(nn.Module):
         return self.chooser
 
     def _flat_action(self, action: Any) -> Array:
+        layout = self.action_layout
         try:
-            return self.action_layout.checked(action)  # type: ignore[no-any-return]
+            flat = layout.flatten(action)
         except (ValueError, TypeError, KeyError, IndexError) as error:
-            raise ConfigError(f"the previous action {action!r} is no value of {self.action_layout.space} ({error}).") from error
+            raise ConfigError(f"the previous action {action!r} is no value of {layout.space} ({error}).") from error
+        if flat.shape != layout.shape:
+            raise ConfigError(f"the previous action {action!r} is no value of {layout.space}.")
+        return flat
 
 
 def _refuse_info(info: object) -> None:
