@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium as gym
-import pytest
 import torch
 
 from reef.agents.templates import build_torch_policy, build_trainer
@@ -50,24 +49,13 @@ def test_a_sample_batch_summarises_itself() -> None:
         assert start in text
 
 
-def loop(workers: Any, rounds: int) -> None:
+def test_workers_sample_and_a_policy_learns() -> None:
     env = gym.make("CartPole-v1")
     policy = MyTorchPolicy(env.observation_space, env.action_space, {})
-    for _ in range(rounds):
-        batch = SampleBatch.concat_samples(workers.sample())
-        policy.learn_on_batch(batch)
-        weights = policy.get_weights()
-        workers.foreach_worker(lambda worker, weights=weights: worker.get_policy().set_weights(weights))
-    held = workers.foreach_worker(lambda worker: worker.get_policy().get_weights())
-    assert all((each[name] == weights[name]).all() for each in held for name in weights)
-
-
-def test_workers_sample_and_a_policy_learns() -> None:
     with MyTrainer(env="CartPole-v1", config={"train_batch_size": 64}) as trainer:
-        loop(trainer.workers, rounds=2)
-
-
-@pytest.mark.ray
-def test_workers_in_processes_of_their_own_sample_and_a_policy_learns() -> None:
-    with MyTrainer(env="CartPole-v1", config={"train_batch_size": 64, "num_rollout_workers": 2}) as trainer:
-        loop(trainer.workers, rounds=2)
+        for _ in range(2):
+            policy.learn_on_batch(SampleBatch.concat_samples(trainer.workers.sample()))
+            weights = policy.get_weights()
+            trainer.workers.foreach_worker(lambda worker, weights=weights: worker.get_policy().set_weights(weights))
+        held = trainer.get_policy().get_weights()
+    assert all((held[name] == weights[name]).all() for name in weights)

@@ -185,39 +185,3 @@ def test_episode_traces(tmp_path: Path) -> None:
     trainer.train()
     trainer.stop()
     assert any(files for _, _, files in os.walk(tmp_path / "debug"))
-
-
-class Counting(CartPoleEnv):
-    """Tells a global counter of each step, from the process that it is stepped in."""
-
-    def __init__(self, env_config: Any) -> None:
-        super().__init__()
-
-    def step(self, action: Any) -> Any:
-        import ray
-
-        ray.get_actor("global_counter").inc.remote(1)
-        return super().step(action)
-
-
-@pytest.mark.ray
-def test_global_coordination() -> None:
-    ray = pytest.importorskip("ray")
-
-    @ray.remote
-    class Counter:
-        def __init__(self) -> None:
-            self.count = 0
-
-        def inc(self, n: int) -> None:
-            self.count += n
-
-        def get(self) -> int:
-            return self.count
-
-    trainer = PPOTrainer(config=SHORT | {"num_rollout_workers": 1, "disable_env_checking": True}, env=Counting)
-    counter = Counter.options(name="global_counter").remote()
-    assert ray.get(counter.get.remote()) == 0
-    trainer.train()
-    assert ray.get(counter.get.remote()) >= 64
-    trainer.stop()

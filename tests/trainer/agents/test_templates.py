@@ -116,11 +116,3 @@ def test_functions_names_and_settings_are_checked_when_they_are_given() -> None:
         MyTrainer(config={"torch_compile_learner": True}, env=Bandit)
     with pytest.raises(ConfigError, match="has no 'Other'"):
         build_trainer("Other", default_policy=MyTorchPolicy)(env=Bandit)
-
-
-@pytest.mark.ray
-def test_several_learners_take_the_same_step() -> None:
-    settings = SMALL | {"num_learner_workers": 2, "num_rollout_workers": 1}
-    with MyTrainer(config=settings, env=Bandit) as trainer:
-        rewards = [trainer.train()["episode_reward_mean"] for _ in range(15)]
-    assert rewards[-1] > 0.3
