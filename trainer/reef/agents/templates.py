@@ -25,6 +25,7 @@ from reef.errors import CallbackError, ConfigError
 from reef.learn.device import to_device
 from reef.learn.learner import Learner
 from reef.learn.minibatches import in_order, row_count
+from reef.nn.custom import scalar_loss
 from reef.nn.gradients import Columns, Loss
 from reef.nn.policies import Policy
 from reef.nn.queries.model import NetworkPart
@@ -86,17 +87,7 @@ class LossFunctionLearner(Learner[Rollout]):
         """What the loss function returns; CallbackError where that cannot be descended."""
         template, policy = self.template, self.policy
         value = guarded(template.where, template.loss_fn, policy, policy.model, policy.dist_class, minibatch)
-        if not isinstance(value, Tensor) or value.numel() != 1:
-            found = f"shape {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-            raise CallbackError(
-                f"{template.where} returned {found}, expected a scalar tensor, such as the mean over the rows."
-            )
-        if not value.requires_grad:
-            raise CallbackError(
-                f"{template.where} returned a tensor without a gradient: compute it from model.from_batch(train_batch) "
-                "without torch.no_grad() and detach() on the way."
-            )
-        return Loss(value.reshape(()), template.stats(policy, minibatch))
+        return Loss(scalar_loss(template.where, value), template.stats(policy, minibatch))
 
 
 class LossFunctionAlgorithm(Algorithm):

@@ -116,14 +116,24 @@ def with_custom_loss(policy: Policy, loss: LossFunction) -> LossFunction:
     def changed(outputs: Any, minibatch: Columns) -> Loss:
         found = loss(outputs, minibatch)
         value = guarded(where, change, found.value, minibatch)
-        if isinstance(value, list | tuple) and len(value) == 1:
-            value = value[0]
-        if not isinstance(value, Tensor) or value.numel() != 1:
-            raise CallbackError(f"{where} returned {_shown(value)}, expected a scalar tensor: the whole loss.")
-        stats = found.stats | {"policy_loss_before_custom": found.value.detach()}
-        return found._replace(value=value.reshape(()), stats=stats)
+        value = scalar_loss(where, value[0] if isinstance(value, list | tuple) and len(value) == 1 else value)
+        return found._replace(value=value, stats=found.stats | {"policy_loss_before_custom": found.value.detach()})
 
     return changed
+
+
+def scalar_loss(where: str, value: Any) -> Tensor:
+    """What a person's function `where` returned as a loss; CallbackError where that cannot be descended."""
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        raise CallbackError(
+            f"{where} returned {_shown(value)}, expected a scalar tensor, such as a mean over the rows."
+        )
+    if not value.requires_grad:
+        raise CallbackError(
+            f"{where} returned a tensor without a gradient: compute it from the outputs of the model, without "
+            "torch.no_grad() and detach() on the way."
+        )
+    return value.reshape(())
 
 
 def _try_custom(custom: object, module: nn.Module, layout: Layout, outputs: int, critic: bool) -> None:

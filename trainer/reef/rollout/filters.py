@@ -54,6 +54,11 @@ class MeanStdFilter:
             self._delta.merge(seen)
             self.stat.merge(seen)
             self._refresh()
+        elif obs.shape[obs.ndim - self._mean.ndim :] != self._mean.shape:
+            raise ConfigError(
+                f"the filter takes observations of the shape {self._mean.shape}, not {obs.shape}: where indices are "
+                "beside numbers, let algorithm.compute_single_action apply it."
+            )
         return ((obs - self._mean) * self._scale).astype(self._dtype)
 
     def _refresh(self) -> None:

@@ -190,3 +190,10 @@ def test_noise_on_actions_is_added_on_request() -> None:
     asked.timestep = 5000
     actions = asked.get_policy().compute_actions(np.zeros((9, 3)), explore=True)[0]
     assert (actions.shape, len(np.unique(actions))) == ((9, 1), 9)
+
+
+def test_a_filter_takes_no_one_hot_vectors() -> None:
+    asked = worker(PPOConfig, Nested, observation_filter="MeanStdFilter")
+    array = asked.preprocessors["default_policy"].transform(Nested.observation_space.sample())
+    with pytest.raises(ConfigError, match=r"takes observations of the shape \(3,\), not \(5,\): where indices are"):
+        asked.filters["default_policy"](array, update=False)
