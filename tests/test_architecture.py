@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 LAYERS = [  # a module imports only from its own row and the rows above
     {"errors", "logs", "types", "container", "allocator", "output", "endpoint"},
-    {"batch", "spaces", "schedules", "trees", "callbacks"},
+    {"batch", "spaces", "schedules", "trees", "callbacks", "models"},
     {"api"},
     {"config"},
     {"math"},

@@ -234,6 +234,6 @@ def test_a_state_from_before_steps_were_counted_is_restored() -> None:
 def test_the_value_of_a_state_is_that_of_the_likeliest_action() -> None:
     policy: Any = learner().policy
     obs = torch.from_numpy(batch().obs)
-    actions, _ = policy.compute_actions(batch().obs)
+    actions = policy.act(batch().obs, {})[0].deterministic()
     with torch.no_grad():
         torch.testing.assert_close(policy.state_values(obs), policy.critics(obs, torch.from_numpy(actions)).amin(0))

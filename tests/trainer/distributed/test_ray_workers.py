@@ -78,6 +78,7 @@ def test_two_workers_sample_with_the_published_weights(workers):
         assert vector.size == local.acting_weights()["default_policy"].size and (vector == 0.25).all()
         assert timestep == 123
     assert workers.foreach_worker_with_index(lambda worker, index: index) == [0, 1, 2]
+    assert workers.foreach_worker_with_index(lambda index, worker: (index, worker.worker_index))[2] == (2, 2)
     assert len(set(pids(workers)) - {os.getpid()}) == 2
     assert workers.foreach_worker(lambda worker: os.environ["OMP_NUM_THREADS"])[1:] == ["1", "1"]
 

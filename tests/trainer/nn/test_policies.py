@@ -82,14 +82,6 @@ def test_free_log_std_does_not_depend_on_the_observation() -> None:
         make_policy(config, OBS, ACTIONS)
 
 
-@pytest.mark.parametrize("shape", [(4,), (2, 3), (2, 4, 1)])
-def test_observations_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
-    policy = make_policy(PPOConfig(), OBS, ACTIONS)
-    with pytest.raises(ConfigError, match=r"expected \('N', 4\)"):
-        policy.compute_actions(np.zeros(shape, np.float32))
-    assert policy.compute_actions(np.zeros((2, 4)))[1]["action_dist_inputs"].dtype == np.float32
-
-
 def test_acting_that_is_compiled_is_what_acts() -> None:
     policy = make_policy(PPOConfig().training(model={"fcnet_hiddens": [8]}), OBS, ACTIONS)
     calls: list[int] = []
@@ -111,9 +103,9 @@ def test_a_custom_module_by_its_path() -> None:
     policy = make_policy(config, OBS, ACTIONS)
     assert isinstance(policy, CustomActorCritic)
     assert policy(torch.zeros(2, 4))[0].shape == (2, 3)
-    actions, extras = policy.compute_actions(np.zeros((2, 4), np.float32))
-    assert actions.shape == (2,)
-    assert extras["action_dist_inputs"].shape == (2, 3)
+    distribution, _ = policy.act(np.zeros((2, 4), np.float32), {})
+    assert distribution.deterministic().shape == (2,)
+    assert distribution.inputs.shape == (2, 3)
 
 
 @pytest.mark.parametrize("module", [OneValue, TwoValues, OneRow])

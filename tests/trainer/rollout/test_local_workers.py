@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 
 from reef.algorithms.ppo import PPOConfig
+from reef.errors import ConfigError
 from reef.rollout.local_workers import LocalWorkers
 
 
@@ -39,3 +43,30 @@ def test_what_is_requested_in_process_is_sampled_at_once_and_held() -> None:
     assert workers.request(index)
     workers.set_state(workers.state())
     assert workers.ready() == [], "a fragment from before the state that is restored"
+
+
+@pytest.mark.parametrize(
+    ("fn", "expected"),
+    [
+        (lambda worker, index: (worker, index), "worker first"),
+        (lambda worker, _: (worker, _), "worker first"),
+        (lambda ev, i: (ev, i), "worker first"),
+        (lambda a, b: (a, b), "worker first"),
+        (lambda worker, worker_index: (worker, worker_index), "worker first"),
+        (lambda id, worker: (id, worker), "index first"),
+        (lambda _id, worker: (_id, worker), "index first"),
+        (lambda i, ev: (i, ev), "index first"),
+        (lambda worker_index, worker: (worker_index, worker), "index first"),
+    ],
+)
+def test_a_function_gets_worker_and_index_in_the_order_that_it_names_them(fn: Any, expected: str) -> None:
+    config = PPOConfig().environment("CartPole-v1").training(model={"fcnet_hiddens": [4]})
+    workers = LocalWorkers(config)
+    pair = (workers.local_worker(), 0)
+    assert workers.foreach_worker_with_index(fn) == [pair if expected == "worker first" else pair[::-1]]
+
+
+def test_a_function_that_takes_no_two_arguments_is_refused() -> None:
+    workers = LocalWorkers(PPOConfig().environment("CartPole-v1").training(model={"fcnet_hiddens": [4]}))
+    with pytest.raises(ConfigError, match=r"foreach_worker_with_index=.* It is called with \(worker, index\): take"):
+        workers.foreach_worker_with_index(lambda worker: worker)

@@ -275,7 +275,7 @@ def test_nothing_is_dropped_in_acting() -> None:
     settings = PPOConfig().environment("CartPole-v1").training(model={"custom_model": Forgetful})
     policy = RolloutWorker(settings.freeze()).policy_map[DEFAULT_POLICY]
     obs = np.ones((64, 4), np.float32)
-    assert (np.ptp(policy.compute_actions(obs)[1]["action_dist_inputs"], axis=0) < 1e-6).all()
+    assert (np.ptp(policy.compute_actions(obs)[2]["action_dist_inputs"], axis=0) < 1e-6).all()
 
 
 class Drifting(gym.Env[np.ndarray, Any]):

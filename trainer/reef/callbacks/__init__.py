@@ -5,4 +5,5 @@ from reef.callbacks.hooks import MultiCallbacks as MultiCallbacks
 from reef.callbacks.hooks import get_global_worker as get_global_worker
 from reef.callbacks.hooks import make_multi_callbacks as make_multi_callbacks
 from reef.callbacks.memory import MemoryTrackingCallbacks as MemoryTrackingCallbacks
+from reef.callbacks.sample_batch import MultiAgentBatch as MultiAgentBatch
 from reef.callbacks.sample_batch import SampleBatch as SampleBatch

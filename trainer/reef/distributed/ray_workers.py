@@ -28,6 +28,7 @@ from reef.distributed.start import start
 from reef.errors import CallbackError, WorkerError
 from reef.rollout.curriculum import set_tasks, stored_tasks, tasks_of
 from reef.rollout.filters import MeanStdFilter
+from reef.rollout.local_workers import called_with_index
 from reef.rollout.worker import RolloutWorker
 from reef.run.process.deadline import Deadline
 from reef.types import PolicyId, State, Weights
@@ -269,9 +270,9 @@ class RayWorkers:
                 self._tasks[index] = tasks
         return values
 
-    def foreach_worker_with_index(self, fn: Callable[[RolloutWorker, int], T]) -> list[T]:
-        """Call `fn(worker, index)` in every worker's process, the local one (index 0) first."""
-        return self.foreach_worker(lambda worker: fn(worker, worker.worker_index))
+    def foreach_worker_with_index(self, fn: Callable[..., T]) -> list[T]:
+        """Call `fn(worker, index)`, or `fn(index, worker)`, in every worker's process, the local one first."""
+        return self.foreach_worker(called_with_index(fn))
 
     def set_filters(self, filters: dict[PolicyId, State]) -> None:
         """Give all workers the observation statistics of others; each takes them before its next fragment."""

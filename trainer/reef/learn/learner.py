@@ -21,6 +21,7 @@ from reef.learn.device import learner_device
 from reef.learn.intrinsic import make_intrinsic_rewards
 from reef.learn.statistics import mean_stats
 from reef.learn.trained_parameters import Reduce, TrainedParameters
+from reef.nn.custom import with_custom_loss
 from reef.nn.fast import fast_gradient
 from reef.nn.fast.compiled import compiled_gradient
 from reef.nn.flat import FlatParameters
@@ -91,6 +92,8 @@ class Learner(ABC, Generic[Batch]):
         """
         flat = self.policy.flat if network is self.policy else self.policy.flat.part(network.parameters())
         names = ("total_loss", "grad_gnorm") if name == WHOLE else (f"{name}_loss", f"{name}_grad_gnorm")
+        if name == WHOLE:
+            loss = with_custom_loss(self.policy, loss)
         gradient = self._gradient(network, flat, inputs, loss)
         made = TrainedParameters(flat, gradient, self.config, lr=lr, reduce=self.reduce, names=names)
         self.trained[name] = made

@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from reef.callbacks.hooks import guarded
 from reef.config import AlgorithmConfig
 from reef.config.loading import load
-from reef.errors import ConfigError, own_traceback, sentence
+from reef.errors import CallbackError, ConfigError, own_traceback, sentence
+from reef.nn.gradients import Columns, Loss, LossFunction
 from reef.nn.policies import ActorCritic, Policy
 from reef.spaces import Layout, Space
 
@@ -56,6 +58,10 @@ class CustomActorCritic(CustomActor):
         """[N, *obs] -> [N]."""
         return self.forward(obs)[1]
 
+    def outputs(self, obs: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Distribution inputs [N, D] and values [N]."""
+        return *self.forward(obs), {}
+
 
 def custom_module(
     config: AlgorithmConfig, observation_space: Space, action_space: Space, outputs: int, *, critic: bool
@@ -94,6 +100,40 @@ def custom_module(
         raise ConfigError(f"model.custom_model={custom!r}: state_shapes has {taken}, which are columns. Rename them.")
     _try_custom(custom, module, Layout.of(observation_space), outputs, critic)
     return module
+
+
+def with_custom_loss(policy: Policy, loss: LossFunction) -> LossFunction:
+    """`loss`, or what `custom_loss(policy_loss, loss_inputs)` of a custom model makes of it, if it has that method.
+
+    `policy_loss` is a scalar, `loss_inputs` the minibatch; the statistic `policy_loss_before_custom` is the former.
+    """
+    module = getattr(policy, "module", None)
+    change = getattr(module, "custom_loss", None)
+    if change is None:
+        return loss
+    where = f"custom_loss of model.custom_model={type(module).__name__}"
+
+    def changed(outputs: Any, minibatch: Columns) -> Loss:
+        found = loss(outputs, minibatch)
+        value = guarded(where, change, found.value, minibatch)
+        value = scalar_loss(where, value[0] if isinstance(value, list | tuple) and len(value) == 1 else value)
+        return found._replace(value=value, stats=found.stats | {"policy_loss_before_custom": found.value.detach()})
+
+    return changed
+
+
+def scalar_loss(where: str, value: Any) -> Tensor:
+    """What a person's function `where` returned as a loss; CallbackError where that cannot be descended."""
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        raise CallbackError(
+            f"{where} returned {_shown(value)}, expected a scalar tensor, such as a mean over the rows."
+        )
+    if not value.requires_grad:
+        raise CallbackError(
+            f"{where} returned a tensor without a gradient: compute it from the outputs of the model, without "
+            "torch.no_grad() and detach() on the way."
+        )
+    return value.reshape(())
 
 
 def _try_custom(custom: object, module: nn.Module, layout: Layout, outputs: int, critic: bool) -> None:

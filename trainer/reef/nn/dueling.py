@@ -22,7 +22,8 @@ from reef.nn.distributions import ActionDistribution
 from reef.nn.layers.activations import ACTIVATIONS
 from reef.nn.layers.encoders import Encoder
 from reef.nn.policies import Policy
-from reef.nn.recurrent import VALID, EncoderWithMemory, RecurrentPolicy, Unrolled
+from reef.nn.queries.q_model import QModel
+from reef.nn.recurrent import PREVIOUS, VALID, EncoderWithMemory, RecurrentPolicy, Unrolled, one_step
 from reef.types import Array, RecurrentState
 
 
@@ -85,6 +86,8 @@ class QPolicy(Policy):
     distribution over returns, and Q is its mean.
     """
 
+    model_class = QModel
+
     def __init__(
         self,
         config: AlgorithmConfig,
@@ -117,9 +120,11 @@ class QPolicy(Policy):
         if config.model.custom_model:
             outputs = self.actions * num_atoms
             self.module = custom_module(config, observation_space, action_space, outputs, critic=False)
+            self.num_features = outputs
             return
         self.encoder = Encoder(self.observation_layout, config.model)
-        hidden = [self.stream_inputs(config), *hiddens]
+        self.num_features = self.stream_inputs(config)
+        hidden = [self.num_features, *hiddens]
         linear = (lambda i, o: NoisyLinear(i, o, sigma0)) if noisy else nn.Linear
         activation = config.model.fcnet_activation
         self.advantage = Stream([*hidden, self.actions * num_atoms], activation, linear)
@@ -141,12 +146,21 @@ class QPolicy(Policy):
 
     def forward(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> logits [N, A, atoms] of the return distributions; with one atom the Q-values [N, A]."""
-        if self.module is not None:
-            return self._by_action(self.module(obs)[0])
-        return self.stream_outputs(self.encoder.forward_branch(0, obs))
+        return self.stream_outputs(self.features(obs))
+
+    def features(self, obs: Tensor) -> Tensor:
+        """[N, *obs] -> what the streams read [N, F]; of a custom model its outputs [N, A atoms]."""
+        return self.encoder.forward_branch(0, obs) if self.module is None else self.module(obs)[0]
+
+    def outputs(self, obs: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """The features [N, F] and the largest Q-values [N]."""
+        features = self.features(obs)
+        return features, self.expected(self.stream_outputs(features)).amax(-1), {}
 
     def stream_outputs(self, features: Tensor) -> Tensor:
         """The features [N, F] of encoder or memory -> logits."""
+        if self.module is not None:
+            return self._by_action(features)
         return self.dueling(self.advantage(features), None if self.value is None else self.value(features))
 
     def dueling(self, advantages: Tensor, values: Tensor | None) -> Tensor:
@@ -211,6 +225,13 @@ class RecurrentQPolicy(QPolicy, EncoderWithMemory):
         remembered, state = self.remember(columns, acting=acting)
         logits = self.stream_outputs(remembered.flatten(0, 1))
         return logits.view(*remembered.shape[:2], *logits.shape[1:]), state
+
+    def outputs(self, obs: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """One step: the memory's features [N, F], the largest Q-values [N], and the next state."""
+        remembered, after = self.remember(one_step(obs, state), acting=True)
+        features = remembered[:, 0]
+        previous = {name: state[name] for name in PREVIOUS if name in state}
+        return features, self.expected(self.stream_outputs(features)).amax(-1), after | previous
 
     def unroll(self, columns: Mapping[str, Tensor], *, acting: bool = False) -> Unrolled:
         """Q-values [S, L, A] and the largest of them [S, L]."""

@@ -39,6 +39,11 @@ class PerturbedPolicy(Policy):
         outputs, self.noise_size = self.dist_class.num_inputs, noise_size
         if config.model.custom_model:
             self.actor: nn.Module = custom_module(config, observation_space, action_space, outputs, critic=False)
+            if hasattr(self.actor, "custom_loss"):
+                raise ConfigError(
+                    f"model.custom_model={type(self.actor).__name__} has custom_loss, and {config.algorithm} descends "
+                    "no loss. Leave the method out, or use PPO."
+                )
         else:
             self.actor = Actor(self.observation_layout, config.model, outputs)
         length = sum(parameter.numel() for parameter in self.actor.parameters())

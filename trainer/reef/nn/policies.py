@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,12 +18,9 @@ from reef.nn.distributions import ActionDistribution, DistributionMaker
 from reef.nn.flat import FlatParameters
 from reef.nn.layers.encoders import Encoder
 from reef.nn.layers.leaf_encoders import ImageEncoder
-from reef.nn.weight_files import translated, weight_problems
+from reef.nn.queries.policy import QueriedPolicy
 from reef.spaces import Layout, Space
 from reef.types import Array, RecurrentState
-
-# Names in a recurrent state: [N, n, *action] and [N, n], the newest first.
-PREV_ACTIONS, PREV_REWARDS = "prev_actions", "prev_rewards"
 
 
 class FastActor(Protocol):
@@ -34,7 +30,7 @@ class FastActor(Protocol):
         """[N, *obs] and the recurrent state -> distribution inputs [N, D] and the next state."""
 
 
-class Policy(nn.Module):
+class Policy(QueriedPolicy):
     """A network that acts. Observations are flat, as in the observation layout: [N, *obs]."""
 
     # What a worker records with each step, see PolicyRunner.
@@ -47,7 +43,6 @@ class Policy(nn.Module):
         self.observation_layout = Layout.of(observation_space)
         self.action_layout = Layout.of(action_space)
         self.dist_class = DistributionMaker(self.action_layout)
-        self.set_by_hand = False  # whether its weights were set by a user since the learners last read them
         self.fast_actor: FastActor | None = None
 
     def architecture(self) -> Architecture:
@@ -83,7 +78,8 @@ class Policy(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy, in this or another process, gets its own flat vector, and acts in torch."""
-        return {**self.__dict__, "flat": None, "fast_actor": None}
+        own = {name: value for name, value in vars(self).items() if name not in ("chooser", "learn", "model")}
+        return {**own, "flat": None, "fast_actor": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """The reverse."""
@@ -133,19 +129,9 @@ class Policy(nn.Module):
         """Update the recurrent state after the environments have executed the actions."""
         return state
 
-    def compute_actions(
-        self, obs: Array, *, explore: bool = False, generator: np.random.Generator | None = None
-    ) -> tuple[Array, dict[str, Array]]:
-        """Act on a batch of flat observations [N, *obs]; return actions [N, *action] and `action_dist_inputs`.
-
-        Raises ConfigError for observations of another shape.
-        """
-        rows, shape = np.asarray(obs, self.observation_layout.dtype), self.observation_layout.shape
-        if rows.shape[1:] != shape or rows.ndim != 1 + len(shape):
-            raise ConfigError(f"the observations have shape {rows.shape}, expected {('N', *shape)}: a batch of them.")
-        distribution, _ = self.act(rows, self.initial_state(len(rows)))
-        actions = distribution.sample(generator or np.random.default_rng()) if explore else distribution.deterministic()
-        return actions, {"action_dist_inputs": distribution.inputs}
+    def outputs(self, obs: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, Tensor | None, dict[str, Tensor]]:
+        """[N, *obs] and the recurrent state -> distribution inputs [N, D], values [N] if any, the next state."""
+        return self.dist_inputs(obs), None, {}
 
     @property
     def acting_parameters(self) -> list[Tensor]:
@@ -163,37 +149,6 @@ class Policy(nn.Module):
         parts = torch.split(torch.from_numpy(weights.copy()), [values.numel() for values in acting])
         for values, part in zip(acting, parts, strict=True):
             values.copy_(part.view_as(values))
-
-    @property
-    def model(self) -> nn.Module:
-        """The network itself."""
-        return self
-
-    def get_weights(self) -> dict[str, Array]:
-        """Copies of all parameters by name."""
-        return {name: value.detach().cpu().numpy().copy() for name, value in self.named_parameters()}
-
-    def set_weights(self, weights: Mapping[str, Array]) -> None:
-        """Overwrite parameters by name; ConfigError, before any change, names everything that does not fit.
-
-        For the policy from `Algorithm.get_policy`, the learners read the new weights before their next use.
-        """
-        own = dict(self.named_parameters())
-        if wrong := [*weight_problems(own, weights)]:
-            raise ConfigError("weights do not fit this policy:\n" + "\n".join(f"  {problem}" for problem in wrong))
-        with torch.no_grad():
-            for name, parameter in own.items():
-                parameter.copy_(torch.from_numpy(np.array(weights[name])))
-        self.set_by_hand = True
-
-    def import_weights(self, weights: Mapping[str, Array], names: Mapping[str, str] | None = None) -> None:
-        """Overwrite parameters with weights from a file; `names` translates its names to those of this policy.
-
-        A prefix from a wrapping module, here or in the file, needs no entry in `names`.
-        """
-        own = [name for name, _ in self.named_parameters()]
-        with_tied = [name for name, _ in self.named_parameters(remove_duplicate=False)]
-        self.set_weights(translated(weights, names or {}, own, with_tied))
 
 
 class ActorPolicy(Policy):
@@ -253,6 +208,10 @@ class ActorCritic(ActorPolicy):
         """[N, *obs] -> [N] state values, computed by the critic alone."""
         values: Tensor = self.vf(self.encoder.forward_branch(self.encoder.branches - 1, obs))
         return values.squeeze(-1)
+
+    def outputs(self, obs: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """As every policy's, with values."""
+        return *self.forward(obs), {}
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """[N, *obs] -> distribution inputs [N, D] and state values [N]."""

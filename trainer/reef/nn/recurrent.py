@@ -16,13 +16,8 @@ from reef.nn.distributions import ActionDistribution
 from reef.nn.layers.attention import GatedTransformer
 from reef.nn.layers.encoders import Encoder, Features
 from reef.nn.layers.recurrent import RecurrentCell
-from reef.nn.policies import (
-    PREV_ACTIONS,
-    PREV_REWARDS,
-    ActorCritic,
-    Policy,
-    linear,
-)
+from reef.nn.policies import ActorCritic, Policy, linear
+from reef.nn.queries.policy import PREV_ACTIONS, PREV_REWARDS
 from reef.spaces import Space
 from reef.types import Array, RecurrentState
 
@@ -76,7 +71,13 @@ class RecurrentPolicy(Policy):
     def dist_inputs(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N, D], for the first step of an episode."""
         state = {name: torch.from_numpy(v).to(self.device) for name, v in self.initial_state(len(obs)).items()}
-        return self.unroll(_one_step(obs, state), acting=True).dist_inputs[:, 0]
+        return self.unroll(one_step(obs, state), acting=True).dist_inputs[:, 0]
+
+    def outputs(self, obs: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """One step: distribution inputs [N, D], values [N], and the next state with the earlier actions and rewards."""
+        unrolled = self.unroll(one_step(obs, state), acting=True)
+        previous = {name: state[name] for name in PREVIOUS if name in state}
+        return unrolled.dist_inputs[:, 0], unrolled.values[:, 0], unrolled.state | previous
 
     def initial_state(self, columns: int) -> RecurrentState:
         """Zeros: empty memory, no earlier actions and rewards."""
@@ -98,7 +99,7 @@ class RecurrentPolicy(Policy):
             return super().act(obs, state)
         with torch.inference_mode():
             given = {name: torch.as_tensor(values, device=self.device) for name, values in state.items()}
-            unrolled = self.unroll(_one_step(torch.as_tensor(obs, device=self.device), given), acting=True)
+            unrolled = self.unroll(one_step(torch.as_tensor(obs, device=self.device), given), acting=True)
             after = {name: values.cpu().numpy() for name, values in unrolled.state.items()}
             previous = {name: state[name] for name in PREVIOUS if name in state}
             return ActionDistribution(self.dist_class, unrolled.dist_inputs[:, 0].cpu().numpy()), after | previous
@@ -214,7 +215,7 @@ def _memory(model: ModelConfig, in_features: int) -> RecurrentCell | GatedTransf
     )
 
 
-def _one_step(obs: Tensor, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def one_step(obs: Tensor, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Sequences of one step that follow the `state`, with the earlier actions and rewards from it."""
     steps = {name: values.unsqueeze(1) if name in PREVIOUS else values for name, values in state.items()}
     return {"obs": obs.unsqueeze(1), **steps}

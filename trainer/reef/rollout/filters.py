@@ -6,13 +6,16 @@ central filter and synchronises the workers with it, so that no observation coun
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from gymnasium import spaces
 
 from reef.errors import ConfigError, nearest
 from reef.math.running import RunningStat
 from reef.spaces import Layout
-from reef.types import Array, State
+from reef.types import Array, PolicyId, State
 
 FILTERS = ("NoFilter", "MeanStdFilter")
 EPSILON = 1e-8  # avoids division by zero for a constant element
@@ -51,6 +54,11 @@ class MeanStdFilter:
             self._delta.merge(seen)
             self.stat.merge(seen)
             self._refresh()
+        elif obs.shape[obs.ndim - self._mean.ndim :] != self._mean.shape:
+            raise ConfigError(
+                f"the filter takes observations of the shape {self._mean.shape}, not {obs.shape}: where indices are "
+                "beside numbers, let algorithm.compute_single_action apply it."
+            )
         return ((obs - self._mean) * self._scale).astype(self._dtype)
 
     def _refresh(self) -> None:
@@ -82,6 +90,24 @@ class MeanStdFilter:
         """Restore what `state` returned."""
         self.stat, self._delta = RunningStat.of(state["stat"]), RunningStat.of(state["delta"])
         self._refresh()
+
+
+class Filters(dict[PolicyId, MeanStdFilter]):
+    """The filters of those policies that have one; `filters[policy_id]` of another one changes nothing."""
+
+    def __init__(self, by_policy: Mapping[PolicyId, MeanStdFilter | None]) -> None:
+        super().__init__({policy_id: own for policy_id, own in by_policy.items() if own is not None})
+        self.policies = list(by_policy)
+
+    def __missing__(self, policy_id: PolicyId) -> Any:
+        if policy_id not in self.policies:
+            raise KeyError(f"PolicyID {policy_id!r} not found; there is {sorted(self.policies)}")
+        return unfiltered
+
+
+def unfiltered(obs: Array, *, update: bool = False) -> Array:
+    """The observations as they are: the filter "NoFilter"."""
+    return obs
 
 
 def make_filter(name: str, layout: Layout) -> MeanStdFilter | None:

@@ -75,8 +75,11 @@ class Workers(Protocol):
         """Call `fn(worker)` in every worker's process, the local one first."""
         ...
 
-    def foreach_worker_with_index(self, fn: Callable[[RolloutWorker, int], T]) -> list[T]:
-        """Call `fn(worker, index)` in every worker's process, the local one (index 0) first."""
+    def foreach_worker_with_index(self, fn: Callable[..., T]) -> list[T]:
+        """Call `fn(worker, index)` in every worker's process, the local one (index 0) first.
+
+        A function whose parameters are named the other way round, such as `(id, worker)`, gets them in that order.
+        """
         ...
 
     def set_filters(self, filters: dict[PolicyId, State]) -> None:

@@ -27,6 +27,8 @@ from reef.replay.step_values import with_step_values
 from reef.rollout.episode_hooks import BaseEnv, EpisodeHooks
 from reef.rollout.episode_recorder import episode_recorder
 from reef.rollout.episodes import Collection, EpisodeTracker
+from reef.rollout.exploration.on_request import OnRequest
+from reef.rollout.filters import Filters
 from reef.rollout.policy_runner import PolicyRunner
 from reef.spaces import PolicySpaces
 from reef.types import DEFAULT_POLICY, Array, PolicyId, State, Weights
@@ -72,8 +74,8 @@ class RolloutWorker:
             for policy_id, columns in envs.columns.items()
         }
         self.policy_map = {policy_id: runner.policy for policy_id, runner in self.runners.items()}
-        # of the policies that have one
-        self.filters = {name: runner.filter for name, runner in self.runners.items() if runner.filter is not None}
+        self.preprocessors = {policy_id: policy.preprocessor for policy_id, policy in self.policy_map.items()}
+        self.filters = Filters({policy_id: runner.filter for policy_id, runner in self.runners.items()})
         # Evaluation in the driver's process has no other time limit; the driver ends evaluation workers.
         self.time_limit_s = config.sample_timeout_s if config.in_evaluation and worker_index == 0 else math.inf
         self.timestep = 0  # environment steps of the whole run, as of the last weights
@@ -86,6 +88,7 @@ class RolloutWorker:
         self._warned_of_long = False
         self._fragment_index = np.zeros(envs.num_envs, np.int64)  # [E] fragments since each episode started
         for policy_id, policy in self.policy_map.items():
+            policy.chooser = OnRequest(self.runners[policy_id], config, lambda: self.timestep)
             self.hooks.call("on_create_policy", policy_id=policy_id, policy=policy)
         if with_env:
             context = env_context(config, worker_index, recreated=recreated)

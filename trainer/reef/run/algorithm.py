@@ -15,7 +15,7 @@ from reef.batch import Sample
 from reef.callbacks.default import OF_DRIVER
 from reef.config import AlgorithmConfig
 from reef.errors import WorkerError
-from reef.learn.learner import Learner, Update
+from reef.learn.learner import Update
 from reef.learn.learners import Batches, Learners
 from reef.rollout.curriculum import set_next_tasks
 from reef.rollout.seams import Workers
@@ -49,7 +49,6 @@ class Algorithm(Inference):
     """
 
     config_class: ClassVar[type[AlgorithmConfig]]
-    learner_class: ClassVar[type[Learner[Any]]]
 
     def __init_subclass__(cls) -> None:
         """Have settings that build this class and not the one that it inherits from."""
@@ -94,6 +93,8 @@ class Algorithm(Inference):
         self.deadline, self.events = parts.deadline, parts.events
         self.events.subscribe(SampleTaken, lambda taken: self.metrics.samples.add(taken.sample))
         self.policy_version = 0
+        for policy_id, policy in self.workers.local_worker().policy_map.items():
+            policy.learn = partial(self.learn_on_batch, policy_id=policy_id)
         self.hooks = config.hooks(*OF_DRIVER, worker=self.workers.local_worker())
         self.publish_weights()
         self.setup()

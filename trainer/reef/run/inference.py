@@ -5,19 +5,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from reef.batch import Rollout, Transitions
+from reef.callbacks.sample_batch import SampleBatch
 from reef.config import AlgorithmConfig
 from reef.errors import ConfigError
-from reef.nn.policies import PREV_ACTIONS, PREV_REWARDS, Policy
+from reef.learn.learner import Learner
+from reef.learn.learners import Learners
+from reef.nn.policies import Policy
 from reef.nn.weight_files import read_weights
-from reef.rollout.exploration import ParameterNoise
-from reef.rollout.policy_runner import PolicyRunner
+from reef.replay.n_step import NStep
 from reef.rollout.seams import Workers
-from reef.spaces import Layout
-from reef.types import DEFAULT_POLICY, Array, PolicyId, RecurrentState
+from reef.types import DEFAULT_POLICY, Array, PolicyId
 
 
 class Inference(ABC):
@@ -28,6 +30,8 @@ class Inference(ABC):
 
     config: AlgorithmConfig
     workers: Workers
+    learners: Learners
+    learner_class: ClassVar[type[Learner[Any]]]
 
     @property
     @abstractmethod
@@ -46,40 +50,43 @@ class Inference(ABC):
         self,
         observation: Any,  # a value of the environment's observation space
         state: Sequence[Array] | None = None,  # as the call before returned it; None: an episode begins
-        *,
         prev_action: Any = None,  # a value of the action space
         prev_reward: float | None = None,
-        explore: bool | None = None,
+        info: None = None,
         policy_id: PolicyId = DEFAULT_POLICY,
         full_fetch: bool = False,
+        explore: bool | None = None,
+        *,
+        unsquash_action: bool | None = None,
+        clip_action: bool | None = None,
     ) -> Any:  # a value of the environment's action space
         """The action for one observation, filtered and unsquashed as in training.
 
         With `state` or `full_fetch` returns (action, state, extras): give a recurrent policy the state that it returned
         for the step before. It holds the action that was chosen then; `prev_reward`, and `prev_action` where another
-        was taken, are written into it for a policy that reads them. `explore` None means the setting of that name.
+        was taken, are written into it for a policy that reads them. None means the setting: `explore` for `explore`,
+        `normalize_actions` for `unsquash_action`, `clip_actions` for `clip_action`.
         Raises ConfigError for what is no observation, no state or no action.
         """
         policy, runner = self.get_policy(policy_id), self.workers.local_worker().runners[policy_id]
-        explore = self.config.explore if explore is None else explore
-        recurrent = _given_state(runner, state, prev_action, prev_reward)
-        obs = runner.filtered(_flat_observation(policy.observation_layout, observation)[None])
-        noise = runner.exploration if explore and isinstance(runner.exploration, ParameterNoise) else None
-        if noise is not None:
-            distribution, recurrent = noise.act_once(policy, np.array(obs), recurrent, runner.generator)
-        else:
-            distribution, recurrent = policy.act(np.array(obs), recurrent, runner.generator if explore else None)
-        actions = runner.exploration.choose(distribution, self.timestep, explore, runner.generator)
-        action = policy.action_layout.unflatten(runner.columns.action_transform(actions)[0])
-        if policy.action_layout.shape == ():
-            action = action.item() if isinstance(action, np.ndarray | np.generic) else action
-        if state is None and not full_fetch:
-            return action
-        recurrent = policy.after_step(recurrent, actions, np.zeros(1, np.float32), np.zeros(1, np.bool_))
-        after = [recurrent[name][0] for name in policy.initial_state(1)]
-        return action, after, {"action_dist_inputs": distribution.inputs[0]}
+        obs = np.array(runner.filtered(policy.preprocessor.flatten(observation)[None])[0])
+        how = {"explore": explore, "unsquash_actions": unsquash_action, "clip_actions": clip_action}
+        found = policy.compute_single_action(obs, state, prev_action, prev_reward, info, **how)
+        return found[0] if state is None and not full_fetch else found
 
     compute_action = compute_single_action
+
+    def learn_on_batch(self, samples: Any, policy_id: PolicyId = DEFAULT_POLICY) -> dict[str, Any]:
+        """Improve one policy on what workers sampled, see `learnable`, and publish its weights."""
+        policy, config = self.get_policy(policy_id), self.config
+        if config.decentralized:
+            raise ConfigError(f"learn_on_batch: {config.label} learns in its rollout workers. Use PPO.")
+        batch = learnable(samples, self.learner_class, config, policy)
+        self.publish_weights()  # which takes over those that were set by hand
+        batches: Any = {policy_id: batch}
+        updates = self.learners.update(batches, self.timestep)
+        self.publish_weights()
+        return {"learner_stats": updates[policy_id].stats}
 
     def get_weights(self) -> dict[PolicyId, dict[str, Array]]:
         """Parameters by policy and name."""
@@ -106,41 +113,22 @@ class Inference(ABC):
         self.publish_weights()
 
 
-def _flat_observation(layout: Layout, observation: Any) -> Array:
-    """An observation as the network takes it; ConfigError says what is wrong with it."""
-    try:
-        flat = layout.flatten(observation)
-    except (ValueError, TypeError, KeyError, IndexError) as error:
+def learnable(
+    samples: Any, learner_class: type[Learner[Any]], config: AlgorithmConfig, policy: Policy
+) -> Rollout | Transitions:
+    """What a learner of this class takes, of a `SampleBatch`, a `Sample`, or a list of these; else ConfigError."""
+    label = config.label
+    if policy.initial_state(1):
+        raise ConfigError(f"learn_on_batch: {label} has a memory, which learns from sequences. Call algorithm.train().")
+    if learner_class.learns_from not in (Rollout, Transitions):
+        raise ConfigError(f"learn_on_batch: {label} does not learn from steps in the driver. Call algorithm.train().")
+    batch = SampleBatch.concat_samples(samples if isinstance(samples, list | tuple) else [samples])
+    if learner_class.learns_from is Rollout:
+        return batch.rollout()
+    settings: Any = config
+    if batch.count < settings.rows_per_update:
         raise ConfigError(
-            f"the observation is no value of {layout.space} ({error}). It is the first that reset() and step() return."
-        ) from error
-    if flat.shape != layout.shape:
-        raise ConfigError(f"the observation has shape {flat.shape}, expected {layout.shape} of {layout.space}")
-    if not np.isfinite(flat).all():
-        raise ConfigError("the observation has values that are NaN or infinite, of which no network makes an action.")
-    if found := layout.first_impossible(flat):
-        where, value, possible = found
-        raise ConfigError(f"the observation {observation!r} has {value} at index {where}, expected {possible}.")
-    return flat
-
-
-def _given_state(
-    runner: PolicyRunner, state: Sequence[Array] | None, prev_action: Any, prev_reward: float | None
-) -> RecurrentState:
-    """The recurrent state [1, ...] of one column from the arguments of `compute_single_action`."""
-    recurrent = runner.policy.initial_state(1)
-    if state is not None:
-        shapes, expected = [np.shape(each) for each in state], [values.shape[1:] for values in recurrent.values()]
-        if shapes != expected:
-            raise ConfigError(
-                f"state has arrays of the shapes {shapes}, expected {expected}: give what the call before returned."
-            )
-        recurrent = {
-            name: np.array(each, own.dtype)[None] for (name, own), each in zip(recurrent.items(), state, strict=True)
-        }
-    if prev_action is not None and PREV_ACTIONS in recurrent:
-        taken = runner.policy.action_layout.flatten(prev_action)
-        recurrent[PREV_ACTIONS][0, 0] = runner.columns.action_transform.inverse(taken)
-    if prev_reward is not None and PREV_REWARDS in recurrent:
-        recurrent[PREV_REWARDS][0, 0] = runner.columns.reward_transform(np.array([prev_reward], np.float32))[0]
-    return recurrent
+            f"learn_on_batch: {batch.count} rows are fewer than train_batch_size={settings.rows_per_update}, which a "
+            "step takes. Sample more."
+        )
+    return NStep(settings.n_step, settings.gamma).add(batch.rollout())

@@ -23,7 +23,8 @@ from reef.learn.learner import Learner
 from reef.nn.fast import fast_gradient
 from reef.nn.fast.choice import LOSSES, NETWORKS, loss_of_outputs
 from reef.nn.gradients import Columns, Loss, by_autograd, loss_by_autograd
-from reef.nn.policies import PREV_REWARDS, ActorCritic
+from reef.nn.policies import ActorCritic
+from reef.nn.queries.policy import PREV_REWARDS
 from reef.nn.recurrent import BEGINS, VALID, RecurrentPolicy
 
 VECTOR, ACTIONS = spaces.Box(-9, 9, (3,)), spaces.Discrete(4)

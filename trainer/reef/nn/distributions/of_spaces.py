@@ -117,8 +117,12 @@ class DistributionMaker:
         only = len(self.parts) == 1 and self.parts[0].make is DiagonalGaussian
         return (self.num_inputs // 2, self.num_inputs) if only else (0, 0)
 
-    def __call__(self, inputs: Tensor) -> Distribution:
-        """[N, num_inputs] -> a distribution over [N, *action]."""
+    def __call__(self, inputs: Tensor, model: object = None) -> Distribution:
+        """[N, num_inputs] -> a distribution over [N, *action]; with `policy.model`, one for a person."""
+        if model is not None:
+            from reef.nn.distributions.queried import QueriedDistribution  # which is made of this
+
+            return QueriedDistribution(self, inputs, model)
         if self.joint:
             return Joint(inputs, self.parts)
         distribution = self.parts[0].make(inputs)

@@ -1,0 +1,93 @@
+"""Observations as arrays: what a preprocessor makes of them, and what a network takes of it again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from reef.errors import ConfigError, EnvironmentError
+from reef.models.preprocessors import Preprocessor, get_preprocessor
+
+NESTED = spaces.Dict(
+    {
+        "box": spaces.Box(-1, 1, (2,)),
+        "choice": spaces.Discrete(3, start=1),
+        "pair": spaces.Tuple((spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2))),
+    }
+)
+VALUE = {"box": np.array([0.5, -0.5], np.float32), "choice": 3, "pair": (np.array([1, 2]), np.array([1, 0], np.int8))}
+HOT = [0.5, -0.5, 0, 0, 1, 0, 1, 0, 0, 1, 1, 0]
+FLAT = [0.5, -0.5, 2, 1, 2, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("space", "value", "expected"),
+    [
+        (spaces.Box(-1, 1, (2,)), [0.25, 0.5], [0.25, 0.5]),
+        (spaces.Discrete(4), 2, [0, 0, 1, 0]),
+        (spaces.Discrete(3, start=5), 5, [1, 0, 0]),
+        (spaces.MultiDiscrete([2, 3]), [1, 0], [0, 1, 1, 0, 0]),
+        (spaces.MultiBinary(3), [1, 0, 1], [1, 0, 1]),
+        (NESTED, VALUE, HOT),
+    ],
+)
+def test_indices_become_one_hot_and_parts_one_vector(space: spaces.Space[Any], value: Any, expected: Any) -> None:
+    preprocessor = get_preprocessor(space)(space)
+    array = preprocessor.transform(value)
+    np.testing.assert_array_equal(array, np.array(expected, array.dtype))
+    assert array.shape == preprocessor.shape == (preprocessor.size,)
+
+
+def test_a_frame_stays_a_frame() -> None:
+    space = spaces.Box(0, 255, (210, 160, 3), np.uint8)
+    frame = space.sample()
+    assert get_preprocessor(space)(space).transform(frame) is frame
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        {"box": [[0.5, -0.5]] * 2, "choice": [3, 3], "pair": ([[1, 2]] * 2, [[1, 0]] * 2)},
+        [HOT, HOT],
+        np.array([FLAT, FLAT]),
+    ],
+)
+def test_a_network_takes_values_and_both_kinds_of_arrays(batch: Any) -> None:
+    rows = Preprocessor(NESTED).observations(batch)
+    assert rows.dtype == np.float32
+    np.testing.assert_array_equal(rows, np.array([FLAT, FLAT], np.float32))
+
+
+def test_one_hot_rows_of_a_discrete_space_are_indices_again() -> None:
+    preprocessor = Preprocessor(spaces.Discrete(4))
+    for batch in ([2, 0], np.eye(4)[[2, 0]]):
+        rows = preprocessor.observations(batch)
+        assert (rows.tolist(), rows.dtype) == ([2, 0], np.int64)
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        (np.zeros((2, 5)), r"have shape \(2, 5\), expected \('N', 7\) or \('N', 12\): a batch of them"),
+        (FLAT, r"have shape \(7,\), expected"),
+        ({"box": [[0.0, 0.0]]}, r"no part \['choice'\] of Dict"),
+        ({**VALUE, "choice": [3], "pair": ([[1, 2]], [[1, 0]])}, r"observations\['box'\] have shape \(2,\), expected"),
+        ([[0.5, np.nan, 2, 1, 2, 1, 0]], "NaN or infinite"),
+        ([[0.5, 0.5, 9, 1, 2, 1, 0]], r"have 10 at index \[0, 2\], expected 1 to 3 of Discrete\(3, start=1\)"),
+    ],
+)
+def test_a_batch_that_does_not_fit_is_named(batch: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Preprocessor(NESTED).observations(batch)
+
+
+def test_a_value_of_another_space_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"is no value of Dict.*the first that reset\(\) and step\(\) return"):
+        Preprocessor(NESTED).transform({"box": [0.0, 0.0]})
+    with pytest.raises(ConfigError, match=r"the observation 4 has 4 at index \[0\], expected 0 to 3 of Discrete\(4\)"):
+        Preprocessor(spaces.Discrete(4)).transform(4)
+    with pytest.raises(EnvironmentError, match="no fixed-size array can hold"):
+        get_preprocessor(spaces.Text(3))

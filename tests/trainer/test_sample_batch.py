@@ -1,0 +1,80 @@
+"""Batches with RLlib's names, of what workers sampled: reef.callbacks.sample_batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reef.batch import Rollout, Sample
+from reef.callbacks import MultiAgentBatch, SampleBatch
+from reef.errors import ConfigError
+
+
+def rollout(first: float = 0.0, **changed: Any) -> Rollout:
+    """Three steps of two columns; in the second one an episode ends after two steps, and a dead step follows."""
+    obs = first + np.arange(6, dtype=np.float32).reshape(3, 2, 1)
+    ended = np.zeros((3, 2), np.bool_)
+    ended[1, 1] = True
+    mask = np.ones((3, 2), np.bool_)
+    mask[2, 1] = False
+    arrays = {"obs": obs, "next_obs": obs + 2, "actions": np.zeros((3, 2), np.int64), "rewards": obs[..., 0]}
+    arrays |= {"terminated": ended, "truncated": np.zeros_like(ended), "mask": mask}
+    return Rollout(**(arrays | {"extras": {"action_logp": obs[..., 0] - 1}} | changed))
+
+
+def sample(**rollouts: Rollout) -> Sample:
+    return Sample(rollouts or {"default_policy": rollout()}, [], env_steps=5, progress=5)
+
+
+def test_rows_are_the_valid_steps_column_after_column() -> None:
+    batch = SampleBatch.concat_samples([sample(), sample(default_policy=rollout(10.0))])
+    assert batch.count == 10
+    assert batch["rewards"].tolist() == [0, 2, 4, 1, 3, 10, 12, 14, 11, 13]
+    assert batch["dones"].tolist() == [False, False, False, False, True] * 2
+    assert batch[SampleBatch.NEXT_OBS].shape == (10, 1)
+
+
+def test_a_learner_gets_one_column_that_is_cut_where_fragments_end() -> None:
+    made = SampleBatch.concat_samples([sample(), sample()]).rollout()
+    assert made.shape == (10, 1)
+    assert made.truncated[:, 0].tolist() == [False, False, True, False, False] * 2
+    assert made.terminated[:, 0].tolist() == [False, False, False, False, True] * 2
+    np.testing.assert_array_equal(made.extras["action_logp"][:, 0], made.rewards[:, 0] - 1)
+
+
+def test_what_is_written_into_a_batch_is_what_is_learned_from() -> None:
+    batch = SampleBatch.concat_samples([SampleBatch.concat_samples([sample()]), sample()])
+    batch["rewards"] = np.arange(10)
+    assert batch.rollout().rewards[:, 0].tolist() == list(range(10))
+    assert batch.copy().rollout().truncated.sum() == batch.rollout().truncated.sum() == 2
+
+
+def test_a_batch_summarises_itself() -> None:
+    text = repr(SampleBatch.concat_samples([sample()]))
+    assert "'obs': np.ndarray((5, 1), dtype=float32, min=0.0, max=4.0, mean=2.0)" in text
+    assert "'dones': np.ndarray((5,), dtype=bool, min=0.0, max=1.0, mean=0.2)" in text
+    assert [line.split(":")[0].strip() for line in text.splitlines()[1:-1]] == sorted(
+        map(repr, ("action_logp", "actions", "dones", "new_obs", "obs", "rewards", "terminateds", "truncateds"))
+    )
+
+
+def test_several_policies_have_batches_of_their_own() -> None:
+    both = sample(left=rollout(), right=rollout(10.0))
+    batch = MultiAgentBatch.concat_samples([both, both])
+    assert batch.count == 10
+    assert batch.policy_batches["right"]["rewards"].min() == 10
+    assert "'left': {" in repr(batch)
+    assert "np.ndarray((10, 1)" in repr(batch)
+    with pytest.raises(ConfigError, match=r"the policies \['left', 'right'\] acted. Use MultiAgentBatch"):
+        SampleBatch.concat_samples([both])
+
+
+def test_what_is_no_sample_is_refused() -> None:
+    with pytest.raises(ConfigError, match="Rollout is not what worker.sample"):
+        SampleBatch.concat_samples([rollout()])
+    with pytest.raises(ConfigError, match="nothing to put together"):
+        SampleBatch.concat_samples([])
+    with pytest.raises(ConfigError, match="only what concat_samples returns can be learned from"):
+        SampleBatch.of(rollout()).rollout()

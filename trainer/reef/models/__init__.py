@@ -1,0 +1,1 @@
+"""Observations as arrays that a person can look at, before a network gets them."""

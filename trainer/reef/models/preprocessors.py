@@ -1,0 +1,158 @@
+"""Preprocessors: from a value of an observation space to one array, with indices as one-hot vectors.
+
+Networks need none: they read the flat arrays of `reef.spaces.Layout`. `Preprocessor.observations` takes both forms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from reef.errors import ConfigError
+from reef.spaces import Layout, Leaf, Space
+from reef.types import Array
+
+
+class Preprocessor:
+    """From values of one observation space to arrays of `shape`.
+
+    A Box or MultiBinary keeps its array. Discrete and MultiDiscrete become one-hot vectors, Dict and Tuple one vector
+    of the arrays of their parts. Frames keep their size and their channels.
+    """
+
+    def __init__(self, space: Space) -> None:
+        """Raises EnvironmentError for a space that no fixed-size array can hold."""
+        self.layout = Layout.of(space)
+        self._plain = isinstance(space, spaces.Box | spaces.MultiBinary)
+        self.shape = self.layout.shape if self._plain else (sum(map(_width, self.layout.leaves)),)
+
+    @property
+    def size(self) -> int:
+        """Elements of one array."""
+        return int(np.prod(self.shape))
+
+    def transform(self, observation: Any) -> Array:
+        """A value of the space -> its array of `shape`; ConfigError for another value."""
+        flat = self.flatten(observation)
+        if self._plain:
+            return flat
+        row = flat.reshape(1, -1)
+        hot: Array = np.concatenate(
+            [_one_hot(leaf, part) for leaf, part in self._parts(row)], axis=1, dtype=np.float32
+        )[0]
+        return hot
+
+    def flatten(self, observation: Any) -> Array:
+        """A value of the space -> the array of `layout`, where indices are numbers; ConfigError for another value."""
+        space = self.layout.space
+        try:
+            flat = self.layout.flatten(observation)
+        except (ValueError, TypeError, KeyError, IndexError) as error:
+            raise ConfigError(
+                f"the observation is no value of {space} ({error}). It is the first that reset() and step() return."
+            ) from error
+        if flat.shape != self.layout.shape:
+            raise ConfigError(f"the observation has shape {flat.shape}, expected {self.layout.shape} of {space}")
+        if not np.isfinite(flat).all():
+            raise ConfigError(
+                "the observation has values that are NaN or infinite, of which no network makes an action."
+            )
+        self._check_indices(flat, f"the observation {observation!r} has")
+        return flat
+
+    def observations(self, batch: Any) -> Array:
+        """N observations, each with a first axis of length N, as the network takes them: [N, *obs] of `layout`.
+
+        They are the space's own values, arrays of `shape`, or arrays of the layout already. Raises ConfigError for
+        arrays of another shape.
+        """
+        rows = self._rows(batch)
+        if not np.isfinite(rows).all():
+            raise ConfigError("the observations have values that are NaN or infinite.")
+        self._check_indices(rows, "the observations have")
+        return rows
+
+    def _rows(self, batch: Any) -> Array:
+        layout = self.layout
+        if layout.composite and isinstance(batch, Mapping | tuple):
+            parts = [self._leaf_rows(leaf, batch) for leaf in layout.leaves]
+            return np.concatenate(parts, axis=1).astype(layout.dtype)
+        rows = np.asarray(batch)
+        if rows.ndim == 1 + len(layout.shape) and rows.shape[1:] == layout.shape:
+            return rows.astype(layout.dtype, copy=False)
+        if rows.ndim == 1 + len(self.shape) and rows.shape[1:] == self.shape:
+            return self._indices(rows)
+        forms = dict.fromkeys([("N", *layout.shape), ("N", *self.shape)])
+        expected = " or ".join(map(str, forms))
+        raise ConfigError(f"the observations have shape {rows.shape}, expected {expected}: a batch of them.")
+
+    def _leaf_rows(self, leaf: Leaf, batch: Any) -> Array:
+        """[N, leaf.size]: one part of a batch of Dict or Tuple values."""
+        where = "".join(f"[{key!r}]" for key in leaf.path)
+        for key in leaf.path:
+            try:
+                batch = batch[key]
+            except (KeyError, IndexError, TypeError) as error:
+                raise ConfigError(f"the observations have no part {where} of {self.layout.space}") from error
+        values = np.asarray(batch)
+        if values.shape[1:] != leaf.shape or values.ndim != 1 + len(leaf.shape):
+            expected = ("N", *leaf.shape)
+            raise ConfigError(
+                f"the observations{where} have shape {values.shape}, expected {expected}: a batch of them."
+            )
+        return np.reshape(values - leaf.start, (len(values), -1))
+
+    def _indices(self, rows: Array) -> Array:
+        """Arrays of `shape` [N, *shape] -> [N, *obs] of the layout."""
+        found, offset = [], 0
+        for leaf in self.layout.leaves:
+            part = rows[:, offset : offset + _width(leaf)]
+            offset += _width(leaf)
+            found.append(np.stack([hot.argmax(1) for hot in _split(leaf, part)], axis=1) if _is_hot(leaf) else part)
+        flat: Array = np.concatenate(found, axis=1).astype(self.layout.dtype)
+        return flat.reshape(len(rows), *self.layout.shape)
+
+    def _parts(self, rows: Array) -> Iterator[tuple[Leaf, Array]]:
+        """The leaves, each with its columns of the flat rows [N, layout.size]."""
+        for leaf in self.layout.leaves:
+            yield leaf, rows[:, leaf.offset : leaf.offset + leaf.size]
+
+    def _check_indices(self, values: Array, who: str) -> None:
+        if found := self.layout.first_impossible(values):
+            where, value, possible = found
+            raise ConfigError(f"{who} {value} at index {where}, expected {possible}.")
+
+
+def get_preprocessor(space: Space) -> type[Preprocessor]:
+    """The class whose objects preprocess the values of `space`; EnvironmentError for one that has none."""
+    Preprocessor(space)
+    return Preprocessor
+
+
+def _is_hot(leaf: Leaf) -> bool:
+    return isinstance(leaf.space, spaces.Discrete | spaces.MultiDiscrete)
+
+
+def _width(leaf: Leaf) -> int:
+    """Elements of a leaf in the array of a preprocessor."""
+    return sum(_counts(leaf)) if _is_hot(leaf) else leaf.size
+
+
+def _counts(leaf: Leaf) -> list[int]:
+    """How many values each index of the leaf may have."""
+    return [] if leaf.choices is None else leaf.choices.tolist()
+
+
+def _one_hot(leaf: Leaf, rows: Array) -> Array:
+    """[N, leaf.size] -> [N, width]."""
+    if not _is_hot(leaf):
+        return rows
+    return np.concatenate([np.eye(n)[rows[:, i].astype(int)] for i, n in enumerate(_counts(leaf))], axis=1)
+
+
+def _split(leaf: Leaf, rows: Array) -> list[Array]:
+    """[N, width] -> [N, n] for each index of the leaf."""
+    return np.split(rows, np.cumsum(_counts(leaf))[:-1], axis=1)

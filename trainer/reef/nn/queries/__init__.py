@@ -1,0 +1,1 @@
+"""What a person asks of a policy: its model, its action distribution, its actions and its weights."""

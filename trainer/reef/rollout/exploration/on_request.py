@@ -1,0 +1,52 @@
+"""Chooses actions for observations that a person gives, as the policy does where it samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from reef.config import AlgorithmConfig
+from reef.envs.wrappers import ActionTransform
+from reef.nn.distributions import ActionDistribution
+from reef.rollout.exploration.parameter_noise import ParameterNoise
+from reef.types import Array, RecurrentState
+
+if TYPE_CHECKING:
+    from reef.rollout.policy_runner import PolicyRunner
+
+
+class OnRequest:
+    """The `Chooser` of a policy that has a runner."""
+
+    def __init__(self, runner: PolicyRunner, config: AlgorithmConfig, timestep: Callable[[], int]) -> None:
+        """`timestep()`: environment steps so far, for exploration schedules."""
+        self.runner, self.config, self.timestep = runner, config, timestep
+
+    def choose(
+        self, obs: Array, state: RecurrentState, explore: bool | None
+    ) -> tuple[Array, ActionDistribution, RecurrentState]:
+        """[N, *obs] and the state -> actions [N, *action], what they were chosen by, and the state after that."""
+        runner = self.runner
+        policy, exploration, generator = runner.policy, runner.exploration, runner.generator
+        explore = runner.explores if explore is None else explore
+        if explore and isinstance(exploration, ParameterNoise):
+            distribution, state = exploration.act_once(policy, obs, state, generator)
+        else:
+            distribution, state = policy.act(obs, state, generator if explore else None)
+        return exploration.choose(distribution, self.timestep(), explore, generator), distribution, state
+
+    def transform(self, *, unsquash: bool | None, clip: bool | None) -> ActionTransform:
+        """Bring actions into the bounds of a Box; None: as the settings say."""
+        if unsquash is None and clip is None:
+            return self.runner.columns.action_transform
+        return ActionTransform(
+            self.runner.policy.action_layout,
+            normalize=self.config.normalize_actions if unsquash is None else unsquash,
+            clip=self.config.clip_actions if clip is None else clip,
+        )
+
+    def reward(self, reward: float) -> float:
+        """A reward as the policy is trained on it."""
+        return float(self.runner.columns.reward_transform(np.array([reward], np.float32))[0])
