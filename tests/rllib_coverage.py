@@ -1,6 +1,6 @@
 """The table of what RLlib's documentation promises, docs/rllib-coverage.tsv, and the page that `make docs` makes of it.
 
-A row has a proof: of what works a test, of what was decided against a place in the documents, of what is missing a text.
+A row has a proof: for what works a test, for what was decided a place in the documents, for what is missing a text.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Generated from [rllib-coverage.tsv](rllib-coverage.tsv) by `make docs`; do not e
 
 Each row is a promise of RLlib's documentation (Ray 1.12 to 2.10), in one sentence.
 
-- **works**: the test beside it fails if it stops working. [tests/test_rllib_coverage.py](../tests/test_rllib_coverage.py) checks that it is there.
+- **works**: the test beside it fails if it stops working.
 - **decided**: Reef does it in another way, or refuses it. The link says how, and what to use.
 - **missing**: not there yet. Where it is a setting, another value than the default is refused.
 
@@ -53,13 +53,18 @@ def page(rows: list[Row]) -> str:
     counts = Counter((row.group, row.status) for row in rows)
     total = Counter(row.status for row in rows)
     lines = [INTRODUCTION, f"| | {' | '.join(STATUSES)} |", "|---|---|---|---|"]
-    for group in groups:
-        lines.append(f"| [{group}](#{_anchor(group)}) | {' | '.join(str(counts[group, s]) for s in STATUSES)} |")
-    lines.append(f"| all | {' | '.join(str(total[status]) for status in STATUSES)} |")
+    lines += [
+        _counts(f"[{group}](#{_anchor(group)})", [counts[group, status] for status in STATUSES]) for group in groups
+    ]
+    lines.append(_counts("all", [total[status] for status in STATUSES]))
     for group in groups:
         lines += [f"\n## {group}\n", "| | promise | | by |", "|---|---|---|---|"]
         lines += [_line(row) for row in rows if row.group == group]
     return "\n".join(lines) + "\n"
+
+
+def _counts(name: str, counts: list[int]) -> str:
+    return f"| {name} | {' | '.join(map(str, counts))} |"
 
 
 def _anchor(group: str) -> str:

@@ -56,7 +56,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "ES": {
         "episodes_per_batch": 1000, "train_batch_size": 10_000, "noise_stdev": 0.02, "lr": 0.01, "l2_coeff": 0.005,
-        "observation_filter": "MeanStdFilter", "eval_prob": 0.003, "noise_size": 250_000_000,
+        "observation_filter": "MeanStdFilter", "eval_prob": 0.003,
     },
     "MARWIL": {"beta": 1.0, "train_batch_size": 2000, "lr": 1e-4, "vf_coeff": 1.0},
     "BC": {"beta": 0.0},

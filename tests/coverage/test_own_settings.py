@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -13,7 +12,11 @@ import pytest
 
 from reef.algorithms.registry import config_class
 
-REPLAY = {"train_batch_size": 16, "num_steps_sampled_before_learning_starts": 32, "min_sample_timesteps_per_iteration": 96}
+REPLAY = {
+    "train_batch_size": 16,
+    "num_steps_sampled_before_learning_starts": 32,
+    "min_sample_timesteps_per_iteration": 96,
+}
 CRITICS = REPLAY | {"lr": 0.01}
 BASES: dict[str, dict[str, Any]] = {
     "A3C": {"rollout_fragment_length": 8, "min_sample_timesteps_per_iteration": 64},
@@ -36,7 +39,7 @@ KL = {"use_kl_loss": True, "target_update_frequency": 3}
 MEMORY = {"model.use_lstm": True, "model.lstm_cell_size": 4, "model.max_seq_len": 4}
 CHANGES: list[tuple[str, dict[str, Any], str, Any]] = [
     ("PPO", {}, "lambda_", 0.5),
-    ("PPO", {}, "use_gae", False),
+    ("PPO", {"lambda_": 0.5}, "use_gae", False),
     ("PPO", {"batch_mode": "complete_episodes"}, "use_critic", False),
     ("PPO", {}, "vf_loss_coeff", 0.1),
     ("PPO", {}, "entropy_coeff", 0.5),
@@ -51,14 +54,14 @@ CHANGES: list[tuple[str, dict[str, Any], str, Any]] = [
     ("IMPALA", OLD, "vtrace_clip_rho_threshold", 0.5),
     ("IMPALA", OLD, "vtrace_clip_pg_rho_threshold", 0.5),
     ("IMPALA", {}, "broadcast_interval", 4),
-    ("APPO", OLD, "clip_param", 1e-6),
+    ("APPO", {"num_sgd_iter": 3}, "clip_param", 1e-6),
     ("APPO", {}, "num_sgd_iter", 2),
     ("APPO", {}, "target_update_frequency", 3),
     ("APPO", {}, "tau", 0.1),
     ("APPO", {"target_update_frequency": 3}, "use_kl_loss", True),
     ("APPO", KL, "kl_coeff", 100.0),
     ("APPO", KL, "kl_target", 1e-9),
-    ("DQN", {}, "double_q", False),
+    ("DQN", {"target_network_update_freq": 1000, "lr": 0.05}, "double_q", False),
     ("DQN", {}, "dueling", False),
     ("DQN", {}, "hiddens", [3]),
     ("DQN", {}, "num_atoms", 3),
@@ -95,6 +98,7 @@ CHANGES: list[tuple[str, dict[str, Any], str, Any]] = [
     ("CQL", {}, "temperature", 5.0),
     ("CQL", {}, "num_actions", 3),
     ("CQL", {}, "bc_iters", 2),
+    ("CQL", {}, "actions_in_input_normalized", True),
     ("MARWIL", {}, "beta", 3.0),
     ("MARWIL", {}, "vf_coeff", 0.1),
     ("MARWIL", {}, "moving_average_sqd_adv_norm_start", 1.0),
@@ -108,6 +112,7 @@ CHANGES: list[tuple[str, dict[str, Any], str, Any]] = [
     ("APEX", {}, "worker_side_prioritization", False),
     ("APEX", {}, "max_weight_sync_delay", 9),
 ]
+IDS = [f"{name}-{key}" for name, _, key, _ in CHANGES]
 
 
 class Wander(gym.Env[Any, Any]):
@@ -116,7 +121,7 @@ class Wander(gym.Env[Any, Any]):
     observation_space = gym.spaces.Box(-1.0, 1.0, (2,))
 
     def __init__(self, env_config: Any) -> None:
-        self.action_space = gym.spaces.Box(-1.0, 1.0, (1,)) if env_config.get("numbers") else gym.spaces.Discrete(2)
+        self.action_space = gym.spaces.Box(-2.0, 2.0, (1,)) if env_config.get("numbers") else gym.spaces.Discrete(2)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -139,8 +144,13 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> str:
         for _ in range(12):
             obs = random.uniform(-1, 1, (6, 2)).tolist()
             steps = [
-                {"obs": obs[t], "next_obs": obs[t + 1], "action": [random.uniform(-1, 1)], "reward": t * random.random()}
-                | {"terminated": t == 4, "truncated": False}
+                {
+                    "obs": obs[t],
+                    "next_obs": obs[t + 1],
+                    "action": [random.uniform(-1, 1)],
+                    "reward": t * random.random(),
+                }
+                | {"reward": t * random.random(), "terminated": t == 4, "truncated": False}
                 for t in range(5)
             ]
             stream.write(json.dumps({"steps": steps}) + "\n")
@@ -162,7 +172,9 @@ def trained(name: str, settings: str, recorded: str) -> dict[str, Any]:
     return weights | {"timesteps": np.array([result["timesteps_total"] for result in results])}
 
 
-@pytest.mark.parametrize(("name", "base", "key", "value"), CHANGES, ids=[f"{name}-{key}" for name, _, key, _ in CHANGES])
+@pytest.mark.parametrize(
+    ("name", "base", "key", "value"), CHANGES, ids=[f"{name}-{key}" for name, _, key, _ in CHANGES]
+)
 def test_a_setting_of_some_algorithms_changes_what_is_trained(
     name: str, base: dict[str, Any], key: str, value: Any, recorded: str
 ) -> None:

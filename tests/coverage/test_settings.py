@@ -160,8 +160,6 @@ def test_a_file_of_recorded_episodes_ends_at_its_size(size: int, files: int, tmp
     assert len(list(tmp_path.glob("output-*.json"))) == files
 
 
-
-
 @pytest.mark.parametrize(("older", "name"), {**RENAMED, **MOVED}.items(), ids=[*RENAMED, *MOVED])
 def test_an_older_spelling_means_the_setting_with_one_warning(older: str, name: str) -> None:
     key, _, inner = name.partition(".")
@@ -172,3 +170,20 @@ def test_an_older_spelling_means_the_setting_with_one_warning(older: str, name: 
         made = kind.from_dict({older: value})
     assert len(warnings) == 1
     assert made.to_dict() == kind().to_dict()
+
+
+@pytest.mark.parametrize("by", ["value", "norm", "global_norm"])
+def test_gradients_are_clipped_as_the_settings_say(by: str) -> None:
+    """One step of gradient descent with rate 1 moves the weights by the clipped gradient."""
+    limit, descent = 1e-3, {"lr": 1.0, "optimizer": {"type": "SGD"}, "sgd_minibatch_size": 64}
+    with config(grad_clip=limit, grad_clip_by=by, **descent).build() as algorithm:
+        before = algorithm.get_policy().get_weights()
+        algorithm.train()
+        after = algorithm.get_policy().get_weights()
+    moved = [after[name] - before[name] for name in before]
+    parts = {
+        "value": [np.abs(part).max() for part in moved],
+        "norm": [np.linalg.norm(part) for part in moved],
+        "global_norm": [np.linalg.norm([np.linalg.norm(part) for part in moved])],
+    }
+    assert max(parts[by]) == pytest.approx(limit, rel=0.01), "at the limit, and not above"
