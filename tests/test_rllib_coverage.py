@@ -27,7 +27,7 @@ MISSING = {
     "Command line": 13,
     "Algorithms": 3,
     "Python API": 13,
-    "Settings": 48,
+    "Settings": 47,
     "Settings of some algorithms": 3,
     "Exploration": 1,
     "Curriculum": 1,
