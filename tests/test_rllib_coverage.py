@@ -134,6 +134,11 @@ def test_settings_are_as_the_code_has_them() -> None:
         assert row.status == expected, name
 
 
+def test_older_spellings_mean_what_their_rows_say() -> None:
+    found = SETTINGS | OWN_SETTINGS
+    assert [older for older, name in ALIASES.items() if f"`{name}`" not in found[older].promise] == []
+
+
 def test_the_proof_of_a_setting_speaks_of_it() -> None:
     proofs = {name: row.proof.partition("::")[0] for name, row in SETTINGS.items() if row.status == "works"}
     own = {name: path for name, path in proofs.items() if name in KNOWN_SETTINGS["shared"] and name not in ALIASES}

@@ -40,6 +40,12 @@ def test_every_setting_of_cpus_counts():
     ]
 
 
+def test_fake_gpus_are_not_asked_of_the_cluster():
+    settings = {"num_gpus_per_worker": 1, "num_learner_workers": 2, "num_gpus_per_learner_worker": 1}
+    assert list(missing(demands(config(_fake_gpus=True, **settings), with_driver=True), {"CPU": 9.0})) == []
+    assert len(list(missing(demands(config(**settings), with_driver=True), {"CPU": 9.0}))) == 1
+
+
 def test_every_resource_that_is_missing_is_named():
     asked = demands(
         config(
