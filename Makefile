@@ -48,8 +48,9 @@ fmt: $(VENV)/.dev ## format the code and fix what ruff can fix
 	@$(RUN) ruff check --quiet --fix . || true
 	@$(RUN) ruff format .
 
-docs: $(VENV)/.dev ## generate docs/job-reference.md from the settings' declarations
+docs: $(VENV)/.dev ## generate docs/job-reference.md from the declarations, and docs/rllib-coverage.md from its table
 	@$(RUN) reef describe --markdown > docs/job-reference.md.new && mv docs/job-reference.md.new docs/job-reference.md
+	@PYTHONPATH=tests $(RUN) rllib_coverage
 
 schema: $(VENV)/.dev ## generate the CRD and the JSON schemas from the same declarations
 	@$(RUN) reef.cli.schema

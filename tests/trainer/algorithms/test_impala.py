@@ -152,7 +152,7 @@ def test_a_run_resumes_bit_for_bit_whatever_waits_in_the_queue(interval: int, tm
 @pytest.mark.parametrize(
     ("key", "value", "problem"),
     [
-        ("num_aggregation_workers", 2, "not available yet: the driver puts the batches together. Leave it at 0."),
+        ("num_aggregation_workers", 2, "the driver puts the batches together. Leave it at 0."),
         ("replay_proportion", 0.5, "not available yet: every batch is learned from once. Leave it at 0.0."),
         ("opt_type", "rmsprop", "the optimizer is chosen by optimizer"),
         ("learner_queue_timeout", 10, "sample_timeout_s limits a fragment"),

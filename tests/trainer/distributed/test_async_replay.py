@@ -72,6 +72,16 @@ def until_learned(algorithm: Apex) -> dict[str, Any]:
     return result
 
 
+@pytest.mark.parametrize("most", [1, 3])
+def test_no_more_batches_are_requested_from_a_shard_than_may_be(most: int) -> None:
+    with settings(max_requests_in_flight_per_replay_worker=most).build() as algorithm:
+        _, shards = parts(algorithm)
+        until_learned(algorithm)
+        while shards.request():
+            pass
+        assert shards.num_requested == most * 2, "of two shards"
+
+
 def test_workers_shards_and_learner_work_side_by_side() -> None:
     with settings().build() as algorithm:
         workers, shards = parts(algorithm)

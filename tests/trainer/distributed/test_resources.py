@@ -31,6 +31,21 @@ def test_the_sum_is_written_out_with_its_keys():
     assert list(missing(asked, {"CPU": 5.0})) == []
 
 
+def test_every_setting_of_cpus_counts():
+    settings = {"num_cpus_for_local_worker": 3, "num_cpus_per_worker": 2}
+    asked = demands(config(num_learner_workers=2, num_cpus_per_learner_worker=1.5, **settings), with_driver=True)
+    assert list(missing(asked, {"CPU": 1.0})) == [
+        "driver 1 x num_cpus_for_local_worker 3 + num_rollout_workers 4 x num_cpus_per_worker 2 "
+        "+ num_learner_workers 2 x num_cpus_per_learner_worker 1.5 = 14 CPUs, the cluster has 1"
+    ]
+
+
+def test_fake_gpus_are_not_asked_of_the_cluster():
+    settings = {"num_gpus_per_worker": 1, "num_learner_workers": 2, "num_gpus_per_learner_worker": 1}
+    assert list(missing(demands(config(_fake_gpus=True, **settings), with_driver=True), {"CPU": 9.0})) == []
+    assert len(list(missing(demands(config(**settings), with_driver=True), {"CPU": 9.0}))) == 1
+
+
 def test_every_resource_that_is_missing_is_named():
     asked = demands(
         config(

@@ -30,7 +30,7 @@ from reef.types import Array, PolicyId, State, Stats
 
 OPTIMIZER = "the optimizer is chosen by optimizer, for example {type: RMSpropTF, eps: 0.1}"
 NO_REPLAY = "not available yet: every batch is learned from once"
-NO_AGGREGATION = "not available yet: the driver puts the batches together"
+NO_AGGREGATION = "the driver puts the batches together"
 NO_TIMEOUT = "the flow waits for whichever comes first, fragments or the learner; sample_timeout_s limits a fragment"
 
 

@@ -47,13 +47,14 @@ def _command(args: argparse.Namespace) -> int:
 def _checked(file: str, overrides: Sequence[str]) -> Iterator[str]:
     """Yield what a document would do in both places; raises a ReefError for one that is wrong."""
     from reef.api.loading import job_from_document, read_yaml
+    from reef.config.ignored import ignored_beside_others
     from reef.sweep.plan import Plan
 
     job = job_from_document(apply_overrides(read_yaml(file), overrides), file)
     config = config_of(job)
     plan = Plan(job.spec.tune, config, job.spec.stop) if job.spec.tune else None
     policies = check_training(job, config, job.spec.stop, here=False).policy_map.values()
-    ignored = [text for policy in policies for text in config.ignored_settings(policy)]
+    ignored = [*ignored_beside_others(config), *(text for each in policies for text in config.ignored_settings(each))]
     here, cluster = _with_reef_run(job, config, plan), _on_kubernetes(job, config, plan)
     stop = ", ".join(f"{key} {value:.12g}" for key, value in job.spec.stop.items())
     what = f", a sweep of {len(plan.trials)} trials" if plan else ""

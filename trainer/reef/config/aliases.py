@@ -30,6 +30,7 @@ RENAMED = {
     "num_cpus_for_driver": "num_cpus_for_local_worker",
     "num_cpus_for_main_process": "num_cpus_for_local_worker",
     "validate_env_runners_after_construction": "validate_workers_after_construction",
+    "synchronize_filter": "synchronize_filters",
     "restart_failed_env_runners": "recreate_failed_workers",
     "recreate_failed_env_runners": "recreate_failed_workers",
     "ignore_env_runner_failures": "ignore_worker_failures",

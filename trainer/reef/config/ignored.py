@@ -11,6 +11,13 @@ if TYPE_CHECKING:
 FOR_VECTORS = ("model.fcnet_hiddens", "model.fcnet_activation")
 FOR_IMAGES = ("model.conv_filters", "model.conv_activation")
 OF_LSTM = ("model.lstm_", "model.recurrent_cell")
+OF_WORKERS = (
+    "create_env_on_local_worker",
+    "synchronize_filters",
+    "use_worker_filter_stats",
+    "update_worker_filter_stats",
+)
+REPLAY = "replay_buffer_config"
 FOR_ACTOR_CRITICS = ("model.free_log_std", "model.vf_share_layers")
 
 
@@ -34,6 +41,21 @@ def ignored(config: AlgorithmConfig, reason: str, *keys: str) -> Iterator[str]:
             value, usual = getattr(value, part), getattr(usual, part)
         if value != usual:
             yield f"{key}={value!r} has no effect {reason}."
+
+
+def ignored_beside_others(config: AlgorithmConfig) -> Iterator[str]:
+    """Settings that have no effect because of another one, whatever the network is."""
+    if config.grad_clip is None:
+        yield from ignored(config, "without grad_clip", "grad_clip_by")
+    if config.train_batch_size_per_learner is not None:
+        yield from ignored(config, "beside train_batch_size_per_learner", "train_batch_size")
+    if not (config.sample_async or config.asynchronous):
+        yield from ignored(config, "without sample_async", "max_requests_in_flight_per_sampler_worker")
+    if not config.num_rollout_workers:
+        yield from ignored(config, "without rollout workers in processes of their own", *OF_WORKERS)
+    if (buffer := getattr(config, REPLAY, None)) is not None and not buffer.prioritized_replay:
+        keys = (key for key in type(buffer).by_key if key.startswith("prioritized_replay_"))
+        yield from ignored(config, f"without {REPLAY}.prioritized_replay", *(f"{REPLAY}.{key}" for key in keys))
 
 
 def ignored_with(config: AlgorithmConfig, has_image: bool, *for_vectors: str) -> Iterator[str]:

@@ -70,17 +70,18 @@ def demands(config: AlgorithmConfig, *, with_driver: bool = False) -> list[Deman
 
 def worker_bundle(config: AlgorithmConfig) -> Bundle:
     """What one rollout worker reserves."""
-    return _bundle(config.num_cpus_per_worker, config.num_gpus_per_worker, config.custom_resources_per_worker)
+    gpus = _real_gpus(config, config.num_gpus_per_worker)
+    return _bundle(config.num_cpus_per_worker, gpus, config.custom_resources_per_worker)
 
 
 def learner_bundle(config: AlgorithmConfig) -> Bundle:
     """What one learner reserves."""
-    return _bundle(config.num_cpus_per_learner_worker, config.num_gpus_per_learner_worker, {})
+    return _bundle(config.num_cpus_per_learner_worker, _real_gpus(config, config.num_gpus_per_learner_worker), {})
 
 
 def driver_bundle(config: AlgorithmConfig) -> Bundle:
     """What the process of a trial reserves for its policy and, unless that is elsewhere, its learner."""
-    return _bundle(config.num_cpus_for_local_worker, 0.0 if config._fake_gpus else config.num_gpus, {})
+    return _bundle(config.num_cpus_for_local_worker, _real_gpus(config, config.num_gpus), {})
 
 
 def trial_bundles(config: AlgorithmConfig) -> list[Bundle]:
@@ -89,6 +90,10 @@ def trial_bundles(config: AlgorithmConfig) -> list[Bundle]:
     rollouts = [worker_bundle(config)] * config.num_rollout_workers
     learners = [learner_bundle(config)] * config.num_learner_workers
     return [bundle or EMPTY_BUNDLE for bundle in [driver_bundle(config), *evaluation, *rollouts, *learners]]
+
+
+def _real_gpus(config: AlgorithmConfig, gpus: float) -> float:
+    return 0.0 if config._fake_gpus else gpus
 
 
 def _bundle(cpus: float, gpus: float, custom: Mapping[str, float]) -> Bundle:

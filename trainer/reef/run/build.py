@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from reef.allocator import keep_freed_memory
 from reef.config import AlgorithmConfig
+from reef.config.ignored import ignored_beside_others
 from reef.config.loading import load
 from reef.envs.make import unprepared
 from reef.errors import ConfigError
@@ -199,6 +200,8 @@ def build_algorithm(
         on_failure.callback(workers.stop)
         spaces = local.spaces
         evaluation.check_spaces(spaces)
+        for text in ignored_beside_others(config):
+            log.warning("%s", text)
         for policy_id, policy in local.policy_map.items():
             for text in (*config.ignored_settings(policy), *unprepared(config, spaces[policy_id][0])):
                 log.warning("%s", text)
