@@ -111,6 +111,18 @@ def test_a_live_object_is_read_with_its_metadata_and_status() -> None:
         ({"tune": {"parameters": {"lr": {}}}}, "logUniform: there is none, add one"),
         ({"tune": {"parameters": {"lr": {"uniform": [2, 1]}}}}, "the first number must be the smaller"),
         ({"tune": {"parameters": {"lr": {"logUniform": [0, 1]}}}}, "needs numbers above 0"),
+        (
+            {"tune": {"parameters": {"lr": {"grid": [1]}}, "scheduler": {"gracePeriod": 2}}},
+            "spec.tune.scheduler: kind fifo does not read gracePeriod, but no other field: leave out the others",
+        ),
+        (
+            {"tune": {"parameters": {"lr": {"grid": [1]}}, "scheduler": {"kind": "asha", "brackets": 2}}},
+            "kind asha does not read brackets, but gracePeriod, reductionFactor: leave out the others",
+        ),
+        (
+            {"tune": {"parameters": {"lr": {"grid": [1]}}, "scheduler": {"kind": "pbt"}}},
+            "checkpoint.frequency is 0: set it to 10 or a divisor of it",
+        ),
     ],
 )  # fmt: skip
 def test_a_wrong_field_is_named_with_its_path(spec: dict[str, Any], expected: str) -> None:

@@ -32,12 +32,15 @@ NAME = re.compile(f"{PREFIX}[0-9]{{1,18}}(-[0-9a-f]{{8}})?")
 log = logging.getLogger(__name__)
 
 
-def find_checkpoint(path: str | Path) -> Path:
+def find_checkpoint(path: Any) -> Path:
     """Return `path` if it is a checkpoint, or the newest valid one in that folder; raises `CheckpointError`.
 
     Where a save was killed before the new one took the name, `path` still means the one that had stepped aside.
-    For a place in an object store, such as s3://bucket/folder, returns a copy that lasts as long as this process.
+    For a place in an object store, such as s3://bucket/folder, returns a copy that lasts as long as this process. A
+    `Checkpoint` of Ray Tune stands for the folder that it names, of which it makes a copy if that is not here.
     """
+    if hasattr(path, "to_directory"):
+        path = path.path if os.path.isdir(path.path) else path.to_directory()
     if "://" in str(path):
         copied: Path = load("reef.run.remote.fetch:copied_checkpoint")(str(path))
         return copied
