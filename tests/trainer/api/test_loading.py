@@ -25,6 +25,9 @@ def document(**spec: Any) -> dict[str, Any]:
     return {"apiVersion": "reef.dev/v1", "kind": "RLTrainingJob", "metadata": {"name": "job"}, "spec": spec}
 
 
+GRID = {"grid": [1]}
+
+
 def problems(wrong: Any) -> str:
     with pytest.raises(ConfigError) as caught:
         job_from_document(wrong, "job.yaml")
@@ -120,8 +123,8 @@ def test_a_live_object_is_read_with_its_metadata_and_status() -> None:
             "kind asha does not read brackets, but gracePeriod, reductionFactor: leave out the others",
         ),
         (
-            {"tune": {"parameters": {"lr": {"grid": [1]}}, "scheduler": {"kind": "pbt"}}},
-            "checkpoint.frequency is 0: set it to 10 or a divisor of it",
+            {"checkpoint": {"frequency": 3}, "tune": {"parameters": {"lr": GRID}, "scheduler": {"kind": "pbt"}}},
+            "checkpoint.frequency is 3: set it to 10 or a divisor of it",
         ),
     ],
 )  # fmt: skip

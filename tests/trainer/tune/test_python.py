@@ -130,7 +130,7 @@ def test_a_failed_trial_goes_on_from_its_newest_checkpoint(ray_cluster: Any, tmp
 @pytest.mark.ray
 def test_population_based_training_exchanges_checkpoints_and_settings(ray_cluster: Any, tmp_path: Path) -> None:
     scheduler = PopulationBasedTraining(
-        metric="training_iteration",
+        metric="episode_reward_mean",
         mode="max",
         perturbation_interval=2,
         quantile_fraction=0.5,
@@ -140,7 +140,7 @@ def test_population_based_training_exchanges_checkpoints_and_settings(ray_cluste
     )
     analysis = tune.run(
         PPOTrainer,
-        config={**SMALL, "lr": tune.grid_search([0.01, 0.001])},
+        config={**SMALL, "lr": 0.01, "env_config": {"max_episode_steps": tune.grid_search([20, 3])}},
         stop={"training_iteration": 4},
         scheduler=scheduler,
         storage_path=tmp_path,
@@ -199,7 +199,7 @@ def test_wrong_arguments_are_refused_before_ray_starts(algorithm: str, options: 
 
 @pytest.mark.ray
 def test_wrong_settings_are_refused_before_a_trial_starts(ray_cluster: Any, tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="lr=-1: must be larger than 0") as caught:
+    with pytest.raises(Exception, match="lr=-1.0: must be larger than 0") as caught:
         tune.run("PPO", config={**SMALL, "lr": tune.grid_search([0.1, -1])}, storage_path=tmp_path, verbose=0)
     assert isinstance(caught.value, ConfigError)
     with pytest.raises(Exception, match="have been automatically set"):

@@ -65,8 +65,8 @@ class Scheduler(DocumentModel):
     kind: Literal["fifo", "asha", "hyperBand", "medianStopping", "pbt"] = Field(
         default="fifo",
         description="fifo runs every trial to its end. asha ends the weak ones at rungs; hyperBand is asha with "
-        "several grace periods; medianStopping ends those below the median. pbt has weak trials go on from strong ones, with "
-        "changed settings.",
+        "several grace periods; medianStopping ends those below the median. pbt has weak trials go on "
+        "from strong ones, with changed settings.",
     )
     grace_period: PositiveCount = Field(
         default=1,

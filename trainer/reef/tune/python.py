@@ -12,7 +12,7 @@ from typing import Any
 from ray import tune
 from ray.tune.registry import TRAINABLE_CLASS, _global_registry
 
-from reef.algorithms.registry import algorithm_class
+from reef.algorithms.registry import ALGORITHMS, algorithm_class
 from reef.config import AlgorithmConfig
 from reef.config.settings import Settings
 from reef.distributed.node_settings import QUIET
@@ -34,13 +34,16 @@ class Analysis(tune.ExperimentAnalysis):
 def trainable(algorithm: Any) -> Any:
     """An algorithm, by its name, class or "package.module:Class", as a trainable of Ray Tune.
 
-    What is none, such as a function or a name that was registered with Tune, is returned as it is.
+    What is none, such as a function or another name that was registered with Tune, is returned as it is.
 
     Raises:
         ConfigError: neither Reef nor Tune knows this name.
     """
-    if isinstance(algorithm, str) and not _global_registry.contains(TRAINABLE_CLASS, algorithm):
-        return trainable(algorithm_class(algorithm))
+    if isinstance(algorithm, str):
+        known = {name.upper() for name in ALGORITHMS}
+        if algorithm.upper() not in known and _global_registry.contains(TRAINABLE_CLASS, algorithm):
+            return algorithm
+        algorithm = algorithm_class(algorithm)
     if not (isinstance(algorithm, type) and issubclass(algorithm, Algorithm)):
         return algorithm
     settings = algorithm.config_class

@@ -1,6 +1,6 @@
 """Job documents of experiments in RLlib's form, whose keys are also the flags of `reef train`.
 
-An experiment has `run`, `env`, `config` and `stop`, and may say when checkpoints are written and which trials there are.
+An experiment has `run`, `env`, `config` and `stop`, and may say when checkpoints are written and what trials there are.
 A value `{grid_search: [...]}` in its `config` makes a sweep.
 """
 
