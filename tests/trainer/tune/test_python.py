@@ -127,30 +127,60 @@ def test_a_failed_trial_goes_on_from_its_newest_checkpoint(ray_cluster: Any, tmp
     assert trial.last_result["iterations_since_restore"] == 2
 
 
+class UntilExchanged(tune.Stopper):  # type: ignore[name-defined, misc]
+    """Ends all trials when one has trained with the settings of another, or after 500 iterations."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        self.is_over = self.is_over or result["config"]["lr"] == 0.005 or result["training_iteration"] >= 500
+        return self.is_over
+
+    def stop_all(self) -> bool:
+        return self.is_over
+
+
 @pytest.mark.ray
 def test_population_based_training_exchanges_checkpoints_and_settings(ray_cluster: Any, tmp_path: Path) -> None:
     scheduler = PopulationBasedTraining(
         metric="episode_reward_mean",
         mode="max",
+        time_attr="training_iteration",
         perturbation_interval=2,
         quantile_fraction=0.5,
         resample_probability=1.0,
         hyperparam_mutations={"lr": [0.005]},
-        synch=True,
     )
     analysis = tune.run(
         PPOTrainer,
         config={**SMALL, "lr": 0.01, "env_config": {"max_episode_steps": tune.grid_search([20, 3])}},
-        stop={"training_iteration": 4},
+        stop=UntilExchanged(),
         scheduler=scheduler,
         storage_path=tmp_path,
         reuse_actors=True,
         verbose=0,
     )
-    assert 0.005 in {trial.config["lr"] for trial in analysis.trials}
-    assert {trial.last_result["training_iteration"] for trial in analysis.trials} == {4}
     taken = next(trial for trial in analysis.trials if trial.config["lr"] == 0.005)
     assert taken.last_result["info"]["learner"]["default_policy"]["learner_stats"]["cur_lr"] == 0.005
+    assert taken.last_result["iterations_since_restore"] < taken.last_result["training_iteration"]
+
+
+def test_a_trial_goes_on_from_a_checkpoint_with_settings_of_its_own(tmp_path: Path) -> None:
+    """As population-based training has it do, in a new process or, with `reset`, in the same one."""
+    kind = tune.trainable("PPO")
+    first = kind(SMALL | {"lr": 0.01})
+    first.train()
+    first.save(str(tmp_path / "checkpoint"))
+    second = kind(SMALL | {"lr": 0.005})
+    second.restore(str(tmp_path / "checkpoint"))
+    assert first.reset(SMALL | {"lr": 0.005})
+    first.restore(str(tmp_path / "checkpoint"))
+    for trial in (first, second):
+        result = trial.train()
+        assert (result["training_iteration"], result["timesteps_total"]) == (2, 128)
+        assert result["info"]["learner"]["default_policy"]["learner_stats"]["cur_lr"] == 0.005
+        trial.stop()
 
 
 @pytest.mark.ray
@@ -204,9 +234,9 @@ def test_wrong_settings_are_refused_before_a_trial_starts(ray_cluster: Any, tmp_
     assert isinstance(caught.value, ConfigError)
     with pytest.raises(Exception, match="have been automatically set"):
         tune.run("PPO", config=SMALL, resources_per_trial={"cpu": 2}, storage_path=tmp_path, verbose=0)
-    with pytest.raises(ConfigError, match="learning_rate: PPO has no such setting"):
+    with pytest.raises(ConfigError, match="learnin_rate: PPO has no such setting"):
         tune.Tuner(
             "PPO",
-            param_space={**SMALL, "learning_rate": 1},
+            param_space={**SMALL, "learnin_rate": 1},
             run_config=RunConfig(failure_config=FailureConfig(), storage_path=str(tmp_path), verbose=0),
         ).fit()
