@@ -8,6 +8,7 @@ from typing import Any
 import optuna
 import ray
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.study import StudyDirection
 from optuna.trial import TrialState
 from ray.tune.search import Searcher
 
@@ -16,6 +17,8 @@ from reef.errors import ConfigError
 from reef.sweep.plan import Parameters, Plan, Trial, is_whole
 from reef.sweep.progress import SweepProgress
 from reef.tune.trial import SCORE, trial_config
+
+DIRECTIONS = {"max": StudyDirection.MAXIMIZE, "min": StudyDirection.MINIMIZE}
 
 
 class OptunaSearch(Searcher):
@@ -36,8 +39,9 @@ class OptunaSearch(Searcher):
         known = [trial for trial in progress.record.trials.values() if trial.parameters]
         seed = None if plan.base.seed is None else plan.base.seed + len(known)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        direction = "maximize" if plan.tune.mode == "max" else "minimize"
-        self._study = optuna.create_study(direction=direction, sampler=optuna.samplers.TPESampler(seed=seed))
+        self._study = optuna.create_study(
+            direction=DIRECTIONS[plan.tune.mode], sampler=optuna.samplers.TPESampler(seed=seed)
+        )
         self._asked: dict[str, tuple[Trial, optuna.trial.Trial | None]] = {}  # by Tune's id
         for trial in known:
             if trial.state == "finished" and trial.metric is not None:
@@ -56,7 +60,7 @@ class OptunaSearch(Searcher):
             return value
         return values.index(value) if value in values else -1
 
-    def suggest(self, trial_id: str) -> dict[str, Any] | str:
+    def suggest(self, trial_id: str) -> Any:
         """The configuration of the next trial; trials whose settings contradict each other have failed."""
         while self._waiting:
             trial, proposal = self._waiting.popleft(), None

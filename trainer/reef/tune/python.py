@@ -41,7 +41,8 @@ def trainable(algorithm: Any) -> Any:
     """
     if isinstance(algorithm, str):
         known = {name.upper() for name in ALGORITHMS}
-        if algorithm.upper() not in known and _global_registry.contains(TRAINABLE_CLASS, algorithm):
+        registry: Any = _global_registry
+        if algorithm.upper() not in known and registry.contains(TRAINABLE_CLASS, algorithm):
             return algorithm
         algorithm = algorithm_class(algorithm)
     if not (isinstance(algorithm, type) and issubclass(algorithm, Algorithm)):
@@ -51,7 +52,7 @@ def trainable(algorithm: Any) -> Any:
     return type(name, (AlgorithmTrainable,), {"algorithm": algorithm, "__doc__": algorithm.__doc__})
 
 
-def search_space(config: AlgorithmConfig | Mapping[str, Any] | None) -> dict[str, Any]:
+def search_space(config: Settings | Mapping[str, Any] | None) -> dict[str, Any]:
     """The settings that a configuration changes, by key; values may be searches such as `tune.grid_search([...])`."""
     if not isinstance(config, Settings):
         return dict(config or {})
@@ -86,7 +87,7 @@ def run(
             raise ConfigError(f"local_dir={local_dir!r}: an older name of storage_path, which is given too. Drop one.")
         warnings.warn("local_dir is now called storage_path.", FutureWarning, stacklevel=2)
         storage_path = local_dir
-    given = {
+    given: dict[str, Any] = {
         "checkpoint_frequency": checkpoint_freq,
         "checkpoint_at_end": checkpoint_at_end,
         "num_to_keep": keep_checkpoints_num,
@@ -129,7 +130,7 @@ class Tuner(tune.Tuner):
         )
 
     @classmethod
-    def restore(cls, path: str, trainable: Any, **options: Any) -> tune.Tuner:
+    def restore(cls, path: str, trainable: Any, **options: Any) -> tune.Tuner:  # type: ignore[override]
         """Go on with the trials in a folder, which holds pickles: only with one that you wrote yourself."""
         if "param_space" in options:
             options["param_space"] = search_space(options["param_space"])

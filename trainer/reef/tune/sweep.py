@@ -116,7 +116,7 @@ def run_trials(
 ) -> None:
     """Let Tune run those that wait; returns when none runs any more."""
     keeper = ray.get_actor(keeper_name)
-    config = {"keeper": keeper_name, "metric": plan.tune.metric}
+    config: dict[str, Any] = {"keeper": keeper_name, "metric": plan.tune.metric}
     waiting = [trial.name for trial in progress.record.in_state("waiting")]
     search: dict[str, Any] = {}
     if plan.tune.search == "optuna":

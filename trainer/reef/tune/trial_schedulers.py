@@ -29,7 +29,7 @@ def scheduler_of(plan: Plan, progress: SweepProgress, keeper: Any) -> TrialSched
     """The scheduler that `spec.tune.scheduler` names; `keeper` has the trials' files."""
     kind = plan.tune.scheduler.kind
     if kind == "fifo":
-        return FIFOScheduler()
+        return FIFOScheduler()  # type: ignore[no-untyped-call]
     if kind == "pbt":
         return Population(plan, progress, keeper)
     ending: type[Ending] = {"asha": Asha, "hyperBand": HyperBand, "medianStopping": MedianStopping}[kind]
@@ -50,7 +50,9 @@ class Ending(TrialScheduler):
     """
 
     def __init__(self, plan: Plan, record: Record, keeper: Any, **options: Any) -> None:
-        super().__init__(metric=SCORE, mode=plan.tune.mode, grace_period=plan.tune.scheduler.grace_period, **options)
+        grace_period = plan.tune.scheduler.grace_period
+        kind: Any = super()
+        kind.__init__(metric=SCORE, mode=plan.tune.mode, grace_period=grace_period, **options)
         self._kind, self._record, self._keeper = plan.tune.scheduler.kind, record, keeper
         for trial in record.in_state("finished"):
             self.on_trial_add(None, EndedTrial(trial.name))
@@ -64,7 +66,7 @@ class Ending(TrialScheduler):
 
     def take_in(self, trial: Any, result: dict[str, Any]) -> None:
         """Take in an earlier result."""
-        super().on_trial_result(None, trial, result)
+        super().on_trial_result(None, trial, result)  # type: ignore[arg-type] # Ray's schedulers do not ask it
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """Compare a new result with those of the other trials."""
@@ -115,7 +117,7 @@ class Population(FIFOScheduler):
     """Has weak trials go on from strong ones, see `reef.sweep.population`."""
 
     def __init__(self, plan: Plan, progress: SweepProgress, keeper: Any) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._plan, self._progress, self._keeper = plan, progress, keeper
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:

@@ -44,13 +44,17 @@ def find_checkpoint(path: Any) -> Path:
     if "://" in str(path):
         copied: Path = load("reef.run.remote.fetch:copied_checkpoint")(str(path))
         return copied
-    path = Path(os.path.expanduser(path))
-    if checkpoint_there(path) != path:
-        log.warning("%s is not there, as a save over it was cut off or goes on: taking the one before", path)
-    if os.path.isdir(path) and not os.path.exists(path / MANIFEST) and (newest := CheckpointStore(path).newest_valid()):
-        return newest
-    check_place(path)
-    return path
+    place = Path(os.path.expanduser(path))
+    if checkpoint_there(place) != place:
+        log.warning("%s is not there, as a save over it was cut off or goes on: taking the one before", place)
+    if (
+        os.path.isdir(place)
+        and not os.path.exists(place / MANIFEST)
+        and (last := CheckpointStore(place).newest_valid())
+    ):
+        return last
+    check_place(place)
+    return place
 
 
 class CheckpointStore:
