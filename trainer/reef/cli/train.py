@@ -182,24 +182,25 @@ def _train_source(args: argparse.Namespace, source: str) -> int:
     kind = args.type or kind_of(source)
     found = read_source(source, kind)
     if experiments := experiments_in(found):
-        jobs = [_job(args, document, source) for document in documents_of(experiments, source)]
+        documents = [apply_overrides(each, args.overrides) for each in documents_of(experiments, source)]
+        jobs = [_job(document, source) for document in documents]
         return max([run_job(job, options_of(args), stop=stop) for job, stop in jobs])
+    document = apply_overrides(found, args.overrides)
     if kind == "python":
-        _check_environment(found["spec"]["environment"], source)
-        job, stop = _job(args, found, source, PYTHON_NAME_OF)
+        _check_environment(document["spec"]["environment"], source)
+        job, stop = _job(document, source, PYTHON_NAME_OF)
         return run_job(job, options_of(args), stop=stop)
     from reef.api.loading import job_from_document
 
-    return run_job(job_from_document(apply_overrides(found, args.overrides), source), options_of(args))
+    return run_job(job_from_document(document, source), options_of(args))
 
 
 def _job(
-    args: argparse.Namespace, document: Any, source: str, names: dict[str, str] | None = None
+    document: dict[str, Any], source: str, names: dict[str, str] | None = None
 ) -> tuple[RLTrainingJob, dict[str, float] | None]:
     """The job of a document, and what takes the place of its stop conditions: {}, which is never, if it has none."""
     from reef.api.loading import job_from_document
 
-    document = apply_overrides(document, args.overrides)
     stop = document["spec"].get("stop")
     document["spec"]["stop"] = stop or UNTIL_STOPPED
     return job_from_document(document, source, names), None if stop else {}

@@ -81,8 +81,7 @@ def start(
             _join(address, runtime_env, show_output)
         session.callback(ray.shutdown)
         return session
-    if dashboard and find_spec("aiohttp_cors") is None:
-        raise ConfigError("--ray-ui: Ray's dashboard is not installed. Add it: pip install 'ray[default]'.")
+    _check_dashboard(dashboard)
     # Ray binds its services to 127.0.0.1 where this is False, but reads the variable behind it only when imported
     ray_constants.ENABLE_RAY_CLUSTER = False
     with sigterm_as_before(), session:
@@ -100,6 +99,11 @@ def start(
         started = session.pop_all()
     started.embedded = True
     return started
+
+
+def _check_dashboard(wanted: bool) -> None:
+    if wanted and find_spec("aiohttp_cors") is None:
+        raise ConfigError("--ray-ui: Ray's dashboard is not installed. Add it: pip install 'ray[default]'.")
 
 
 def _nodes_here(session: RaySession, count: int, dashboard: bool, sizes: dict[str, Any]) -> str:
