@@ -29,6 +29,7 @@ LAYERS = [  # a module imports only from its own row and the rows above
     {"algorithms"},
     {"agents"},
     {"distributed"},
+    {"tune"},
     {"job"},
     {"cli", "__main__"},
 ]
@@ -45,7 +46,7 @@ COMPOSITION_ROOT = "reef.run.build"  # alone may name lower layers in strings: i
 # and what it is.
 BUILT_BY_SETTINGS = {"reef.config.algorithm_config": (COMPOSITION_ROOT, "reef.run.algorithm")}
 LOADED = re.compile(r"reef(\.\w+)+:[\w.]+")
-MAY_IMPORT_RAY = ("distributed", "job")
+MAY_IMPORT_RAY = ("distributed", "tune", "job")
 LIGHT = ("api", "config", "envs", "cli", "__main__")  # no torch, no ray when imported
 VAGUE_NAMES = {"utils", "util", "common", "helpers", "helper", "base", "misc"}
 CODE_FROM_DATA = {"pickle", "cloudpickle", "dill", "shelve", "marshal", "joblib"}
@@ -140,7 +141,7 @@ def wrong_layer(module: Module) -> Iterator[str]:
 
 def ray_outside_its_folder(module: Module) -> Iterator[str]:
     if module.folder not in MAY_IMPORT_RAY and "ray" in top_level(imports(module.tree)):
-        yield f"{module.name} imports ray; only {' and '.join(MAY_IMPORT_RAY)} may"
+        yield f"{module.name} imports ray; only {', '.join(MAY_IMPORT_RAY)} may"
 
 
 def heavy_import(module: Module) -> Iterator[str]:

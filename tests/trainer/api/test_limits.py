@@ -14,8 +14,8 @@ import pytest
 
 from reef.api.limits import MAX_BYTES, MAX_DEPTH, MAX_VALUES, check_limits
 from reef.api.loading import job_from_document, load_job, parse_value, parse_yaml, read_yaml
+from reef.cli.document.overrides import apply_overrides
 from reef.cli.main import main
-from reef.cli.overrides import apply_overrides
 from reef.cli.train import json_mapping
 from reef.errors import EXIT_WRONG_USE, ConfigError
 

@@ -25,6 +25,9 @@ def document(**spec: Any) -> dict[str, Any]:
     return {"apiVersion": "reef.dev/v1", "kind": "RLTrainingJob", "metadata": {"name": "job"}, "spec": spec}
 
 
+GRID = {"grid": [1]}
+
+
 def problems(wrong: Any) -> str:
     with pytest.raises(ConfigError) as caught:
         job_from_document(wrong, "job.yaml")
@@ -111,6 +114,18 @@ def test_a_live_object_is_read_with_its_metadata_and_status() -> None:
         ({"tune": {"parameters": {"lr": {}}}}, "logUniform: there is none, add one"),
         ({"tune": {"parameters": {"lr": {"uniform": [2, 1]}}}}, "the first number must be the smaller"),
         ({"tune": {"parameters": {"lr": {"logUniform": [0, 1]}}}}, "needs numbers above 0"),
+        (
+            {"tune": {"parameters": {"lr": {"grid": [1]}}, "scheduler": {"gracePeriod": 2}}},
+            "spec.tune.scheduler: kind fifo does not read gracePeriod, but no other field: leave out the others",
+        ),
+        (
+            {"tune": {"parameters": {"lr": {"grid": [1]}}, "scheduler": {"kind": "asha", "brackets": 2}}},
+            "kind asha does not read brackets, but gracePeriod, reductionFactor: leave out the others",
+        ),
+        (
+            {"checkpoint": {"frequency": 3}, "tune": {"parameters": {"lr": GRID}, "scheduler": {"kind": "pbt"}}},
+            "checkpoint.frequency is 3: set it to 10 or a divisor of it",
+        ),
     ],
 )  # fmt: skip
 def test_a_wrong_field_is_named_with_its_path(spec: dict[str, Any], expected: str) -> None:

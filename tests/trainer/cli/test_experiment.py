@@ -73,6 +73,18 @@ def test_rollout_workers_without_room_are_left_out_as_in_a_cluster() -> None:
     assert config.num_rollout_workers == 3
 
 
+def test_local_mode_trains_in_this_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "reef.distributed.start", None)  # no Ray
+    small = {"train_batch_size": 64, "sgd_minibatch_size": 64, "num_sgd_iter": 1}
+    asked = job(config=small | {"num_rollout_workers": 2, "num_learner_workers": 1}, stop={"training_iteration": 1})
+    assert run_job(asked, Options(tmp_path, local_mode=True)) == 0
+    (params,) = tmp_path.glob("*/*/params.json")
+    assert json.loads(params.read_text())["num_rollout_workers"] == 0
+    sweep = job(tune={"parameters": {"lr": {"grid": [0.1, 0.2]}}})
+    with pytest.raises(ConfigError, match="--local-mode: the trials of a sweep are processes"):
+        run_job(sweep, Options(tmp_path, local_mode=True))
+
+
 def test_a_missing_gpu_is_named_before_ray_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     monkeypatch.setitem(sys.modules, "reef.distributed.start", None)

@@ -84,12 +84,31 @@ def test_a_long_name_of_an_environment_makes_a_name_of_a_job(started: list[tuple
         (["--algo", "PPO", "--env", "X", "--stop", '{"episode_reward_men": 1}'], "--stop: key 'episode_reward_men'"),
         (["--algo", "PPO", "--env", "X", "--stop", '{"training_iteration": "3"}'], "--stop.training_iteration: should"),
         (["--algo", "PPO", "--env", "X", "--checkpoint-freq", "-1"], "--checkpoint-freq: should be greater"),
-        (["--algo", "PPO", "--env", "X", "--num-samples", "3"], "--num-samples is not available yet"),
-        (["--num-samples", "3"], "not available yet: write spec.tune.numSamples in a job document"),
-        (["--scheduler", "HyperBand"], "not available yet: write spec.tune.scheduler.kind in a job document"),
-        (["--max-failures", "2"], "not available yet: write spec.faultTolerance.backoffLimit in a job document"),
+        (["--export-formats", "onnx"], "--export-formats has no other formats: a checkpoint holds"),
+        (["--sync-on-checkpoint"], "--sync-on-checkpoint is always so: with --storage-path in an object store"),
+        (["--resources-per-trial", "{}"], "the resources of a trial have been automatically set by its settings"),
+        (["--algo", "PPO", "--env", "X", "--max-failures", "2"], "only trials of a sweep are started again"),
+        (["--algo", "PPO", "--env", "X", "--scheduler", "ASHA"], "there is one trial, and none to compare it with"),
+        (["--algo", "PPO", "--env", "X", "--num-samples", "0"], "--num-samples: should be greater than or equal to 1"),
+        (
+            [
+                "--algo",
+                "PPO",
+                "--env",
+                "X",
+                "--num-samples",
+                "2",
+                "--scheduler",
+                "ASHA",
+                "--scheduler-config",
+                '{"a": 1}',
+            ],
+            "--scheduler-config.a: is no field.",
+        ),
+        (["--ray-num-nodes", "0"], "--ray-num-nodes: '0': expected a number of nodes, from 1 to 16"),
+        (["--num-samples", "2", "file", "x.yaml"], "--num-samples: the file says this"),
         (["--upload-dir", "a", "--local-dir", "b"], "--local-dir: not allowed with argument --upload-dir"),
-        (["--algo", "PPO", "--env", "X", "-f", "x.yaml"], "-f is not available yet"),
+        (["-f", "x.yaml", "file", "y.yaml"], "is no argument"),
         (["--eager"], "--eager is for TensorFlow, and Reef trains with PyTorch; torch runs eagerly unless torch_comp"),
         (["--trace"], "--trace is for TensorFlow, and Reef trains with PyTorch; use torch_compile_learner and torch_"),
         (["--algo", "PPO", "--env", "X", "--torch", "--config", '{"framework": "tf"}'], "--config says 'tf'"),
@@ -111,6 +130,42 @@ def test_wrong_flags_are_one_message_and_exit_code_2(
     assert main(["train", *flags]) == 2
     assert expected in capsys.readouterr().err
     assert started == []
+
+
+def test_flags_of_several_trials_become_a_sweep(started: list[tuple[Any, Any, Any]]) -> None:
+    flags = ["--algo", "PPO", "--env", "CartPole-v1", "--config", '{"lr": {"grid_search": [0.1, 0.2]}}']
+    flags += ["--num-samples", "2", "--scheduler", "HyperBand", "--scheduler-config", '{"grace_period": 4}']
+    flags += ["--max-failures", "1", "--ray-num-nodes", "2", "--ray-ui", "--local-mode"]
+    assert main(["train", *flags]) == 0
+    ((job, options, _),) = started
+    assert job.spec.tune.parameters["lr"].grid == [0.1, 0.2]
+    assert (job.spec.tune.num_samples, job.spec.tune.scheduler.kind) == (2, "hyperBand")
+    assert (job.spec.tune.scheduler.grace_period, job.spec.fault_tolerance.backoff_limit) == (4, 1)
+    assert (options.ray_num_nodes, options.ray_ui, options.local_mode) == (2, True, True)
+
+
+def test_an_older_name_of_the_storage_path_gives_a_notice(
+    started: list[tuple[Any, Any, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "--algo", "PPO", "--env", "X", "--upload-dir", "s3://bucket/folder"]) == 0
+    assert started[0][1].storage_path == "s3://bucket/folder"
+    assert "--upload-dir is now called --storage-path." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [["file"], ["-f"], ["--config-file"]])
+def test_experiments_of_rllib_are_trained_one_after_the_other(
+    flags: list[str], started: list[tuple[Any, Any, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "tuned.yaml"
+    first = {"run": "PPO", "env": "CartPole-v1", "stop": {"training_iteration": 3}, "config": {"lr": 0.1}}
+    path.write_text(yaml.safe_dump({"one": first, "two": {"run": "DQN", "env": "CartPole-v1"}}))
+    assert main(["train", *flags, str(path), "--set", "config.gamma=0.9"]) == 0
+    assert [(job.metadata.name, job.spec.algorithm, stop) for job, _, stop in started] == [
+        ("one", "PPO", None),
+        ("two", "DQN", {}),
+    ]
+    assert started[0][0].spec.config == {"lr": 0.1, "gamma": 0.9}
+    assert capsys.readouterr().err.count("is an experiment of RLlib, and is read as a job document") == 2
 
 
 @pytest.mark.parametrize("command", [["run"], ["train", "file"]])

@@ -45,6 +45,31 @@ def test_a_local_ray_has_the_size_asked_for_is_quiet_and_ends_with_its_session()
     assert done.stderr == ""
 
 
+NODES = """
+import ray
+from reef.distributed.start import start
+
+with start(num_cpus=1, num_gpus=0, num_nodes=2, object_store_memory=100 * 1024 * 1024) as session:
+    assert session.embedded
+    assert [node["Resources"]["CPU"] for node in ray.nodes() if node["Alive"]] == [1.0, 1.0], ray.nodes()
+    pid = ray.remote(num_cpus=1)(lambda: ray.get_runtime_context().get_node_id())
+    assert ray.get(pid.remote(), timeout=60)
+assert not ray.is_initialized()
+"""
+
+
+def test_several_nodes_of_one_machine_are_a_cluster_of_the_session():
+    done = subprocess.run([sys.executable, "-c", NODES], capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_dashboard_that_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr("reef.distributed.start.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="--ray-ui: Ray's dashboard is not installed"):
+        start(dashboard=True)
+
+
 def test_a_running_ray_is_used_as_it_is(ray_cluster):
     with start(num_cpus=64) as session:
         assert not session.embedded

@@ -177,6 +177,18 @@ class JobSpec(DocumentModel):
             )
         return self
 
+    @model_validator(mode="after")
+    def _checkpoints_of_a_population(self) -> Self:
+        if self.tune is None or self.tune.scheduler.kind != "pbt":
+            return self
+        interval, frequency = self.tune.scheduler.perturbation_interval, self.checkpoint.frequency
+        if not frequency or interval % frequency:
+            raise ValueError(
+                f"tune.scheduler.perturbationInterval {interval}: trials go on from each other's checkpoints, and "
+                f"checkpoint.frequency is {frequency}: set it to {interval} or a divisor of it"
+            )
+        return self
+
     @property
     def pool_replicas(self) -> dict[str, int]:
         """Pods wanted of each pool, with `replicas` in place of the first pool's own."""

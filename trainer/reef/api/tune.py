@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, model_validator
-from pydantic.alias_generators import to_snake
+from pydantic.alias_generators import to_camel, to_snake
 
 from reef.api.fields import DocumentModel, Number, PositiveCount, Text, refuse
 from reef.api.keys import stop_key_problem
@@ -47,18 +47,60 @@ class Parameter(DocumentModel):
         return self
 
 
-class Scheduler(DocumentModel):
-    """Which trials are ended early."""
+# Which of the fields below each kind reads.
+SCHEDULER_FIELDS: dict[str, tuple[str, ...]] = {
+    "fifo": (),
+    "asha": ("gracePeriod", "reductionFactor"),
+    "hyperBand": ("gracePeriod", "reductionFactor", "brackets"),
+    "medianStopping": ("gracePeriod", "minSamples"),
+    "pbt": ("perturbationInterval", "quantileFraction", "resampleProbability"),
+}
+Fraction = Annotated[float, Field(gt=0, le=0.5, allow_inf_nan=False)]
+Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
-    kind: Literal["fifo", "asha"] = Field(
-        default="fifo", description="fifo runs every trial to its end; asha ends the weak ones."
+
+class Scheduler(DocumentModel):
+    """Which trials are ended early, or go on from others."""
+
+    kind: Literal["fifo", "asha", "hyperBand", "medianStopping", "pbt"] = Field(
+        default="fifo",
+        description="fifo runs every trial to its end. asha ends the weak ones at rungs; hyperBand is asha with "
+        "several grace periods; medianStopping ends those below the median. pbt has weak trials go on "
+        "from strong ones, with changed settings.",
     )
     grace_period: PositiveCount = Field(
-        default=1, description="Iterations that every trial gets before asha may end it."
+        default=1,
+        description="Iterations that every trial gets before it may be ended (asha, hyperBand, medianStopping).",
     )
     reduction_factor: Annotated[int, Field(ge=2, le=100)] = Field(
-        default=4, description="At each rung asha keeps one trial in this many."
+        default=4, description="At each rung one trial in this many is kept (asha, hyperBand)."
     )
+    brackets: Annotated[int, Field(ge=1, le=10)] = Field(
+        default=3,
+        description="Groups of trials, each with a grace period reductionFactor times that of the group before "
+        "(hyperBand).",
+    )
+    min_samples: PositiveCount = Field(
+        default=3, description="Other trials that the median must be of (medianStopping)."
+    )
+    perturbation_interval: PositiveCount = Field(
+        default=10,
+        description="Iterations after which a trial may go on from another; a multiple of checkpoint.frequency (pbt).",
+    )
+    quantile_fraction: Fraction = Field(
+        default=0.25, description="Share of the trials that are weak, and of those that are strong (pbt)."
+    )
+    resample_probability: Probability = Field(
+        default=0.25, description="How often a parameter is drawn again, and not changed by a factor (pbt)."
+    )
+
+    @model_validator(mode="after")
+    def _fields_of_its_kind(self) -> Self:
+        given = [to_camel(name) for name in sorted(self.model_fields_set - {"kind"})]
+        if others := [name for name in given if name not in SCHEDULER_FIELDS[self.kind]]:
+            known = ", ".join(SCHEDULER_FIELDS[self.kind]) or "no other field"
+            raise ValueError(f"kind {self.kind} does not read {', '.join(others)}, but {known}: leave out the others")
+        return self
 
 
 def _known_metric(metric: str, info: ValidationInfo) -> str:
@@ -88,4 +130,11 @@ class Tune(DocumentModel):
         "counts.",
     )
     mode: Literal["max", "min"] = Field(default="max", description="Whether a large or a small metric is better.")
-    scheduler: Scheduler = Field(default_factory=Scheduler, description="Which trials are ended early.")
+    scheduler: Scheduler = Field(
+        default_factory=Scheduler, description="Which trials are ended early, or go on from others."
+    )
+    search: Literal["random", "optuna"] = Field(
+        default="random",
+        description="random: values are drawn before the first trial starts. optuna: each trial's values follow from "
+        "the results of those before it.",
+    )

@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import reef
+from reef.cli.document.overrides import apply_overrides
 from reef.cli.experiment import run_job
-from reef.cli.overrides import apply_overrides
 from reef.cli.run import add_options, add_override, options_of
 from reef.errors import ConfigError
 

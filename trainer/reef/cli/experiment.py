@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reef.errors import ConfigError
 from reef.job.capacity import Room, pods_of, rollout_workers_that_fit
 from reef.job.settings import check_training, checkpoint_settings, config_of
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from reef.rollout.worker import RolloutWorker
 
 DEFAULT_STORAGE_PATH = "~/reef_results"
+WORKER_COUNTS = ("num_rollout_workers", "num_learner_workers", "evaluation_num_workers")
 _LOG_LEVELS = ("", "INFO", "DEBUG")
 _POD_FIELDS = ("node_selector", "tolerations", "affinity", "priority_class_name", "scheduler_name", "template")
 _SPEC_FIELDS = (
@@ -45,21 +47,36 @@ class Options:
     ray_num_cpus: float | None = None
     ray_num_gpus: float | None = None
     ray_object_store_memory: int | None = None  # bytes
+    ray_num_nodes: int | None = None
+    ray_ui: bool = False
+    local_mode: bool = False  # everything in this process
 
 
 def run_job(job: RLTrainingJob, options: Options, *, stop: Mapping[str, float] | None = None) -> int:
     """Train a job in this process and return the exit code; `stop` takes the place of the job's own conditions."""
     also = {"log_level": _LOG_LEVELS[min(options.verbosity, 2)]} if options.verbosity else {}
     config = config_of(job, **also)
+    if options.local_mode:
+        config = in_this_process(job, config)
     notice = kubernetes_notice(job)
     if notice:
         print(notice)
     conditions = dict(job.spec.stop if stop is None else stop)
     if job.spec.tune:
         return _sweep(job, config, options, conditions)
-    if not (config.num_rollout_workers or config.num_learner_workers or config.evaluation_num_workers):
+    if not any(getattr(config, key) for key in WORKER_COUNTS):
         return _train(job, config, options, conditions)
     return _train_with_ray(job, config, options, conditions)
+
+
+def in_this_process(job: RLTrainingJob, config: AlgorithmConfig) -> AlgorithmConfig:
+    """The settings without other processes; raises ConfigError for a sweep, whose trials are processes."""
+    if job.spec.tune:
+        raise ConfigError(
+            "--local-mode: the trials of a sweep are processes. Train with one set of values to debug it."
+        )
+    counts = {key: 0 for key in WORKER_COUNTS if getattr(config, key)}
+    return config.copy().assign(counts).checked() if counts else config
 
 
 def _train_with_ray(job: RLTrainingJob, config: AlgorithmConfig, options: Options, stop: dict[str, float]) -> int:
@@ -84,6 +101,8 @@ def _session(options: Options, rooms: list[Room]) -> RaySession:
         num_cpus=_total(rooms, "CPU") if options.ray_num_cpus is None else options.ray_num_cpus,
         num_gpus=_total(rooms, "GPU") if options.ray_num_gpus is None else options.ray_num_gpus,
         object_store_memory=options.ray_object_store_memory,
+        num_nodes=options.ray_num_nodes,
+        dashboard=options.ray_ui,
         show_output=options.verbosity > 1,
     )
 
@@ -166,7 +185,7 @@ def _sweep(job: RLTrainingJob, config: AlgorithmConfig, options: Options, stop: 
         run_state = serve_metrics(stack, options.metrics_port)
         stack.enter_context(_session(options, local_rooms(job) if options.ray_address is None else []))
         from reef.distributed.resources import check_resources
-        from reef.distributed.sweep import run_sweep
+        from reef.tune.sweep import run_sweep
 
         for trial in plan.trials:
             check_resources(plan.config(trial), with_driver=True)

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
+from collections.abc import Sequence
 from dataclasses import fields
+from typing import Any
 
+from reef.cli.document.overrides import apply_overrides
 from reef.cli.experiment import DEFAULT_STORAGE_PATH, Options, run_job
-from reef.cli.overrides import apply_overrides
+
+MOST_NODES = 16  # each is a Ray of its own on this machine
 
 
 def add_parser(
@@ -33,6 +38,18 @@ def add_override(parser: argparse.ArgumentParser) -> None:
     )
 
 
+class _UploadDir(argparse.Action):
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        print(f"reef: warning: {option_string} is now called --storage-path.", file=sys.stderr)
+        namespace.storage_path = values
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what a person decides for one run: where results go, resuming, metrics."""
     storage = parser.add_mutually_exclusive_group()
@@ -43,7 +60,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="where results go: a folder, or an object store such as s3://bucket/folder (default: the document's "
         f"checkpoint.storage.uri, or {DEFAULT_STORAGE_PATH})",
     )
-    storage.add_argument("--upload-dir", metavar="URI", dest="storage_path", help="same as --storage-path")
+    storage.add_argument("--upload-dir", metavar="URI", action=_UploadDir, help="an older name of --storage-path")
     parser.add_argument("--resume", action="store_true", help="go on from the newest checkpoint of the earlier run")
     parser.add_argument(
         "--metrics-port", type=int, metavar="N", help="serve Prometheus metrics, /progress and /healthz"
@@ -52,6 +69,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     ray.add_argument("--ray-address", metavar="ADDRESS", help="join this cluster; default: start a local Ray")
     ray.add_argument("--ray-num-cpus", type=_amount, metavar="N", help="CPUs that a local Ray counts on")
     ray.add_argument("--ray-num-gpus", type=_amount, metavar="N", help="GPUs that a local Ray counts on")
+    ray.add_argument(
+        "--ray-num-nodes",
+        type=_nodes,
+        metavar="N",
+        help="nodes that a local Ray has, each with the CPUs and GPUs above: a cluster on this machine, for debugging",
+    )
+    ray.add_argument(
+        "--ray-ui", action=argparse.BooleanOptionalAction, default=False, help="serve the dashboard of a local Ray"
+    )
+    ray.add_argument(
+        "--local-mode",
+        action="store_true",
+        help="sample, learn and evaluate in this process, for debugging: no Ray, and breakpoints work",
+    )
     ray.add_argument(
         "--ray-object-store-memory", type=_store_memory, metavar="BYTES", help="memory of a local Ray's object store"
     )
@@ -65,6 +96,12 @@ def _amount(text: str) -> float:
     if not 0 <= amount < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a number, from 0 on")
     return amount
+
+
+def _nodes(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_NODES:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number of nodes, from 1 to {MOST_NODES}")
+    return int(text)
 
 
 def _store_memory(text: str) -> int:

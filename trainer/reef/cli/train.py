@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from reef.cli.document.experiments import KEYS, document_of, documents_of, experiments_in, label
+from reef.cli.document.overrides import apply_overrides
+from reef.cli.document.source import KINDS, kind_of, read_source
 from reef.cli.experiment import run_job
-from reef.cli.overrides import apply_overrides
 from reef.cli.run import add_options, add_override, options_of
-from reef.cli.source import KINDS, kind_of, read_source
 from reef.errors import ConfigError
 
-NOT_YET = (
-    "--num-samples", "--resources-per-trial", "--scheduler", "--scheduler-config", "--max-failures",
-    "--export-formats", "--sync-on-checkpoint", "--config-file", "-f", "--ray-num-nodes", "--ray-ui", "--no-ray-ui",
-    "--local-mode", "--wandb-key", "--wandb-project", "--wandb-run-name",
-)  # fmt: skip
+if TYPE_CHECKING:
+    from reef.api import RLTrainingJob
+
+REFUSED = {  # by flag: what to do in its place
+    "--export-formats": "has no other formats: a checkpoint holds the weights as safetensors",
+    "--sync-on-checkpoint": "is always so: with --storage-path in an object store each checkpoint is copied there",
+    "--wandb-key": "is not available yet",
+    "--wandb-project": "is not available yet",
+    "--wandb-run-name": "is not available yet",
+    "--resources-per-trial": "cannot be given: the resources of a trial have been automatically set by its settings, "
+    "such as num_rollout_workers, num_cpus_per_worker and num_gpus in --config",
+}
 INSTEAD_OF_FILE = (
     "--algo", "--env", "--config", "--stop", "--restore", "--experiment-name", "--checkpoint-freq",
-    "--[no-]checkpoint-at-end", "--keep-checkpoints-num", "--checkpoint-score-attr", "--framework",
+    "--[no-]checkpoint-at-end", "--keep-checkpoints-num", "--checkpoint-score-attr", "--framework", "--num-samples",
+    "--scheduler", "--scheduler-config", "--max-failures",
 )  # fmt: skip
-PLACE_OF = {  # in a job document, which has what these flags are to do
-    "--num-samples": "spec.tune.numSamples",
-    "--scheduler": "spec.tune.scheduler.kind",
-    "--scheduler-config": "spec.tune.scheduler",
-    "--max-failures": "spec.faultTolerance.backoffLimit",
-}
 SETTING_OF = {"--eager": "enable_tf1_exec_eagerly", "--trace": "eager_tracing"}  # says what there is in their place
 FLAG_OF = {  # where a person wrote what the job document calls by this path
     "spec.algorithm": "--algo",
@@ -40,6 +42,10 @@ FLAG_OF = {  # where a person wrote what the job document calls by this path
     "spec.checkpoint.scoreAttribute": "--checkpoint-score-attr",
     "spec.restoreFrom": "--restore",
     "metadata.name": "--experiment-name",
+    "spec.tune.numSamples": "--num-samples",
+    "spec.tune.scheduler": "--scheduler-config",
+    "spec.tune.parameters": "--config",
+    "spec.faultTolerance.backoffLimit": "--max-failures",
 }
 PYTHON_NAME_OF = {"spec.stop": "stop", "spec.environment.name": "config.env", "spec.config": "config"}
 # A job document must say when it ends; a training from flags or Python may go on until Ctrl-C: run_job gets {}.
@@ -56,24 +62,24 @@ class _Refused(argparse.Action):
     ) -> None:
         from reef.config.refusals import REFUSALS
 
-        refusal = REFUSALS.get(SETTING_OF.get(option_string or "", ""))
-        place = f": write {PLACE_OF[option_string]} in a job document" if option_string in PLACE_OF else ""
-        parser.error(f"{option_string} {refusal.advice if refusal else f'is not available yet{place}'}")
+        flag = option_string or ""
+        parser.error(f"{flag} {REFUSED.get(flag) or REFUSALS[SETTING_OF[flag]].advice}")
 
 
 def add_parser(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], verbosity: argparse.ArgumentParser
 ) -> None:
     """Add the command to the command line."""
-    parser = commands.add_parser(
-        "train",
-        parents=[verbosity],
-        help="train from flags, or `train file PATH`",
-        epilog=f"not available yet: {', '.join(NOT_YET)}",
-    )
+    parser = commands.add_parser("train", parents=[verbosity], help="train from flags, or `train file PATH`")
     parser.add_argument("--algo", "--run", "-a", "-r", metavar="NAME", help="algorithm, see `reef list`")
     parser.add_argument("--env", "-e", metavar="ID", help="Gymnasium id, or package.module:Class")
-    parser.add_argument("--config", "-c", type=json_mapping, metavar="JSON", help="settings of the algorithm")
+    parser.add_argument(
+        "--config",
+        "-c",
+        type=json_mapping,
+        metavar="JSON",
+        help='settings of the algorithm; a value {"grid_search": [...]} makes a sweep',
+    )
     parser.add_argument(
         "--stop",
         "-s",
@@ -81,6 +87,30 @@ def add_parser(
         metavar="JSON",
         help="result fields and values that end training; default never",
     )
+    parser.add_argument("--experiment-name", "-n", metavar="NAME", help="name of the results' folder")
+    parser.add_argument("--restore", metavar="CHECKPOINT", help="start from this checkpoint")
+    parser.add_argument("--framework", help="torch")
+    parser.add_argument(
+        "--torch", action="store_const", const="torch", dest="framework", help="same as --framework torch"
+    )
+    _add_checkpoints(parser)
+    _add_trials(parser)
+    add_options(parser)
+    parser.add_argument(*REFUSED, *SETTING_OF, action=_Refused, nargs="?", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "source",
+        nargs="*",
+        metavar="file PATH",
+        help="train what PATH says, without flags: a job document or experiments of RLlib (YAML) in a file or at an "
+        "http(s) address, or a Python file with `config`, an AlgorithmConfig or a dict, and optionally the dict `stop`",
+    )
+    parser.add_argument("--config-file", "-f", metavar="PATH", help="same as `file PATH`")
+    parser.add_argument("--type", choices=KINDS, help="what the file is; default python for *.py, else yaml")
+    add_override(parser)
+    parser.set_defaults(action=_command)
+
+
+def _add_checkpoints(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--checkpoint-freq", type=int, metavar="N", help="iterations between checkpoints (default 0: none)"
     )
@@ -95,24 +125,24 @@ def add_parser(
         metavar="FIELD",
         help="result field that ranks checkpoints; 'min-' in front: the smallest is best (default training_iteration)",
     )
-    parser.add_argument("--experiment-name", "-n", metavar="NAME", help="name of the results' folder")
-    parser.add_argument("--restore", metavar="CHECKPOINT", help="start from this checkpoint")
-    parser.add_argument("--framework", help="torch")
-    parser.add_argument(
-        "--torch", action="store_const", const="torch", dest="framework", help="same as --framework torch"
+
+
+def _add_trials(parser: argparse.ArgumentParser) -> None:
+    trials = parser.add_argument_group("several trials")
+    trials.add_argument(
+        "--num-samples", type=int, metavar="N", help="repetitions of each trial, with other seeds (default 1)"
     )
-    add_options(parser)
-    parser.add_argument(*NOT_YET, *SETTING_OF, action=_Refused, nargs="?", help=argparse.SUPPRESS)
-    parser.add_argument(
-        "source",
-        nargs="*",
-        metavar="file PATH",
-        help="train what PATH says, without flags: a job document (YAML) in a file or at an http(s) address, or a "
-        "Python file with `config`, an AlgorithmConfig or a dict, and optionally the dict `stop`",
+    trials.add_argument(
+        "--scheduler",
+        metavar="NAME",
+        help="which trials end early: FIFO (default, none), ASHA, HyperBand, MedianStopping, or PBT",
     )
-    parser.add_argument("--type", choices=KINDS, help="what the file is; default python for *.py, else yaml")
-    add_override(parser)
-    parser.set_defaults(action=_command)
+    trials.add_argument(
+        "--scheduler-config", type=json_mapping, metavar="JSON", help='its fields, such as {"grace_period": 5}'
+    )
+    trials.add_argument(
+        "--max-failures", type=int, metavar="N", help="how often a trial that is lost starts again (default 3)"
+    )
 
 
 def json_mapping(text: str) -> dict[str, Any]:
@@ -133,6 +163,8 @@ def json_mapping(text: str) -> dict[str, Any]:
 
 
 def _command(args: argparse.Namespace) -> int:
+    if args.config_file:
+        args.source = ["file", args.config_file, *args.source]
     if not args.source:
         return _train_flags(args)
     if len(args.source) != 2 or args.source[0] != "file":
@@ -147,16 +179,31 @@ def _attribute(flag: str) -> str:
 
 
 def _train_source(args: argparse.Namespace, source: str) -> int:
+    kind = args.type or kind_of(source)
+    found = read_source(source, kind)
+    if experiments := experiments_in(found):
+        documents = [apply_overrides(each, args.overrides) for each in documents_of(experiments, source)]
+        jobs = [_job(document, source) for document in documents]
+        return max([run_job(job, options_of(args), stop=stop) for job, stop in jobs])
+    document = apply_overrides(found, args.overrides)
+    if kind == "python":
+        _check_environment(document["spec"]["environment"], source)
+        job, stop = _job(document, source, PYTHON_NAME_OF)
+        return run_job(job, options_of(args), stop=stop)
     from reef.api.loading import job_from_document
 
-    kind = args.type or kind_of(source)
-    document = apply_overrides(read_source(source, kind), args.overrides)
-    if kind == "yaml":
-        return run_job(job_from_document(document, source), options_of(args))
-    _check_environment(document["spec"]["environment"], source)
-    stop = document["spec"].setdefault("stop", {})
+    return run_job(job_from_document(document, source), options_of(args))
+
+
+def _job(
+    document: dict[str, Any], source: str, names: dict[str, str] | None = None
+) -> tuple[RLTrainingJob, dict[str, float] | None]:
+    """The job of a document, and what takes the place of its stop conditions: {}, which is never, if it has none."""
+    from reef.api.loading import job_from_document
+
+    stop = document["spec"].get("stop")
     document["spec"]["stop"] = stop or UNTIL_STOPPED
-    return run_job(job_from_document(document, source, PYTHON_NAME_OF), options_of(args), stop=None if stop else {})
+    return job_from_document(document, source, names), None if stop else {}
 
 
 def _check_environment(environment: Any, source: str) -> None:
@@ -189,20 +236,6 @@ def _train_flags(args: argparse.Namespace) -> int:
 
 
 def _document(args: argparse.Namespace) -> dict[str, Any]:
-    flags = re.sub(r"[^a-z0-9]+", "-", f"{args.algo}-{args.env}".lower()).strip("-")
-    name = args.experiment_name or flags[:52].rstrip("-")
-    config = dict(args.config or {})
-    environment = {"name": args.env, "config": config.pop("env_config", {})}
-    spec = {
-        "algorithm": args.algo,
-        "environment": environment,
-        "config": config | ({"framework": args.framework} if args.framework else {}),
-        "stop": UNTIL_STOPPED if args.stop is None else args.stop,
-        "checkpoint": {
-            "frequency": args.checkpoint_freq or 0,
-            "atEnd": args.checkpoint_at_end is not False,
-            "keep": args.keep_checkpoints_num or 0,
-            "scoreAttribute": args.checkpoint_score_attr or "training_iteration",
-        },
-    } | ({"restoreFrom": args.restore} if args.restore else {})
-    return {"apiVersion": "reef.dev/v1", "kind": "RLTrainingJob", "metadata": {"name": name}, "spec": spec}
+    experiment = {key: getattr(args, key) for key in KEYS if key != "run"} | {"run": args.algo}
+    experiment["stop"] = UNTIL_STOPPED if args.stop is None else args.stop
+    return document_of(experiment, args.experiment_name or label(f"{args.algo}-{args.env}"), "the command line")

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from reef.cli.document.overrides import apply_overrides
 from reef.cli.experiment import kubernetes_notice, local_rooms
-from reef.cli.overrides import apply_overrides
 from reef.cli.run import add_override
 from reef.errors import EXIT_OK, EXIT_WRONG_USE, ReefError, ResourceError
 from reef.job.capacity import check_trials, pods_of, rollout_workers_that_fit

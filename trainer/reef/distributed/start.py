@@ -9,6 +9,7 @@ import os
 import shlex
 import socket
 import sys
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -45,19 +46,22 @@ def start(
     num_gpus: float | None = None,
     resources: dict[str, float] | None = None,
     object_store_memory: int | None = None,
+    num_nodes: int | None = None,
+    dashboard: bool = False,
     runtime_env: RuntimeEnv | None = None,
     show_output: bool = False,
 ) -> RaySession:
     """Join the cluster at `address` ("auto", "host:port"), or start a Ray of this machine on its loopback device.
 
     A Ray that runs in this process already is used as it is. `num_cpus`, `num_gpus`, `resources` and
-    `object_store_memory` (bytes) describe a local Ray; None lets Ray count. `runtime_env` is that
+    `object_store_memory` (bytes) describe a local Ray; None lets Ray count. `num_nodes`: nodes of that kind on this
+    machine, in place of one; `dashboard`: whether it serves Ray's dashboard. `runtime_env` is that
     of a job document, for a cluster that is joined. What workers of a local Ray print goes to stderr;
     `show_output` also prints what Ray itself says, and what is printed in a cluster that is joined.
 
     Raises:
         ResourceError: no cluster answers at `address`.
-        ConfigError: both an address and a size were given.
+        ConfigError: both an address and a size were given, or a dashboard that is not installed.
     """
     os.environ.update({key: os.environ.get(key, value) for key, value in QUIET.items()})
     if not show_output:
@@ -69,29 +73,50 @@ def start(
     counts = {"num_cpus": num_cpus, "num_gpus": num_gpus}
     sizes: dict[str, Any] = {key: None if count is None else math.ceil(count) for key, count in counts.items()}
     sizes |= {"resources": resources, "object_store_memory": object_store_memory}
+    described = sizes | {"num_nodes": num_nodes, "dashboard": dashboard or None}
     if address is not None:
-        if given := [key for key, value in sizes.items() if value is not None]:
+        if given := [key for key, value in described.items() if value is not None]:
             raise ConfigError(f"address={address!r} names a running cluster, whose size {given} cannot set. Drop one.")
         with sigterm_as_before():
             _join(address, runtime_env, show_output)
         session.callback(ray.shutdown)
         return session
+    _check_dashboard(dashboard)
     # Ray binds its services to 127.0.0.1 where this is False, but reads the variable behind it only when imported
     ray_constants.ENABLE_RAY_CLUSTER = False
     with sigterm_as_before(), session:
         session.enter_context(output_shown())
-        ray.init(
-            address="local",
-            **sizes,
-            runtime_env=_quoted_python(),
-            include_dashboard=False,
-            log_to_driver=show_output,
-            logging_level=logging.ERROR,
+        if num_nodes is not None and num_nodes > 1:
+            local: dict[str, Any] = {"address": _nodes_here(session, num_nodes, dashboard, sizes)}
+        else:
+            local = {"address": "local", **sizes, "include_dashboard": dashboard}
+        context = ray.init(
+            **local, runtime_env=_quoted_python(), log_to_driver=show_output, logging_level=logging.ERROR
         )
         session.callback(ray.shutdown)
+        if dashboard:
+            log.warning("Ray's dashboard: http://%s", context.dashboard_url)
         started = session.pop_all()
     started.embedded = True
     return started
+
+
+def _check_dashboard(wanted: bool) -> None:
+    if wanted and find_spec("aiohttp_cors") is None:
+        raise ConfigError("--ray-ui: Ray's dashboard is not installed. Add it: pip install 'ray[default]'.")
+
+
+def _nodes_here(session: RaySession, count: int, dashboard: bool, sizes: dict[str, Any]) -> str:
+    """Start a cluster of `count` equal nodes on this machine, which ends with the session; returns its address."""
+    from ray.cluster_utils import Cluster
+
+    node = {key: value for key, value in sizes.items() if value is not None}
+    cluster = Cluster(initialize_head=True, head_node_args=node | {"include_dashboard": dashboard})
+    session.callback(cluster.shutdown)
+    for _ in range(count - 1):
+        cluster.add_node(**node)
+    cluster.wait_for_nodes()
+    return str(cluster.address)
 
 
 def _join(address: str, runtime_env: RuntimeEnv | None, show_output: bool) -> None:

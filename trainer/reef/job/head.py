@@ -279,8 +279,8 @@ def train(
 
 def sweep(job: RLTrainingJob, plan: Plan, pod: Pod, head_state: HeadState, signals: StopSignals) -> SweepSummary:
     """Wait for the pods and run the trials; those that an earlier head ended are not run again."""
-    from reef.distributed.sweep import run_sweep
     from reef.job.waiting import LatestSpec, wait_for_pools
+    from reef.tune.sweep import run_sweep
 
     wait_for_pools(LatestSpec(job.spec, lambda: load_job(pod.job_file).spec), head_state, pod.patience_s)
     head_state.enter("training")

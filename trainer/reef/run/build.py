@@ -219,24 +219,27 @@ def build_algorithm(
     return algorithm
 
 
-def build_of_settings(kind: type[A], given: AlgorithmConfig | Mapping[str, Any], env: Any = None) -> A:
-    """An algorithm of this class; a mapping has settings by key, of which defaults count as not given.
+def settings_of(kind: type[Algorithm], given: AlgorithmConfig | Mapping[str, Any]) -> AlgorithmConfig:
+    """The settings of an algorithm of this class; a mapping has them by key, of which defaults count as not given.
 
     Raises:
-        ConfigError: these are the settings of another algorithm, or wrong.
+        ConfigError: these are the settings of another algorithm, or a key is unknown.
     """
     settings = kind.config_class
     if isinstance(given, Mapping):
         usual = settings().to_dict()
         changed = {key: value for key, value in given.items() if not (key in usual and _same(value, usual[key]))}
-        config = settings.from_dict(changed)
-    elif issubclass(settings, type(given)):
-        config = given if type(given) is settings else settings().assign(given.changed())
-    else:
+        return settings.from_dict(changed)
+    if not issubclass(settings, type(given)):
         raise ConfigError(
             f"{kind.__name__} got a {type(given).__name__}: give a {settings.__qualname__}, or a dict of its settings."
         )
-    algorithm: Any = config.build(env)
+    return given if type(given) is settings else settings().assign(given.changed())
+
+
+def build_of_settings(kind: type[A], given: AlgorithmConfig | Mapping[str, Any], env: Any = None) -> A:
+    """An algorithm of this class, with settings as `settings_of` takes them; ConfigError where they are wrong."""
+    algorithm: Any = settings_of(kind, given).build(env)
     return algorithm  # type: ignore[no-any-return]
 
 

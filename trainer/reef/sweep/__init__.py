@@ -1,1 +1,1 @@
-"""Sweeps: which trials there are, their state and their files. Ray Tune runs them: reef.distributed.sweep."""
+"""Sweeps: which trials there are, their state and their files. Ray Tune runs them: reef.tune.sweep."""

@@ -36,7 +36,7 @@ def begin(
         claim.take(folder)
         if (record := Record.read(folder, scheme.metric, scheme.mode)) is not None:  # with what was written meanwhile
             before, now = ([one.drawn for one in trials] for trials in (record.trials.values(), plan.trials))
-            if plan.base.seed is not None and before != now:
+            if plan.is_drawn_at_once and plan.base.seed is not None and before != now:
                 log.warning("%s: the trials are those that were drawn at first, not those of the document", folder)
             fetched = start != restore_from  # and is not fetched twice
             return record, start if fetched else common_start(record, restore_from, plan.base.algorithm)

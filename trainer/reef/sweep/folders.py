@@ -9,7 +9,8 @@ from typing import Any
 
 from reef.config import AlgorithmConfig
 from reef.envs.failures import env_name
-from reef.run.checkpoint import CheckpointStore
+from reef.errors import CheckpointError
+from reef.run.checkpoint import CheckpointStore, read_metadata
 from reef.run.experiment import CheckpointSettings
 from reef.run.folders import given_start, last_result, newest_start
 from reef.run.metrics import Result
@@ -45,6 +46,11 @@ class Order:
     finished: bool  # False: it goes on when the sweep does
 
 
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """That a trial is to begin again from its newest checkpoint, which holds what another trial learned."""
+
+
 class TrialFolders:
     """Writes and reads the folder of every trial, and passes on which trial is to end.
 
@@ -73,12 +79,14 @@ class TrialFolders:
         self._stop, self._restore_from = StopConditions(stop), restore_from
         self._reporters: dict[str, list[Reporter]] = {}
         self._orders: dict[str, Order] = {}
+        self._restarts: set[str] = set()
         self._for_all: Order | None = None
         self._failures: dict[str, str] = {}
 
     def begin(self, name: str) -> Beginning:
         """What trial `name` begins with: its newest valid checkpoint, or the one that all begin with."""
         config, folder, store = self._configs[name], self._folder / name, self._store_of(name)
+        self._restarts.discard(name)
         store.clean()
         start = newest_start(store, config.algorithm) or given_start(self._restore_from, config.algorithm)
         state, own = (start.state, start.within(folder)) if start else (None, None)
@@ -156,9 +164,33 @@ class TrialFolders:
         else:
             self._orders[name] = order
 
-    def order(self, name: str) -> Order | None:
-        """Whether a trial is to end."""
-        return self._orders.get(name) or self._for_all
+    def order(self, name: str) -> Order | Restart | None:
+        """Whether a trial is to end, or to begin again."""
+        restart = Restart() if name in self._restarts else None
+        return self._orders.get(name) or self._for_all or restart
+
+    def configure(self, name: str, config: AlgorithmConfig) -> None:
+        """Set what a trial begins with."""
+        self._configs[name] = config
+
+    def exchange(self, name: str, source: str, config: AlgorithmConfig) -> None:
+        """Have a trial go on from what trial `source` learned, with these settings.
+
+        A checkpoint says so in its folder. The trial's own count of iterations and steps goes on.
+
+        Raises:
+            CheckpointError: one of the two has no checkpoint.
+        """
+        own, other = (newest_start(self._store_of(one), config.algorithm) for one in (name, source))
+        if own is None or other is None:
+            raise CheckpointError(f"{name if own is None else source} has no checkpoint")
+        kept = {key: own.state["metrics"][key] for key in ("counters", "time_total_s", "experiment_id")}
+        state = other.state | {key: own.state[key] for key in ("iteration", "counters")}
+        state["metrics"] = other.state["metrics"] | kept
+        metadata = read_metadata(other.checkpoint) | {"config": config.to_dict(), "iteration": state["iteration"]}
+        self.save(name, state, metadata, None)
+        self._configs[name] = config
+        self._restarts.add(name)
 
     def fail(self, name: str, text: str) -> None:
         """Keep why a trial failed, for a driver that learns of it without the reason."""

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
@@ -23,6 +24,7 @@ MOST_TRIALS = 1000
 TRIAL_NAME = "^trial_[0-9]{4,}$"  # it names a folder
 SHOWN_PROBLEMS = 10  # of trials whose settings contradict each other
 WHERE = "spec.tune"
+FIXED_IN_A_TRIAL = {"model", "env_config", "exploration_config", "replay_buffer_config"}  # pbt does not change these
 
 State = Literal["waiting", "running", "finished", "failed"]
 Number = Annotated[int, Field(ge=0, lt=2**63)]
@@ -66,12 +68,21 @@ class Plan:
         if problems:
             raise ConfigError("\n".join(problems))
 
+    @property
+    def is_drawn_at_once(self) -> bool:
+        """Whether the parameters of all trials are known before the first one starts, and stay."""
+        return self.tune.search == "random" and self.tune.scheduler.kind != "pbt"
+
     def config(self, trial: Trial) -> AlgorithmConfig:
         """All settings of a trial."""
+        return self.config_with(trial, trial.parameters)
+
+    def config_with(self, trial: Trial, parameters: Parameters) -> AlgorithmConfig:
+        """All settings of a trial that has these parameters from now on."""
         config = self.base.copy()
         if config.seed is not None:
             config.seed += trial.repetition
-        for key, value in trial.parameters.items():
+        for key, value in parameters.items():
             config.set_path(key, value)
         return config
 
@@ -88,9 +99,14 @@ def described(parameters: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}={value}" for key, value in parameters.items())
 
 
+def count_of(tune: Tune) -> int:
+    """The number of trials."""
+    return tune.num_samples * math.prod(len(parameter.grid or [0]) for parameter in tune.parameters.values())
+
+
 def plan_problems(tune: Tune, base: AlgorithmConfig, stop: Mapping[str, float]) -> Iterator[str]:
     """Say what is wrong with a sweep, apart from settings that contradict each other."""
-    count = tune.num_samples * math.prod(len(parameter.grid or [0]) for parameter in tune.parameters.values())
+    count = count_of(tune)
     if count > MOST_TRIALS:
         yield (
             f"{WHERE}: the grid and numSamples={tune.num_samples} make {count} trials, at most {MOST_TRIALS} are "
@@ -98,14 +114,52 @@ def plan_problems(tune: Tune, base: AlgorithmConfig, stop: Mapping[str, float]) 
         )
     if problem := stop_key_problem(tune.metric) or absence(tune.metric, base):
         yield f"{WHERE}.metric: {tune.metric!r} {problem}"
-    last, grace = stop.get("training_iteration", math.inf), tune.scheduler.grace_period
-    if tune.scheduler.kind == "asha" and grace >= last:
-        yield (
-            f"{WHERE}.scheduler.gracePeriod={grace}: every trial ends by stop.training_iteration={last:g} before asha "
-            "could end it. Give a smaller one."
+    yield from (f"{WHERE}.scheduler.{problem}" for problem in scheduler_problems(tune, stop))
+    if tune.search == "optuna":
+        if find_spec("optuna") is None:
+            yield f"{WHERE}.search=optuna: the package is not installed. Install reef[optuna], or add it to the image."
+        yield from (
+            f"{WHERE}.parameters.{key}: search optuna chooses values by itself. Give `choice` in place of `grid`."
+            for key, parameter in tune.parameters.items()
+            if parameter.grid is not None
         )
     for key, parameter in tune.parameters.items():
         yield from (f"{WHERE}.parameters.{problem}" for problem in parameter_problems(key, parameter, base))
+
+
+def scheduler_problems(tune: Tune, stop: Mapping[str, float]) -> Iterator[str]:
+    """Say why a scheduler would do nothing in this sweep, or cannot."""
+    scheduler, last = tune.scheduler, stop.get("training_iteration", math.inf)
+    kind = scheduler.kind
+    if kind == "pbt":
+        yield from population_problems(tune, last)
+    elif kind != "fifo" and scheduler.grace_period >= last:
+        yield (
+            f"gracePeriod={scheduler.grace_period}: every trial ends by stop.training_iteration={last:g} before {kind} "
+            "could end it. Give a smaller one."
+        )
+
+
+def population_problems(tune: Tune, last: float) -> Iterator[str]:
+    """As `scheduler_problems`, of pbt; `last`: the iteration in which trials end."""
+    interval, count = tune.scheduler.perturbation_interval, count_of(tune)
+    if interval >= last:
+        yield (
+            f"perturbationInterval={interval}: every trial ends by stop.training_iteration={last:g} before it could go "
+            "on from another. Give a smaller one."
+        )
+    if count < 2:
+        yield "kind=pbt: there is one trial, which has no other to go on from. Raise numSamples."
+    if tune.max_concurrent_trials is not None and tune.max_concurrent_trials < count:
+        yield (
+            f"kind=pbt: all {count} trials run at the same time. Leave out maxConcurrentTrials="
+            f"{tune.max_concurrent_trials}, or lower numSamples."
+        )
+    if tune.search != "random":
+        yield f"kind=pbt: it changes the settings of trials itself. Leave out search={tune.search}."
+    for key in tune.parameters:
+        if key == "seed" or key.split(".")[0] in FIXED_IN_A_TRIAL or key.startswith("num_"):
+            yield f"kind=pbt: {key} cannot change in a trial that goes on. Leave it out of the parameters."
 
 
 def parameter_problems(key: str, parameter: Parameter, base: AlgorithmConfig) -> Iterator[str]:
@@ -127,7 +181,12 @@ def parameter_problems(key: str, parameter: Parameter, base: AlgorithmConfig) ->
 
 
 def draw(tune: Tune, base: AlgorithmConfig) -> list[Trial]:
-    """Every combination of the grids, `numSamples` times, each with draws of its own for the other parameters."""
+    """Every combination of the grids, `numSamples` times, each with draws of its own for the other parameters.
+
+    Another search chooses the parameters when a trial starts.
+    """
+    if tune.search != "random":
+        return [Trial(f"trial_{index + 1:04d}", {}, index) for index in range(tune.num_samples)]
     generator = np.random.default_rng(base.seed)
     grids = {key: parameter.grid for key, parameter in tune.parameters.items() if parameter.grid is not None}
     whole = {key for key in tune.parameters if is_whole(base, key)}
@@ -145,8 +204,8 @@ def draw(tune: Tune, base: AlgorithmConfig) -> list[Trial]:
 
 def drawn(parameter: Parameter, generator: np.random.Generator, *, whole: bool) -> Any:
     """One value at random: of six digits, so that people can read and repeat it, or a whole number."""
-    if parameter.choice is not None:
-        return parameter.choice[generator.integers(len(parameter.choice))]
+    if values := parameter.choice or parameter.grid:
+        return values[generator.integers(len(values))]
     if parameter.log_uniform is not None:
         low, high = parameter.log_uniform
         value = math.exp(generator.uniform(math.log(low), math.log(high)))

@@ -16,7 +16,9 @@ from reef.run.remote.mirror import Mirror
 from reef.run.reporters.reporter import Run
 from reef.run.stopping import StopConditions
 from reef.sweep.plan import State, Trial, described
+from reef.sweep.population import Exchange
 from reef.sweep.record import Record
+from reef.sweep.table import table
 
 if TYPE_CHECKING:
     from reef.run.prometheus import RunState
@@ -95,6 +97,16 @@ class SweepProgress:
         self.publish()
         self._upload()
 
+    def exchanged(self, name: str, change: Exchange) -> None:
+        """A trial goes on from another one."""
+        trial = self.record.trials[name]
+        trial.parameters = change.parameters
+        trial.reason = f"went on from {change.source} after iteration {trial.iteration}"
+        values = described(trial.parameters)
+        self._say(f"{name} goes on from {change.source} after iteration {trial.iteration}, with {values}")
+        self.publish()
+        self._upload()
+
     def _warn_of_absent(self, trial: Trial) -> None:
         if trial.state == "finished" and trial.metric is None and not self._warned:
             self._warned = True
@@ -115,7 +127,7 @@ class SweepProgress:
             self.publish()
         if now - self._summed_up_at >= SUM_UP_EVERY_S:
             self._summed_up_at = now
-            self._say(self.summary())
+            self._say(f"{self.summary()}\n{table(self.record)}")
             self._upload()
 
     def publish(self) -> None:

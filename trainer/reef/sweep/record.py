@@ -95,6 +95,10 @@ class Record:
         trial.metric = finite(lookup(result, self.metric))
         self._find_checkpoint(trial)
 
+    def newest(self, name: str) -> Result:
+        """The newest result of a trial; empty while there is none."""
+        return self._results.get(name, {})
+
     def _find_checkpoint(self, trial: Trial) -> None:
         paths = CheckpointStore(self.folder / trial.name).paths()
         trial.checkpoint = str(paths[-1]) if paths else None

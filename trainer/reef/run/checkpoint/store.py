@@ -32,22 +32,29 @@ NAME = re.compile(f"{PREFIX}[0-9]{{1,18}}(-[0-9a-f]{{8}})?")
 log = logging.getLogger(__name__)
 
 
-def find_checkpoint(path: str | Path) -> Path:
+def find_checkpoint(path: Any) -> Path:
     """Return `path` if it is a checkpoint, or the newest valid one in that folder; raises `CheckpointError`.
 
     Where a save was killed before the new one took the name, `path` still means the one that had stepped aside.
-    For a place in an object store, such as s3://bucket/folder, returns a copy that lasts as long as this process.
+    For a place in an object store, such as s3://bucket/folder, returns a copy that lasts as long as this process. A
+    `Checkpoint` of Ray Tune stands for the folder that it names, of which it makes a copy if that is not here.
     """
+    if hasattr(path, "to_directory"):
+        path = path.path if os.path.isdir(path.path) else path.to_directory()
     if "://" in str(path):
         copied: Path = load("reef.run.remote.fetch:copied_checkpoint")(str(path))
         return copied
-    path = Path(os.path.expanduser(path))
-    if checkpoint_there(path) != path:
-        log.warning("%s is not there, as a save over it was cut off or goes on: taking the one before", path)
-    if os.path.isdir(path) and not os.path.exists(path / MANIFEST) and (newest := CheckpointStore(path).newest_valid()):
-        return newest
-    check_place(path)
-    return path
+    place = Path(os.path.expanduser(path))
+    if checkpoint_there(place) != place:
+        log.warning("%s is not there, as a save over it was cut off or goes on: taking the one before", place)
+    if (
+        os.path.isdir(place)
+        and not os.path.exists(place / MANIFEST)
+        and (last := CheckpointStore(place).newest_valid())
+    ):
+        return last
+    check_place(place)
+    return place
 
 
 class CheckpointStore:

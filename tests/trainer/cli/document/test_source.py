@@ -19,7 +19,8 @@ import pytest
 import yaml
 
 from reef.api.limits import MAX_BYTES
-from reef.cli import source, train
+from reef.cli import train
+from reef.cli.document import source
 from reef.cli.main import main
 from reef.config.loading import LAST_FOLDER
 

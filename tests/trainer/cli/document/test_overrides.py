@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reef.cli.overrides import apply_overrides
+from reef.cli.document.overrides import apply_overrides
 from reef.errors import ConfigError
 
 DOCUMENT: dict[str, Any] = {

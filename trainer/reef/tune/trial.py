@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.tune import PlacementGroupFactory, Trainable
+from ray.tune import PlacementGroupFactory
 
+from reef.config import AlgorithmConfig
+from reef.distributed.resources import trial_bundles
 from reef.errors import EXIT_WRONG_USE, ReefError, StoreUnavailableError
 from reef.output import send_output
 from reef.run.algorithm import Algorithm
@@ -23,8 +25,9 @@ from reef.run.remote.mirror import END_S
 from reef.run.reporters.reporter import Reporter, Run
 from reef.run.signals import StopSignals
 from reef.run.stopping import lookup
-from reef.sweep.folders import Beginning, Order
+from reef.sweep.folders import Beginning, Order, Restart
 from reef.sweep.record import finite
+from reef.tune.trainable import AlgorithmTrainable
 from reef.types import State
 
 LOOK_AGAIN_S = 0.5  # how often a trial that is through looks whether the object store has all of it
@@ -41,7 +44,18 @@ class StepReport:
     failure: str | None = None
 
 
-class TrialProcess(Trainable):
+def trial_config(name: str, config: AlgorithmConfig) -> dict[str, Any]:
+    """What Tune knows of a trial: its name and what it reserves. Its settings are with the keeper of its files."""
+    return {"name": name, "bundles": trial_bundles(config), "strategy": config.placement_strategy}
+
+
+def name_of(trial: Any) -> str:
+    """The name in the record of one of Tune's trials."""
+    name: str = trial.config["trial"]["name"]
+    return name
+
+
+class TrialProcess(AlgorithmTrainable):
     """Trains as one run does, one iteration a step.
 
     It ends by itself, also when asked to, so that its checkpoint is written before Tune takes the process down. A
@@ -81,7 +95,11 @@ class TrialProcess(Trainable):
         experiment = self._experiment
         if reason := experiment.reason():  # it had reached its end when it was cut off
             return self._report(experiment, Order(reason, finished=True))
-        if order := self._files.ask("order"):
+        order = self._files.ask("order")
+        if isinstance(order, Restart):
+            self._ending.close()
+            experiment = self._experiment = self._begin()
+        elif order:
             if experiment.is_unsaved and (experiment.settings.at_end or not order.finished):
                 experiment.save()
             return self._report(experiment, order)

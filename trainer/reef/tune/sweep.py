@@ -15,19 +15,15 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, TextIO
 
 import ray
 from ray import tune
 from ray.exceptions import RayError, RayTaskError
 from ray.tune import Callback, Stopper
-from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from reef.config import AlgorithmConfig
-from reef.distributed.resources import trial_bundles
-from reef.distributed.trial import REPORT, SCORE, TrialProcess
 from reef.envs.failures import env_name
 from reef.errors import EXIT_OK, EXIT_WRONG_USE, StorageError, TrainingError, WorkerError
 from reef.run.checkpoint import CheckpointStore
@@ -37,17 +33,17 @@ from reef.run.process.deadline import Deadline
 from reef.run.process.identity import Claim
 from reef.run.prometheus import RunState
 from reef.run.remote.mirror import SPARE_S, Mirror, Missing, end_limit, say_missing
-from reef.run.reporters.files import read_results
 from reef.run.signals import StopSignals
-from reef.run.stopping import StopConditions, lookup
+from reef.run.stopping import StopConditions
 from reef.sweep.begin import begin
 from reef.sweep.folders import Order, TrialFolders
 from reef.sweep.plan import Plan
 from reef.sweep.progress import SweepProgress, SweepSummary
-from reef.sweep.record import Record, finite
+from reef.sweep.record import Record
+from reef.tune.trial import REPORT, TrialProcess, name_of, trial_config
+from reef.tune.trial_schedulers import scheduler_of
 
 log = logging.getLogger(__name__)
-ENDLESS = 1_000_000_000  # iterations: asha's rungs go on for as long as spec.stop lets trials run
 ANSWER_S, LOOK_AGAIN_S = 20.0, 0.5  # how long the files' keeper may take to answer, and when to ask it again
 SETTLE_S = 1.0  # how long no trial may run before a sweep that is to end does so: trials may just be starting
 TUNE = {  # what of Tune has a variable and no argument
@@ -119,19 +115,23 @@ def run_trials(
     max_failures: int,
 ) -> None:
     """Let Tune run those that wait; returns when none runs any more."""
-    record, keeper = progress.record, ray.get_actor(keeper_name)
-    trials = [
-        {"name": name, "bundles": trial_bundles(configs[name]), "strategy": configs[name].placement_strategy}
-        for name in (trial.name for trial in record.in_state("waiting"))
-    ]
-    config = {"keeper": keeper_name, "metric": plan.tune.metric, "trial": tune.grid_search(trials)}
+    keeper = ray.get_actor(keeper_name)
+    config: dict[str, Any] = {"keeper": keeper_name, "metric": plan.tune.metric}
+    waiting = [trial.name for trial in progress.record.in_state("waiting")]
+    search: dict[str, Any] = {}
+    if plan.tune.search == "optuna":
+        from reef.tune.optuna_search import OptunaSearch
+
+        search = {"search_alg": OptunaSearch(plan, progress, keeper), "num_samples": len(waiting)}
+    else:
+        config["trial"] = tune.grid_search([trial_config(name, configs[name]) for name in waiting])
     with quiet_tune() as folder:
         tune.run(
             TrialProcess,
-            name=record.folder.name,
+            name=progress.record.folder.name,
             config=config,
-            scheduler=Asha(plan, record, keeper) if plan.tune.scheduler.kind == "asha" else None,
-            stop=Ending(record, signals),
+            scheduler=scheduler_of(plan, progress, keeper),
+            stop=EndOfAll(progress.record, signals),
             callbacks=[Watch(progress, keeper, signals)],
             max_concurrent_trials=plan.tune.max_concurrent_trials,
             max_failures=max_failures,
@@ -140,6 +140,7 @@ def run_trials(
             storage_path=folder,
             raise_on_failed_trial=False,
             verbose=0,
+            **search,
         )
 
 
@@ -247,49 +248,7 @@ def summarized(progress: SweepProgress, signals: StopSignals) -> SweepSummary:
     return SweepSummary(folder=record.folder, exit_code=EXIT_OK, reason=reason, **found)
 
 
-def name_of(trial: Any) -> str:
-    """The name of one of Tune's trials in the record."""
-    name: str = trial.config["trial"]["name"]
-    return name
-
-
-class Asha(ASHAScheduler):
-    """Asynchronous successive halving (Li et al. 2020), which lets a trial end in place of ending it.
-
-    So the trial can write its checkpoint. In a resumed sweep it knows what the trials did before.
-    """
-
-    def __init__(self, plan: Plan, record: Record, keeper: Any) -> None:
-        scheme = plan.tune
-        super().__init__(
-            metric=SCORE,
-            mode=scheme.mode,
-            max_t=ENDLESS,
-            grace_period=scheme.scheduler.grace_period,
-            reduction_factor=scheme.scheduler.reduction_factor,
-        )
-        self._record, self._keeper = record, keeper
-        for trial in record.in_state("finished"):
-            stand_in = SimpleNamespace(trial_id=trial.name, config={"trial": {"name": trial.name}})
-            self.on_trial_add(None, stand_in)
-
-    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
-        """Take in a trial, with the results that it has already."""
-        super().on_trial_add(tune_controller, trial)
-        for result in read_results(self._record.folder / name_of(trial)):
-            if (score := finite(lookup(result, self._record.metric))) is not None:
-                known = {"training_iteration": result["training_iteration"], SCORE: score}
-                super().on_trial_result(tune_controller, trial, known)
-
-    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
-        """Compare a new result with those of the other trials at the same rung."""
-        if super().on_trial_result(tune_controller, trial, result) == TrialScheduler.STOP:
-            reason = f"asha: weaker than others at iteration {result['training_iteration']}"
-            ray.get(self._keeper.end.remote(name_of(trial), Order(reason, finished=True)))
-        return TrialScheduler.CONTINUE
-
-
-class Ending(Stopper):
+class EndOfAll(Stopper):
     """Ends a sweep that got a signal: once every trial has ended, or when their time is over."""
 
     def __init__(self, record: Record, signals: StopSignals) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from reef.distributed import trial
-from reef.distributed.trial import TrialFiles
 from reef.errors import StoreUnavailableError
 from reef.run.remote.mirror import Missing
 from reef.sweep.folders import Order
+from reef.tune import trial
+from reef.tune.trial import TrialFiles
 
 THROUGH, CALLED_OFF = Order("training_iteration 3 >= 3", finished=True), Order("SIGTERM", finished=False)
 UNDER_WAY, REFUSED = Missing("it is still under way", hopeless=False), Missing("no right to write", hopeless=True)

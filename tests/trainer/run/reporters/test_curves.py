@@ -1,0 +1,61 @@
+"""Learning curves of several runs: reef.run.reporters.curves, and `reef plot` of reef.cli.plot."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reef.cli.main import main
+from reef.run.reporters.curves import curves_of, runs_in
+
+
+def run(folder: Path, rewards: list[float | None], **settings: object) -> Path:
+    """A run's folder with these rewards, one every 100 steps."""
+    folder.mkdir(parents=True)
+    (folder / "params.json").write_text(json.dumps(settings))
+    lines = [
+        {"training_iteration": number, "timesteps_total": 100 * number, "episode_reward_mean": reward}
+        for number, reward in enumerate(rewards, 1)
+    ]
+    (folder / "result.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def test_runs_that_differ_in_their_seed_alone_are_one_line_with_its_spread(tmp_path: Path) -> None:
+    run(tmp_path / "PPO_a", [1.0, 3.0, 5.0], lr=0.1, seed=1)
+    run(tmp_path / "PPO_b", [None, 5.0, 7.0, 9.0], lr=0.1, seed=2)
+    run(tmp_path / "PPO_c", [2.0, 2.0], lr=0.2, seed=1)
+    curves = {curve.name: curve for curve in curves_of(runs_in(tmp_path), "timesteps_total", "episode_reward_mean")}
+    assert set(curves) == {"lr=0.1 (2 seeds)", "lr=0.2"}
+    steps, mean, low, high = curves["lr=0.1 (2 seeds)"].spread()
+    assert (steps[0], steps[-1]) == (200, 300), "where both runs have values"
+    np.testing.assert_allclose((mean[0], low[0], high[0]), (4, 3, 5))
+    np.testing.assert_allclose((mean[-1], low[-1], high[-1]), (6, 5, 7))
+
+
+@pytest.mark.parametrize(
+    ("name", "begins"), [("c.png", b"\x89PNG"), ("c.svg", b"<?xml"), ("c.pdf", b"%PDF"), ("new/c.html", b"<!doctype")]
+)
+def test_pictures_of_every_kind(name: str, begins: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = run(tmp_path / "PPO_a", [1.0, 3.0], lr=0.1)
+    file = tmp_path / name
+    assert main(["plot", str(folder), "--out", str(file)]) == 0
+    assert file.read_bytes().startswith(begins)
+    assert "algorithm=PPO: episode_reward_mean 3 at timesteps_total 200" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["{run}", "--out", "c.gif"], "c.gif: expected a name that ends in one of .png, .svg, .pdf, .html."),
+        (["{run}", "--field", "no_such"], "has numbers in 'timesteps_total' and 'no_such'"),
+        (["/no/such/run"], "/no/such/run: there is no result.json in it."),
+    ],
+)
+def test_wrong_use(arguments: list[str], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = run(tmp_path / "PPO_a", [1.0], lr=0.1)
+    assert main(["plot", *[text.format(run=folder) for text in arguments]]) == 2
+    assert expected in capsys.readouterr().err

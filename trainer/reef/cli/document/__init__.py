@@ -1,0 +1,1 @@
+"""Job documents from what a person gives: files, addresses, flags, experiments of RLlib, and changes to them."""
