@@ -63,6 +63,15 @@ if __name__ == "__main__":
         COSTS.count(ALGORITHM, "count_sampled", "fragment: count")
         COSTS.count(ALGORITHM.learners, "submit", "update")
         COSTS.count(ALGORITHM, "publish_weights", "version")
+        RECIPIENTS = ALGORITHM.recipients.of_publication
+
+        def recipients(*args: Any) -> list[int]:
+            """Count to how many workers weights go."""
+            to = RECIPIENTS(*args)
+            COSTS.calls["post"] = COSTS.calls.get("post", 0) + len(to)
+            return to
+
+        ALGORITHM.recipients.of_publication = recipients  # type: ignore[method-assign]
 
         def iteration() -> int:
             """Train once; returns the steps that were learned from."""

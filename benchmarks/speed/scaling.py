@@ -70,18 +70,19 @@ def measured_costs(numbers: Numbers) -> Costs | None:
     if not runs:
         return None
 
-    def fitted(names: str, per: str, looks: str) -> tuple[float, float]:
-        """Seconds for each call of `per`, and for each call of `looks` and worker."""
+    def fitted(names: str, counted: list[tuple[float, float]]) -> tuple[float, float]:
+        """Seconds of two kinds of calls, of which each run has so many."""
         seconds = [sum(value for name, value in run["cost_s"].items() if name.startswith(names)) for _, run in runs]
-        counted = [(run["calls"][per], run["calls"][looks] * workers) for workers, run in runs]
-        (each, worker), *_ = np.linalg.lstsq(np.array(counted, float), np.array(seconds), rcond=None)
-        return max(float(each), 0.0), max(float(worker), 0.0)
+        (first, second), *_ = np.linalg.lstsq(np.array(counted, float), np.array(seconds), rcond=None)
+        return max(float(first), 0.0), max(float(second), 0.0)
 
     def mean(name: str, per: str, among: list[dict]) -> float:
         return sum(run["cost_s"][name] for run in among) / sum(run["calls"][per] for run in among)
 
-    fragment, look = fitted("fragment", "fragment: count", "fragment: receive")
-    version, post = fitted("version", "version", "version")
+    calls = [(workers, run["calls"]) for workers, run in runs]
+    looks = [(one["fragment: count"], one["fragment: receive"] * workers) for workers, one in calls]
+    fragment, look = fitted("fragment", looks)
+    version, post = fitted("version", [(one["version"], one["post"]) for _, one in calls])
     alone = [run for workers, run in runs if workers == 1]  # where few requests are refused
     request = mean("fragment: request", "fragment: count", alone)
     update = mean("update", "update", [run for _, run in runs])

@@ -6,7 +6,9 @@ import heapq
 from collections import deque
 from dataclasses import dataclass, replace
 
-from reef.run.flows.async_rollouts import MOST_FRAGMENTS, MOST_SENT
+from reef.batch import Sample
+from reef.run.flows.async_rollouts import MOST_FRAGMENTS
+from reef.run.flows.recipients import Recipients
 
 FRAGMENT, BATCH = 50, 500  # steps
 REQUESTS, QUEUE = 2, 16  # fragments requested of a worker; batches that wait
@@ -54,6 +56,7 @@ class Simulation:
         self.requested = [REQUESTS] * workers  # with the one under way
         self.finished: deque[int] = deque()  # workers whose fragments were not taken in yet
         self.waiting = self.updates = self.dropped = 0  # fragments; updates; batches
+        self.recipients = Recipients()
         self.seconds = {"fragments": 0.0, "weights": 0.0, "updates": 0.0}
 
     def run(self) -> None:
@@ -84,7 +87,8 @@ class Simulation:
         if not self.apart:
             self._spend("updates", self.costs.update)
         if self.updates % self.interval == 0:
-            self._spend("weights", self.costs.version + self.costs.post * min(self.workers, MOST_SENT))
+            sent = len(self.recipients.of_publication(range(self.workers), self.now))
+            self._spend("weights", self.costs.version + self.costs.post * sent)
 
     def _collect(self) -> None:
         """Wait for a fragment or the learner, take in what is there, and ask for as much."""
@@ -100,6 +104,8 @@ class Simulation:
         taken = [self.finished.popleft() for _ in range(min(len(self.finished), MOST_FRAGMENTS))]
         self._spend("fragments", self.costs.fragment * len(taken) + self.costs.look * self.workers)
         for index in taken:
+            sample = Sample({}, [], FRAGMENT, FRAGMENT, worker_index=index, timers={"sample": self.fragment_s})
+            self.recipients.arrived(sample, self.now)
             if not self.requested[index]:
                 heapq.heappush(self.ends, (self.now + self.fragment_s, index))
             self.requested[index] += 1

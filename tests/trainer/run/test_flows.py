@@ -1,7 +1,7 @@
 """The loops between workers, replay and learners.
 
-It tests reef.run.flows.on_policy, reef.run.flows.replay, reef.run.flows.async_rollouts, reef.run.flows.async_replay,
-reef.run.flows.gradients, reef.run.flows.ranks and reef.run.flows.offline.
+It tests reef.run.flows.on_policy, reef.run.flows.replay, reef.run.flows.async_rollouts, reef.run.flows.recipients,
+reef.run.flows.async_replay, reef.run.flows.gradients, reef.run.flows.ranks and reef.run.flows.offline.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from reef.algorithms.impala import IMPALAConfig
 from reef.algorithms.ppo import PPOConfig
 from reef.algorithms.replaying import OffPolicyConfig
 from reef.algorithms.sac import SACConfig
+from reef.batch import Sample
 from reef.learn.learners import LocalLearners
 from reef.replay.shards import LocalShards
 from reef.rollout.worker import RolloutWorker
-from reef.run.flows.async_rollouts import MOST_SENT, in_turn
+from reef.run.flows.recipients import Recipients
 
 
 def test_a_batch_that_does_not_divide_evenly_is_sampled_in_one_round(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,17 +93,55 @@ def test_weights_are_published_every_broadcast_interval_and_staleness_counts_upd
     assert published == [False, False, True, False, False, True, False]
 
 
-def test_many_workers_get_weights_in_turn() -> None:
-    few, many = list(range(1, MOST_SENT + 1)), list(range(1, 2 * MOST_SENT + 11))
-    assert [in_turn(few, publication) for publication in range(3)] == [few] * 3
-    turns = [in_turn(many, publication) for publication in range(7)]
-    assert [len(turn) for turn in turns] == [MOST_SENT] * 7
-    for first in range(4):  # each gets one of any three
-        assert {index for turn in turns[first : first + 3] for index in turn} == set(many)
-    assert in_turn([], 5) == []
+def of_worker(index: int, sample_s: float) -> Sample:
+    return Sample({}, [], 50, 50, worker_index=index, timers={"sample": sample_s})
 
 
-def test_one_publication_goes_to_some_of_many_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_go_to_the_workers_that_begin_a_fragment_with_them() -> None:
+    recipients = Recipients()
+    for second in range(100):  # a publication and two fragments in each
+        recipients.arrived(of_worker(1, 3.9), now=float(second))
+        recipients.arrived(of_worker(2, 0.5), now=float(second))
+        recipients.of_publication([], float(second))
+    assert recipients.of_publication([1, 2, 3], 100.0) == [3, 2], "one was never heard of, one is late"
+    assert recipients.of_publication([1, 3], 101.0) == [3]
+    assert recipients.of_publication([1], 102.0) == [1]
+
+
+def test_the_first_publication_goes_to_all_that_sampled() -> None:
+    recipients = Recipients()
+    recipients.arrived(of_worker(1, 5.0), now=30.0)
+    assert recipients.of_publication([1], 30.0) == [1], "the next one may be as far away"
+
+
+def test_a_driver_that_cannot_keep_up_sends_weights_to_those_that_it_takes_fragments_from() -> None:
+    recipients, workers = Recipients(), list(range(1, 101))
+    for index in workers:
+        recipients.arrived(of_worker(index, 0.1), now=index / 1000)
+    sent = []
+    for second in range(1, 30):
+        sent.append(recipients.of_publication(workers, float(second)))
+        for index in range(2 * second - 1, 2 * second + 1):
+            recipients.arrived(of_worker(index, 0.1), now=second + 0.5)
+    assert sent[-1] == [57, 58, 59, 60], "two fragments arrive each second, which their workers sent long ago"
+
+
+def test_each_worker_begins_with_weights_as_new_as_if_all_got_all() -> None:
+    """Four workers of 4 s a fragment, one after the other, and an update of one fragment each second."""
+    recipients, got, sent = Recipients(), dict.fromkeys(range(1, 5), 0), 0
+    used: list[int] = []
+    for version in range(40):
+        worker = version % 4 + 1  # its fragment is here, and it has begun the next
+        used.append(version - got[worker])
+        recipients.arrived(of_worker(worker, 4.0), now=float(version))
+        to = recipients.of_publication(list(got), version + 0.1)  # after the update
+        sent += len(to)
+        got |= dict.fromkeys(to, version + 1)
+    assert used[20:] == [0] * 20
+    assert sent < 2 * 40, "and few were sent in vain"
+
+
+def test_a_publication_goes_only_to_some_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[list[int]] = []
 
     def sent_to(to: list[int]) -> None:
@@ -110,15 +149,12 @@ def test_one_publication_goes_to_some_of_many_workers(monkeypatch: pytest.Monkey
         algorithm.policy_version += 1
 
     with asynchronous(broadcast_interval=2).build() as algorithm:
-        monkeypatch.setattr("reef.run.flows.async_rollouts.MOST_SENT", 1)
         monkeypatch.setattr(type(algorithm.workers), "healthy", property(lambda _: [0, 7, 9]))
         monkeypatch.setattr(algorithm.workers, "request", lambda index, own=algorithm.workers.request: own(0))
         monkeypatch.setattr(algorithm, "publish_weights", sent_to)
         for _ in range(8):
             algorithm.training_step()
-    assert len(sent) == 4
-    assert sorted(sent[0] + sent[1] + sent[2]) == [0, 7, 9]
-    assert sent[3] == sent[0]
+    assert sent == [[0]] * 4
 
 
 def test_all_whole_batches_are_learned_from_before_more_is_sampled() -> None:

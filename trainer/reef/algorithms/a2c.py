@@ -46,11 +46,6 @@ class A2CLearner(ActorCriticLearner):
         }
         return Loss(self.weighted_sum(stats), {name: value.detach() for name, value in stats.items()})
 
-    def weighted_sum(self, stats: dict[str, Tensor]) -> Tensor:
-        """`policy_loss`, `vf_loss` and `entropy` as one loss."""
-        vf_loss_coeff = self.config.vf_loss_coeff if self.config.use_critic else 0.0
-        return stats["policy_loss"] + vf_loss_coeff * stats["vf_loss"] - self.entropy_coeff * stats["entropy"]
-
 
 class A2C(ActorCriticAlgorithm):
     """Sample a batch, improve on it by one step, publish the weights."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 
 from reef.batch import Rollout
 from reef.config import AlgorithmConfig, setting
@@ -68,8 +69,8 @@ class ActorCriticLearner(Learner[Rollout]):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.passes = 1
-        # rows or, if the policy is recurrent, sequences
-        self.layout = layout_of(self.policy, self.config, self.device)
+        self.layout = layout_of(self.policy, self.config, self.device)  # rows, or sequences if there is a memory
+        self.vf_loss_coeff: float = self.config.vf_loss_coeff if self.config.use_critic else 0.0
         self.entropy_coeff = torch.tensor(0.0, device=self.device)
         self.entropy_schedule = Schedule(self.config.entropy_coeff)
 
@@ -105,6 +106,10 @@ class ActorCriticLearner(Learner[Rollout]):
             self.config.lambda_ if self.config.use_gae else 1.0,
             batch.mask,
         )
+
+    def weighted_sum(self, stats: dict[str, Tensor]) -> Tensor:
+        """`policy_loss`, `vf_loss` and `entropy` as one loss."""
+        return stats["policy_loss"] + self.vf_loss_coeff * stats["vf_loss"] - self.entropy_coeff * stats["entropy"]
 
     def acted(self, batch: Rollout) -> dict[str, Array]:
         """[T, B, ...] each: what the loss reads of how the policy acted."""

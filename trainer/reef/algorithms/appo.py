@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from reef.algorithms.impala import IMPALA, IMPALAConfig, IMPALALearner
@@ -19,7 +18,7 @@ from reef.config import setting
 from reef.config.ignored import Network, ignored
 from reef.learn.minibatches import Rows
 from reef.learn.sequences import Sequences, layout_of
-from reef.math.surrogate import clipped_surrogate, kl_factor
+from reef.math.surrogate import KLPenalty, clipped_surrogate
 from reef.nn.gradients import Columns, Loss
 from reef.nn.policies import Policy
 from reef.nn.targets import Target
@@ -69,7 +68,7 @@ class APPOLearner(IMPALALearner):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.num_updates, self.passes = 0, self.config.num_sgd_iter
-        self.kl_coeff = torch.tensor(self.config.kl_coeff, device=self.device)
+        self.kl_penalty = KLPenalty(self.config.kl_coeff, self.config.kl_target, self.device)
         self._target_layout = layout_of(self.target.network, self.config, self.device)
 
     def setup(self) -> None:
@@ -117,15 +116,12 @@ class APPOLearner(IMPALALearner):
         loss = self.weighted_sum(stats)
         if config.use_kl_loss:
             stats["kl"] = self.policy.dist_class(minibatch["target_dist_inputs"]).kl(dist).mean()
-            loss = loss + self.kl_coeff * stats["kl"]
+            loss = loss + self.kl_penalty.coeff * stats["kl"]
         return Loss(loss, {name: value.detach() for name, value in stats.items()})
 
     def adapt(self, stats: Stats) -> Stats:
         """Adapt the weight of the KL to `kl_target`, as PPO does."""
-        if "kl" not in stats:
-            return stats
-        self.kl_coeff *= kl_factor(stats["kl"], self.config.kl_target)
-        return stats | {"cur_kl_coeff": self.kl_coeff.item()}
+        return self.kl_penalty.adapt(stats) if self.config.use_kl_loss else stats
 
     def set_weights(self, weights: Array) -> None:
         """Overwrite the parameters, and copy them to the target."""
@@ -134,7 +130,7 @@ class APPOLearner(IMPALALearner):
 
     def state(self) -> State:
         """The learner's state with the target network and the adapted weight of the KL."""
-        own = {"target": self.target.state(), "num_updates": self.num_updates, "kl_coeff": self.kl_coeff.item()}
+        own = {"target": self.target.state(), "num_updates": self.num_updates, "kl_coeff": self.kl_penalty.value}
         return super().state() | own
 
     def set_state(self, state: State) -> None:
@@ -142,7 +138,7 @@ class APPOLearner(IMPALALearner):
         super().set_state(state)
         self.target.set_state(state["target"])
         self.num_updates = state["num_updates"]
-        self.kl_coeff.fill_(state["kl_coeff"])
+        self.kl_penalty.value = state["kl_coeff"]
 
 
 class APPO(IMPALA):

@@ -24,6 +24,7 @@ from reef.nn.gradients import Columns
 from reef.run.algorithm import Algorithm
 from reef.run.checkpoint import restoring
 from reef.run.flows.async_rollouts import async_rollouts
+from reef.run.flows.recipients import Recipients
 from reef.trees import require_like
 from reef.types import Array, PolicyId, State, Stats
 
@@ -135,13 +136,14 @@ class IMPALA(Algorithm):
     learner_class = IMPALALearner
 
     def setup(self) -> None:
-        """Create the queue before the learner."""
+        """Create the queue before the learner, and what knows whom weights are worth sending to."""
         self.queue = LearnerQueue(self.config.learner_queue_size, self.config.enough_steps)
+        self.recipients = Recipients()
         self.counters["num_batches_dropped"] = 0
 
     def training_step(self) -> dict[PolicyId, Stats]:
         """One update of the asynchronous flow."""
-        return async_rollouts(self, self.queue, self.config.broadcast_interval)
+        return async_rollouts(self, self.queue, self.recipients, self.config.broadcast_interval)
 
     def state(self) -> State:
         """The algorithm's state with the queue, and the weights of the workers where the learner's are newer."""

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
-import torch
 from torch import Tensor
 
 from reef.algorithms.actor_critic import ActorCriticAlgorithm, ActorCriticConfig, ActorCriticLearner
 from reef.batch import Rollout
 from reef.config import ModelConfig, default, setting
 from reef.config.ignored import Network, ignored
-from reef.math.surrogate import clipped_error, clipped_surrogate, kl_factor
+from reef.math.surrogate import KLPenalty, clipped_error, clipped_surrogate
 from reef.nn.gradients import Columns, Loss
 from reef.types import Array, State, Stats
 
@@ -76,7 +75,7 @@ class PPOLearner(ActorCriticLearner):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.kl_coeff = torch.tensor(self.config.kl_coeff, device=self.device)
+        self.kl_penalty = KLPenalty(self.config.kl_coeff, self.config.kl_target, self.device)
 
     @property
     def minibatch_size(self) -> int:
@@ -103,28 +102,25 @@ class PPOLearner(ActorCriticLearner):
         )
         error = clipped_error(values, minibatch["value_targets"], config.vf_clip_param)
         stats = {"policy_loss": -surrogate.mean(), "vf_loss": error.mean(), "entropy": dist.entropy().mean()}
-        vf_loss_coeff = config.vf_loss_coeff if config.use_critic else 0.0
-        loss = stats["policy_loss"] + vf_loss_coeff * stats["vf_loss"] - self.entropy_coeff * stats["entropy"]
+        loss = self.weighted_sum(stats)
         if config.kl_coeff > 0.0:
             old = self.policy.dist_class(minibatch["action_dist_inputs"])
             stats["kl"] = old.kl(dist).mean()
-            loss = loss + self.kl_coeff * stats["kl"]
+            loss = loss + self.kl_penalty.coeff * stats["kl"]
         return Loss(loss, {name: value.detach() for name, value in stats.items()})
 
     def adapt(self, stats: Stats) -> Stats:
         """Adapt the weight of the KL penalty to `kl_target` (section 4 of the paper)."""
-        if "kl" in stats:
-            self.kl_coeff *= kl_factor(stats["kl"], self.config.kl_target)
-        return stats | {"cur_kl_coeff": self.kl_coeff.item(), "entropy_coeff": self.entropy_coeff.item()}
+        return self.kl_penalty.adapt(stats) | {"entropy_coeff": self.entropy_coeff.item()}
 
     def state(self) -> State:
         """The learner's state with the adapted KL weight."""
-        return super().state() | {"kl_coeff": self.kl_coeff.item()}
+        return super().state() | {"kl_coeff": self.kl_penalty.value}
 
     def set_state(self, state: State) -> None:
         """Restore what `state` returned."""
         super().set_state(state)
-        self.kl_coeff.fill_(state["kl_coeff"])
+        self.kl_penalty.value = state["kl_coeff"]
 
 
 class PPO(ActorCriticAlgorithm):

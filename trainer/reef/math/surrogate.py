@@ -1,9 +1,11 @@
-"""PPO's clipped terms, and the adaptive weight of its KL penalty (Schulman et al. 2017)."""
+"""PPO's clipped terms, and its adaptive KL penalty (Schulman et al. 2017)."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+from reef.types import Stats
 
 
 def clipped_surrogate(
@@ -28,8 +30,29 @@ def clipped_error(
     return square if limit is None else square.clamp(max=limit)
 
 
-def kl_factor(kl: float, target: float) -> float:
-    """By how much the weight of a KL penalty is multiplied to steer the divergence to `target` (section 4)."""
-    if kl > 2.0 * target:
-        return 1.5
-    return 0.5 if kl < 0.5 * target else 1.0
+class KLPenalty:
+    """The KL divergence from an older policy as a part of a loss, whose weight is adapted to a target (section 4)."""
+
+    def __init__(
+        self,
+        coeff: float,  # the first weight
+        target: float,  # nats
+        device: torch.device,
+    ) -> None:
+        self.coeff = torch.tensor(coeff, device=device)
+        self.target = target
+
+    def adapt(self, stats: Stats) -> Stats:
+        """Adapt the weight to the divergence `kl` of an update, if it has one, and report it."""
+        if (kl := stats.get("kl")) is not None:
+            self.coeff *= 1.5 if kl > 2.0 * self.target else 0.5 if kl < 0.5 * self.target else 1.0
+        return stats | {"cur_kl_coeff": self.value}
+
+    @property
+    def value(self) -> float:
+        """The weight as a number; it can be set."""
+        return self.coeff.item()
+
+    @value.setter
+    def value(self, value: float) -> None:
+        self.coeff.fill_(value)

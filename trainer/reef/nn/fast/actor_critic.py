@@ -94,19 +94,18 @@ def ppo(learner: Any, outputs: tuple[Tensor, Tensor], minibatch: Columns) -> tup
         "vf_loss": (square if limit is None else square.clamp(max=limit)).mean(),
         "entropy": dist.entropy().mean(),
     }
-    vf_loss_coeff = config.vf_loss_coeff if config.use_critic else 0.0
-    value = stats["policy_loss"] + vf_loss_coeff * stats["vf_loss"] - learner.entropy_coeff * stats["entropy"]
+    value = learner.weighted_sum(stats)
     if old is not None:
         stats["kl"] = old.kl(dist).mean()
-        value = value + learner.kl_coeff * stats["kl"]
+        value = value + learner.kl_penalty.coeff * stats["kl"]
 
     share = 1 / len(values)  # weight of a row in the means
     grad_logp, grad_square = free * (free <= bound), 2 * error
     if limit is not None:
         grad_square = grad_square * (square <= limit)
-    weights = -share * grad_logp, -share * learner.entropy_coeff, share * learner.kl_coeff
+    weights = -share * grad_logp, -share * learner.entropy_coeff, share * learner.kl_penalty.coeff
     grad_inputs = DISTRIBUTIONS[type(dist)](dist, actions, *weights, old)
-    return Loss(value, stats), (grad_inputs, vf_loss_coeff * share * grad_square)
+    return Loss(value, stats), (grad_inputs, learner.vf_loss_coeff * share * grad_square)
 
 
 def categorical(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from reef.learn.learner import Update
 from reef.learn.learner_queue import LearnerQueue, TrainBatch
 from reef.run.events import BatchLearned
+from reef.run.flows.recipients import Recipients
 from reef.types import PolicyId, Stats
 
 if TYPE_CHECKING:
@@ -14,13 +16,13 @@ if TYPE_CHECKING:
 
 # How long to wait for fragments while an update is computed elsewhere, before looking at it.
 LOOK_AGAIN_S = 0.02
-# Workers that one publication of the weights is sent to: sending takes as long as some fragments do.
-MOST_SENT = 32
 # Fragments to take in before the learner is looked at again: it would wait while many are there.
 MOST_FRAGMENTS = 16
 
 
-def async_rollouts(algorithm: Algorithm, queue: LearnerQueue, broadcast_interval: int) -> dict[PolicyId, Stats]:
+def async_rollouts(
+    algorithm: Algorithm, queue: LearnerQueue, recipients: Recipients, broadcast_interval: int
+) -> dict[PolicyId, Stats]:
     """Wait for one update, while workers sample without waiting for it or for each other.
 
     The oldest batch of the queue is learned from; whenever none is there, or learners in other processes are at work,
@@ -36,12 +38,14 @@ def async_rollouts(algorithm: Algorithm, queue: LearnerQueue, broadcast_interval
                 algorithm.learners.submit(learned, algorithm.timestep)
             updates = algorithm.learners.results(timeout_s=0.0)
         if learning is not None and updates:
-            return _after_update(algorithm, queue, broadcast_interval, learning, updates[0])
+            return _after_update(algorithm, queue, recipients, broadcast_interval, learning, updates[0])
         with algorithm.timer("sample"):
             for index in algorithm.workers.healthy:
                 while algorithm.workers.request(index):
                     pass
             for sample in algorithm.workers.ready(LOOK_AGAIN_S if learning else None, MOST_FRAGMENTS):
+                if sample.worker_index:  # the one in this process samples when it is asked, with what it was given
+                    recipients.arrived(sample, time.monotonic())
                 algorithm.count_sampled(sample)
                 algorithm.counters["num_batches_dropped"] += queue.add(sample)
 
@@ -49,6 +53,7 @@ def async_rollouts(algorithm: Algorithm, queue: LearnerQueue, broadcast_interval
 def _after_update(
     algorithm: Algorithm,
     queue: LearnerQueue,
+    recipients: Recipients,
     broadcast_interval: int,
     batch: TrainBatch,
     updates: dict[PolicyId, Update],
@@ -64,16 +69,7 @@ def _after_update(
     queue.unpublished += 1
     if queue.unpublished >= broadcast_interval:
         algorithm.policy_version += queue.unpublished - 1
-        algorithm.publish_weights(to=in_turn(algorithm.workers.healthy, algorithm.policy_version // broadcast_interval))
+        algorithm.publish_weights(to=recipients.of_publication(algorithm.workers.healthy, time.monotonic()))
         queue.unpublished = 0
     waiting = {"batches_waiting": len(queue)}
     return {policy_id: update.stats | staleness[policy_id] | waiting for policy_id, update in updates.items()}
-
-
-def in_turn(healthy: list[int], publication: int) -> list[int]:
-    """Return the workers that get this publication of the weights: at most `MOST_SENT`, and the next ones next time.
-
-    Many workers take longer for a fragment than the learner does for an update, and would not use every version.
-    """
-    start = publication * MOST_SENT % len(healthy) if len(healthy) > MOST_SENT else 0
-    return [*healthy[start:], *healthy[:start]][:MOST_SENT]
