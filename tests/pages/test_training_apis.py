@@ -18,8 +18,10 @@ from reef.agents.dqn import DQNTrainer
 from reef.agents.pg import PGTrainer
 from reef.agents.ppo import PPOTrainer
 
-from reef import pretty_print
+from reef import TaskSettableEnv, pretty_print
+from reef.callbacks import DefaultCallbacks, MultiCallbacks, get_global_worker
 from reef.models.preprocessors import get_preprocessor
+from reef.rollout.exploration import StochasticSampling
 
 SHORT = {"train_batch_size": 64, "sgd_minibatch_size": 32, "num_sgd_iter": 1}
 
@@ -185,3 +187,116 @@ def test_episode_traces(tmp_path: Path) -> None:
     trainer.train()
     trainer.stop()
     assert any(files for _, _, files in os.walk(tmp_path / "debug"))
+
+
+def test_the_model_of_a_policy_in_a_callback() -> None:
+    values = []
+
+    def on_postprocess_traj(info: Any) -> None:
+        policy = get_global_worker().policy_map["default_policy"]
+        policy.model.from_batch(info["post_batch"])
+        values.append(policy.model.value_function())
+
+    callbacks = {"on_postprocess_traj": on_postprocess_traj}
+    trainer = PPOTrainer(config=SHORT | {"callbacks": callbacks}, env="CartPole-v1")
+    trainer.train()
+    trainer.stop()
+    assert sum(map(len, values)) == 64
+
+
+class Starts(DefaultCallbacks):
+    def on_episode_start(self, *, worker: Any, base_env: Any, policies: Any, episode: Any, **kwargs: Any) -> None:
+        episode.user_data["start"] = episode.last_observation_for()
+
+
+class Ends(DefaultCallbacks):
+    def on_episode_end(self, *, worker: Any, base_env: Any, policies: Any, episode: Any, **kwargs: Any) -> None:
+        episode.custom_metrics["start"] = float(episode.user_data["start"][0])
+
+
+def test_chaining_callbacks() -> None:
+    trainer = PPOTrainer(config=SHORT | {"callbacks": MultiCallbacks([Starts, Ends])}, env="CartPole-v1")
+    assert abs(trainer.train()["custom_metrics"]["start_mean"]) < 0.05
+    trainer.stop()
+
+
+@pytest.mark.parametrize("explore", [False, True])
+def test_a_call_decides_whether_to_explore_over_the_setting(explore: bool) -> None:
+    epsilon = {"type": "EpsilonGreedy", "initial_epsilon": 1.0, "final_epsilon": 0.02, "epsilon_timesteps": 10000}
+    trainer = DQNTrainer(config={"explore": explore, "exploration_config": epsilon}, env="CartPole-v1")
+    policy, observations = trainer.get_policy(), np.zeros((40, 4), np.float32)
+    for given, explores in ((None, explore), (False, False), (True, True)):
+        single = {trainer.compute_action(observations[0], explore=given) for _ in range(40)}
+        several = set(policy.compute_actions(observations, explore=given)[0].tolist())
+        assert len(single) == len(several) == 1 + explores
+    trainer.stop()
+
+
+@pytest.mark.parametrize(
+    ("family", "exploration"),
+    [
+        (DQNTrainer, {"type": "SoftQ", "temperature": 1.0}),
+        (PPOTrainer, {"type": "StochasticSampling", "random_timesteps": 0}),
+    ],
+)
+def test_other_explorations(family: Any, exploration: dict[str, Any]) -> None:
+    trainer = family(config={"explore": True, "exploration_config": exploration}, env="CartPole-v1")
+    assert len(set(trainer.get_policy().compute_actions(np.zeros((40, 4)))[0].tolist())) == 2
+    trainer.stop()
+
+
+class Cautious(StochasticSampling):
+    """Takes the best action while few steps were taken."""
+
+    def get_action(self, distribution: Any, timestep: int, generator: Any) -> Any:
+        return super().explore(distribution, timestep, generator)
+
+    def explore(self, distribution: Any, timestep: int, generator: Any) -> Any:
+        return distribution.deterministic() if timestep < 64 else self.get_action(distribution, timestep, generator)
+
+
+def test_an_exploration_of_ones_own_is_asked_for_actions() -> None:
+    trainer = PPOTrainer(config=SHORT | {"exploration_config": {"type": Cautious}}, env="CartPole-v1")
+
+    def kinds() -> int:
+        return len(set(trainer.get_policy().compute_actions(np.zeros((40, 4)))[0].tolist()))
+
+    assert kinds() == 1
+    trainer.train()
+    assert kinds() == 2
+    trainer.stop()
+
+
+def test_evaluation_without_exploration() -> None:
+    settings = {"evaluation_interval": 1, "evaluation_duration": 2, "evaluation_config": {"explore": False}}
+    trainer = PPOTrainer(config=SHORT | settings, env="CartPole-v1")
+    evaluation = trainer.train()["evaluation"]
+    assert evaluation["episodes_this_iter"] == 2
+    assert evaluation["episode_reward_min"] <= evaluation["episode_reward_mean"] <= evaluation["episode_reward_max"]
+    trainer.stop()
+
+
+class MyEnv(CartPoleEnv, TaskSettableEnv):
+    """Has a difficulty."""
+
+    def __init__(self, env_config: Any) -> None:
+        super().__init__()
+        self.current_difficulty = 0
+
+    def get_task(self) -> int:
+        return self.current_difficulty
+
+    def set_task(self, task: int) -> None:
+        self.current_difficulty = task
+
+
+def curriculum_fn(train_results: Any, task_settable_env: Any, env_ctx: Any) -> int:
+    return task_settable_env.get_task() + 1
+
+
+def test_a_curriculum_by_a_function() -> None:
+    trainer = PPOTrainer(config=SHORT | {"env": MyEnv, "env_task_fn": curriculum_fn})
+    for _ in range(2):
+        trainer.train()
+    assert trainer.workers.foreach_worker(lambda ev: ev.foreach_env(lambda env: env.unwrapped.get_task())) == [[2]]
+    trainer.stop()

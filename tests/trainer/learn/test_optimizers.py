@@ -11,8 +11,10 @@ import pytest
 import torch
 from torch import nn
 
+from reef.algorithms.ppo import PPO, PPOLearner
 from reef.config.groups.training import TAKEN_BY, OptimizerConfig
-from reef.learn.optimizers import OPTIMIZERS, make_optimizer
+from reef.errors import ConfigError
+from reef.learn.optimizers import OPTIMIZERS, TorchOptimizers, make_optimizer
 from reef.nn.flat import FlatParameters
 
 
@@ -94,3 +96,76 @@ def test_training_does_not_load_the_compiler() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def two_parameters() -> FlatParameters:
+    return FlatParameters([nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(2))])
+
+
+def two_optimizers(flat: FlatParameters, rate: Any = 0.5) -> TorchOptimizers:
+    first, second = flat.parameters
+    made = {"adam": torch.optim.Adam([first]), "sgd": (torch.optim.SGD([second], 9.0, momentum=0.9), rate)}
+    return TorchOptimizers(flat, 0.1, made)
+
+
+def test_each_part_has_its_optimizer_and_rate() -> None:
+    flat = two_parameters()
+    one = two_optimizers(flat, [[0, 0.5], [100, 0.0]])
+    flat.gradient.fill_(1.0)
+    one.step()
+    torch.testing.assert_close(flat.vector, torch.tensor([0.9] * 3 + [0.5] * 2))
+    one.lr = 0.2
+    one.begin(100)
+    one.step()
+    torch.testing.assert_close(flat.vector, torch.tensor([0.7] * 3 + [0.5] * 2))
+    assert one.lr == 0.2
+
+
+def test_several_optimizers_go_on_from_their_state() -> None:
+    flats = [two_parameters() for _ in range(2)]
+    one, two = map(two_optimizers, flats)
+    for flat in flats:
+        flat.gradient.copy_(torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0]))
+    one.step()
+    flats[1].vector.copy_(flats[0].vector)
+    two.set_state(one.state())
+    flats[0].gradient.mul_(-1)
+    flats[1].gradient.mul_(-1)
+    one.step()
+    two.step()
+    assert flats[0].vector.equal(flats[1].vector)
+    assert one.state().keys() == two.state().keys() >= {"type", "adam.0.exp_avg", "sgd.0.momentum_buffer"}
+
+
+def test_a_parameter_without_an_optimizer_or_with_two_is_refused() -> None:
+    flat = two_parameters()
+    for parameters in (flat.parameters[:1], [*flat.parameters, flat.parameters[0]]):
+        made = {str(i): torch.optim.SGD([each], 0.1) for i, each in enumerate(parameters)}
+        with pytest.raises(ConfigError, match=r"expected each of the 2 of the policy in exactly one of them"):
+            TorchOptimizers(flat, 0.1, made)
+
+
+class OwnLearner(PPOLearner):
+    def configure_optimizer(self, name: str, flat: FlatParameters, lr: float) -> TorchOptimizers:
+        critic = [*self.policy.vf.parameters()]
+        rest = [each for each in flat.parameters if all(each is not other for other in critic)]
+        return TorchOptimizers(flat, lr, {"critic": (torch.optim.SGD(critic), 0.0), "rest": torch.optim.AdamW(rest)})
+
+
+class Own(PPO):
+    learner_class = OwnLearner
+
+
+def test_a_learner_may_have_optimizers_of_its_own(tmp_path: Any) -> None:
+    settings = {"env": "CartPole-v1", "train_batch_size": 64, "sgd_minibatch_size": 32, "num_sgd_iter": 2, "seed": 1}
+    with Own(settings | {"model": {"fcnet_hiddens": [4]}}) as one:
+        before = one.get_weights()["default_policy"]
+        one.train()
+        after = one.get_weights()["default_policy"]
+        assert (before["vf.weight"] == after["vf.weight"]).all()
+        assert (before["pi.weight"] != after["pi.weight"]).any()
+        with Own.from_checkpoint(one.save(tmp_path / "checkpoint")) as two:
+            one.train()
+            two.train()
+            for name, values in one.get_weights()["default_policy"].items():
+                assert (two.get_weights()["default_policy"][name] == values).all()

@@ -28,7 +28,7 @@ from reef.distributed.start import start
 from reef.errors import CallbackError, WorkerError
 from reef.rollout.curriculum import set_tasks, stored_tasks, tasks_of
 from reef.rollout.filters import MeanStdFilter
-from reef.rollout.local_workers import called_with_index
+from reef.rollout.seams import called_with_index
 from reef.rollout.worker import RolloutWorker
 from reef.run.process.deadline import Deadline
 from reef.types import PolicyId, State, Weights

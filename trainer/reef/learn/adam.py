@@ -29,6 +29,9 @@ class Optimizer(ABC):
         # Optimizer state (moments) by name.
         self.moments: dict[str, Tensor] = {}
 
+    def begin(self, timestep: int) -> None:  # noqa: B027, most have no other schedule
+        """An update begins after so many environment steps; for schedules besides that of `lr`."""
+
     @abstractmethod
     def step(self) -> None:
         """Update the parameters once."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -17,8 +18,10 @@ from reef.callbacks.hooks import number_of
 from reef.callbacks.sample_batch import SampleBatch, writable
 from reef.config import AlgorithmConfig
 from reef.errors import TrainingError
+from reef.learn.adam import Optimizer
 from reef.learn.device import learner_device
 from reef.learn.intrinsic import make_intrinsic_rewards
+from reef.learn.optimizers import make_optimizer
 from reef.learn.statistics import mean_stats
 from reef.learn.trained_parameters import Reduce, TrainedParameters
 from reef.nn.custom import with_custom_loss
@@ -95,9 +98,14 @@ class Learner(ABC, Generic[Batch]):
         if name == WHOLE:
             loss = with_custom_loss(self.policy, loss)
         gradient = self._gradient(network, flat, inputs, loss)
-        made = TrainedParameters(flat, gradient, self.config, lr=lr, reduce=self.reduce, names=names)
+        make = partial(self.configure_optimizer, name)
+        made = TrainedParameters(flat, gradient, self.config, lr=lr, reduce=self.reduce, names=names, optimizer=make)
         self.trained[name] = made
         return made
+
+    def configure_optimizer(self, name: str, flat: FlatParameters, lr: float) -> Optimizer:
+        """Return what moves the parameters `flat` that the loss `name` trains; overrides may make `TorchOptimizers`."""
+        return make_optimizer(flat, lr, self.config.optimizer)
 
     @property
     def minibatch_size(self) -> int:

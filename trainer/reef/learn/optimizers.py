@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from reef.config.groups.training import OptimizerConfig
+from reef.errors import ConfigError
 from reef.learn.adam import Adam, AdamW, Optimizer
 from reef.nn.flat import FlatParameters
+from reef.schedules import Schedule
+from reef.types import State
 
 
 class RMSprop(Optimizer):
@@ -107,6 +112,80 @@ class SGD(Optimizer):
             gradient = following if self.nesterov else self.momentum_buffer
         self.step_count += 1
         self.flat.vector.add_(gradient, alpha=-self.lr)
+
+
+class TorchOptimizers(Optimizer):
+    """Optimizers of torch, by name, each for some of the parameters; for `Learner.configure_optimizer`.
+
+    One alone follows the setting `lr`. In a pair (optimizer, rate) it has a rate of its own, a number or a schedule
+    [[timestep, value], ...].
+    """
+
+    def __init__(
+        self,
+        flat: FlatParameters,
+        lr: float,
+        optimizers: Mapping[str, torch.optim.Optimizer | tuple[torch.optim.Optimizer, Any]],
+    ) -> None:
+        """Raises ConfigError unless each parameter of `flat` belongs to exactly one of them."""
+        pairs = {name: given if isinstance(given, tuple) else (given, None) for name, given in optimizers.items()}
+        self.optimizers = {name: optimizer for name, (optimizer, _) in pairs.items()}
+        self.schedules = {name: Schedule(rate) for name, (_, rate) in pairs.items() if rate is not None}
+        groups = [group for optimizer in self.optimizers.values() for group in optimizer.param_groups]
+        taken = sorted(id(parameter) for group in groups for parameter in group["params"])
+        if taken != sorted(id(parameter) for parameter in flat.parameters):
+            raise ConfigError(
+                f"configure_optimizer: the optimizers {sorted(self.optimizers)} have {len(taken)} parameters, expected "
+                f"each of the {len(flat.parameters)} of the policy in exactly one of them."
+            )
+        super().__init__(flat, lr)
+        self.begin(0)
+
+    @property
+    def lr(self) -> float:
+        """The rate by the settings."""
+        return self._lr
+
+    @lr.setter
+    def lr(self, rate: float) -> None:
+        self._lr = rate
+        for name in self.optimizers.keys() - self.schedules.keys():
+            self._set_rate(name, rate)
+
+    def begin(self, timestep: int) -> None:
+        """Set the rates that have a schedule of their own."""
+        for name, schedule in self.schedules.items():
+            self._set_rate(name, schedule(timestep))
+
+    def _set_rate(self, name: str, rate: float) -> None:
+        for group in self.optimizers[name].param_groups:
+            group["lr"] = rate
+
+    def step(self) -> None:
+        """A step of each."""
+        for optimizer in self.optimizers.values():
+            optimizer.step()
+
+    def state(self) -> State:
+        """Copies of what the optimizers remember of each parameter, by "optimizer.parameter.name"."""
+        remembered = {name: optimizer.state_dict()["state"] for name, optimizer in self.optimizers.items()}
+        return {"type": type(self).__name__} | {
+            f"{name}.{index}.{key}": torch.as_tensor(value).cpu().numpy().copy()
+            for name, by_parameter in remembered.items()
+            for index, own in by_parameter.items()
+            for key, value in own.items()
+            if value is not None
+        }
+
+    def set_state(self, state: State) -> None:
+        """Restore what `state` returned."""
+        for name, optimizer in self.optimizers.items():
+            found: dict[int, dict[str, Tensor]] = {}
+            for key, value in state.items():
+                if key.startswith(f"{name}."):
+                    index, _, what = key.removeprefix(f"{name}.").partition(".")
+                    found.setdefault(int(index), {})[what] = torch.from_numpy(np.array(value))
+            optimizer.load_state_dict({**optimizer.state_dict(), "state": found})
 
 
 def _decayed(flat: FlatParameters, weight_decay: float) -> Tensor:

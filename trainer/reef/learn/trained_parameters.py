@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from reef.config import AlgorithmConfig
 from reef.errors import TrainingError
+from reef.learn.adam import Optimizer
 from reef.learn.optimizers import make_optimizer
 from reef.nn.flat import FlatParameters
 from reef.nn.gradients import SHARE, Columns, Gradient, Loss
@@ -32,16 +34,22 @@ class TrainedParameters:
         lr: Any,  # a number, or [[timestep, value], ...]
         reduce: Reduce | None = None,
         names: tuple[str, str] = ("total_loss", "grad_gnorm"),
+        optimizer: Callable[[FlatParameters, float], Optimizer] | None = None,
     ) -> None:
-        """`config` defines clipping and optimizer; `names` are those of the two statistics of a step."""
+        """`config` defines clipping, and the optimizer unless one is made by `optimizer`.
+
+        `names` are those of the two statistics of a step.
+        """
         self.flat, self.gradient, self.reduce, self.names = flat, gradient, reduce, names
         self.grad_clip, self.grad_clip_by = config.grad_clip, config.grad_clip_by
         self.schedule = Schedule(lr)
-        self.optimizer = make_optimizer(flat, self.schedule(0), config.optimizer)
+        make = optimizer or partial(make_optimizer, settings=config.optimizer)
+        self.optimizer = make(flat, self.schedule(0))
 
     def begin(self, timestep: int) -> None:
         """Set the learning rate for this number of environment steps."""
         self.optimizer.lr = self.schedule(timestep)
+        self.optimizer.begin(timestep)
 
     def descend(self, minibatch: Columns) -> Loss:
         """One gradient step; raises TrainingError, with unchanged parameters, if the gradient is not finite.

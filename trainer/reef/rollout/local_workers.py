@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from reef.batch import Sample
 from reef.config import AlgorithmConfig
-from reef.config.loading import load_function
 from reef.envs.curriculum.tasks import TASKS
 from reef.rollout.curriculum import set_tasks, stored_tasks
+from reef.rollout.seams import called_with_index
 from reef.rollout.worker import RolloutWorker
 from reef.types import PolicyId, State, Weights
 
 T = TypeVar("T")
-INDEX_NAMES = ("i", "id", "idx", "index", "n", "num", "number", "worker_id", "worker_idx", "worker_index")
 
 
 def without_episodes(workers: State) -> State:
@@ -23,20 +21,6 @@ def without_episodes(workers: State) -> State:
     each = workers["local"], *workers["remote"]
     local, *remote = (worker and worker | {"env": None, TASKS: stored_tasks(worker)} for worker in each)
     return workers | {"local": local, "remote": remote}
-
-
-def called_with_index(fn: Callable[..., T]) -> Callable[[RolloutWorker], T]:
-    """A function of a worker that calls `fn` with the worker and its index, in the order of its parameters' names.
-
-    The index comes first where the first parameter is called as one, such as `i`, `id` or `worker_index`, and the
-    second is not. Raises ConfigError for a function that does not take two arguments.
-    """
-    fn = load_function(fn, "foreach_worker_with_index", "worker", "index")
-    names = [name.strip("_").lower() for name in list(inspect.signature(fn).parameters)[:2]]
-    first, *others = [name in INDEX_NAMES for name in names]
-    if first and others == [False]:
-        return lambda worker: fn(worker.worker_index, worker)
-    return lambda worker: fn(worker, worker.worker_index)
 
 
 class LocalWorkers:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection
 from typing import Protocol, TypeVar
 
 from reef.batch import Sample
+from reef.config.loading import load_function
 from reef.rollout.worker import RolloutWorker
 from reef.types import PolicyId, State, Weights
 
 T = TypeVar("T")
+INDEX_NAMES = ("i", "id", "idx", "index", "n", "num", "number", "worker_id", "worker_idx", "worker_index")
 
 
 class Workers(Protocol):
@@ -105,3 +108,17 @@ class Workers(Protocol):
     def stop(self) -> None:
         """Close environments and end processes."""
         ...
+
+
+def called_with_index(fn: Callable[..., T]) -> Callable[[RolloutWorker], T]:
+    """A function of a worker that calls `fn` with the worker and its index, in the order of its parameters' names.
+
+    The index comes first where the first parameter is called as one, such as `i`, `id` or `worker_index`, and the
+    second is not. Raises ConfigError for a function that does not take two arguments.
+    """
+    fn = load_function(fn, "foreach_worker_with_index", "worker", "index")
+    names = [name.strip("_").lower() for name in list(inspect.signature(fn).parameters)[:2]]
+    first, *others = [name in INDEX_NAMES for name in names]
+    if first and others == [False]:
+        return lambda worker: fn(worker.worker_index, worker)
+    return lambda worker: fn(worker, worker.worker_index)
