@@ -14,8 +14,9 @@ import pytest
 from pettingzoo.classic.rps import rps
 
 from reef.algorithms.ppo import PPOConfig
+from reef.envs.agents.envs import MultiAgentEnvs
 from reef.envs.make import make_envs
-from reef.envs.multi_agent import IndependentAgents, MultiAgentEnv, MultiAgentEnvs
+from reef.envs.multi_agent import IndependentAgents, MultiAgentEnv
 from reef.errors import ConfigError, EnvironmentError
 from reef.rollout.worker import RolloutWorker
 

@@ -34,6 +34,7 @@ class A3CConfig(ActorCriticConfig):
     algorithm_class: ClassVar[str] = "reef.algorithms.a3c:A3C"
     worker_class: ClassVar[str] = "reef.algorithms.a3c:A3CWorker"
     asynchronous: ClassVar[bool] = True
+    of_all_policies: ClassVar[tuple[str, ...]] = (*ActorCriticConfig.of_all_policies, "max_gradient_staleness")
 
     lr: Scheduled = default(1e-4)
     grad_clip: float | None = default(40.0)
@@ -126,8 +127,9 @@ class A3CWorker(RolloutWorker):
         sample = super().sample(steps, reset_episodes, episodes)
         found = {}
         for policy_id, weights in self.get_weights().items():
-            rollout, learner = sample.rollouts[policy_id], self.learners[policy_id]
-            if self.config.trains(policy_id) and len(rollout):
+            rollout = sample.rollouts[policy_id]
+            if len(rollout) and self.config.trains(policy_id, rollout):
+                learner = self.learners[policy_id]
                 learner.set_weights(weights)
                 # what Dropout draws: a resumed run draws the same
                 learner.generator.manual_seed(self.policy_version)

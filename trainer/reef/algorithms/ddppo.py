@@ -35,6 +35,7 @@ class DDPPOConfig(PPOConfig):
     algorithm: ClassVar[str] = "DDPPO"
     algorithm_class: ClassVar[str] = "reef.algorithms.ddppo:DDPPO"
     decentralized: ClassVar[bool] = True
+    of_all_policies: ClassVar[tuple[str, ...]] = (*PPOConfig.of_all_policies, "keep_local_weights_in_sync")
     refusals: ClassVar[Mapping[str, Refusal]] = {
         **PPOConfig.refusals,
         "torch_distributed_backend": Refusal("training", "gloo", BACKEND),

@@ -53,8 +53,11 @@ class OfflineConfig(AlgorithmConfig):
                 f"observation_filter={self.observation_filter!r}: {self.label} reads observations as they were "
                 "recorded. Leave it at 'NoFilter'."
             )
-        if len(self.policies) > 1:
-            yield f"policies={self.policies}: {self.label} learns a single policy. Leave it out."
+        if len(self.policies) > 1 or any(map(self.own_settings, self.policies)):
+            yield (
+                f"policies={list(self.policies)}: {self.label} learns a single policy without settings of its own. "
+                "Leave it out."
+            )
 
 
 class OfflineAlgorithm(Algorithm):

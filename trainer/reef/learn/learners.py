@@ -9,9 +9,11 @@ import torch
 
 from reef.batch import FragmentGradient, KeptRollouts, Perturbations, Rollout, Sample, Transitions
 from reef.config import AlgorithmConfig
+from reef.errors import ConfigError
 from reef.learn.device import flushing_denormals, learner_threads, using_threads
 from reef.learn.learner import Learner, Update
-from reef.spaces import PolicySpaces
+from reef.nn.make import make_policy
+from reef.spaces import PolicySpaces, Space
 from reef.types import PolicyId, State, Weights
 
 MOST_SUBMITTED = 2  # updates: one that is computed, one that waits
@@ -25,7 +27,7 @@ Batches = (
 
 
 class Learners(Protocol):
-    """One learner per policy, in this process or as Ray actors that share the work on each policy."""
+    """One learner per policy that may learn, in this process or as Ray actors that share the work on each policy."""
 
     def update(self, batches: Batches, timestep: int) -> dict[PolicyId, Update]:
         """Improve each policy on its batch; `timestep` drives the schedules. No submitted update may be pending."""
@@ -100,8 +102,8 @@ class LocalLearners:
 
     def set_weights(self, weights: Weights) -> None:
         """Overwrite the parameters."""
-        for policy_id, vector in weights.items():
-            self.learners[policy_id].set_weights(vector)
+        for policy_id in weights.keys() & self.learners.keys():
+            self.learners[policy_id].set_weights(weights[policy_id])
 
     def state(self) -> State:
         """The state of each learner by policy."""
@@ -109,8 +111,8 @@ class LocalLearners:
 
     def set_state(self, state: State) -> None:
         """Restore what `state` returned."""
-        for policy_id, stored in state.items():
-            self.learners[policy_id].set_state(stored)
+        for policy_id in state.keys() & self.learners.keys():
+            self.learners[policy_id].set_state(state[policy_id])
         self._updates.clear()
 
     def stop(self) -> None:
@@ -120,8 +122,23 @@ class LocalLearners:
 def learners_of(
     learner_class: type[Learner[Any]], config: AlgorithmConfig, spaces: PolicySpaces, **share: Any
 ) -> dict[PolicyId, Learner[Any]]:
-    """Make a learner for each policy; `share`: rank, size and reduce if several learners share a policy."""
-    return {policy_id: learner_class(config.for_policy(policy_id), *own, **share) for policy_id, own in spaces.items()}
+    """Make a learner for each policy that may learn; `share`: rank, size and reduce if several share a policy."""
+    trained = {policy_id: own for policy_id, own in spaces.items() if config.may_train(policy_id)}
+    for policy_id, own in trained.items():
+        if config.spec(policy_id).policy_class is not None:
+            _check_class(config, policy_id, own)
+    return {policy_id: learner_class(config.for_policy(policy_id), *own, **share) for policy_id, own in trained.items()}
+
+
+def _check_class(config: AlgorithmConfig, policy_id: PolicyId, spaces: tuple[Space, Space]) -> None:
+    """Raise ConfigError unless a policy of a class of its own can be trained by the algorithm."""
+    own = type(make_policy(config.for_policy(policy_id), *spaces))
+    usual = type(make_policy(config.for_policy(None), *spaces))
+    if not issubclass(own, usual):
+        raise ConfigError(
+            f"policies: {policy_id!r}: policy_class makes a {own.__name__}, but {config.label} trains a "
+            f"{usual.__name__}. Derive it from that, or leave {policy_id!r} out of policies_to_train."
+        )
 
 
 def in_worker(config: AlgorithmConfig) -> AlgorithmConfig:

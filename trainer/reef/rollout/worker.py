@@ -27,7 +27,7 @@ from reef.replay.step_values import with_step_values
 from reef.rollout.episode_hooks import BaseEnv, EpisodeHooks
 from reef.rollout.episode_recorder import episode_recorder
 from reef.rollout.episodes import Collection, EpisodeTracker
-from reef.rollout.policy_runner import PolicyRunner
+from reef.rollout.turns.runner import make_runner
 from reef.spaces import PolicySpaces
 from reef.types import DEFAULT_POLICY, Array, PolicyId, State, Weights
 
@@ -68,7 +68,7 @@ class RolloutWorker:
         if not with_env:
             envs.close()
         self.runners = {
-            policy_id: PolicyRunner(config, worker_index, columns, policy_id)
+            policy_id: make_runner(config, worker_index, columns, policy_id)
             for policy_id, columns in envs.columns.items()
         }
         self.policy_map = {policy_id: runner.policy for policy_id, runner in self.runners.items()}
@@ -80,7 +80,7 @@ class RolloutWorker:
         self.policy_version = 0
         self._posted: deque[tuple[Weights, int, int]] = deque(maxlen=1)  # until the next fragment begins
         self.fragment_length = config.fragment_length(worker_index)
-        self.episodes = EpisodeTracker(envs.num_envs, {name: columns.envs for name, columns in envs.columns.items()})
+        self.episodes = EpisodeTracker(envs.num_envs, envs.columns)
         self._collection = Collection(math.inf)
         self._begun_and_ended = 0
         self._warned_of_long = False
@@ -135,7 +135,10 @@ class RolloutWorker:
         if self.episode_hooks is not None or "on_sample_end" in self.hooks:
             rollouts = self._for_hooks(rollouts)
         if self.config.workers_estimate_values:
-            rollouts = {pid: with_step_values(rollout, self.policy_map[pid]) for pid, rollout in rollouts.items()}
+            rollouts = {
+                pid: with_step_values(rollout, self.policy_map[pid]) if self.config.may_train(pid) else rollout
+                for pid, rollout in rollouts.items()
+            }
         indices = {pid: self._fragment_index[runner.columns.envs] for pid, runner in self.runners.items()}
         self._fragment_index += 1
         self._begun_and_ended += 1
@@ -143,7 +146,7 @@ class RolloutWorker:
             rollouts,
             collection.episodes,
             collection.env_steps,
-            collection.env_steps if whole else count * self.env.num_envs,
+            self._progress(rollouts, whole, count),
             worker_index=self.worker_index,
             timers={
                 "sample": time.perf_counter() - started,
@@ -155,6 +158,13 @@ class RolloutWorker:
         if "on_sample_end" in self.hooks:
             self.hooks.call("on_sample_end", worker=self, samples=sample)
         return sample
+
+    def _progress(self, rollouts: dict[PolicyId, Rollout], whole: bool, count: int) -> int:
+        """Steps towards a train batch, see `Sample`."""
+        assert self.env is not None
+        if self.config.count_steps_by == "agent_steps":
+            return sum(map(len, rollouts.values()))
+        return self._collection.env_steps if whole else count * self.env.num_envs
 
     def _for_hooks(self, rollouts: dict[PolicyId, Rollout]) -> dict[PolicyId, Rollout]:
         """The rollouts after on_postprocess_trajectory; their last observation begins the next fragment unchanged."""
@@ -285,9 +295,8 @@ class RolloutWorker:
         self.episodes.lengths += 1 if counted is None else counted
         for policy_id, runner in self.runners.items():
             result = step.results[policy_id]
-            runner.record(t, result, active)
-            all_count = active is None and result.live is None
-            self.episodes.add_rewards(policy_id, result.raw_rewards, None if all_count else runner.fragment.mask[t])
+            valid = runner.record(t, result, active)
+            self.episodes.add_rewards(policy_id, result.raw_rewards, valid, result.live)
         if step.ended is not None:
             for env in step.ended.nonzero()[0].tolist():
                 if counted is None or counted[env]:

@@ -20,13 +20,13 @@ from reef.learn.learners import Batches, Learners
 from reef.rollout.curriculum import set_next_tasks
 from reef.rollout.seams import Workers
 from reef.run.checkpoint import find_checkpoint, read_state, restoring, write_checkpoint
-from reef.run.checkpoint.fit import check_fit
+from reef.run.checkpoint.fit import check_fit, weights_of
 from reef.run.evaluation import Evaluation
 from reef.run.events import BatchLearned, Evaluated, Events, SampleTaken
 from reef.run.inference import Inference
 from reef.run.metrics import IterationMetrics, make_json_safe
 from reef.run.process.deadline import Deadline
-from reef.types import PolicyId, State, Stats
+from reef.types import PolicyId, State, Stats, Weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +105,13 @@ class Algorithm(Inference):
 
     @property
     def timestep(self) -> int:
-        """Environment steps sampled so far."""
-        return self.counters["num_env_steps_sampled"]
+        """Steps sampled so far, of environments or of agents by `count_steps_by`."""
+        return self.counters[f"num_{self.config.count_steps_by}_sampled"]
+
+    @property
+    def _trained(self) -> int:
+        """Steps learned from so far, counted as in `timestep`."""
+        return self.counters[f"num_{self.config.count_steps_by}_trained"]
 
     @abstractmethod
     def training_step(self) -> dict[PolicyId, Stats]:
@@ -122,7 +127,7 @@ class Algorithm(Inference):
             self.publish_weights()
         if self.config.evaluates_beside_training and self.evaluation.is_due(self.iteration + 1):
             self._begin_evaluation()
-        before, trained_before = self.timestep, self.counters["num_env_steps_trained"]
+        before, trained_before = self.timestep, self._trained
         stats = self.training_step()
         while not self._iteration_is_full(started, before, trained_before):
             stats = self.training_step() or stats  # a step may sample only
@@ -168,8 +173,7 @@ class Algorithm(Inference):
         return (
             time.monotonic() - started >= (config.min_time_s_per_iteration or 0)
             and self.timestep - sampled_before >= (config.min_sample_timesteps_per_iteration or 0)
-            and self.counters["num_env_steps_trained"] - trained_before
-            >= (config.min_train_timesteps_per_iteration or 0)
+            and self._trained - trained_before >= (config.min_train_timesteps_per_iteration or 0)
         )
 
     def evaluate(self) -> dict[str, Any]:
@@ -240,7 +244,7 @@ class Algorithm(Inference):
 
     def policies_to_learn(self, batches: Mapping[PolicyId, Sized]) -> list[PolicyId]:
         """The policies that are trained and have a step in their batch; all that are trained if none has one."""
-        trained = [policy_id for policy_id in batches if self.config.trains(policy_id)]
+        trained = [policy_id for policy_id in batches if self.config.trains(policy_id, batches[policy_id])]
         return [policy_id for policy_id in trained if len(batches[policy_id])] or trained
 
     def count_trained(self, env_steps: int, agent_steps: int) -> None:
@@ -320,12 +324,18 @@ class Algorithm(Inference):
             "counters": dict(self.counters),
             "metrics": self.metrics.state(),
             "learners": self.learners.state(),
+            "fixed": self.fixed_weights(),
             "workers": self.workers.state(),
             "evaluation": self.evaluation.state(),
             "networks": {
                 name: policy.architecture() for name, policy in self.workers.local_worker().policy_map.items()
             },
         }
+
+    def fixed_weights(self) -> Weights:
+        """The weights of the policies that do not learn, and so have no learner."""
+        policies = self.workers.local_worker().policy_map
+        return {name: policy.flat.numpy() for name, policy in policies.items() if not self.config.may_train(name)}
 
     def progress(self) -> list[tuple[int, float]]:
         """That of the workers in this process, see `RolloutWorker.progress`; may be asked from any thread."""
@@ -343,6 +353,7 @@ class Algorithm(Inference):
             self.metrics.set_state(state["metrics"], iteration=self.iteration)
         with restoring("its learners"):
             self.learners.set_state(state["learners"])
+            local.set_weights(weights_of(state, self.fixed_weights()), local.policy_version)
         with restoring("its evaluation"):
             self.evaluation.set_state(state["evaluation"])
         self.publish_weights()

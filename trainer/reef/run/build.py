@@ -200,7 +200,10 @@ def build_algorithm(
         spaces = local.spaces
         evaluation.check_spaces(spaces)
         for policy_id, policy in local.policy_map.items():
-            for text in (*config.ignored_settings(policy), *unprepared(config, spaces[policy_id][0])):
+            for text in (
+                *config.for_policy(policy_id).ignored_settings(policy),
+                *unprepared(config, spaces[policy_id][0]),
+            ):
                 log.warning("%s", text)
         learners = make_learners(
             algorithm_class.learner_class,

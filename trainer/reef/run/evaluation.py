@@ -190,7 +190,9 @@ class Evaluation:
         if not self._told_of_greedy:
             tell_of_greedy(self.config, trained)
             self._told_of_greedy = True
-        workers.set_weights(algorithm.learners.weights(), trained.policy_version, algorithm.timestep)
+        workers.set_weights(
+            algorithm.fixed_weights() | algorithm.learners.weights(), trained.policy_version, algorithm.timestep
+        )
         workers.set_filters({policy_id: observed.state() for policy_id, observed in trained.filters.items()})
         return workers
 

@@ -1,0 +1,1 @@
+"""Acting and recording where agents do not act in every step."""
