@@ -87,7 +87,7 @@ class RayWorkers:
         spec = ActorSpec(
             name="evaluation worker" if evaluation else "rollout worker",
             target=worker_class,
-            arguments=lambda index, recreated: {"config": config, "worker_index": index, "recreated": recreated},
+            arguments=lambda index, recreated: {"config": self._config, "worker_index": index, "recreated": recreated},
             options=self._placement.options,
             threads=config.torch_threads_per_worker,
             has_mailbox=config.asynchronous and not evaluation,
@@ -273,6 +273,12 @@ class RayWorkers:
         """Call `fn(worker, index)` in every worker's process, the local one (index 0) first."""
         return self.foreach_worker(lambda worker: fn(worker, worker.worker_index))
 
+    def set_policies(self, config: AlgorithmConfig) -> None:
+        """Act with the policies and the mapping function of `config`, after the fragments that were requested."""
+        self._config = config  # of replacements too
+        self._local.set_policies(config)
+        self._group.call_all("set_policies", config, timeout_s=self._limits.worker_restore_timeout_s)
+
     def set_filters(self, filters: dict[PolicyId, State]) -> None:
         """Give all workers the observation statistics of others; each takes them before its next fragment."""
         self._local.set_filters(filters)
@@ -287,8 +293,8 @@ class RayWorkers:
             limit *= 1 + max((self._group.num_in_flight(index) for index in self._group.healthy), default=0)
         if self._config.use_worker_filter_stats:
             for deltas in self._group.call_all("filter_deltas", timeout_s=limit).values():
-                for policy_id, delta in deltas.items():
-                    self._local.filters[policy_id].merge(delta)
+                for policy_id in deltas.keys() & self._local.filters.keys():
+                    self._local.filters[policy_id].merge(deltas[policy_id])
         if self._config.update_worker_filter_stats:
             self._group.send("apply", take_filters, self._local.filters)
 
@@ -342,5 +348,5 @@ def reset_episodes(worker: RolloutWorker, central: dict[PolicyId, MeanStdFilter]
 
 def take_filters(worker: RolloutWorker, central: dict[PolicyId, MeanStdFilter]) -> None:
     """Let a worker's filters continue from the central ones."""
-    for policy_id, observed in central.items():
-        worker.filters[policy_id].sync(observed)
+    for policy_id in central.keys() & worker.filters.keys():
+        worker.filters[policy_id].sync(central[policy_id])

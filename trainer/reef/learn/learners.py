@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -16,6 +17,7 @@ from reef.nn.make import make_policy
 from reef.spaces import PolicySpaces, Space
 from reef.types import PolicyId, State, Weights
 
+MakeLearners = Callable[[AlgorithmConfig, PolicySpaces], dict[PolicyId, Learner[Any]]]
 MOST_SUBMITTED = 2  # updates: one that is computed, one that waits
 Batches = (
     dict[PolicyId, Rollout]
@@ -39,6 +41,10 @@ class Learners(Protocol):
 
     def results(self, timeout_s: float | None = None) -> list[dict[PolicyId, Update]]:
         """Return results of submitted updates, oldest first: at least one, unless time runs out or none is pending."""
+        ...
+
+    def set_policies(self, config: AlgorithmConfig, spaces: PolicySpaces) -> None:
+        """Have a learner for each policy that may learn by `config`, after all submitted updates; others are new."""
         ...
 
     def weights(self) -> Weights:
@@ -73,9 +79,11 @@ class Ranks(Learners, Protocol):
 class LocalLearners:
     """Learners in this process."""
 
-    def __init__(self, learners: dict[PolicyId, Learner[Any]], threads: Callable[[], int]) -> None:
-        """`threads()` returns, before each update, the number of torch threads for it."""
-        self.learners, self.threads = learners, threads
+    def __init__(self, make: MakeLearners, config: AlgorithmConfig, spaces: PolicySpaces) -> None:
+        """`make`: makes learners for policies of these spaces."""
+        self.learners, self._make = make(config, spaces), make
+        # called before each update: the number of torch threads for it
+        self.threads: Callable[[], int] = torch.get_num_threads
         self._updates: list[dict[PolicyId, Update]] = []  # results not yet fetched
 
     @flushing_denormals()
@@ -95,6 +103,12 @@ class LocalLearners:
         """Return the results of submitted updates at once."""
         updates, self._updates = self._updates, []
         return updates
+
+    def set_policies(self, config: AlgorithmConfig, spaces: PolicySpaces) -> None:
+        """Keep the learners of policies that may learn by `config`, and make those of others."""
+        kept = {policy_id: own for policy_id, own in self.learners.items() if config.may_train(policy_id)}
+        new = {policy_id: own for policy_id, own in spaces.items() if policy_id not in kept}
+        self.learners = kept | self._make(config, new)
 
     def weights(self) -> Weights:
         """Copies of the parameters."""
@@ -157,10 +171,11 @@ def local_learners(
 
     Unless these sample ahead, they wait during learning, so the learner may use their CPUs.
     """
-    learners = learners_of(learner_class, config, spaces)
-    multiply_adds = max(learner.policy.multiply_adds * learner.minibatch_size for learner in learners.values())
+    local = LocalLearners(partial(learners_of, learner_class), config, spaces)
+    learners = local.learners.values()
+    multiply_adds = max(learner.policy.multiply_adds * learner.minibatch_size for learner in learners)
     torch.set_num_threads(config.torch_threads_per_worker)  # for sampling in this process between updates
-    return LocalLearners(
-        learners,
-        lambda: learner_threads(config, multiply_adds, busy=neighbours() if config.samples_while_learning else 0),
+    local.threads = lambda: learner_threads(
+        config, multiply_adds, busy=neighbours() if config.samples_while_learning else 0
     )
+    return local

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from reef.batch import Episode
-from reef.envs.by_policy import Columns
 from reef.types import Array, PolicyId, State
 
 
@@ -26,18 +25,19 @@ class Collection:
 class EpisodeTracker:
     """Sums rewards over the episodes of E environments, and returns each episode when it ends."""
 
-    def __init__(self, num_envs: int, columns: Mapping[PolicyId, Columns]) -> None:
-        """`columns`: of each policy."""
+    def __init__(
+        self, num_envs: int, columns: Mapping[PolicyId, Array] | None = None, in_turns: Iterable[PolicyId] = ()
+    ) -> None:
+        """`columns`: by policy, the environment of each column, [B], in order; `in_turns`: whose agents take turns."""
         self.lengths = np.zeros(num_envs, np.int64)
         self.rewards: dict[PolicyId, Array] = {}
         # [B] bool, where agents take turns: whether the column had a step in the episode
         self.took_part: dict[PolicyId, Array] = {}
-        self.set_columns(columns)
+        self.set_columns(columns or {}, in_turns)
 
-    def set_columns(self, all_columns: Mapping[PolicyId, Columns]) -> None:
-        """Change to the policies of `all_columns`; what is known of those that stay is kept."""
-        num_envs, columns = len(self.lengths), {name: own.envs for name, own in all_columns.items()}
-        in_turns = [name for name, own in all_columns.items() if own.takes_turns]
+    def set_columns(self, columns: Mapping[PolicyId, Array], in_turns: Iterable[PolicyId]) -> None:
+        """Change to other policies, given as they are to `__init__`; what is known of those that stay is kept."""
+        num_envs = len(self.lengths)
         none = {name: np.zeros(len(envs), np.float64) for name, envs in columns.items()}
         self.rewards = {name: self.rewards.get(name, new) for name, new in none.items()}
         self.took_part = {name: self.took_part.get(name, none[name].astype(np.bool_)) for name in in_turns}

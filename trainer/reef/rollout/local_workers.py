@@ -84,6 +84,10 @@ class LocalWorkers:
         """[fn(worker, 0)]."""
         return [fn(self._worker, 0)]
 
+    def set_policies(self, config: AlgorithmConfig) -> None:
+        """Act with the policies and the mapping function of `config` from the next episodes on."""
+        self._worker.set_policies(config)
+
     def set_filters(self, filters: dict[PolicyId, State]) -> None:
         """Replace the observation statistics of the worker."""
         self._worker.set_filters(filters)

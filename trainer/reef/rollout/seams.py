@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Protocol, TypeVar
 
 from reef.batch import Sample
+from reef.config import AlgorithmConfig
 from reef.rollout.worker import RolloutWorker
 from reef.types import PolicyId, State, Weights
 
@@ -77,6 +78,10 @@ class Workers(Protocol):
 
     def foreach_worker_with_index(self, fn: Callable[[RolloutWorker, int], T]) -> list[T]:
         """Call `fn(worker, index)` in every worker's process, the local one (index 0) first."""
+        ...
+
+    def set_policies(self, config: AlgorithmConfig) -> None:
+        """Act with the policies and the mapping function of `config` from the next episodes on."""
         ...
 
     def set_filters(self, filters: dict[PolicyId, State]) -> None:

@@ -139,9 +139,8 @@ class TurnEnvs(MultiAgentEnvs):
 
     def _take_in(self, env: int, acting: Mapping[AgentId, Any], result: AgentsStep, over: bool, cut: bool) -> bool:
         members, gone = self._members[env], self._gone[env]
-        for agent in result.obs.keys() | result.rewards.keys():
-            if agent not in members:
-                raise ValueError(f"agent {agent!r} is not among possible_agents {list(members)}")
+        if unknown := (result.obs.keys() | result.rewards.keys()) - members.keys():
+            raise ValueError(f"agent {min(unknown, key=str)!r} is not among possible_agents {list(members)}")
         for agent, (group, column) in members.items():
             if agent in gone and result.rewards.get(agent):
                 raise ValueError(f"agent {agent!r} got the reward {result.rewards[agent]} while it was not there")

@@ -7,8 +7,8 @@ import numpy as np
 from reef.config import AlgorithmConfig
 from reef.envs.by_policy import Columns
 from reef.envs.vector import StepResult
+from reef.rollout.policies.turn_fragment import TurnFragment
 from reef.rollout.policy_runner import PolicyRunner
-from reef.rollout.turns.fragment import TurnFragment
 from reef.trees import require_like
 from reef.types import Array, PolicyId, RecurrentState, State
 

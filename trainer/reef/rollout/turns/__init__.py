@@ -1,1 +1,0 @@
-"""Acting and recording where agents do not act in every step."""
