@@ -30,6 +30,7 @@ from reef.types import PolicyId, Stats, Weights
 class A3CConfig(ActorCriticConfig):
     """Settings of A3C."""
 
+    policies_may_change: ClassVar[bool] = False
     algorithm: ClassVar[str] = "A3C"
     algorithm_class: ClassVar[str] = "reef.algorithms.a3c:A3C"
     worker_class: ClassVar[str] = "reef.algorithms.a3c:A3CWorker"

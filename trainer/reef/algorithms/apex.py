@@ -32,6 +32,7 @@ NO_TIMEOUT = "the flow waits for whichever comes first, fragments, batches or th
 class ApexConfig(OffPolicyConfig):
     """Settings of Ape-X, whatever learns."""
 
+    policies_may_change: ClassVar[bool] = False
     asynchronous: ClassVar[bool] = True
     of_all_policies: ClassVar[tuple[str, ...]] = (
         *OffPolicyConfig.of_all_policies,

@@ -32,6 +32,7 @@ BACKEND = "gradients are averaged by NCCL where each worker has a whole GPU (num
 class DDPPOConfig(PPOConfig):
     """Settings of DD-PPO."""
 
+    policies_may_change: ClassVar[bool] = False
     algorithm: ClassVar[str] = "DDPPO"
     algorithm_class: ClassVar[str] = "reef.algorithms.ddppo:DDPPO"
     decentralized: ClassVar[bool] = True

@@ -33,6 +33,7 @@ WITHOUT_EFFECT = ("gamma", "rollout_fragment_length", "batch_mode", "sample_asyn
 class ESConfig(AlgorithmConfig):
     """Settings of ES."""
 
+    policies_may_change: ClassVar[bool] = False
     algorithm: ClassVar[str] = "ES"
     algorithm_class: ClassVar[str] = "reef.algorithms.es:ES"
     policy_class: ClassVar[str] = "reef.algorithms.es:perturbed_policy"

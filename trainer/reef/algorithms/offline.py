@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 from reef.config import AlgorithmConfig, default, setting
 from reef.offline.episodes import EpisodeReader, files_of
@@ -15,6 +16,8 @@ from reef.types import PolicyId, State, Stats
 
 class OfflineConfig(AlgorithmConfig):
     """Settings of what is read. The environment gives the spaces, and evaluation plays in it; training does not."""
+
+    policies_may_change: ClassVar[bool] = False
 
     input_: str | list[str] = setting(
         "",

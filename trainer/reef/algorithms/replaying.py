@@ -182,6 +182,11 @@ class ReplayingAlgorithm(Algorithm):
             lockstep_envs=config.num_envs_per_worker if config.replay_mode == "lockstep" else 0,
         )
 
+    def set_policies(self, *args: Any, **kwargs: Any) -> None:
+        """As of every algorithm; the memory forgets those that are gone."""
+        super().set_policies(*args, **kwargs)
+        self.memory.keep({name: self.config.for_policy(name).gamma for name in self.config.policies})
+
     def training_step(self) -> dict[PolicyId, Stats]:
         """One iteration of the replay flow."""
         return replay(self, self.memory, self.config.updates_due, self.config.rows_per_update)

@@ -66,6 +66,7 @@ class AlgorithmConfig(
     algorithm_class: ClassVar[str] = ""  # "package.module:Class"
     # "package.module:Name" of the class or function that makes its policy of (config, observation_space, action_space)
     policy_class: ClassVar[str] = ""
+    policies_may_change: ClassVar[bool] = True  # whether policies can be added and removed while it trains
     agents_share_a_policy: ClassVar[bool] = True  # whether several agents of one environment may act with one policy
 
     def __init_subclass__(cls) -> None:

@@ -68,6 +68,12 @@ class ReplayMemory:
                 td_errors = transitions.extras.pop("td_errors", None)  # they become priorities and are not stored
                 self._buffer(policy_id).add(transitions, td_errors)
 
+    def keep(self, gammas: Mapping[PolicyId, float]) -> None:
+        """Forget all policies but these; their discounts, for those that are new."""
+        self.gammas = dict(gammas)
+        self.buffers = {name: buffer for name, buffer in self.buffers.items() if name in gammas}
+        self._n_steps = {key: one for key, one in self._n_steps.items() if key.rpartition("/")[0] in gammas}
+
     def sample(self, count: int) -> dict[PolicyId, Transitions]:
         """Sample [count] transitions, or sequences, for every policy that has any."""
         if self.lockstep_envs and self.buffers:

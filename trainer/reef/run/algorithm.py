@@ -23,8 +23,8 @@ from reef.run.checkpoint import find_checkpoint, read_state, restoring, write_ch
 from reef.run.checkpoint.fit import check_fit, weights_of
 from reef.run.evaluation import Evaluation
 from reef.run.events import BatchLearned, Evaluated, Events, SampleTaken
-from reef.run.inference import Inference
 from reef.run.metrics import IterationMetrics, make_json_safe
+from reef.run.policies.changes import ChangingPolicies
 from reef.run.process.deadline import Deadline
 from reef.types import PolicyId, State, Stats, Weights
 
@@ -40,7 +40,7 @@ class Parts:
     events: Events
 
 
-class Algorithm(Inference):
+class Algorithm(ChangingPolicies):
     """Workers that sample, learners that improve, and the loop between them.
 
     Subclasses name their `config_class` and `learner_class` and write `training_step`, usually one call of a flow. One
@@ -209,6 +209,10 @@ class Algorithm(Inference):
                 metrics = self.evaluate()["evaluation"]
         return self.evaluation.latest if metrics is None and self.config.always_attach_evaluation_results else metrics
 
+    def finish_evaluation(self) -> None:
+        """Wait for an evaluation that is under way beside training: it has the policies from before."""
+        self._finish_evaluation()
+
     def _report_evaluation(self, metrics: dict[str, Any]) -> dict[str, Any]:
         if self.evaluation.has_workers:
             self._report_recreated(self.evaluation.workers, is_evaluation=True)
@@ -262,12 +266,13 @@ class Algorithm(Inference):
 
     def _take_over_weights(self) -> None:
         """Have the learners go on from weights that were set in a policy of this process, if any were."""
-        policies = self.workers.local_worker().policy_map.values()
-        if any(policy.set_by_hand for policy in policies):
-            self.learners.set_weights(self.workers.local_worker().get_weights())
+        policies = self.workers.local_worker().policy_map
+        if by_hand := [name for name, policy in policies.items() if policy.set_by_hand]:
+            if learned := {name: policies[name].flat.numpy() for name in by_hand if self.config.may_train(name)}:
+                self.learners.set_weights(learned)
             self.has_unpublished_weights = True
-            for policy in policies:
-                policy.set_by_hand = False
+            for name in by_hand:
+                policies[name].set_by_hand = False
 
     def synchronize_filters(self) -> None:
         """Merge what the workers' observation filters have seen, and give all workers the sum."""
@@ -325,6 +330,7 @@ class Algorithm(Inference):
             "metrics": self.metrics.state(),
             "learners": self.learners.state(),
             "fixed": self.fixed_weights(),
+            "policies": self.policies_state(),
             "workers": self.workers.state(),
             "evaluation": self.evaluation.state(),
             "networks": {
@@ -344,6 +350,8 @@ class Algorithm(Inference):
     def set_state(self, state: State) -> None:
         """The reverse of `state`; CheckpointError where the network or its inputs differ, before any change."""
         local = self.workers.local_worker()
+        if "policies" in state:  # older ones have none
+            self.restore_policies(state["policies"])
         check_fit(state, self.learners, local)  # here and not in the learners, who may be processes
         for policy in local.policy_map.values():
             policy.set_by_hand = False  # the state has others

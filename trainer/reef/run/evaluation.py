@@ -138,6 +138,12 @@ class Evaluation:
         workers = self._workers
         return [] if workers is None else [workers.local_worker().progress]
 
+    def set_policies(self, config: AlgorithmConfig) -> None:
+        """Play with the policies of `config` from the next evaluation on; none is under way."""
+        self.config, self.settings = config, config.evaluation_settings().freeze()
+        if self._workers is not None:
+            self._workers.set_policies(self.settings)
+
     def is_due(self, iteration: int) -> bool:
         """Whether iteration number `iteration` (from 1) ends with an evaluation."""
         interval = self.config.evaluation_interval

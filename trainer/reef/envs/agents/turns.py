@@ -27,6 +27,8 @@ class EpisodeStart(NamedTuple):
     # of the worker: the index of the environment
     env_id: int
     worker_index: int
+    # all that there are
+    policies: tuple[PolicyId, ...]
 
 
 class TurnEnvs(MultiAgentEnvs):
@@ -89,7 +91,7 @@ class TurnEnvs(MultiAgentEnvs):
     def _assign(self, env: int) -> None:
         """Choose the policies of an episode that begins, unless they are known from a checkpoint."""
         number = (self._worker_index << 32) + sum(self._seeds.episodes) + 1
-        episode = EpisodeStart(number, env, self._worker_index)
+        episode = EpisodeStart(number, env, self._worker_index, tuple(self._groups))
         for agent in self._spaces:
             self._roles[env][agent] = guarded("policy_mapping_fn", self._policy_of, agent, episode)
 
