@@ -139,6 +139,8 @@ class MultiAgentEnvs:
             result = AgentsStep(obs, rewards, terminated, truncated, infos)
             over, cut = bool(terminated.get(ALL)), bool(truncated.get(ALL))
             goes_on = self._take_in(env, acting, result, over, cut)
+        except CallbackError:
+            raise
         except Exception as error:
             where = f"in environment {env} of worker {self._worker_index}, step {self._lengths[env]} of its episode"
             raise failure(self.name, "step", where, error, expected=STEP) from error

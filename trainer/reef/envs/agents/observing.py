@@ -9,7 +9,7 @@ from reef.callbacks.hooks import guarded
 from reef.config import AlgorithmConfig
 from reef.config.loading import load_function
 from reef.envs.multi_agent import MultiAgentEnv, agent_spaces
-from reef.errors import ConfigError
+from reef.errors import CallbackError, ConfigError
 from reef.spaces import Space
 from reef.types import AgentId
 
@@ -45,7 +45,8 @@ class ObservedAgents(MultiAgentEnv):
     def _observed(self, obs: Mapping[AgentId, Any]) -> Any:
         found = guarded(KEY, self._function, agent_obs=dict(obs))
         if not isinstance(found, Mapping) or found.keys() != obs.keys():
-            raise ConfigError(f"{KEY} returned {found!r}: expected a dict with an observation for each of {list(obs)}.")
+            text = f"expected a dict with an observation for each of {list(obs)}"
+            raise CallbackError(f"{KEY} returned {found!r}: {text}.")
         return found
 
 
