@@ -1,6 +1,6 @@
 """Several agents in one environment: who is there, when an episode ends, and what each of their policies gets.
 
-It tests reef.envs.by_policy too.
+It tests reef.envs.by_policy and reef.envs.agents.envs too.
 """
 
 from __future__ import annotations

@@ -238,11 +238,11 @@ def _created(config: AlgorithmConfig, context: EnvContext, render_mode: str | No
             if gym.registry[creator].entry_point is None:
                 return FirstColumn(gym.make_vec(creator, 1, "vector_entry_point", **kwargs))
             return gym.make(creator, **{"disable_env_checker": True, **kwargs})
-        env = _call(creator, context)
+        env: Any = _call(creator, context)
         env = AECAgents(env) if hasattr(env, "agent_iter") else env
         if config.observation_fn is not None and is_multi_agent(env):
             env = ObservedAgents(env, config, env_name(config.env))
-        return env
+        return env  # type: ignore[no-any-return]
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import gymnasium as gym
 
@@ -25,7 +25,7 @@ class MultiAgentEnv(ABC):
     With `agents_take_turns` those act in a step that had an observation in the step before; the others wait.
     """
 
-    agents_take_turns: ClassVar[bool] | bool = False
+    agents_take_turns: bool = False
     possible_agents: Sequence[AgentId]
     observation_spaces: Mapping[AgentId, Space]
     action_spaces: Mapping[AgentId, Space]

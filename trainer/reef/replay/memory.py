@@ -54,8 +54,8 @@ class ReplayMemory:
     def add(self, sample: Sample) -> None:
         """Store the fragments of one worker as n-step transitions, or as sequences."""
         if self.lockstep_envs:
-            for policy_id, transitions in together(sample.rollouts, self._gamma, self.lockstep_envs).items():
-                self._buffer(policy_id).add(transitions)
+            for policy_id, steps in together(sample.rollouts, self._gamma, self.lockstep_envs).items():
+                self._buffer(policy_id).add(steps)
             return
         for policy_id, rollout in sample.rollouts.items():
             if not rollout.shape[0]:  # none of its agents had a turn

@@ -1,4 +1,7 @@
-"""Agents that take turns: what a step of theirs is, which rewards it gets, and which policy acts in an episode."""
+"""Agents that take turns: what a step of theirs is, which rewards it gets, and which policy acts in an episode.
+
+It tests reef.envs.agents.columns, reef.rollout.policies.turn_fragment and reef.rollout.policies.turn_runner too.
+"""
 
 from __future__ import annotations
 

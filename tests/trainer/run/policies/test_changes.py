@@ -1,4 +1,7 @@
-"""Policies that are added and removed while an algorithm trains."""
+"""Policies that are added and removed while an algorithm trains.
+
+It tests reef.rollout.policies.held too.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What policies have of their own in training, who learns, and what counts as a step."""
+"""What policies have of their own in training, who learns, and what counts as a step.
+
+It tests reef.replay.lockstep too.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class TurnRunner(PolicyRunner):
         super().__init__(config, worker_index, columns, policy_id)
         self.fragment = TurnFragment(self.policy, len(columns.envs), 0)
         self._held = self.fragment.obs[0]  # [B, *obs] what each agent acts on next, filtered
-        self._nothing = np.zeros_like(self.fragment.actions[0])
+        self._nothing: Array = np.zeros_like(self.fragment.actions[0])
         self._before = self.policy.initial_state(len(columns.envs))  # the recurrent state before the newest action
         self._actions = self._nothing.copy()  # [B, *action] the newest of each column
         self._open = np.zeros(len(columns.envs), np.bool_)  # whether the result of it has not come yet

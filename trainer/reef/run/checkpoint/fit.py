@@ -32,8 +32,8 @@ def check_fit(state: State, learners: Learners, worker: RolloutWorker) -> None:
         outline = state.get("networks", {}).get(policy_id)  # older ones have none
         if outline and (problem := another_network(outline, network)):
             raise CheckpointError(f"the checkpoint does not fit: {problem}, or train from scratch.")
-        learners = state["learners"].get(policy_id, {}), own["learners"].get(policy_id, {"optimizers": {}})
-        if others := [*_other_optimizers(*learners)]:
+        trained = own["learners"].get(policy_id, {"optimizers": {}})
+        if others := [*_other_optimizers(state["learners"].get(policy_id, {}), trained)]:
             raise CheckpointError(f"the checkpoint does not fit: {others[0]}, or train from scratch.")
         if there != here:
             raise CheckpointError(
