@@ -176,7 +176,7 @@ class ReplayingAlgorithm(Algorithm):
             config.replay_buffer_config,
             n_step=config.n_step,
             gamma=config.gamma,
-            gammas={policy_id: config.for_policy(policy_id).gamma for policy_id in config.policies},
+            gammas=self._discounts(),
             seed=config.seed,
             sequences=config.sequences,
             lockstep_envs=config.num_envs_per_worker if config.replay_mode == "lockstep" else 0,
@@ -185,7 +185,12 @@ class ReplayingAlgorithm(Algorithm):
     def set_policies(self, *args: Any, **kwargs: Any) -> None:
         """As of every algorithm; the memory forgets those that are gone."""
         super().set_policies(*args, **kwargs)
-        self.memory.keep({name: self.config.for_policy(name).gamma for name in self.config.policies})
+        self.memory.keep(self._discounts())
+
+    def _discounts(self) -> dict[PolicyId, float]:
+        """By policy that learns."""
+        learning = filter(self.config.may_train, self.config.policies)
+        return {policy_id: self.config.for_policy(policy_id).gamma for policy_id in learning}
 
     def training_step(self) -> dict[PolicyId, Stats]:
         """One iteration of the replay flow."""

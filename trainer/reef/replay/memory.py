@@ -29,7 +29,7 @@ class ReplayMemory:
         *,
         n_step: int = 1,  # steps
         gamma: float,
-        gammas: Mapping[PolicyId, float] | None = None,  # of policies that have another one
+        gammas: Mapping[PolicyId, float] | None = None,  # of the policies that are kept; None: all are, with `gamma`
         seed: int | None = None,
         index: int = 0,
         sequences: SequenceLengths | None = None,
@@ -42,7 +42,7 @@ class ReplayMemory:
         the same steps.
         """
         self.settings, self.n_step, self.gamma, self.sequences = settings, n_step, gamma, sequences
-        self.gammas, self.lockstep_envs = dict(gammas or {}), lockstep_envs
+        self.gammas, self.lockstep_envs = gammas, lockstep_envs
         # 2: a random stream other than the workers'.
         self.rng = np.random.default_rng(None if seed is None else [seed, index, 2])
         self.buffers: dict[PolicyId, ReplayBuffer] = {}
@@ -53,11 +53,12 @@ class ReplayMemory:
 
     def add(self, sample: Sample) -> None:
         """Store the fragments of one worker as n-step transitions, or as sequences."""
+        kept = {name: one for name, one in sample.rollouts.items() if self.gammas is None or name in self.gammas}
         if self.lockstep_envs:
-            for policy_id, steps in together(sample.rollouts, self._gamma, self.lockstep_envs).items():
+            for policy_id, steps in together(kept, self._gamma, self.lockstep_envs).items():
                 self._buffer(policy_id).add(steps)
             return
-        for policy_id, rollout in sample.rollouts.items():
+        for policy_id, rollout in kept.items():
             if not rollout.shape[0]:  # none of its agents had a turn
                 continue
             key = f"{policy_id}/{sample.worker_index}"
@@ -69,8 +70,8 @@ class ReplayMemory:
                 self._buffer(policy_id).add(transitions, td_errors)
 
     def keep(self, gammas: Mapping[PolicyId, float]) -> None:
-        """Forget all policies but these; their discounts, for those that are new."""
-        self.gammas = dict(gammas)
+        """Keep steps of these policies alone, with these discounts."""
+        self.gammas = gammas
         self.buffers = {name: buffer for name, buffer in self.buffers.items() if name in gammas}
         self._n_steps = {key: one for key, one in self._n_steps.items() if key.rpartition("/")[0] in gammas}
 
@@ -106,7 +107,7 @@ class ReplayMemory:
             self._n_steps[key].set_state(stored)
 
     def _gamma(self, policy_id: PolicyId) -> float:
-        return self.gammas.get(policy_id, self.gamma)
+        return self.gamma if self.gammas is None else self.gammas.get(policy_id, self.gamma)
 
     def _make_steps(self, policy_id: PolicyId) -> NStep | SequenceCutter:
         return NStep(self.n_step, self._gamma(policy_id)) if self.sequences is None else SequenceCutter(self.sequences)

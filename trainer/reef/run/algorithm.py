@@ -247,9 +247,10 @@ class Algorithm(ChangingPolicies):
         return updates
 
     def policies_to_learn(self, batches: Mapping[PolicyId, Sized]) -> list[PolicyId]:
-        """The policies that are trained and have a step in their batch; all that are trained if none has one."""
+        """The policies that are trained and have a step in their batch; all that are trained if no batch has one."""
         trained = [policy_id for policy_id in batches if self.config.trains(policy_id, batches[policy_id])]
-        return [policy_id for policy_id in trained if len(batches[policy_id])] or trained
+        with_steps = [policy_id for policy_id in trained if len(batches[policy_id])]
+        return with_steps if with_steps or any(map(len, batches.values())) else trained
 
     def count_trained(self, env_steps: int, agent_steps: int) -> None:
         """Count steps as learned from: of environments, and of agents in them."""
