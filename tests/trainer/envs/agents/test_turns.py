@@ -5,7 +5,8 @@ It tests reef.envs.agents.columns, reef.rollout.policies.turn_fragment and reef.
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -14,9 +15,12 @@ from pettingzoo.classic.tictactoe import tictactoe
 
 from reef.algorithms.ppo import PPOConfig
 from reef.batch import Rollout
+from reef.callbacks import DefaultCallbacks
 from reef.envs.agents.turns import TurnEnvs
 from reef.envs.multi_agent import MultiAgentEnv
 from reef.errors import ConfigError, EnvironmentError
+from reef.offline.episode_files import STEP_KEYS
+from reef.rollout.recording import recording_worker
 from reef.rollout.worker import RolloutWorker
 
 
@@ -267,3 +271,44 @@ def test_a_game_of_pettingzoo() -> None:
         ends = rollout.terminated & rollout.mask
         assert not rollout.rewards[rollout.mask & ~ends].any(), "a game is won or lost at its end"
     assert sum(one.rewards[one.mask]) == sum(episode.policy_rewards["player_1"] for episode in sample.episodes)
+
+
+class Watching(DefaultCallbacks):
+    """Notes what hooks get."""
+
+    calls: ClassVar[list[Any]] = []
+
+    def on_episode_end(self, *, episode: Any, **kwargs: Any) -> None:
+        self.calls.append(("end", episode.policy_for("a"), episode.length, dict(episode.agent_rewards)))
+
+    def on_postprocess_trajectory(self, *, agent_id: str, policy_id: str, postprocessed_batch: Any, **kw: Any) -> None:
+        self.calls.append((agent_id, policy_id, postprocessed_batch["rewards"].tolist()))
+
+
+def test_hooks_get_the_steps_of_each_agent() -> None:
+    Watching.calls.clear()
+    made = config(7).multi_agent(policies=["main", "past"], policy_mapping_fn=by_episode).callbacks(Watching)
+    worker = RolloutWorker(made.freeze())
+    for _ in range(2):
+        worker.sample()
+    assert Watching.calls == [
+        ("end", "past", 5, {("a", "past"): 15.0, ("b", "main"): 150.0}),
+        ("b", "main", [50.0, 90.0]),
+        ("a", "past", [3.0, 7.0, 5.0]),
+        ("a", "main", [3.0]),
+        ("end", "main", 5, {("a", "main"): 15.0, ("b", "past"): 150.0}),
+        ("a", "main", [7.0, 5.0]),
+        ("b", "past", [50.0, 90.0]),
+        ("b", "main", [50.0]),
+        ("a", "past", [3.0, 7.0]),
+    ]
+
+
+def test_an_episode_is_recorded() -> None:
+    made = config().multi_agent(policies=["main", "past"], policy_mapping_fn=by_episode).freeze()
+    worker, recorded = recording_worker(made, RolloutWorker(made), Counting({}), STEP_KEYS)
+    recorded.begin(1, math.inf)
+    worker.sample_episodes(1)
+    episode = recorded.episode
+    assert (episode.length, episode.reward, episode.complete) == (5, 165.0, True)
+    assert [list(step["action"]) for step in episode.steps] == [["a"], ["b"], ["a"], ["b"], ["a"]]
