@@ -43,6 +43,7 @@ def test_they_change_in_workers_and_learners(tmp_path: Path) -> None:
         algorithm.train()
         algorithm.add_policy("past", policy=algorithm.get_policy("main"))
         algorithm.add_policy("learns", config={"lr": 0.25}, policies_to_train=["main", "learns"])
+        assert algorithm.workers._published[0].keys() == {"main", "learns"}, "the past was sent once"
         for own in held(algorithm):
             assert own.keys() == {"main", "past", "learns"}
             np.testing.assert_array_equal(own["past"], held(algorithm)[0]["past"])
@@ -58,6 +59,10 @@ def test_they_change_in_workers_and_learners(tmp_path: Path) -> None:
         assert algorithm.train()["info"]["learner"].keys() == {"main", "learns"}
         assert all(own.keys() == {"main", "learns"} for own in held(algorithm))
         algorithm.restore(checkpoint)
+        algorithm.get_policy("past").set_weights(algorithm.get_policy("learns").get_weights())
+        algorithm.publish_weights()
+        for own in held(algorithm):
+            np.testing.assert_array_equal(own["past"], own["learns"])
         assert all(own.keys() == {"main", "past", "learns"} for own in held(algorithm))
         algorithm.train()
 

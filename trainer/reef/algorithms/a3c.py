@@ -6,7 +6,7 @@ Rollout [T, B] in a worker -> advantages by GAE -> gradient [P] -> one step in t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -137,13 +137,14 @@ class A3CWorker(RolloutWorker):
                 found[policy_id] = learner.gradient_of(rollout, self.timestep)
         return sample.without_rollouts(found)
 
-    def acting_weights(self) -> Weights:
-        """One flat vector per policy, of all its parameters."""
-        return self.get_weights()
+    def acting_weights(self, policies: Container[PolicyId] | None = None) -> Weights:
+        """One flat vector for each of these policies, or of all, of all its parameters."""
+        return {name: own for name, own in self.get_weights().items() if policies is None or name in policies}
 
-    def set_acting_weights(self, weights: Weights, version: int, timestep: int) -> None:
+    def load_acting_weights(self, weights: Weights) -> None:
         """Set what `acting_weights` of another worker returned."""
-        self.set_weights(weights, version, timestep)
+        for policy_id in weights.keys() & self.policy_map.keys():
+            self.policy_map[policy_id].flat.load(weights[policy_id])
 
 
 class A3C(Algorithm):

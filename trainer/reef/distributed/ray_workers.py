@@ -71,6 +71,7 @@ class RayWorkers:
         self._stored: Any = None  # the newest weights, or a reference to them in Ray's store
         self._known: set[int] = set()  # workers that were ready once
         self._recreated: list[int] = []  # and again, and `take_recreated` has not returned them
+        self._fixed: Weights = {}  # of policies that do not learn
         self._published: tuple[Any, int, int] | None = None  # stored weights, version, timestep
         self._tasks: dict[int, list[Any]] = {}  # of the environments of each worker, where they have some
         self._arrived: defaultdict[int, deque[Sample]] = defaultdict(deque)  # sampled ahead
@@ -115,6 +116,8 @@ class RayWorkers:
         limit = self._limits.worker_health_probe_timeout_s
         if self._published is not None:
             group.call_some("set_acting_weights", dict.fromkeys(indices, self._published), timeout_s=limit)
+            if self._fixed:
+                group.call_some("load_acting_weights", dict.fromkeys(indices, (self._fixed,)), timeout_s=limit)
             group.call_some("apply", dict.fromkeys(indices, (take_filters, self._local.filters)), timeout_s=limit)
         self._hand_over_tasks(indices)
 
@@ -248,7 +251,7 @@ class RayWorkers:
         """
         self._local.set_weights(weights, version, timestep)
         if weights is not self._newest:
-            acting = self._local.acting_weights()
+            acting = self._local.acting_weights(weights)
             large = sum(vector.nbytes for vector in acting.values()) > SENT_ALONG_BYTES
             self._newest, self._stored = weights, ray.put(acting) if large else acting
         first, self._published = self._published is None, (self._stored, version, timestep)
@@ -257,6 +260,11 @@ class RayWorkers:
             self._group.send("post_weights", *self._published, to=to, at_once=True)
         else:
             self._group.send("set_acting_weights", *self._published, to=to)
+
+    def set_fixed_weights(self, weights: Weights) -> None:
+        """Send the weights of policies that do not learn, which the worker of this process has, to the others."""
+        self._fixed = self._local.acting_weights(weights)
+        self._group.send("load_acting_weights", self._fixed)
 
     def foreach_worker(self, fn: Callable[[RolloutWorker], T]) -> list[T]:
         """Call `fn(worker)` in every worker's process, the local one first; WorkerError when it raises there."""

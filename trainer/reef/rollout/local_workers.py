@@ -76,6 +76,9 @@ class LocalWorkers:
         """Publish weights."""
         self._worker.set_weights(weights, version, timestep)
 
+    def set_fixed_weights(self, weights: Weights) -> None:
+        """Do nothing: the one worker has them."""
+
     def foreach_worker(self, fn: Callable[[RolloutWorker], T]) -> list[T]:
         """[fn(worker)]."""
         return [fn(self._worker)]

@@ -72,6 +72,10 @@ class Workers(Protocol):
         """
         ...
 
+    def set_fixed_weights(self, weights: Weights) -> None:
+        """Give all workers the weights of policies that do not learn, which `set_weights` leaves out."""
+        ...
+
     def foreach_worker(self, fn: Callable[[RolloutWorker], T]) -> list[T]:
         """Call `fn(worker)` in every worker's process, the local one first."""
         ...

@@ -84,6 +84,7 @@ class Algorithm(ChangingPolicies):
         self.config = config
         self.is_stopped = False
         self.has_unpublished_weights = False  # whether the learners have some that the workers have not seen
+        self.has_new_fixed_weights = True  # the same of policies that do not learn
         self.iteration = 0
         self.counters = dict.fromkeys(
             ("num_env_steps_sampled", "num_env_steps_trained", "num_agent_steps_sampled", "num_agent_steps_trained"), 0
@@ -261,6 +262,9 @@ class Algorithm(ChangingPolicies):
         """Give all workers, or the workers `to`, the learners' weights; `is_new`: they are another version."""
         with self.timer("synch_weights"):
             self._take_over_weights()
+            if self.has_new_fixed_weights and (fixed := self.fixed_weights()):
+                self.workers.set_fixed_weights(fixed)
+            self.has_new_fixed_weights = False
             self.policy_version += is_new
             self.workers.set_weights(self.learners.weights(), self.policy_version, self.timestep, to)
             self.has_unpublished_weights = False
@@ -272,6 +276,7 @@ class Algorithm(ChangingPolicies):
             if learned := {name: policies[name].flat.numpy() for name in by_hand if self.config.may_train(name)}:
                 self.learners.set_weights(learned)
             self.has_unpublished_weights = True
+            self.has_new_fixed_weights |= len(learned) < len(by_hand)
             for name in by_hand:
                 policies[name].set_by_hand = False
 
@@ -363,6 +368,7 @@ class Algorithm(ChangingPolicies):
         with restoring("its learners"):
             self.learners.set_state(state["learners"])
             local.set_weights(weights_of(state, self.fixed_weights()), local.policy_version)
+            self.has_new_fixed_weights = True
         with restoring("its evaluation"):
             self.evaluation.set_state(state["evaluation"])
         self.publish_weights()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections import deque
+from collections.abc import Container
 
 from reef.callbacks.hooks import Hooks
 from reef.config import AlgorithmConfig
@@ -82,20 +83,24 @@ class WorkerPolicies(ABC):
                 policy.flat.load(weights[policy_id])
         self.policy_version, self.timestep = version, timestep
 
+    def load_acting_weights(self, weights: Weights) -> None:
+        """Set the `acting_weights` of another worker, of the policies that are in both."""
+        for policy_id in weights.keys() & self.policy_map.keys():
+            self.policy_map[policy_id].load_acting_weights(weights[policy_id])
+
     def set_acting_weights(self, weights: Weights, version: int, timestep: int) -> None:
         """As `set_weights`, where `weights` are the `acting_weights` of another worker."""
-        for policy_id, policy in self.policy_map.items():
-            if policy_id in weights:  # those of before it was added may come late
-                policy.load_acting_weights(weights[policy_id])
+        self.load_acting_weights(weights)
         self.policy_version, self.timestep = version, timestep
 
     def post_weights(self, weights: Weights, version: int, timestep: int) -> None:
         """As `set_acting_weights` before the next fragment; may be called from another thread during one."""
         self._posted.append((weights, version, timestep))
 
-    def acting_weights(self) -> Weights:
-        """One flat vector per policy, of the parameters that it acts with: all that other processes need."""
-        return {policy_id: policy.acting_weights() for policy_id, policy in self.policy_map.items()}
+    def acting_weights(self, policies: Container[PolicyId] | None = None) -> Weights:
+        """One flat vector for each of these policies, or of all, of the parameters that it acts with."""
+        held = self.policy_map.items()
+        return {name: policy.acting_weights() for name, policy in held if policies is None or name in policies}
 
     def get_weights(self) -> Weights:
         """One flat vector per policy."""

@@ -24,6 +24,7 @@ class ChangingPolicies(Inference):
 
     learners: Learners
     evaluation: Evaluation
+    has_new_fixed_weights: bool
 
     def add_policy(
         self,
@@ -103,6 +104,7 @@ class ChangingPolicies(Inference):
         self.config = config = config.checked()
         self.finish_evaluation()
         self.workers.set_policies(config)
+        self.has_new_fixed_weights = True
         local = self.workers.local_worker()
         self.learners.set_policies(config, local.spaces)
         learns_now = [n for n in before.policies if config.may_train(n) and not before.may_train(n)]
