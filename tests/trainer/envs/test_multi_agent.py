@@ -1,6 +1,6 @@
 """Several agents in one environment: who is there, when an episode ends, and what each of their policies gets.
 
-It tests reef.envs.by_policy too.
+It tests reef.envs.by_policy and reef.envs.agents.envs too.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from pettingzoo.classic.rps import rps
 
 from reef.algorithms.ppo import PPOConfig
+from reef.envs.agents.envs import MultiAgentEnvs
 from reef.envs.make import make_envs
-from reef.envs.multi_agent import IndependentAgents, MultiAgentEnv, MultiAgentEnvs
+from reef.envs.multi_agent import IndependentAgents, MultiAgentEnv
 from reef.errors import ConfigError, EnvironmentError
 from reef.rollout.worker import RolloutWorker
 
@@ -206,11 +206,6 @@ def test_settings_for_one_agent_are_refused(key: str) -> None:
 def test_a_policy_that_no_agent_acts_with_is_refused() -> None:
     with pytest.raises(ConfigError, match="no agent acts with 'ghost'"):
         RolloutWorker(plain().multi_agent(policies=["both", "ghost"], policy_mapping_fn=lambda a: "both").freeze())
-
-
-def test_agents_that_take_turns_are_refused() -> None:
-    with pytest.raises(ConfigError, match="its agents take turns"):
-        RolloutWorker(PPOConfig().environment(lambda context: rps.env()).freeze())
 
 
 def test_numbers_name_policies_too() -> None:
