@@ -222,3 +222,15 @@ def test_a_distribution_of_another_shape_is_refused() -> None:
     dist = policy.dist_class(torch.zeros(1, 2), policy.model)
     with pytest.raises(ConfigError, match=r"actions have shape \(2,\), expected \(1,\): one for each row"):
         dist.logp([0, 1])
+
+
+def test_what_a_distribution_has_not_is_named() -> None:
+    sac, ddpg = (policy_of(kind, OBS) for kind in (SACConfig, DDPGConfig))
+    squashed, single = (each.dist_class(each.model({"obs": ROW})[0], each.model) for each in (sac, ddpg))
+    assert squashed.logp(squashed.sample()).shape == (1,)
+    with pytest.raises(ConfigError, match="entropy of a squashed Gaussian has no closed form"):
+        squashed.entropy()
+    with pytest.raises(ConfigError, match="a deterministic action has no likelihood"):
+        single.logp(single.sample())
+    with pytest.raises(ConfigError, match="of another policy"):
+        squashed.kl(single)

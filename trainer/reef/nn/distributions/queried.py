@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -54,16 +55,25 @@ class QueriedDistribution(Distribution):
             raise ConfigError(
                 f"logp: the actions have shape {tuple(given.shape)}, expected {expected}: one for each row."
             )
-        return self.inner.logp(given.to(self.inputs.device))
+        return _asked(self.inner.logp, given.to(self.inputs.device))
 
     def entropy(self) -> Tensor:
         """[N] entropy in nats."""
-        return self.inner.entropy()
+        return _asked(self.inner.entropy)
 
-    def kl(self, other: QueriedDistribution) -> Tensor:
+    def kl(self, other: Any) -> Tensor:
         """[N] KL(self || other), in nats."""
-        return self.inner.kl(other.inner)
+        if getattr(other, "maker", None) is not self.maker:
+            raise ConfigError("kl: the other distribution is of another policy.")
+        return _asked(self.inner.kl, other.inner)
 
     @property
     def _acting(self) -> ActionDistribution:
         return ActionDistribution(self.maker, self.inputs.detach().cpu().numpy())
+
+
+def _asked(function: Callable[..., Tensor], *arguments: Any) -> Tensor:
+    try:
+        return function(*arguments)
+    except NotImplementedError as error:  # by the kind of distribution
+        raise ConfigError(f"dist_class: {error}.") from error
