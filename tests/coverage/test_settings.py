@@ -103,6 +103,11 @@ def test_a_setting_of_the_model_changes_what_is_trained(env: Any, usual: dict[st
     assert differ(trained(env, usual), trained(env, usual | changed))
 
 
+def test_swish_is_another_name_of_silu() -> None:
+    silu, swish = (trained("CartPole-v1", {"fcnet_activation": name}) for name in ("silu", "swish"))
+    assert not differ(silu, swish)
+
+
 @pytest.mark.parametrize("framework", ["tf", "tf2", "tfe"])
 def test_another_framework_is_refused_with_the_one_there_is(framework: str) -> None:
     with pytest.raises(ConfigError, match=f"framework='{framework}': expected 'torch'"):

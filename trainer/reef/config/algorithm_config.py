@@ -68,6 +68,24 @@ class AlgorithmConfig(
     policy_class: ClassVar[str] = ""
     agents_share_a_policy: ClassVar[bool] = True  # whether several agents of one environment may act with one policy
 
+    def __new__(cls, *, algo_class: type[Algorithm] | None = None, **settings: Any) -> Self:
+        """With an algorithm's class, the settings of that algorithm."""
+        kind = getattr(algo_class, "config_class", None)
+        return super().__new__(kind if isinstance(kind, type) and issubclass(kind, cls) else cls)
+
+    def __init__(self, *, algo_class: type[Algorithm] | None = None, **settings: Any) -> None:
+        """The defaults with `settings` over them.
+
+        Raises:
+            ConfigError: a setting is unknown, or `algo_class` has other settings than this class.
+        """
+        super().__init__(**settings)
+        kind = getattr(algo_class, "config_class", None)
+        if algo_class is not None and kind is not type(self):
+            wrong = f"has the settings {kind.__name__}" if kind else "is no subclass of reef.Algorithm"
+            own = type(self).__name__
+            raise ConfigError(f"algo_class={algo_class!r} {wrong}; these are {own}. Leave algo_class out.")
+
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         if "algorithm_class" in vars(cls) and "algorithm" not in vars(cls):  # the name it inherits is another's

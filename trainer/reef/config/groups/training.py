@@ -11,7 +11,7 @@ from reef.config.refusals import refusals_in
 from reef.config.settings import Settings
 from reef.schedules import Scheduled
 
-ACTIVATIONS = ("tanh", "relu", "silu", "elu", "gelu", "linear")
+ACTIVATIONS = ("tanh", "relu", "silu", "swish", "elu", "gelu", "linear")
 
 
 class ModelConfig(Settings):
