@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reef.config import AlgorithmConfig, default, setting
+from reef.config.ignored import Network, ignored
 from reef.offline.episodes import EpisodeReader, files_of
 from reef.offline.recorded import RecordedSteps
 from reef.run.algorithm import Algorithm
@@ -55,6 +56,13 @@ class OfflineConfig(AlgorithmConfig):
             )
         if len(self.policies) > 1:
             yield f"policies={self.policies}: {self.label} learns a single policy. Leave it out."
+
+    def ignored_settings(self, network: Network) -> Iterator[str]:
+        """Yield notes for fragments, which evaluation alone samples, by steps or by a function of its own."""
+        yield from super().ignored_settings(network)
+        if self.evaluation_duration_unit == "episodes" and self.custom_evaluation_function is None:
+            reason = f"with {self.label}, which learns from recorded steps and is evaluated on whole episodes"
+            yield from ignored(self, reason, "batch_mode", "rollout_fragment_length")
 
 
 class OfflineAlgorithm(Algorithm):
