@@ -29,13 +29,12 @@ NOT_YET = words(
     env_runner_cls sample_collector remote_worker_envs remote_env_batch_wait_ms preprocessor_pref compress_observations
     enable_connectors env_to_module_connector module_to_env_connector episode_lookback_horizon
     off_policy_estimation_methods ope_split_batch_by_episode
-    metrics_episode_collection_timeout_s export_native_model_files checkpoint_trainable_policies_only
-    logger_creator logger_config fake_sampler
+    export_native_model_files checkpoint_trainable_policies_only
+    logger_creator logger_config
     policy_map_capacity policy_states_are_swappable observation_fn
     count_steps_by replay_mode algorithm_config_overrides_per_module
     input_ input_config actions_in_input_normalized postprocess_inputs shuffle_buffer_size
-    output_compress_columns offline_sampling
-    _disable_preprocessor_api _disable_action_flattening
+    output_compress_columns
 """
 )
 NEVER = words(
@@ -44,7 +43,8 @@ NEVER = words(
     eager_tracing eager_max_retraces tf_session_args local_tf_session_args enable_tf1_exec_eagerly
     in_evaluation policy_map_cache input_evaluation
     _enable_new_api_stack _tf_policy_handles_more_than_one_loss _disable_initialize_loss_from_dummy_batch
-    _disable_execution_plan_api
+    _disable_execution_plan_api metrics_episode_collection_timeout_s fake_sampler offline_sampling
+    _disable_preprocessor_api _disable_action_flattening
 """
 )
 WORKING = words(

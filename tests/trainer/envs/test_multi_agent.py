@@ -246,6 +246,10 @@ def test_agents_of_one_policy_have_the_same_spaces() -> None:
             r"there is no policy for agent 'b'. Give the agent one of policies=\['one'\]",
         ),
         ({"policies": ["one"], "policy_mapping_fn": "nowhere:fn"}, "there is no module 'nowhere'"),
+        (
+            {"policies": ["one"], "policy_mapping_fn": lambda agent, episode, worker: episode.episode_id},
+            r"(?s)policy_mapping_fn\('a', None, None\) raised AttributeError: .* decide by the agent's id alone",
+        ),
     ],
 )
 def test_a_mapping_that_leads_nowhere_is_refused(settings: dict[str, Any], message: str) -> None:
