@@ -77,6 +77,7 @@ def differ(one: dict[str, Any], other: dict[str, Any]) -> bool:
         ("CartPole-v1", {}, {"vf_share_layers": True}),
         ("Pendulum-v1", {}, {"free_log_std": True}),
         (Picture, {}, {"conv_filters": [[2, 4, 4]]}),
+        (Picture, {"conv_filters": [[2, 4, 4]]}, {"conv_filters": [[2, [4, 2], 4]]}),
         (Picture, {}, {"conv_activation": "tanh"}),
         ("CartPole-v1", {}, LSTM),
         ("CartPole-v1", LSTM, {"lstm_cell_size": 5}),
