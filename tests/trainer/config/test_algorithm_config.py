@@ -31,6 +31,11 @@ class ExampleConfig(AlgorithmConfig):
         yield from self.batch_size_problems()
 
 
+class ForAnother(PPOConfig):
+    def __init__(self):
+        super().__init__(algo_class=PPO)
+
+
 def make_env(env_config):
     return env_config
 
@@ -94,14 +99,16 @@ def test_the_settings_of_a_class_of_algorithms():
 @pytest.mark.parametrize(
     ("kind", "algo_class", "text"),
     [
-        (DQNConfig, PPO, "has the settings PPOConfig; these are DQNConfig. Leave algo_class out."),
-        (AlgorithmConfig, "PPO", "algo_class='PPO' is no subclass of reef.Algorithm"),
-        (AlgorithmConfig, ExampleAlgorithm, "ExampleAlgorithm'> is no subclass of reef.Algorithm"),
+        (DQNConfig, PPO, "its settings are PPOConfig, and not DQNConfig. Leave algo_class out."),
+        (AlgorithmConfig, "PPO", "algo_class='PPO': expected a subclass of reef.Algorithm"),
+        (AlgorithmConfig, ExampleAlgorithm, "ExampleAlgorithm'>: expected a subclass of reef.Algorithm"),
     ],
 )
 def test_a_class_that_has_other_settings(kind, algo_class, text):
     with pytest.raises(ConfigError, match=text):
         kind(algo_class=algo_class)
+    with pytest.raises(ConfigError, match="its settings are PPOConfig, and not ForAnother"):
+        ForAnother()
 
 
 def test_a_refused_key_is_taken_by_its_sentence_and_refused_with_all_other_problems():

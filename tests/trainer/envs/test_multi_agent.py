@@ -16,7 +16,7 @@ from pettingzoo.classic.rps import rps
 from reef.algorithms.ppo import PPOConfig
 from reef.envs.make import make_envs
 from reef.envs.multi_agent import IndependentAgents, MultiAgentEnv, MultiAgentEnvs
-from reef.errors import ConfigError, EnvironmentError
+from reef.errors import CallbackError, ConfigError, EnvironmentError
 from reef.rollout.worker import RolloutWorker
 
 
@@ -246,15 +246,17 @@ def test_agents_of_one_policy_have_the_same_spaces() -> None:
             r"there is no policy for agent 'b'. Give the agent one of policies=\['one'\]",
         ),
         ({"policies": ["one"], "policy_mapping_fn": "nowhere:fn"}, "there is no module 'nowhere'"),
-        (
-            {"policies": ["one"], "policy_mapping_fn": lambda agent, episode, worker: episode.episode_id},
-            r"(?s)policy_mapping_fn\('a', None, None\) raised AttributeError: .* decide by the agent's id alone",
-        ),
     ],
 )
 def test_a_mapping_that_leads_nowhere_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         RolloutWorker(PPOConfig().environment(Relay).multi_agent(**settings).freeze())
+
+
+def test_a_mapping_that_raises_shows_what_it_was_called_with() -> None:
+    config = PPOConfig().environment(Relay).multi_agent(policy_mapping_fn=lambda agent, episode, _: episode.length)
+    with pytest.raises(CallbackError, match=r"policy_mapping_fn\('a', None, None\), which is .* raised AttributeError"):
+        RolloutWorker(config.freeze())
 
 
 @pytest.mark.parametrize("wrong", [{"num_agents": 0}, {"num_agents": "2"}, {"env": None}])

@@ -29,7 +29,7 @@ from reef.config.groups.sampling import (
 )
 from reef.config.groups.training import TrainingSettings
 from reef.config.ignored import FOR_VECTORS, Network, ignored_beside_custom_model, ignored_of_memory, ignored_with
-from reef.config.loading import load
+from reef.config.loading import load, settings_class
 from reef.config.refusals import refusals_in
 from reef.errors import ConfigError
 from reef.types import DEFAULT_POLICY, PolicyId
@@ -69,22 +69,13 @@ class AlgorithmConfig(
     agents_share_a_policy: ClassVar[bool] = True  # whether several agents of one environment may act with one policy
 
     def __new__(cls, *, algo_class: type[Algorithm] | None = None, **settings: Any) -> Self:
-        """With an algorithm's class, the settings of that algorithm."""
-        kind = getattr(algo_class, "config_class", None)
-        return super().__new__(kind if isinstance(kind, type) and issubclass(kind, cls) else cls)
+        """The settings of `algo_class`, if it is given."""
+        return super().__new__(cls if algo_class is None else settings_class(algo_class, cls))
 
     def __init__(self, *, algo_class: type[Algorithm] | None = None, **settings: Any) -> None:
-        """The defaults with `settings` over them.
-
-        Raises:
-            ConfigError: a setting is unknown, or `algo_class` has other settings than this class.
-        """
         super().__init__(**settings)
-        kind = getattr(algo_class, "config_class", None)
-        if algo_class is not None and kind is not type(self):
-            wrong = f"has the settings {kind.__name__}" if kind else "is no subclass of reef.Algorithm"
-            own = type(self).__name__
-            raise ConfigError(f"algo_class={algo_class!r} {wrong}; these are {own}. Leave algo_class out.")
+        if algo_class is not None:
+            settings_class(algo_class, type(self), exactly=True)
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -6,12 +6,13 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Literal
 
+from reef.callbacks.hooks import guarded
 from reef.config.declaration import setting
 from reef.config.groups.group import GroupSetter
 from reef.config.loading import load
 from reef.config.settings import Settings
 from reef.config.spaces import as_space
-from reef.errors import ConfigError, own_traceback, sentence
+from reef.errors import ConfigError
 from reef.types import DEFAULT_POLICY, AgentId, PolicyId
 
 
@@ -190,7 +191,8 @@ class MultiAgentSettings(Settings):
         else:
             ask = load(given, "policy_mapping_fn") if isinstance(given, str) else given
             arguments = (agent, None, None)[: max(_count(ask), 1)]
-            policy_id = _asked(ask, arguments)
+            what = f"policy_mapping_fn{arguments!r}, which is called once for each agent before the first episode,"
+            policy_id = guarded(what, ask, *arguments)
         if policy_id not in self.policies:
             wrong = f"PolicyID {policy_id!r}, which agent {agent!r} acts with, not found in PolicyMap"
             wrong = wrong if policy_id else f"there is no policy for agent {agent!r}"
@@ -200,16 +202,6 @@ class MultiAgentSettings(Settings):
     def trains(self, policy_id: PolicyId) -> bool:
         """Whether a policy learns."""
         return self.policies_to_train is None or policy_id in self.policies_to_train
-
-
-def _asked(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    try:
-        return function(*arguments)
-    except Exception as error:
-        raise ConfigError(
-            f"policy_mapping_fn{arguments!r} raised {type(error).__name__}: {sentence(error)} It is called once for "
-            f"each agent, before the first episode: decide by the agent's id alone.{own_traceback(error)}"
-        ) from error
 
 
 def _count(function: Callable[..., Any]) -> int:
