@@ -27,7 +27,7 @@ MISSING = {
     "Command line": 13,
     "Algorithms": 2,
     "Python API": 12,
-    "Settings": 39,
+    "Settings": 38,
     "Settings of some algorithms": 3,
     "Exploration": 1,
     "Curriculum": 1,

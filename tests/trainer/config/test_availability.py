@@ -23,7 +23,7 @@ def words(text: str) -> list[str]:
 
 NOT_YET = words(
     """
-    model.no_final_linear model.framestack model.dim model.grayscale
+    model.framestack model.dim model.grayscale
     model.zero_mean model.custom_action_dist learner_class learner_connector
     render_env record_env action_mask_key
     env_runner_cls sample_collector remote_worker_envs remote_env_batch_wait_ms preprocessor_pref compress_observations
@@ -39,7 +39,7 @@ NOT_YET = words(
 )
 NEVER = words(
     """
-    model.post_fcnet_activation model.custom_preprocessor
+    model.post_fcnet_activation model.custom_preprocessor model.no_final_linear
     eager_tracing eager_max_retraces tf_session_args local_tf_session_args enable_tf1_exec_eagerly
     in_evaluation policy_map_cache input_evaluation
     _enable_new_api_stack _tf_policy_handles_more_than_one_loss _disable_initialize_loss_from_dummy_batch
@@ -131,11 +131,11 @@ def test_at_their_defaults_all_are_fine():
 
 
 def test_the_refused_are_refused_in_evaluation_too():
-    config = AlgorithmConfig().evaluation(evaluation_config={"record_env": True, "model": {"no_final_linear": True}})
+    config = AlgorithmConfig().evaluation(evaluation_config={"record_env": True, "model": {"framestack": False}})
     with pytest.raises(ConfigError) as refusal:
         config.validate()
     assert "evaluation_config.record_env=True: not available yet. Leave it at False." in str(refusal.value)
-    assert "evaluation_config.model.no_final_linear=True: not available yet. Leave it at False." in str(refusal.value)
+    assert "evaluation_config.model.framestack=False: not available yet. Leave it at True." in str(refusal.value)
     AlgorithmConfig().evaluation(evaluation_config={"record_env": False}).validate()
 
 

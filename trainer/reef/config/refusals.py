@@ -67,7 +67,9 @@ REFUSALS: dict[str, Refusal] = {
     "model.post_fcnet_activation": Refusal(
         "training", "relu", "these layers use conv_activation after convolutions, else fcnet_activation"
     ),
-    "model.no_final_linear": Refusal("training", False),
+    "model.no_final_linear": Refusal(
+        "training", False, "outputs come from a linear layer; use model.custom_model, which is the whole network"
+    ),
     "model.framestack": Refusal("training", True),
     "model.dim": Refusal("training", 84),
     "model.grayscale": Refusal("training", False),

@@ -48,7 +48,7 @@ CASES = {
         {"evaluation_config": {"lr": "fast", "model": {"no_final_linear": True}}},
         [
             "evaluation_config.lr='fast': expected number",
-            "evaluation_config.model.no_final_linear=True: not available yet",
+            "evaluation_config.model.no_final_linear=True: outputs come from a linear layer",
         ],
     ),
     "optimizer": ({"optimizer": {"type": "Adma"}}, ["optimizer.type='Adma': expected one of", "Did you mean 'Adam'?"]),
