@@ -145,7 +145,7 @@ def configuration(args: dict[str, Any]) -> AlgorithmConfig:
         config.environment("reef.envs.multi_agent:IndependentAgents", env_config=together)
         config.multi_agent(policies=[str(agent) for agent in range(args["agents"])])
     else:
-        config.environment(args["env"])
+        config.environment(args["env"], env_config=args.get("env_config", {}))
     config.rollouts(num_rollout_workers=args["workers"], num_envs_per_worker=args["num_envs"])
     config.rollouts(sample_async=args.get("sample_async", False))
     if args["workers"] > 2:

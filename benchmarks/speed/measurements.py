@@ -86,6 +86,9 @@ OFFLINE_SCRIPTS = {
     "reef": "benchmarks.peers.reef_offline",
 }
 APEX = {**DQN, "algorithm": "apex", "workers": 1}
+# environments by name: those that compute for all of the worker's time, and one that sleeps for most of it
+APEX_ENVS: dict[str, dict[str, Any]] = {env: {"env": env} for env in ASYNC_ENVS}
+APEX_ENVS["steps that sleep"] = {"env": "benchmarks.peers.reef_scaling:Sleeping", "env_config": {"step_s": 0.0005}}
 RECURRENT = {**PPO, "epochs": 2, "hiddens": [64], "lstm": 64, "sequence": 20}
 TWO_AGENTS = {**PPO, "agents": 2}
 WORKERS = (0, 1, 2)  # of two agents
@@ -212,10 +215,10 @@ def offline() -> Iterator[Case]:
 
 def apex() -> Iterator[Case]:
     """Steps that one worker of Ape-X samples, beside the same job whose learning never starts."""
-    for env in ASYNC_ENVS:
+    for label, env in APEX_ENVS.items():
         for name, starts in (("sampling alone", 10**9), ("learning", 1000)):
-            args = {**APEX, "env": env, "learning_starts": starts, "measure_s": 8.0}
-            yield Case(f"{env}, {name}", "reef", args | ONE_THREAD, runs=PAIRED_RUNS)
+            args = {**APEX, **env, "learning_starts": starts, "measure_s": 8.0}
+            yield Case(f"{label}, {name}", "reef", args | ONE_THREAD, runs=PAIRED_RUNS)
 
 
 def recurrent() -> Iterator[Case]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from reef.algorithms.sac import SACConfig
     from reef.algorithms.simple_q import SimpleQConfig
     from reef.algorithms.td3 import TD3Config
-    from reef.config import AlgorithmConfig
+    from reef.config import AlgorithmConfig, PolicySpec
     from reef.envs.curriculum.tasks import TaskSettableEnv
     from reef.run.algorithm import Algorithm
     from reef.run.metrics import pretty_print
@@ -49,6 +49,7 @@ __all__ = [
     "MARWILConfig",
     "PGConfig",
     "PPOConfig",
+    "PolicySpec",
     "SACConfig",
     "SimpleQConfig",
     "TD3Config",
@@ -76,6 +77,7 @@ _HOMES = {
     "MARWILConfig": "reef.algorithms.marwil",
     "PGConfig": "reef.algorithms.pg",
     "PPOConfig": "reef.algorithms.ppo",
+    "PolicySpec": "reef.config",
     "SACConfig": "reef.algorithms.sac",
     "SimpleQConfig": "reef.algorithms.simple_q",
     "TD3Config": "reef.algorithms.td3",

@@ -172,9 +172,9 @@ def test_of_two_policies_only_the_one_that_learns_has_gradients() -> None:
     config = small(policies=["0", "1"], policies_to_train=["0"])
     config.environment("reef.envs.multi_agent:IndependentAgents", env_config={"env": "CartPole-v1", "num_agents": 2})
     with config.build() as algorithm:
-        before = algorithm.learners.weights()
+        before = algorithm.learners.weights() | algorithm.fixed_weights()
         result = algorithm.train()
-        after = algorithm.learners.weights()
+        after = algorithm.learners.weights() | algorithm.fixed_weights()
     assert result["info"]["learner"].keys() == {"0"}
     assert (before["0"] != after["0"]).any() and (before["1"] == after["1"]).all()
     assert result["num_agent_steps_sampled"] > result["num_agent_steps_trained"] > 0

@@ -115,13 +115,13 @@ def test_a_refused_key_is_taken_by_its_sentence_and_refused_with_all_other_probl
     config = (
         ExampleConfig()
         .checkpointing(export_native_model_files=True)
-        .multi_agent(count_steps_by="agent_steps")
+        .multi_agent(policy_states_are_swappable=True)
         .training(gamma=2)
     )
     with pytest.raises(ConfigError) as refusal:
         config.validate()
     assert "export_native_model_files=True: not available yet. Leave it at False." in str(refusal.value)
-    assert "Leave it at 'env_steps'" in str(refusal.value)
+    assert "policy_states_are_swappable=True: not available yet. Leave it at False." in str(refusal.value)
     assert "gamma=2.0" in str(refusal.value)
     assert (
         ExampleConfig().callbacks(None).multi_agent(count_steps_by="env_steps", policies={"default_policy"}).validate()

@@ -119,7 +119,7 @@ def test_what_is_told_instead_of_such_a_group_is_there(group):
 def test_the_keys_of_multiagent_are_settings():
     with pytest.warns(FutureWarning, match="'multiagent' are now settings of their own"):
         config = OffPolicyConfig.from_dict({"multiagent": {"policies": ["default_policy"]}, "gamma": 0.5})
-    assert (config.policies, config.gamma) == (["default_policy"], 0.5)
+    assert (list(config.policies), config.gamma) == (["default_policy"], 0.5)
     with pytest.warns(FutureWarning), pytest.raises(ConfigError, match="multiagent: gamma is given beside it too"):
         OffPolicyConfig.from_dict({"multiagent": {"gamma": 0.9}, "gamma": 0.5})
 

@@ -31,8 +31,7 @@ NOT_YET = words(
     off_policy_estimation_methods ope_split_batch_by_episode
     export_native_model_files checkpoint_trainable_policies_only
     logger_creator logger_config
-    policy_map_capacity policy_states_are_swappable observation_fn
-    count_steps_by replay_mode algorithm_config_overrides_per_module
+    policy_map_capacity policy_states_are_swappable
     input_ input_config actions_in_input_normalized postprocess_inputs shuffle_buffer_size
     output_compress_columns
 """
@@ -80,12 +79,12 @@ WORKING = words(
     extra_python_environs_for_driver extra_python_environs_for_worker
     metrics_num_episodes_for_smoothing min_time_s_per_iteration
     min_train_timesteps_per_iteration min_sample_timesteps_per_iteration log_level log_sys_usage seed
-    policies policy_mapping_fn policies_to_train callbacks keep_per_episode_custom_metrics
+    policies policy_mapping_fn policies_to_train count_steps_by replay_mode observation_fn
+    algorithm_config_overrides_per_module callbacks keep_per_episode_custom_metrics
     output output_config output_max_file_size
 """
 )
 UNREAD = {
-    *("policy_mapping_fn", "policies_to_train"),  # asked by `policy_of` and `trains`, which stand with them
     "framework",  # torch is the only one: nothing asks which
     "optimizer.centered",  # handed on by its name
 }

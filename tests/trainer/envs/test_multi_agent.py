@@ -1,6 +1,6 @@
 """Several agents in one environment: who is there, when an episode ends, and what each of their policies gets.
 
-It tests reef.envs.by_policy too.
+It tests reef.envs.by_policy and reef.envs.agents.envs too.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from pettingzoo.classic.rps import rps
 
 from reef.algorithms.ppo import PPOConfig
+from reef.envs.agents.envs import MultiAgentEnvs
 from reef.envs.make import make_envs
-from reef.envs.multi_agent import IndependentAgents, MultiAgentEnv, MultiAgentEnvs
-from reef.errors import CallbackError, ConfigError, EnvironmentError
+from reef.envs.multi_agent import IndependentAgents, MultiAgentEnv
+from reef.errors import ConfigError, EnvironmentError
 from reef.rollout.worker import RolloutWorker
 
 
@@ -208,11 +208,6 @@ def test_a_policy_that_no_agent_acts_with_is_refused() -> None:
         RolloutWorker(plain().multi_agent(policies=["both", "ghost"], policy_mapping_fn=lambda a: "both").freeze())
 
 
-def test_agents_that_take_turns_are_refused() -> None:
-    with pytest.raises(ConfigError, match="its agents take turns"):
-        RolloutWorker(PPOConfig().environment(lambda context: rps.env()).freeze())
-
-
 def test_numbers_name_policies_too() -> None:
     assert [plain().multi_agent(policies=["0", "1"]).policy_of(agent) for agent in (0, 1)] == ["0", "1"]
 
@@ -251,12 +246,6 @@ def test_agents_of_one_policy_have_the_same_spaces() -> None:
 def test_a_mapping_that_leads_nowhere_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         RolloutWorker(PPOConfig().environment(Relay).multi_agent(**settings).freeze())
-
-
-def test_a_mapping_that_raises_shows_what_it_was_called_with() -> None:
-    config = PPOConfig().environment(Relay).multi_agent(policy_mapping_fn=lambda agent, episode, _: episode.length)
-    with pytest.raises(CallbackError, match=r"policy_mapping_fn\('a', None, None\), which is .* raised AttributeError"):
-        RolloutWorker(config.freeze())
 
 
 @pytest.mark.parametrize("wrong", [{"num_agents": 0}, {"num_agents": "2"}, {"env": None}])

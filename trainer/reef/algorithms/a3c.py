@@ -6,7 +6,7 @@ Rollout [T, B] in a worker -> advantages by GAE -> gradient [P] -> one step in t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -30,10 +30,12 @@ from reef.types import PolicyId, Stats, Weights
 class A3CConfig(ActorCriticConfig):
     """Settings of A3C."""
 
+    policies_may_change: ClassVar[bool] = False
     algorithm: ClassVar[str] = "A3C"
     algorithm_class: ClassVar[str] = "reef.algorithms.a3c:A3C"
     worker_class: ClassVar[str] = "reef.algorithms.a3c:A3CWorker"
     asynchronous: ClassVar[bool] = True
+    of_all_policies: ClassVar[tuple[str, ...]] = (*ActorCriticConfig.of_all_policies, "max_gradient_staleness")
 
     lr: Scheduled = default(1e-4)
     grad_clip: float | None = default(40.0)
@@ -126,21 +128,23 @@ class A3CWorker(RolloutWorker):
         sample = super().sample(steps, reset_episodes, episodes)
         found = {}
         for policy_id, weights in self.get_weights().items():
-            rollout, learner = sample.rollouts[policy_id], self.learners[policy_id]
-            if self.config.trains(policy_id) and len(rollout):
+            rollout = sample.rollouts[policy_id]
+            if len(rollout) and self.config.trains(policy_id, rollout):
+                learner = self.learners[policy_id]
                 learner.set_weights(weights)
                 # what Dropout draws: a resumed run draws the same
                 learner.generator.manual_seed(self.policy_version)
                 found[policy_id] = learner.gradient_of(rollout, self.timestep)
         return sample.without_rollouts(found)
 
-    def acting_weights(self) -> Weights:
-        """One flat vector per policy, of all its parameters."""
-        return self.get_weights()
+    def acting_weights(self, policies: Container[PolicyId] | None = None) -> Weights:
+        """One flat vector for each of these policies, or of all, of all its parameters."""
+        return {name: own for name, own in self.get_weights().items() if policies is None or name in policies}
 
-    def set_acting_weights(self, weights: Weights, version: int, timestep: int) -> None:
+    def load_acting_weights(self, weights: Weights) -> None:
         """Set what `acting_weights` of another worker returned."""
-        self.set_weights(weights, version, timestep)
+        for policy_id in weights.keys() & self.policy_map.keys():
+            self.policy_map[policy_id].flat.load(weights[policy_id])
 
 
 class A3C(Algorithm):

@@ -33,7 +33,17 @@ NO_TIMEOUT = "the flow waits for whichever comes first, fragments, batches or th
 class ApexConfig(OffPolicyConfig):
     """Settings of Ape-X, whatever learns."""
 
+    policies_may_change: ClassVar[bool] = False
     asynchronous: ClassVar[bool] = True
+    of_all_policies: ClassVar[tuple[str, ...]] = (
+        *OffPolicyConfig.of_all_policies,
+        "gamma",
+        "num_atoms",
+        "num_replay_buffer_shards",
+        "max_requests_in_flight_per_replay_worker",
+        "worker_side_prioritization",
+        "max_weight_sync_delay",
+    )
     refusals: ClassVar[Mapping[str, Refusal]] = {
         **OffPolicyConfig.refusals,
         "timeout_s_sampler_manager": Refusal("training", 0.0, NO_TIMEOUT),
@@ -84,6 +94,11 @@ class ApexConfig(OffPolicyConfig):
             yield (
                 "training_intensity=None: sampling and learning do not wait for each other, so it takes a ratio. Set "
                 "it to 1.0, or to train_batch_size / 4 for an update every 4 environment steps."
+            )
+        if self.count_steps_by != "env_steps":
+            yield (
+                f"count_steps_by={self.count_steps_by!r}: not available yet with {self.label}, whose pace counts steps "
+                "of environments. Leave it at 'env_steps'."
             )
         # "auto": what is left over goes to the first workers
         shortest = self.fragment_length(self.num_rollout_workers)

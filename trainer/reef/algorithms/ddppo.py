@@ -32,9 +32,11 @@ BACKEND = "gradients are averaged by NCCL where each worker has a whole GPU (num
 class DDPPOConfig(PPOConfig):
     """Settings of DD-PPO."""
 
+    policies_may_change: ClassVar[bool] = False
     algorithm: ClassVar[str] = "DDPPO"
     algorithm_class: ClassVar[str] = "reef.algorithms.ddppo:DDPPO"
     decentralized: ClassVar[bool] = True
+    of_all_policies: ClassVar[tuple[str, ...]] = (*PPOConfig.of_all_policies, "keep_local_weights_in_sync")
     refusals: ClassVar[Mapping[str, Refusal]] = {
         **PPOConfig.refusals,
         "torch_distributed_backend": Refusal("training", "gloo", BACKEND),

@@ -33,6 +33,7 @@ WITHOUT_EFFECT = ("gamma", "rollout_fragment_length", "batch_mode", "sample_asyn
 class ESConfig(AlgorithmConfig):
     """Settings of ES."""
 
+    policies_may_change: ClassVar[bool] = False
     algorithm: ClassVar[str] = "ES"
     algorithm_class: ClassVar[str] = "reef.algorithms.es:ES"
     policy_class: ClassVar[str] = "reef.algorithms.es:perturbed_policy"
@@ -58,8 +59,11 @@ class ESConfig(AlgorithmConfig):
     def problems(self) -> Iterator[str]:
         """Yield contradictions between these settings."""
         yield from super().problems()
-        if len(self.policies) > 1:
-            yield f"policies={self.policies}: not available yet with ES, which perturbs a single policy. Leave it out."
+        if len(self.policies) > 1 or any(map(self.own_settings, self.policies)):
+            yield (
+                f"policies={list(self.policies)}: not available yet with ES, which perturbs a single policy without "
+                "settings of its own. Leave it out."
+            )
         if self.num_learner_workers:
             yield f"num_learner_workers={self.num_learner_workers}: an update of ES is one sum. Leave it at 0."
 

@@ -40,6 +40,11 @@ class IMPALAConfig(ActorCriticConfig):
     algorithm: ClassVar[str] = "IMPALA"
     algorithm_class: ClassVar[str] = "reef.algorithms.impala:IMPALA"
     asynchronous: ClassVar[bool] = True
+    of_all_policies: ClassVar[tuple[str, ...]] = (
+        *ActorCriticConfig.of_all_policies,
+        "learner_queue_size",
+        "broadcast_interval",
+    )
     refusals: ClassVar[Mapping[str, Refusal]] = {
         **ActorCriticConfig.refusals,
         "num_aggregation_workers": Refusal("training", 0, NO_AGGREGATION),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 from reef.config import AlgorithmConfig, default, setting
 from reef.config.ignored import Network, ignored
@@ -16,6 +17,8 @@ from reef.types import PolicyId, State, Stats
 
 class OfflineConfig(AlgorithmConfig):
     """Settings of what is read. The environment gives the spaces, and evaluation plays in it; training does not."""
+
+    policies_may_change: ClassVar[bool] = False
 
     input_: str | list[str] = setting(
         "",
@@ -54,8 +57,11 @@ class OfflineConfig(AlgorithmConfig):
                 f"observation_filter={self.observation_filter!r}: {self.label} reads observations as they were "
                 "recorded. Leave it at 'NoFilter'."
             )
-        if len(self.policies) > 1:
-            yield f"policies={self.policies}: {self.label} learns a single policy. Leave it out."
+        if len(self.policies) > 1 or any(map(self.own_settings, self.policies)):
+            yield (
+                f"policies={list(self.policies)}: {self.label} learns a single policy without settings of its own. "
+                "Leave it out."
+            )
 
     def ignored_settings(self, network: Network) -> Iterator[str]:
         """Yield notes for fragments, which evaluation alone samples, by steps or by a function of its own."""

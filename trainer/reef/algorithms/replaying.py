@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from reef.batch import Transitions
 from reef.config import AlgorithmConfig, setting
@@ -22,6 +22,14 @@ from reef.types import Array, PolicyId, State, Stats
 
 class OffPolicyConfig(AlgorithmConfig):
     """Settings of algorithms that learn from replayed transitions."""
+
+    of_all_policies: ClassVar[tuple[str, ...]] = (
+        *AlgorithmConfig.of_all_policies,
+        "replay_buffer_config",
+        "num_steps_sampled_before_learning_starts",
+        "training_intensity",
+        "n_step",
+    )
 
     replay_buffer_config: ReplayBufferConfig = setting({}, "The replay buffer; see its settings.")
     num_steps_sampled_before_learning_starts: int = setting(
@@ -68,6 +76,28 @@ class OffPolicyConfig(AlgorithmConfig):
                 "share it evenly. Set train_batch_size_per_learner instead."
             )
         yield from self._sequence_problems()
+        yield from self._lockstep_problems()
+        for policy_id in self.policies:
+            if self.own_settings(policy_id) and self.for_policy(policy_id).sequences != self.sequences:
+                yield (
+                    f"policies: {policy_id!r}: config.model has another memory than the rest, and all policies replay "
+                    "either steps or sequences of one length. Give model.use_lstm and model.max_seq_len for all."
+                )
+
+    def _lockstep_problems(self) -> Iterator[str]:
+        """What is replayed together must be stored together: a single step of each agent."""
+        clashes = {
+            "n_step": self.n_step if self.n_step > 1 else None,
+            "replay_buffer_config.prioritized_replay": self.replay_buffer_config.prioritized_replay or None,
+            "model.use_lstm": self.model.use_lstm or None,
+            "num_replay_buffer_shards": getattr(self, "num_replay_buffer_shards", None),
+        }
+        for key, value in clashes.items():
+            if self.replay_mode == "lockstep" and value is not None:
+                yield (
+                    f"replay_mode='lockstep': not available with {key}={value!r}: it replays single steps of all "
+                    "agents, uniformly. Leave replay_mode at 'independent'."
+                )
 
     def _sequence_problems(self) -> Iterator[str]:
         """Sequences begin with a fragment, because only there the state is known with which the policy acted."""
@@ -146,9 +176,21 @@ class ReplayingAlgorithm(Algorithm):
             config.replay_buffer_config,
             n_step=config.n_step,
             gamma=config.gamma,
+            gammas=self._discounts(),
             seed=config.seed,
             sequences=config.sequences,
+            lockstep_envs=config.num_envs_per_worker if config.replay_mode == "lockstep" else 0,
         )
+
+    def set_policies(self, *args: Any, **kwargs: Any) -> None:
+        """As of every algorithm; the memory forgets those that are gone."""
+        super().set_policies(*args, **kwargs)
+        self.memory.keep(self._discounts())
+
+    def _discounts(self) -> dict[PolicyId, float]:
+        """By policy that learns."""
+        learning = filter(self.config.may_train, self.config.policies)
+        return {policy_id: self.config.for_policy(policy_id).gamma for policy_id in learning}
 
     def training_step(self) -> dict[PolicyId, Stats]:
         """One iteration of the replay flow."""
@@ -166,5 +208,8 @@ class ReplayingAlgorithm(Algorithm):
             policies = self.workers.local_worker().policy_map
             layouts = {name: (one.observation_layout, one.action_layout) for name, one in policies.items()}
             recurrent = {name: one.initial_state(0) for name, one in policies.items()}
-            check_memory(memory, layouts, self.config.sequences, recurrent)
+            runners = self.workers.local_worker().runners
+            agents = {name: len(runner.columns.agents) for name, runner in runners.items()}
+            lockstep = agents if self.config.replay_mode == "lockstep" else None
+            check_memory(memory, layouts, self.config.sequences, recurrent, lockstep)
             self.memory.set_state(memory)

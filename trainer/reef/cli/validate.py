@@ -53,8 +53,9 @@ def _checked(file: str, overrides: Sequence[str]) -> Iterator[str]:
     job = job_from_document(apply_overrides(read_yaml(file), overrides), file)
     config = config_of(job)
     plan = Plan(job.spec.tune, config, job.spec.stop) if job.spec.tune else None
-    policies = check_training(job, config, job.spec.stop, here=False).policy_map.values()
-    ignored = [*ignored_beside_others(config), *(text for each in policies for text in config.ignored_settings(each))]
+    policies = check_training(job, config, job.spec.stop, here=False).policy_map.items()
+    of_policies = (text for name, policy in policies for text in config.for_policy(name).ignored_settings(policy))
+    ignored = [*ignored_beside_others(config), *of_policies]
     here, cluster = _with_reef_run(job, config, plan), _on_kubernetes(job, config, plan)
     stop = ", ".join(f"{key} {value:.12g}" for key, value in job.spec.stop.items())
     what = f", a sweep of {len(plan.trials)} trials" if plan else ""

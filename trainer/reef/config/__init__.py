@@ -16,7 +16,8 @@ An algorithm declares its own like this (no decorator; `default` gives an inheri
 
 from reef.config.algorithm_config import AlgorithmConfig
 from reef.config.declaration import default, setting
+from reef.config.groups.multi_agent import PolicySpec
 from reef.config.groups.training import ModelConfig
 from reef.schedules import Scheduled
 
-__all__ = ["AlgorithmConfig", "ModelConfig", "Scheduled", "default", "setting"]
+__all__ = ["AlgorithmConfig", "ModelConfig", "PolicySpec", "Scheduled", "default", "setting"]

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from reef.config.aliases import GROUPS, translate
+from reef.config.groups.multi_agent import MultiAgentSettings
 from reef.config.groups.operations import (
     CallbackSettings,
     CheckpointingSettings,
@@ -24,7 +25,6 @@ from reef.config.groups.sampling import (
     EnvironmentSettings,
     EvaluationSettings,
     ExplorationSettings,
-    MultiAgentSettings,
     RolloutSettings,
 )
 from reef.config.groups.training import TrainingSettings
@@ -66,6 +66,7 @@ class AlgorithmConfig(
     algorithm_class: ClassVar[str] = ""  # "package.module:Class"
     # "package.module:Name" of the class or function that makes its policy of (config, observation_space, action_space)
     policy_class: ClassVar[str] = ""
+    policies_may_change: ClassVar[bool] = True  # whether policies can be added and removed while it trains
     agents_share_a_policy: ClassVar[bool] = True  # whether several agents of one environment may act with one policy
 
     def __new__(cls, *, algo_class: type[Algorithm] | None = None, **settings: Any) -> Self:
@@ -161,16 +162,24 @@ class AlgorithmConfig(
         """Whether training goes on during an evaluation."""
         return self.evaluation_parallel_to_training or self.enable_async_evaluation
 
-    def for_policy(self, policy_id: PolicyId) -> Self:
-        """The settings of one policy: its random numbers are others than those of the rest."""
-        if policy_id == DEFAULT_POLICY or self.seed is None:
+    def for_policy(self, policy_id: PolicyId | None) -> Self:
+        """The settings of one policy: with its own, and other random numbers; None: of one without any of its own."""
+        own = {} if policy_id is None else self.own_settings(policy_id)
+        policy_class = None if policy_id is None else self.spec(policy_id).policy_class
+        if policy_id != DEFAULT_POLICY and policy_id is not None and self.seed is not None:
+            own["seed"] = (self.seed + zlib.crc32(policy_id.encode())) % 2**31
+        if not own and policy_class is None and policy_id is not None:
             return self
-        return self.copy().assign({"seed": (self.seed + zlib.crc32(policy_id.encode())) % 2**31}).freeze()
+        alike = {"policies": list(self.policies), "algorithm_config_overrides_per_module": {}}
+        changed = self.copy().assign(alike | own)
+        if policy_class is not None:
+            vars(changed)["policy_class"] = policy_class
+        return changed.freeze()
 
     def batch_size_problems(self) -> Iterator[str]:
         """Say where whole fragments miss the train batch by over 10 %; for algorithms that train on all they sample."""
         length, total = self.rollout_fragment_length, self.total_train_batch_size
-        if length == "auto":
+        if length == "auto" or self.count_steps_by == "agent_steps":
             return
         columns = self.columns_in_a_round
         reached = math.ceil(total / (length * columns)) * length * columns

@@ -50,8 +50,7 @@ def json_schema(config_class: type[Settings]) -> dict[str, Any]:
 
 
 def _property(item: Setting) -> dict[str, Any]:
-    is_group = isinstance(item.type, type) and issubclass(item.type, Settings)
-    shape = json_schema(item.type) if is_group else _shape(item.type)
+    shape = _shape(item.type)
     unit = f" Unit: {item.unit}." if item.unit else ""
     found = {
         **shape,
@@ -81,6 +80,8 @@ def _shape(hint: Any) -> dict[str, Any]:
     """The JSON schema of a type; classes and functions are text, because documents name them."""
     simple = {bool: "boolean", int: "integer", float: "number", str: "string", NoneType: "null", type: "string"}
     origin, arguments = get_origin(hint), get_args(hint)
+    if isinstance(hint, type) and issubclass(hint, Settings):
+        return json_schema(hint)
     if origin in (Union, UnionType):
         return _any_of([_shape(argument) for argument in arguments])
     if origin is Literal:

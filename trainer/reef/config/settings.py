@@ -218,6 +218,7 @@ def _collect(cls: type[Settings]) -> dict[str, Setting]:
 def _with_path(current: Any, keys: list[str], value: Any) -> dict[str, Any]:
     """Return the mapping `current` with one inner value changed; what is missing on the way there is made."""
     key, *rest = keys
+    current = current.to_dict() if isinstance(current, Settings) else current
     inner = dict(current) if isinstance(current, Mapping) else {}
     inner[key] = _with_path(inner.get(key), rest, value) if rest else value
     return inner

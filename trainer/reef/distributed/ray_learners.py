@@ -11,6 +11,7 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ class LearnerProcess(LocalLearners):
         self._store: Any = None  # of the first one: where all meet
         share: dict[str, Any] = {"rank": rank, "world_size": world_size, "reduce": self._average}
         # as many threads as its process was started with
-        super().__init__(learners_of(learner_class, config, spaces, **share), torch.get_num_threads)
+        super().__init__(partial(learners_of, learner_class, **share), config, spaces)
         on_gpu = any(learner.device.type == "cuda" for learner in self.learners.values())
         # NCCL refuses two processes on one GPU; gloo lets them share it
         self._backend = "nccl" if on_gpu and config.num_gpus_per_learner_worker >= 1 else "gloo"
@@ -131,6 +132,7 @@ class RayLearners:
         check_resources(config)
         count = config.num_learner_workers
         self._limit_s = config.worker_restore_timeout_s
+        self._config, self._spaces = config, spaces
         self._may_lose = config.recreate_failed_workers or config.ignore_worker_failures
         self._last: State | None = None
         self._rounds: deque[Round] = deque()  # under way, oldest first
@@ -144,8 +146,8 @@ class RayLearners:
             target=LearnerProcess,
             arguments=lambda index, _: {
                 "learner_class": learner_class,
-                "config": config,
-                "spaces": spaces,
+                "config": self._config,
+                "spaces": self._spaces,
                 "rank": index - 1,
                 "world_size": count,
             },
@@ -222,6 +224,13 @@ class RayLearners:
         """Wait until nothing is under way."""
         while self._rounds:
             self._collect(None)
+
+    def set_policies(self, config: AlgorithmConfig, spaces: PolicySpaces) -> None:
+        """Change the policies in all learners."""
+        self._finish()
+        self._config, self._spaces = config, spaces  # of replacements too
+        self._group.call_all("set_policies", config, spaces, timeout_s=self._limit_s)
+        self._last = self._ask_first("state") if self._may_lose else None
 
     def _ask_first(self, method: str) -> Any:
         if self._last is None and FIRST not in self._group.healthy:  # another one would begin with untrained weights

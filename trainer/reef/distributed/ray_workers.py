@@ -72,6 +72,7 @@ class RayWorkers:
         self._stored: Any = None  # the newest weights, or a reference to them in Ray's store
         self._known: set[int] = set()  # workers that were ready once
         self._recreated: list[int] = []  # and again, and `take_recreated` has not returned them
+        self._fixed: Weights = {}  # of policies that do not learn
         self._published: tuple[Any, int, int] | None = None  # stored weights, version, timestep
         self._tasks: dict[int, list[Any]] = {}  # of the environments of each worker, where they have some
         self._arrived: defaultdict[int, deque[Sample]] = defaultdict(deque)  # sampled ahead
@@ -88,7 +89,7 @@ class RayWorkers:
         spec = ActorSpec(
             name="evaluation worker" if evaluation else "rollout worker",
             target=worker_class,
-            arguments=lambda index, recreated: {"config": config, "worker_index": index, "recreated": recreated},
+            arguments=lambda index, recreated: {"config": self._config, "worker_index": index, "recreated": recreated},
             options=self._placement.options,
             threads=config.torch_threads_per_worker,
             has_mailbox=config.asynchronous and not evaluation,
@@ -116,6 +117,8 @@ class RayWorkers:
         limit = self._limits.worker_health_probe_timeout_s
         if self._published is not None:
             group.call_some("set_acting_weights", dict.fromkeys(indices, self._published), timeout_s=limit)
+            if self._fixed:
+                group.call_some("load_acting_weights", dict.fromkeys(indices, (self._fixed,)), timeout_s=limit)
             group.call_some("apply", dict.fromkeys(indices, (take_filters, self._local.filters)), timeout_s=limit)
         self._hand_over_tasks(indices)
 
@@ -249,7 +252,7 @@ class RayWorkers:
         """
         self._local.set_weights(weights, version, timestep)
         if weights is not self._newest:
-            acting = self._local.acting_weights()
+            acting = self._local.acting_weights(weights)
             large = sum(vector.nbytes for vector in acting.values()) > SENT_ALONG_BYTES
             self._newest, self._stored = weights, ray.put(acting) if large else acting
         first, self._published = self._published is None, (self._stored, version, timestep)
@@ -258,6 +261,11 @@ class RayWorkers:
             self._group.send("post_weights", *self._published, to=to, at_once=True)
         else:
             self._group.send("set_acting_weights", *self._published, to=to)
+
+    def set_fixed_weights(self, weights: Weights) -> None:
+        """Send the weights of policies that do not learn, which the worker of this process has, to the others."""
+        self._fixed = self._local.acting_weights(weights)
+        self._group.send("load_acting_weights", self._fixed)
 
     def foreach_worker(self, fn: Callable[[RolloutWorker], T]) -> list[T]:
         """Call `fn(worker)` in every worker's process, the local one first; WorkerError when it raises there."""
@@ -274,6 +282,12 @@ class RayWorkers:
         """Call `fn(worker, index)`, or `fn(index, worker)`, in every worker's process, the local one first."""
         return self.foreach_worker(called_with_index(fn))
 
+    def set_policies(self, config: AlgorithmConfig) -> None:
+        """Act with the policies and the mapping function of `config`, after the fragments that were requested."""
+        self._config = config  # of replacements too
+        self._local.set_policies(config)
+        self._group.call_all("set_policies", config, timeout_s=self._limits.worker_restore_timeout_s)
+
     def set_filters(self, filters: dict[PolicyId, State]) -> None:
         """Give all workers the observation statistics of others; each takes them before its next fragment."""
         self._local.set_filters(filters)
@@ -288,8 +302,8 @@ class RayWorkers:
             limit *= 1 + max((self._group.num_in_flight(index) for index in self._group.healthy), default=0)
         if self._config.use_worker_filter_stats:
             for deltas in self._group.call_all("filter_deltas", timeout_s=limit).values():
-                for policy_id, delta in deltas.items():
-                    self._local.filters[policy_id].merge(delta)
+                for policy_id in deltas.keys() & self._local.filters.keys():
+                    self._local.filters[policy_id].merge(deltas[policy_id])
         if self._config.update_worker_filter_stats:
             self._group.send("apply", take_filters, self._local.filters)
 
@@ -343,5 +357,5 @@ def reset_episodes(worker: RolloutWorker, central: dict[PolicyId, MeanStdFilter]
 
 def take_filters(worker: RolloutWorker, central: dict[PolicyId, MeanStdFilter]) -> None:
     """Let a worker's filters continue from the central ones."""
-    for policy_id, observed in central.items():
-        worker.filters[policy_id].sync(observed)
+    for policy_id in central.keys() & worker.filters.keys():
+        worker.filters[policy_id].sync(central[policy_id])

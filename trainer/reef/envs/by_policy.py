@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from reef.config import AlgorithmConfig
 from reef.envs.vector import StepResult, VectorEnv
-from reef.envs.wrappers import ActionTransform, RewardTransform, env_actions
-from reef.spaces import Layout, Space
+from reef.envs.wrappers import ActionTransform, RewardTransform
+from reef.spaces import Space
 from reef.types import DEFAULT_POLICY, ONLY_AGENT, AgentId, Array, PolicyId, State
 
 
@@ -29,6 +28,8 @@ class Columns(NamedTuple):
     present: Array | None = None
     # the agents of each environment, in the order of its columns
     agents: Sequence[AgentId] = (ONLY_AGENT,)
+    # whether a column's own steps may span several of the environment: `live` says where one ends
+    takes_turns: bool = False
 
 
 class EnvStep(NamedTuple):
@@ -73,6 +74,10 @@ class PolicyEnvs(Protocol):
         """
         ...
 
+    def roles(self, env: int) -> Mapping[AgentId, PolicyId]:
+        """By agent the policy that it acts with in the episode in progress; filled while that begins."""
+        ...
+
     def close(self) -> None:
         """Close every environment; what is raised thereby is logged."""
         ...
@@ -106,55 +111,10 @@ class SingleAgentEnvs:
         """The reverse of `state`."""
         return {DEFAULT_POLICY: self.env.set_state(state)}, self.env.resumed
 
+    def roles(self, env: int) -> Mapping[AgentId, PolicyId]:
+        """The one agent's."""
+        return {ONLY_AGENT: DEFAULT_POLICY}
+
     def close(self) -> None:
         """Close every environment."""
         self.env.close()
-
-
-class AgentGroup:
-    """The agents of one policy in all environments, and the arrays of their columns."""
-
-    def __init__(
-        self, config: AlgorithmConfig, agents: list[AgentId], num_envs: int, spaces: tuple[Space, Space]
-    ) -> None:
-        self.agents = agents
-        count = num_envs * len(agents)
-        self.observation_layout, self.action_layout = Layout.of(spaces[0]), Layout.of(spaces[1])
-        self.present = np.zeros(count, np.bool_)
-        self.columns = Columns(
-            *spaces,
-            ActionTransform(self.action_layout, normalize=config.normalize_actions, clip=config.clip_actions),
-            RewardTransform(config.clip_rewards, atari=False),
-            np.repeat(np.arange(num_envs), len(agents)),
-            self.present,
-            agents,
-        )
-        self.obs = np.zeros((count, *self.observation_layout.shape), self.observation_layout.dtype)
-        self.rewards = np.zeros(count, np.float32)
-        self.terminated = np.zeros(count, np.bool_)
-        self.truncated = np.zeros(count, np.bool_)
-        self.final_obs: dict[int, Array] = {}
-        self.taken: list[Any] = []  # by column
-
-    def of(self, env: int) -> slice:
-        """The columns of an environment, in the order of `agents`."""
-        return slice(env * len(self.agents), (env + 1) * len(self.agents))
-
-    def write(self, column: int, agent: AgentId, obs: Any) -> None:
-        """Take an agent's observation; ValueError for one of another shape."""
-        try:
-            self.obs[column] = self.observation_layout.checked(obs)
-        except ValueError as error:
-            raise ValueError(f"agent {agent!r}: {error}") from error
-
-    def take(self, actions: Array) -> None:
-        """Hold the actions [B, *action] for the agents as environments take them, and forget the last step."""
-        self.taken = env_actions(actions, self.action_layout, self.columns.action_transform)
-        self.terminated[:] = self.truncated[:] = False
-        self.rewards[:] = 0.0
-        self.final_obs = {}
-
-    def result(self, live: Array) -> StepResult:
-        """What the step was; `live` [B] bool: whether the agent was there."""
-        rewards = self.columns.reward_transform(self.rewards)
-        return StepResult(self.obs, rewards, self.terminated, self.truncated, self.final_obs, live, self.rewards)

@@ -16,12 +16,16 @@ import gymnasium as gym
 from reef.config import AlgorithmConfig
 from reef.config.loading import load
 from reef.envs.adapted import AdaptedVector, FirstColumn
+from reef.envs.agents.aec import AECAgents
+from reef.envs.agents.envs import MultiAgentEnvs
+from reef.envs.agents.observing import ObservedAgents
+from reef.envs.agents.turns import TurnEnvs
 from reef.envs.by_policy import PolicyEnvs, SingleAgentEnvs
 from reef.envs.check import check_env, check_methods, check_spaces
 from reef.envs.curriculum.tasks import task_settable
 from reef.envs.failures import atari_hint, env_name, missing_package
 from reef.envs.loop import Env, LoopVectorEnv
-from reef.envs.multi_agent import MultiAgentEnvs, is_multi_agent
+from reef.envs.multi_agent import is_multi_agent
 from reef.envs.native import CartPoleVector
 from reef.envs.old_api import STEPS_TO_NEW_API, OldApiEnv, speaks_old_api
 from reef.envs.vector import EpisodeListener, VectorEnv, is_atari, registered
@@ -101,17 +105,25 @@ def make_envs(
 
 
 def _policy_envs(config: AlgorithmConfig, worker_index: int, num_envs: int, make: _Factory) -> PolicyEnvs:
-    if registered(config.env) is None and is_multi_agent(make.first()):
+    if registered(config.env) is None and is_multi_agent(first := make.first()):
         if asked := [key for key in FOR_ONE_AGENT if getattr(config, key)]:
             raise ConfigError(
                 f"{', '.join(asked)}: not available with an environment of several agents, such as "
                 f"{env_name(config.env)!r}. Leave it out."
             )
-        return MultiAgentEnvs(config, worker_index, num_envs, make.agents, config.policy_of, make.listener)
-    if config.policies != [DEFAULT_POLICY]:
+        in_turns = config.maps_each_episode or getattr(first, "agents_take_turns", False)
+        return (TurnEnvs if in_turns else MultiAgentEnvs)(
+            config, worker_index, num_envs, make.agents, config.policy_of, make.listener
+        )
+    if list(config.policies) != [DEFAULT_POLICY]:
         raise ConfigError(
-            f"policies={config.policies}: environment {env_name(config.env)!r} has one agent, which acts with "
+            f"policies={list(config.policies)}: environment {env_name(config.env)!r} has one agent, which acts with "
             f"{DEFAULT_POLICY!r}. Leave policies out, or give an environment of several agents."
+        )
+    if config.observation_fn is not None:
+        raise ConfigError(
+            f"observation_fn={config.observation_fn!r}: environment {env_name(config.env)!r} has one agent. Leave it "
+            "out, and wrap the environment with a gymnasium.ObservationWrapper."
         )
     return SingleAgentEnvs(_vector_env(config, worker_index, num_envs, make))
 
@@ -226,7 +238,11 @@ def _created(config: AlgorithmConfig, context: EnvContext, render_mode: str | No
             if gym.registry[creator].entry_point is None:
                 return FirstColumn(gym.make_vec(creator, 1, "vector_entry_point", **kwargs))
             return gym.make(creator, **{"disable_env_checker": True, **kwargs})
-        return _call(creator, context)
+        env: Any = _call(creator, context)
+        env = AECAgents(env) if hasattr(env, "agent_iter") else env
+        if config.observation_fn is not None and is_multi_agent(env):
+            env = ObservedAgents(env, config, env_name(config.env))
+        return env  # type: ignore[no-any-return]
 
 
 @contextmanager

@@ -72,9 +72,7 @@ class Learner(ABC, Generic[Batch]):
         self.device = learner_device(config)
         seed = config.seed if config.seed is not None else int(np.random.SeedSequence().generate_state(1)[0])
         self.generator = torch.Generator().manual_seed(seed)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)  # initial weights of layers come from torch's global generator
-            self.policy = make_policy(config, observation_space, action_space, self.device)
+        self.policy = make_policy(config, observation_space, action_space, self.device, seed)
         # Trained parameters by name.
         self.trained: dict[str, TrainedParameters] = {}
         self.setup()

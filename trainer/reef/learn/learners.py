@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 
 from reef.batch import FragmentGradient, KeptRollouts, Perturbations, Rollout, Sample, Transitions
 from reef.config import AlgorithmConfig
+from reef.errors import ConfigError
 from reef.learn.device import flushing_denormals, learner_threads, using_threads
 from reef.learn.learner import Learner, Update
-from reef.spaces import PolicySpaces
+from reef.nn.make import make_policy
+from reef.spaces import PolicySpaces, Space
 from reef.types import PolicyId, State, Weights
 
+MakeLearners = Callable[[AlgorithmConfig, PolicySpaces], dict[PolicyId, Learner[Any]]]
 MOST_SUBMITTED = 2  # updates: one that is computed, one that waits
 Batches = (
     dict[PolicyId, Rollout]
@@ -25,7 +29,7 @@ Batches = (
 
 
 class Learners(Protocol):
-    """One learner per policy, in this process or as Ray actors that share the work on each policy."""
+    """One learner per policy that may learn, in this process or as Ray actors that share the work on each policy."""
 
     def update(self, batches: Batches, timestep: int) -> dict[PolicyId, Update]:
         """Improve each policy on its batch; `timestep` drives the schedules. No submitted update may be pending."""
@@ -37,6 +41,10 @@ class Learners(Protocol):
 
     def results(self, timeout_s: float | None = None) -> list[dict[PolicyId, Update]]:
         """Return results of submitted updates, oldest first: at least one, unless time runs out or none is pending."""
+        ...
+
+    def set_policies(self, config: AlgorithmConfig, spaces: PolicySpaces) -> None:
+        """Have a learner for each policy that may learn by `config`, after all submitted updates; others are new."""
         ...
 
     def weights(self) -> Weights:
@@ -71,9 +79,11 @@ class Ranks(Learners, Protocol):
 class LocalLearners:
     """Learners in this process."""
 
-    def __init__(self, learners: dict[PolicyId, Learner[Any]], threads: Callable[[], int]) -> None:
-        """`threads()` returns, before each update, the number of torch threads for it."""
-        self.learners, self.threads = learners, threads
+    def __init__(self, make: MakeLearners, config: AlgorithmConfig, spaces: PolicySpaces) -> None:
+        """`make`: makes learners for policies of these spaces."""
+        self.learners, self._make = make(config, spaces), make
+        # called before each update: the number of torch threads for it
+        self.threads: Callable[[], int] = torch.get_num_threads
         self._updates: list[dict[PolicyId, Update]] = []  # results not yet fetched
 
     @flushing_denormals()
@@ -94,14 +104,20 @@ class LocalLearners:
         updates, self._updates = self._updates, []
         return updates
 
+    def set_policies(self, config: AlgorithmConfig, spaces: PolicySpaces) -> None:
+        """Keep the learners of policies that may learn by `config`, and make those of others."""
+        kept = {policy_id: own for policy_id, own in self.learners.items() if config.may_train(policy_id)}
+        new = {policy_id: own for policy_id, own in spaces.items() if policy_id not in kept}
+        self.learners = kept | self._make(config, new)
+
     def weights(self) -> Weights:
         """Copies of the parameters."""
         return {policy_id: learner.weights() for policy_id, learner in self.learners.items()}
 
     def set_weights(self, weights: Weights) -> None:
         """Overwrite the parameters."""
-        for policy_id, vector in weights.items():
-            self.learners[policy_id].set_weights(vector)
+        for policy_id in weights.keys() & self.learners.keys():
+            self.learners[policy_id].set_weights(weights[policy_id])
 
     def state(self) -> State:
         """The state of each learner by policy."""
@@ -109,8 +125,8 @@ class LocalLearners:
 
     def set_state(self, state: State) -> None:
         """Restore what `state` returned."""
-        for policy_id, stored in state.items():
-            self.learners[policy_id].set_state(stored)
+        for policy_id in state.keys() & self.learners.keys():
+            self.learners[policy_id].set_state(state[policy_id])
         self._updates.clear()
 
     def stop(self) -> None:
@@ -120,8 +136,23 @@ class LocalLearners:
 def learners_of(
     learner_class: type[Learner[Any]], config: AlgorithmConfig, spaces: PolicySpaces, **share: Any
 ) -> dict[PolicyId, Learner[Any]]:
-    """Make a learner for each policy; `share`: rank, size and reduce if several learners share a policy."""
-    return {policy_id: learner_class(config.for_policy(policy_id), *own, **share) for policy_id, own in spaces.items()}
+    """Make a learner for each policy that may learn; `share`: rank, size and reduce if several share a policy."""
+    trained = {policy_id: own for policy_id, own in spaces.items() if config.may_train(policy_id)}
+    for policy_id, own in trained.items():
+        if config.spec(policy_id).policy_class is not None:
+            _check_class(config, policy_id, own)
+    return {policy_id: learner_class(config.for_policy(policy_id), *own, **share) for policy_id, own in trained.items()}
+
+
+def _check_class(config: AlgorithmConfig, policy_id: PolicyId, spaces: tuple[Space, Space]) -> None:
+    """Raise ConfigError unless a policy of a class of its own can be trained by the algorithm."""
+    own = type(make_policy(config.for_policy(policy_id), *spaces))
+    usual = type(make_policy(config.for_policy(None), *spaces))
+    if not issubclass(own, usual):
+        raise ConfigError(
+            f"policies: {policy_id!r}: policy_class makes a {own.__name__}, but {config.label} trains a "
+            f"{usual.__name__}. Derive it from that, or leave {policy_id!r} out of policies_to_train."
+        )
 
 
 def in_worker(config: AlgorithmConfig) -> AlgorithmConfig:
@@ -140,10 +171,11 @@ def local_learners(
 
     Unless these sample ahead, they wait during learning, so the learner may use their CPUs.
     """
-    learners = learners_of(learner_class, config, spaces)
-    multiply_adds = max(learner.policy.multiply_adds * learner.minibatch_size for learner in learners.values())
+    local = LocalLearners(partial(learners_of, learner_class), config, spaces)
+    learners = local.learners.values()
+    multiply_adds = max(learner.policy.multiply_adds * learner.minibatch_size for learner in learners)
     torch.set_num_threads(config.torch_threads_per_worker)  # for sampling in this process between updates
-    return LocalLearners(
-        learners,
-        lambda: learner_threads(config, multiply_adds, busy=neighbours() if config.samples_while_learning else 0),
+    local.threads = lambda: learner_threads(
+        config, multiply_adds, busy=neighbours() if config.samples_while_learning else 0
     )
+    return local

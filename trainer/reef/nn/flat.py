@@ -21,7 +21,8 @@ class FlatParameters:
         """Take over parameters, which must be float32 and on one device."""
         self.parameters = list(parameters)
         with torch.no_grad():
-            self.vector = torch.cat([p.detach().reshape(-1) for p in self.parameters])
+            parts = [p.detach().reshape(-1) for p in self.parameters]
+            self.vector = torch.cat(parts) if parts else torch.zeros(0)
         self.gradient = torch.zeros_like(self.vector)
         start = 0
         for parameter in self.parameters:

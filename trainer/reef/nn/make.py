@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from reef.config import AlgorithmConfig
 from reef.config.loading import load
+from reef.errors import ConfigError
 from reef.nn.custom import CustomActor, CustomActorCritic, custom_module, state_shapes
 from reef.nn.distributions import DistributionMaker
 from reef.nn.fast import fast_actor
@@ -15,13 +18,27 @@ from reef.spaces import Layout, Space
 
 
 def make_policy(
-    config: AlgorithmConfig, observation_space: Space, action_space: Space, device: torch.device | str = "cpu"
+    config: AlgorithmConfig,
+    observation_space: Space,
+    action_space: Space,
+    device: torch.device | str = "cpu",
+    seed: int | None = None,
 ) -> Policy:
     """Return the policy of the configured algorithm, made by its `policy_class`, on `device`.
 
-    It is in evaluation mode: layers such as Dropout are active only in training.
+    `seed`: of its first weights; None draws them from torch's own generator. It is in evaluation mode: layers such as
+    Dropout are active only in training.
     """
-    policy: Policy = load(config.policy_class, what="policy_class")(config, observation_space, action_space)
+    make: Any = config.policy_class
+    make = load(make, what="policy_class") if isinstance(make, str) else make
+    if seed is None:
+        policy: Policy = make(config, observation_space, action_space)
+    else:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)  # first weights of layers come from torch's global generator
+            policy = make(config, observation_space, action_space)
+    if not isinstance(policy, Policy):
+        raise ConfigError(f"policy_class={config.policy_class!r} made a {type(policy).__name__}, expected a Policy.")
     policy.bind_parameters(device)
     policy.fast_actor = fast_actor(policy)
     policy.eval()

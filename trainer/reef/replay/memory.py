@@ -10,6 +10,7 @@ import numpy as np
 from reef.batch import Sample, Transitions
 from reef.errors import DamagedCheckpointError
 from reef.replay.buffer import ReplayBuffer
+from reef.replay.lockstep import as_rows, together
 from reef.replay.n_step import NStep
 from reef.replay.prioritized import PrioritizedReplay
 from reef.replay.sequences import SequenceCutter, SequenceLengths
@@ -28,15 +29,20 @@ class ReplayMemory:
         *,
         n_step: int = 1,  # steps
         gamma: float,
+        gammas: Mapping[PolicyId, float] | None = None,  # of the policies that are kept; None: all are, with `gamma`
         seed: int | None = None,
         index: int = 0,
         sequences: SequenceLengths | None = None,
+        lockstep_envs: int = 0,
     ) -> None:
         """`index`: of this memory, if there are several; each has a random stream of its own.
 
-        With `sequences` it holds those, and not n-step transitions.
+        With `sequences` it holds those, and not n-step transitions. With `lockstep_envs`, the environments of
+        a worker, a row has the transitions [A, ...] of the policy's agents in one step, and all policies get those of
+        the same steps.
         """
         self.settings, self.n_step, self.gamma, self.sequences = settings, n_step, gamma, sequences
+        self.gammas, self.lockstep_envs = gammas, lockstep_envs
         # 2: a random stream other than the workers'.
         self.rng = np.random.default_rng(None if seed is None else [seed, index, 2])
         self.buffers: dict[PolicyId, ReplayBuffer] = {}
@@ -47,17 +53,33 @@ class ReplayMemory:
 
     def add(self, sample: Sample) -> None:
         """Store the fragments of one worker as n-step transitions, or as sequences."""
-        for policy_id, rollout in sample.rollouts.items():
+        kept = {name: one for name, one in sample.rollouts.items() if self.gammas is None or name in self.gammas}
+        if self.lockstep_envs:
+            for policy_id, steps in together(kept, self._gamma, self.lockstep_envs).items():
+                self._buffer(policy_id).add(steps)
+            return
+        for policy_id, rollout in kept.items():
+            if not rollout.shape[0]:  # none of its agents had a turn
+                continue
             key = f"{policy_id}/{sample.worker_index}"
             if key not in self._n_steps:
-                self._n_steps[key] = self._make_steps()
+                self._n_steps[key] = self._make_steps(policy_id)
             transitions = self._n_steps[key].add(rollout, sample.fragment_index.get(policy_id))
             if transitions is not None and len(transitions):
                 td_errors = transitions.extras.pop("td_errors", None)  # they become priorities and are not stored
                 self._buffer(policy_id).add(transitions, td_errors)
 
+    def keep(self, gammas: Mapping[PolicyId, float]) -> None:
+        """Keep steps of these policies alone, with these discounts."""
+        self.gammas = gammas
+        self.buffers = {name: buffer for name, buffer in self.buffers.items() if name in gammas}
+        self._n_steps = {key: one for key, one in self._n_steps.items() if key.rpartition("/")[0] in gammas}
+
     def sample(self, count: int) -> dict[PolicyId, Transitions]:
         """Sample [count] transitions, or sequences, for every policy that has any."""
+        if self.lockstep_envs and self.buffers:
+            rows = self.rng.integers(min(map(len, self.buffers.values())), size=count)
+            return {policy_id: as_rows(buffer.take(rows)) for policy_id, buffer in self.buffers.items()}
         return {policy_id: buffer.sample(count, self.rng) for policy_id, buffer in self.buffers.items()}
 
     def update_priorities(self, policy_id: PolicyId, indices: Array, td_errors: Array) -> None:
@@ -81,11 +103,14 @@ class ReplayMemory:
         for policy_id, stored in state["buffers"].items():
             self._buffer(policy_id).set_state(stored)
         for key, stored in state["n_steps"].items():
-            self._n_steps[key] = self._make_steps()
+            self._n_steps[key] = self._make_steps(key.rpartition("/")[0])
             self._n_steps[key].set_state(stored)
 
-    def _make_steps(self) -> NStep | SequenceCutter:
-        return NStep(self.n_step, self.gamma) if self.sequences is None else SequenceCutter(self.sequences)
+    def _gamma(self, policy_id: PolicyId) -> float:
+        return self.gamma if self.gammas is None else self.gammas.get(policy_id, self.gamma)
+
+    def _make_steps(self, policy_id: PolicyId) -> NStep | SequenceCutter:
+        return NStep(self.n_step, self._gamma(policy_id)) if self.sequences is None else SequenceCutter(self.sequences)
 
     def _buffer(self, policy_id: PolicyId) -> ReplayBuffer:
         if policy_id not in self.buffers:
@@ -111,6 +136,7 @@ def check_memory(
     layouts: Mapping[PolicyId, tuple[Layout, Layout]],
     sequences: SequenceLengths | None = None,
     recurrent: Mapping[PolicyId, RecurrentState] | None = None,  # of no column, by policy; with `sequences`
+    agents: Mapping[PolicyId, int] | None = None,  # whose steps are in one row, by policy; None: a row is one step
 ) -> None:
     """Raise `CheckpointError` unless a stored memory fits the observation and action layouts, by policy."""
     require_like(state, {"rng": {}, "buffers": {}, "n_steps": {}}, "memory")
@@ -118,7 +144,8 @@ def check_memory(
         key = f"memory/buffers/{policy_id}/columns"
         require_like(stored, {"columns": {}}, f"memory/buffers/{policy_id}")
         if sequences is None or recurrent is None:
-            own = _no_steps(*layouts[policy_id], (0,)) | {"discounts": np.zeros(0, np.float32)}
+            row = (0,) if agents is None else (0, agents[policy_id])
+            own = _no_steps(*layouts[policy_id], row) | {"discounts": np.zeros(row, np.float32)}
         else:
             shape = (0, sequences.total)
             own = _no_steps(*layouts[policy_id], shape) | {"mask": np.zeros(shape, np.bool_)} | recurrent[policy_id]

@@ -133,8 +133,8 @@ class EpisodeHooks:
         """Call on_episode_created for a new episode; returns its options for `reset`."""
         self._leave(env, self.t)  # of one that broke, whose last step counts for nothing
         self._first[env] = self.t + 1
-        runners = self._worker.runners
-        policies = {agent: name for name, runner in runners.items() for agent in runner.columns.agents}
+        assert self._worker.env is not None
+        policies = self._worker.env.roles(env)
         self._count += 1
         number = (self._worker.worker_index << 32) + self._count
         episode = self.episodes[env] = RunningEpisode(number, env, self._worker, policies)
@@ -174,7 +174,7 @@ class EpisodeHooks:
                 for agent, column in zip(
                     runner.columns.agents, np.flatnonzero(runner.columns.envs == episode.env_id), strict=True
                 )
-                for rows in _runs(rollouts[policy_id].mask[:, column], first, end)
+                for rows in runner.fragment.parts(int(column), first, end)
             ]
             policies = self._worker.policy_map
             originals = {agent: (None, type(policies[name]), batch.copy()) for agent, name, batch in batches}
@@ -202,10 +202,3 @@ class EpisodeHooks:
 
 def _part(rows: slice, column: int, array: Array) -> Array:
     return array[rows, column]
-
-
-def _runs(mask: Array, first: int, end: int) -> list[slice]:
-    """The steps from `first` to `end` where `mask` [T] is True, as slices without a gap."""
-    valid = first + np.flatnonzero(mask[first:end])
-    parts = np.split(valid, np.flatnonzero(np.diff(valid) > 1) + 1)
-    return [slice(int(part[0]), int(part[-1]) + 1) for part in parts if len(part)]

@@ -77,6 +77,9 @@ class LocalWorkers:
         """Publish weights."""
         self._worker.set_weights(weights, version, timestep)
 
+    def set_fixed_weights(self, weights: Weights) -> None:
+        """Do nothing: the one worker has them."""
+
     def foreach_worker(self, fn: Callable[[RolloutWorker], T]) -> list[T]:
         """[fn(worker)]."""
         return [fn(self._worker)]
@@ -84,6 +87,10 @@ class LocalWorkers:
     def foreach_worker_with_index(self, fn: Callable[..., T]) -> list[T]:
         """[fn(worker, 0)], or [fn(0, worker)]."""
         return [called_with_index(fn)(self._worker)]
+
+    def set_policies(self, config: AlgorithmConfig) -> None:
+        """Act with the policies and the mapping function of `config` from the next episodes on."""
+        self._worker.set_policies(config)
 
     def set_filters(self, filters: dict[PolicyId, State]) -> None:
         """Replace the observation statistics of the worker."""

@@ -31,7 +31,11 @@ class PolicyRunner:
     ) -> None:
         """Raises ConfigError if the network cannot be made."""
         self.columns = columns
-        self.policy = make_policy(config, columns.observation_space, columns.action_space)
+        # The first weights of one that learns come from its learner.
+        config = config.for_policy(policy_id)
+        seed = config.seed
+        first = None if config.may_train(policy_id) else seed
+        self.policy = make_policy(config, columns.observation_space, columns.action_space, seed=first)
         device = acting_device(config, worker_index, self.policy.multiply_adds * len(columns.envs))
         if device.type != "cpu":
             self.policy.move_to(device)
@@ -49,7 +53,6 @@ class PolicyRunner:
         )
         # 1: a random stream other than the environments'.
         apart = (1, EVALUATION) if config.in_evaluation else (1,)
-        seed = config.for_policy(policy_id).seed
         self.generator = np.random.default_rng(None if seed is None else [seed, worker_index, *apart])
         # The current fragment, or the last one.
         layout = self.policy.observation_layout
@@ -84,23 +87,31 @@ class PolicyRunner:
 
     def act(self, t: int, timestep: int) -> Array:
         """The actions [B, *action] of step `t`, recorded; `timestep` drives exploration schedules."""
-        fragment, explore = self.fragment, self.explores
+        fragment = self.fragment
+        actions, inputs = self.choose(fragment.obs[t], timestep)
+        fragment.actions[t] = actions
+        if fragment.dist_inputs is not None:
+            fragment.dist_inputs[t] = inputs
+        return actions
+
+    def choose(self, obs: Array, timestep: int) -> tuple[Array, Array]:
+        """Actions [B, *action] for filtered observations, and the distribution's inputs [B, D]; the state goes on."""
+        explore = self.explores
         if self.parameter_noise is not None:
             distribution, recorded, self.recurrent = self.parameter_noise.act(
-                self.policy, fragment.obs[t], self.recurrent, timestep, self.generator
+                self.policy, obs, self.recurrent, timestep, self.generator
             )
         else:
             generator = self.generator if explore else None
-            distribution, self.recurrent = self.policy.act(fragment.obs[t], self.recurrent, generator)
+            distribution, self.recurrent = self.policy.act(obs, self.recurrent, generator)
             recorded = distribution
-        actions = self.exploration.choose(distribution, timestep, explore, self.generator)
-        fragment.actions[t] = actions
-        if fragment.dist_inputs is not None:
-            fragment.dist_inputs[t] = recorded.inputs
-        return actions
+        return self.exploration.choose(distribution, timestep, explore, self.generator), recorded.inputs
 
-    def record(self, t: int, result: StepResult, active: Array | None) -> None:
-        """Record the results of step `t`; it is valid in the environments where `active` [E] is True, or in all."""
+    def record(self, t: int, result: StepResult, active: Array | None) -> Array | None:
+        """Record the results of step `t`; it is valid in the environments where `active` [E] is True, or in all.
+
+        Returns where its rewards count, [B] bool; None: everywhere.
+        """
         fragment = self.fragment
         fragment.obs[t + 1] = self.filtered(result.obs, update=True)
         fragment.observed = t + 2
@@ -120,6 +131,7 @@ class PolicyRunner:
             if self.parameter_noise is not None:
                 self.parameter_noise.end_episodes(done)
             self.recurrent = self.policy.after_step(self.recurrent, fragment.actions[t], result.rewards, done)
+        return None if active is None and result.live is None else fragment.mask[t]
 
     def filtered(self, obs: Array, *, update: bool = False) -> Array:
         """Filter observations [B, *obs]; with `update` those of present agents are added to the statistics."""
@@ -213,6 +225,12 @@ class Fragment:
     def capacity(self) -> int:
         """Number of allocated steps."""
         return len(self.rewards)
+
+    def parts(self, column: int, first: int, end: int) -> list[slice]:
+        """The valid steps of a column from `first` to `end`, as slices without a gap."""
+        valid = first + np.flatnonzero(self.mask[first:end, column])
+        runs = np.split(valid, np.flatnonzero(np.diff(valid) > 1) + 1)
+        return [slice(int(run[0]), int(run[-1]) + 1) for run in runs if len(run)]
 
     def grow(self) -> None:
         """Double the capacity, keeping the written steps."""

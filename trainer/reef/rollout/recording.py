@@ -100,6 +100,7 @@ class RecordedAgents(RecordedEnv, MultiAgentEnv):
 
     def _read_spaces(self, config: AlgorithmConfig) -> None:
         spaces = agent_spaces(self._env, self._name)
+        self.agents_take_turns = getattr(self._env, "agents_take_turns", False)
         self.possible_agents = list(spaces)
         self.observation_spaces = {agent: observed for agent, (observed, _) in spaces.items()}
         self.action_spaces = {agent: acted for agent, (_, acted) in spaces.items()}
@@ -138,6 +139,8 @@ def recording_worker(
         "restart_failed_sub_environments": False,
         # or the check of the environment would be recorded
         "disable_env_checking": True,
+        # it is in the recorded environment
+        "observation_fn": None,
         "sample_timeout_s": math.inf,
     }
     worker = RolloutWorker(config.copy().assign(changed).freeze())

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from typing import Protocol, TypeVar
 
 from reef.batch import Sample
+from reef.config import AlgorithmConfig
 from reef.config.loading import load_function
 from reef.rollout.worker import RolloutWorker
 from reef.types import PolicyId, State, Weights
@@ -74,6 +75,10 @@ class Workers(Protocol):
         """
         ...
 
+    def set_fixed_weights(self, weights: Weights) -> None:
+        """Give all workers the weights of policies that do not learn, which `set_weights` leaves out."""
+        ...
+
     def foreach_worker(self, fn: Callable[[RolloutWorker], T]) -> list[T]:
         """Call `fn(worker)` in every worker's process, the local one first."""
         ...
@@ -83,6 +88,10 @@ class Workers(Protocol):
 
         A function whose parameters are named the other way round, such as `(id, worker)`, gets them in that order.
         """
+        ...
+
+    def set_policies(self, config: AlgorithmConfig) -> None:
+        """Act with the policies and the mapping function of `config` from the next episodes on."""
         ...
 
     def set_filters(self, filters: dict[PolicyId, State]) -> None:

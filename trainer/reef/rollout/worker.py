@@ -7,7 +7,6 @@ import math
 import os
 import socket
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -21,17 +20,12 @@ from reef.config import AlgorithmConfig
 from reef.envs.by_policy import EnvStep, PolicyEnvs
 from reef.envs.make import env_context, make_envs
 from reef.errors import WorkerTimeoutError
-from reef.math.running import RunningStat
-from reef.nn.policies import Policy
 from reef.replay.step_values import with_step_values
 from reef.rollout.episode_hooks import BaseEnv, EpisodeHooks
 from reef.rollout.episode_recorder import episode_recorder
 from reef.rollout.episodes import Collection, EpisodeTracker
-from reef.rollout.exploration.on_request import OnRequest
-from reef.rollout.filters import Filters
-from reef.rollout.policy_runner import PolicyRunner
-from reef.spaces import PolicySpaces
-from reef.types import DEFAULT_POLICY, Array, PolicyId, State, Weights
+from reef.rollout.policies.held import WorkerPolicies
+from reef.types import Array, PolicyId, State
 
 T = TypeVar("T")
 LONG = 10_000  # steps after which a whole episode is logged as long, once
@@ -39,7 +33,7 @@ LONG = 10_000  # steps after which a whole episode is logged as long, once
 log = logging.getLogger(__name__)
 
 
-class RolloutWorker:
+class RolloutWorker(WorkerPolicies):
     """Steps `num_envs_per_worker` environments, with a copy of each policy that acts in them.
 
     Worker 0 is the local one, in the driver's process; without environments (`with_env=False`) it only holds the
@@ -55,8 +49,7 @@ class RolloutWorker:
             config = config.copy().debugging(seed=None).freeze()
         if config.log_level is not None:  # every process has a worker
             logging.getLogger("reef").setLevel(config.log_level)
-        self.config = config
-        self.worker_index = worker_index
+        super().__init__(config, worker_index)
         self.hooks = config.hooks(*OF_WORKER, worker=self)
         # None: no hook of episodes is overridden
         self.episode_hooks = (
@@ -69,37 +62,20 @@ class RolloutWorker:
         self.env: PolicyEnvs | None = envs if with_env else None
         if not with_env:
             envs.close()
-        self.runners = {
-            policy_id: PolicyRunner(config, worker_index, columns, policy_id)
-            for policy_id, columns in envs.columns.items()
-        }
-        self.policy_map = {policy_id: runner.policy for policy_id, runner in self.runners.items()}
-        self.preprocessors = {policy_id: policy.preprocessor for policy_id, policy in self.policy_map.items()}
-        self.filters = Filters({policy_id: runner.filter for policy_id, runner in self.runners.items()})
+        self._envs = envs
         # Evaluation in the driver's process has no other time limit; the driver ends evaluation workers.
         self.time_limit_s = config.sample_timeout_s if config.in_evaluation and worker_index == 0 else math.inf
-        self.timestep = 0  # environment steps of the whole run, as of the last weights
-        self.policy_version = 0
-        self._posted: deque[tuple[Weights, int, int]] = deque(maxlen=1)  # until the next fragment begins
         self.fragment_length = config.fragment_length(worker_index)
-        self.episodes = EpisodeTracker(envs.num_envs, {name: columns.envs for name, columns in envs.columns.items()})
+        self.episodes = EpisodeTracker(envs.num_envs)
         self._collection = Collection(math.inf)
         self._begun_and_ended = 0
         self._warned_of_long = False
         self._fragment_index = np.zeros(envs.num_envs, np.int64)  # [E] fragments since each episode started
-        for policy_id, policy in self.policy_map.items():
-            policy.chooser = OnRequest(self.runners[policy_id], config, lambda: self.timestep)
-            self.hooks.call("on_create_policy", policy_id=policy_id, policy=policy)
+        self.use_columns()
         if with_env:
             context = env_context(config, worker_index, recreated=recreated)
             base_env = self.episode_hooks.base_env if self.episode_hooks else BaseEnv(envs.envs)
             self.hooks.call("on_environment_created", worker=self, env=base_env, env_context=context)
-
-    @property
-    def spaces(self) -> PolicySpaces:
-        """Spaces of observations and actions, by policy."""
-        columns = {policy_id: runner.columns for policy_id, runner in self.runners.items()}
-        return {policy_id: (own.observation_space, own.action_space) for policy_id, own in columns.items()}
 
     def sample(self, steps: int | None = None, reset_episodes: bool = False, episodes: int | None = None) -> Sample:
         """One fragment: exactly `steps` per column (default `fragment_length`), or at least as many in whole episodes.
@@ -138,7 +114,10 @@ class RolloutWorker:
         if self.episode_hooks is not None or "on_sample_end" in self.hooks:
             rollouts = self._for_hooks(rollouts)
         if self.config.workers_estimate_values:
-            rollouts = {pid: with_step_values(rollout, self.policy_map[pid]) for pid, rollout in rollouts.items()}
+            rollouts = {
+                pid: with_step_values(rollout, self.policy_map[pid]) if self.config.may_train(pid) else rollout
+                for pid, rollout in rollouts.items()
+            }
         indices = {pid: self._fragment_index[runner.columns.envs] for pid, runner in self.runners.items()}
         self._fragment_index += 1
         self._begun_and_ended += 1
@@ -146,7 +125,7 @@ class RolloutWorker:
             rollouts,
             collection.episodes,
             collection.env_steps,
-            collection.env_steps if whole else count * self.env.num_envs,
+            self._progress(rollouts, whole, count),
             worker_index=self.worker_index,
             timers={
                 "sample": time.perf_counter() - started,
@@ -158,6 +137,13 @@ class RolloutWorker:
         if "on_sample_end" in self.hooks:
             self.hooks.call("on_sample_end", worker=self, samples=sample)
         return sample
+
+    def _progress(self, rollouts: dict[PolicyId, Rollout], whole: bool, count: int) -> int:
+        """Steps towards a train batch, see `Sample`."""
+        assert self.env is not None
+        if self.config.count_steps_by == "agent_steps":
+            return sum(map(len, rollouts.values()))
+        return self._collection.env_steps if whole else count * self.env.num_envs
 
     def _for_hooks(self, rollouts: dict[PolicyId, Rollout]) -> dict[PolicyId, Rollout]:
         """The rollouts after on_postprocess_trajectory; their last observation begins the next fragment unchanged."""
@@ -183,11 +169,6 @@ class RolloutWorker:
     def progress(self) -> tuple[int, float]:
         """Samples started and finished so far, and a value that changes with every step; callable from any thread."""
         return self._begun_and_ended, self._collection.env_wait_s
-
-    def reset_episodes(self) -> None:
-        """Let the next sample start new episodes."""
-        for runner in self.runners.values():
-            runner.obs = None
 
     def _check(self) -> None:
         """Raise EnvironmentError for the first invalid value in the fragments."""
@@ -288,9 +269,8 @@ class RolloutWorker:
         self.episodes.lengths += 1 if counted is None else counted
         for policy_id, runner in self.runners.items():
             result = step.results[policy_id]
-            runner.record(t, result, active)
-            all_count = active is None and result.live is None
-            self.episodes.add_rewards(policy_id, result.raw_rewards, None if all_count else runner.fragment.mask[t])
+            valid = runner.record(t, result, active)
+            self.episodes.add_rewards(policy_id, result.raw_rewards, valid, result.live)
         if step.ended is not None:
             for env in step.ended.nonzero()[0].tolist():
                 if counted is None or counted[env]:
@@ -301,47 +281,6 @@ class RolloutWorker:
                 elif step.live is not None and not step.live[env]:
                     self.episodes.forget(env)
         return step
-
-    def set_weights(self, weights: Weights, version: int = 0, timestep: int = 0) -> None:
-        """Set the published weights of its policies; `timestep` drives exploration schedules."""
-        for policy_id, policy in self.policy_map.items():
-            if policy_id in weights:
-                policy.flat.load(weights[policy_id])
-        self.policy_version, self.timestep = version, timestep
-
-    def set_acting_weights(self, weights: Weights, version: int, timestep: int) -> None:
-        """As `set_weights`, where `weights` are the `acting_weights` of another worker."""
-        for policy_id, policy in self.policy_map.items():
-            policy.load_acting_weights(weights[policy_id])
-        self.policy_version, self.timestep = version, timestep
-
-    def post_weights(self, weights: Weights, version: int, timestep: int) -> None:
-        """As `set_acting_weights` before the next fragment; may be called from another thread during one."""
-        self._posted.append((weights, version, timestep))
-
-    def acting_weights(self) -> Weights:
-        """One flat vector per policy, of the parameters that it acts with: all that other processes need."""
-        return {policy_id: policy.acting_weights() for policy_id, policy in self.policy_map.items()}
-
-    def get_weights(self) -> Weights:
-        """One flat vector per policy."""
-        return {policy_id: policy.flat.numpy() for policy_id, policy in self.policy_map.items()}
-
-    def get_policy(self, policy_id: PolicyId = DEFAULT_POLICY) -> Policy:
-        """Its copy of a policy; KeyError when there is none of that name."""
-        if policy_id not in self.policy_map:
-            raise KeyError(f"PolicyID {policy_id!r} not found in PolicyMap; there is {sorted(self.policy_map)}")
-        return self.policy_map[policy_id]
-
-    def filter_deltas(self) -> dict[PolicyId, RunningStat]:
-        """The filters' statistics since the last call."""
-        return {policy_id: observed.delta() for policy_id, observed in self.filters.items()}
-
-    def set_filters(self, filters: dict[PolicyId, State]) -> None:
-        """Replace the observation statistics."""
-        for policy_id, own in self.filters.items():
-            if policy_id in filters:
-                own.set_state(filters[policy_id])
 
     def foreach_env(self, fn: Callable[[Any], T]) -> list[T]:
         """Call `fn` with every sub-environment."""

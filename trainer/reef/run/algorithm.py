@@ -20,13 +20,13 @@ from reef.learn.learners import Batches, Learners
 from reef.rollout.curriculum import set_next_tasks
 from reef.rollout.seams import Workers
 from reef.run.checkpoint import find_checkpoint, read_state, restoring, write_checkpoint
-from reef.run.checkpoint.fit import check_fit
+from reef.run.checkpoint.fit import check_fit, weights_of
 from reef.run.evaluation import Evaluation
 from reef.run.events import BatchLearned, Evaluated, Events, SampleTaken
-from reef.run.inference import Inference
 from reef.run.metrics import IterationMetrics, make_json_safe
+from reef.run.policies.changes import ChangingPolicies
 from reef.run.process.deadline import Deadline
-from reef.types import PolicyId, State, Stats
+from reef.types import PolicyId, State, Stats, Weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Parts:
     events: Events
 
 
-class Algorithm(Inference):
+class Algorithm(ChangingPolicies):
     """Workers that sample, learners that improve, and the loop between them.
 
     Subclasses name their `config_class` and `learner_class` and write `training_step`, usually one call of a flow. One
@@ -83,6 +83,7 @@ class Algorithm(Inference):
         self.config = config
         self.is_stopped = False
         self.has_unpublished_weights = False  # whether the learners have some that the workers have not seen
+        self.has_new_fixed_weights = True  # the same of policies that do not learn
         self.iteration = 0
         self.counters = dict.fromkeys(
             ("num_env_steps_sampled", "num_env_steps_trained", "num_agent_steps_sampled", "num_agent_steps_trained"), 0
@@ -106,8 +107,13 @@ class Algorithm(Inference):
 
     @property
     def timestep(self) -> int:
-        """Environment steps sampled so far."""
-        return self.counters["num_env_steps_sampled"]
+        """Steps sampled so far, of environments or of agents by `count_steps_by`."""
+        return self.counters[f"num_{self.config.count_steps_by}_sampled"]
+
+    @property
+    def _trained(self) -> int:
+        """Steps learned from so far, counted as in `timestep`."""
+        return self.counters[f"num_{self.config.count_steps_by}_trained"]
 
     @abstractmethod
     def training_step(self) -> dict[PolicyId, Stats]:
@@ -123,7 +129,7 @@ class Algorithm(Inference):
             self.publish_weights()
         if self.config.evaluates_beside_training and self.evaluation.is_due(self.iteration + 1):
             self._begin_evaluation()
-        before, trained_before = self.timestep, self.counters["num_env_steps_trained"]
+        before, trained_before = self.timestep, self._trained
         stats = self.training_step()
         while not self._iteration_is_full(started, before, trained_before):
             stats = self.training_step() or stats  # a step may sample only
@@ -169,8 +175,7 @@ class Algorithm(Inference):
         return (
             time.monotonic() - started >= (config.min_time_s_per_iteration or 0)
             and self.timestep - sampled_before >= (config.min_sample_timesteps_per_iteration or 0)
-            and self.counters["num_env_steps_trained"] - trained_before
-            >= (config.min_train_timesteps_per_iteration or 0)
+            and self._trained - trained_before >= (config.min_train_timesteps_per_iteration or 0)
         )
 
     def evaluate(self) -> dict[str, Any]:
@@ -206,6 +211,10 @@ class Algorithm(Inference):
                 metrics = self.evaluate()["evaluation"]
         return self.evaluation.latest if metrics is None and self.config.always_attach_evaluation_results else metrics
 
+    def finish_evaluation(self) -> None:
+        """Wait for an evaluation that is under way beside training: it has the policies from before."""
+        self._finish_evaluation()
+
     def _report_evaluation(self, metrics: dict[str, Any]) -> dict[str, Any]:
         if self.evaluation.has_workers:
             self._report_recreated(self.evaluation.workers, is_evaluation=True)
@@ -240,9 +249,10 @@ class Algorithm(Inference):
         return updates
 
     def policies_to_learn(self, batches: Mapping[PolicyId, Sized]) -> list[PolicyId]:
-        """The policies that are trained and have a step in their batch; all that are trained if none has one."""
-        trained = [policy_id for policy_id in batches if self.config.trains(policy_id)]
-        return [policy_id for policy_id in trained if len(batches[policy_id])] or trained
+        """The policies that are trained and have a step in their batch; all that are trained if no batch has one."""
+        trained = [policy_id for policy_id in batches if self.config.trains(policy_id, batches[policy_id])]
+        with_steps = [policy_id for policy_id in trained if len(batches[policy_id])]
+        return with_steps if with_steps or any(map(len, batches.values())) else trained
 
     def count_trained(self, env_steps: int, agent_steps: int) -> None:
         """Count steps as learned from: of environments, and of agents in them."""
@@ -253,18 +263,23 @@ class Algorithm(Inference):
         """Give all workers, or the workers `to`, the learners' weights; `is_new`: they are another version."""
         with self.timer("synch_weights"):
             self._take_over_weights()
+            if self.has_new_fixed_weights and (fixed := self.fixed_weights()):
+                self.workers.set_fixed_weights(fixed)
+            self.has_new_fixed_weights = False
             self.policy_version += is_new
             self.workers.set_weights(self.learners.weights(), self.policy_version, self.timestep, to)
             self.has_unpublished_weights = False
 
     def _take_over_weights(self) -> None:
         """Have the learners go on from weights that were set in a policy of this process, if any were."""
-        policies = self.workers.local_worker().policy_map.values()
-        if any(policy.set_by_hand for policy in policies):
-            self.learners.set_weights(self.workers.local_worker().get_weights())
+        policies = self.workers.local_worker().policy_map
+        if by_hand := [name for name, policy in policies.items() if policy.set_by_hand]:
+            if learned := {name: policies[name].flat.numpy() for name in by_hand if self.config.may_train(name)}:
+                self.learners.set_weights(learned)
             self.has_unpublished_weights = True
-            for policy in policies:
-                policy.set_by_hand = False
+            self.has_new_fixed_weights |= len(learned) < len(by_hand)
+            for name in by_hand:
+                policies[name].set_by_hand = False
 
     def synchronize_filters(self) -> None:
         """Merge what the workers' observation filters have seen, and give all workers the sum."""
@@ -321,12 +336,19 @@ class Algorithm(Inference):
             "counters": dict(self.counters),
             "metrics": self.metrics.state(),
             "learners": self.learners.state(),
+            "fixed": self.fixed_weights(),
+            "policies": self.policies_state(),
             "workers": self.workers.state(),
             "evaluation": self.evaluation.state(),
             "networks": {
                 name: policy.architecture() for name, policy in self.workers.local_worker().policy_map.items()
             },
         }
+
+    def fixed_weights(self) -> Weights:
+        """The weights of the policies that do not learn, and so have no learner."""
+        policies = self.workers.local_worker().policy_map
+        return {name: policy.flat.numpy() for name, policy in policies.items() if not self.config.may_train(name)}
 
     def progress(self) -> list[tuple[int, float]]:
         """That of the workers in this process, see `RolloutWorker.progress`; may be asked from any thread."""
@@ -335,6 +357,8 @@ class Algorithm(Inference):
     def set_state(self, state: State) -> None:
         """The reverse of `state`; CheckpointError where the network or its inputs differ, before any change."""
         local = self.workers.local_worker()
+        if "policies" in state:  # older ones have none
+            self.restore_policies(state["policies"])
         check_fit(state, self.learners, local)  # here and not in the learners, who may be processes
         for policy in local.policy_map.values():
             policy.set_by_hand = False  # the state has others
@@ -344,6 +368,8 @@ class Algorithm(Inference):
             self.metrics.set_state(state["metrics"], iteration=self.iteration)
         with restoring("its learners"):
             self.learners.set_state(state["learners"])
+            local.set_weights(weights_of(state, self.fixed_weights()), local.policy_version)
+            self.has_new_fixed_weights = True
         with restoring("its evaluation"):
             self.evaluation.set_state(state["evaluation"])
         self.publish_weights()

@@ -203,7 +203,10 @@ def build_algorithm(
         for text in ignored_beside_others(config):
             log.warning("%s", text)
         for policy_id, policy in local.policy_map.items():
-            for text in (*config.ignored_settings(policy), *unprepared(config, spaces[policy_id][0])):
+            for text in (
+                *config.for_policy(policy_id).ignored_settings(policy),
+                *unprepared(config, spaces[policy_id][0]),
+            ):
                 log.warning("%s", text)
         learners = make_learners(
             algorithm_class.learner_class,

@@ -138,6 +138,12 @@ class Evaluation:
         workers = self._workers
         return [] if workers is None else [workers.local_worker().progress]
 
+    def set_policies(self, config: AlgorithmConfig) -> None:
+        """Play with the policies of `config` from the next evaluation on; none is under way."""
+        self.config, self.settings = config, config.evaluation_settings().freeze()
+        if self._workers is not None:
+            self._workers.set_policies(self.settings)
+
     def is_due(self, iteration: int) -> bool:
         """Whether iteration number `iteration` (from 1) ends with an evaluation."""
         interval = self.config.evaluation_interval
@@ -190,7 +196,9 @@ class Evaluation:
         if not self._told_of_greedy:
             tell_of_greedy(self.config, trained)
             self._told_of_greedy = True
-        workers.set_weights(algorithm.learners.weights(), trained.policy_version, algorithm.timestep)
+        workers.set_weights(
+            algorithm.fixed_weights() | algorithm.learners.weights(), trained.policy_version, algorithm.timestep
+        )
         workers.set_filters({policy_id: observed.state() for policy_id, observed in trained.filters.items()})
         return workers
 

@@ -39,8 +39,8 @@ class Inference(ABC):
         """Environment steps sampled so far."""
 
     @abstractmethod
-    def publish_weights(self) -> None:
-        """Give all workers the learners' weights."""
+    def publish_weights(self, *, is_new: bool = True) -> None:
+        """Give all workers the learners' weights; `is_new`: they are another version."""
 
     def get_policy(self, policy_id: PolicyId = DEFAULT_POLICY) -> Policy:
         """The local worker's copy of a policy; KeyError when there is none of that name."""

@@ -36,7 +36,7 @@ class RayRanks(LocalLearners):
 
     def __init__(self, config: AlgorithmConfig, workers: RayWorkers) -> None:
         """`workers`: those whose actors are `Rank`s."""
-        super().__init__({}, lambda: 1)
+        super().__init__(lambda config, spaces: {}, config, {})
         self._config, self._workers = config, workers
         # Process ids by the indices of the workers: of the ranks in the group, and of those that have sampled.
         self._ranks_in_group: dict[int, int] = {}

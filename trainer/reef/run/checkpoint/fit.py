@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from reef.nn.architecture import another_network
 from reef.rollout.worker import RolloutWorker
 from reef.run.metrics import COUNTER_FIELDS
 from reef.trees import USE_ANOTHER, require_like
-from reef.types import State
+from reef.types import PolicyId, State, Weights
 
 COUNTS = ("iteration", "policy_version")  # the counts of a state that are in no mapping of its own
 
@@ -21,17 +21,19 @@ COUNTS = ("iteration", "policy_version")  # the counts of a state that are in no
 def check_fit(state: State, learners: Learners, worker: RolloutWorker) -> None:
     """Raise `CheckpointError` unless the state of an algorithm is whole, and fits these learners and this worker."""
     own = {
-        "learners": learners.state(),
+        "learners": (learned := learners.state()),
+        "fixed": {name: weights for name, weights in worker.get_weights().items() if name not in learned},
         "worker": worker.state(),
         "networks": {name: policy.architecture() for name, policy in worker.policy_map.items()},
     }
     check_outline(state, own)
     for policy_id, network in own["networks"].items():
-        there, here = (each["learners"][policy_id]["weights"].size for each in (state, own))
+        there, here = (weights_of(each, [policy_id])[policy_id].size for each in (state, own))
         outline = state.get("networks", {}).get(policy_id)  # older ones have none
         if outline and (problem := another_network(outline, network)):
             raise CheckpointError(f"the checkpoint does not fit: {problem}, or train from scratch.")
-        if others := [*_other_optimizers(state["learners"][policy_id], own["learners"][policy_id])]:
+        trained = own["learners"].get(policy_id, {"optimizers": {}})
+        if others := [*_other_optimizers(state["learners"].get(policy_id, {}), trained)]:
             raise CheckpointError(f"the checkpoint does not fit: {others[0]}, or train from scratch.")
         if there != here:
             raise CheckpointError(
@@ -47,6 +49,12 @@ def check_fit(state: State, learners: Learners, worker: RolloutWorker) -> None:
                 f"Set observation_filter={before!r}, or train from scratch."
             )
     check_content(state, own)
+
+
+def weights_of(state: State, policies: Iterable[PolicyId]) -> Weights:
+    """The stored weights of policies, with or without a learner."""
+    fixed = state.get("fixed", {})
+    return {name: fixed[name] if name in fixed else state["learners"][name]["weights"] for name in policies}
 
 
 def _other_optimizers(stored: State, own: State) -> Iterator[str]:

@@ -1,0 +1,1 @@
+"""Environments of several agents as columns of their policies."""

@@ -1,0 +1,146 @@
+"""Runs one policy in the columns of agents that do not act in every step."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from reef.config import AlgorithmConfig
+from reef.envs.by_policy import Columns
+from reef.envs.vector import StepResult
+from reef.rollout.policies.turn_fragment import TurnFragment
+from reef.rollout.policy_runner import PolicyRunner
+from reef.trees import require_like
+from reef.types import Array, PolicyId, RecurrentState, State
+
+
+class TurnRunner(PolicyRunner):
+    """A `PolicyRunner` whose columns act when their agents are present.
+
+    An action whose result has not come when a fragment ends is the first row of the next one.
+    """
+
+    fragment: TurnFragment
+
+    def __init__(self, config: AlgorithmConfig, worker_index: int, columns: Columns, policy_id: PolicyId) -> None:
+        """See `PolicyRunner`."""
+        super().__init__(config, worker_index, columns, policy_id)
+        self.fragment = TurnFragment(self.policy, len(columns.envs), 0)
+        self._held = self.fragment.obs[0]  # [B, *obs] what each agent acts on next, filtered
+        self._nothing: Array = np.zeros_like(self.fragment.actions[0])
+        self._before = self.policy.initial_state(len(columns.envs))  # the recurrent state before the newest action
+        self._actions = self._nothing.copy()  # [B, *action] the newest of each column
+        self._open = np.zeros(len(columns.envs), np.bool_)  # whether the result of it has not come yet
+
+    def begin(self, steps: int, first: Array | None = None) -> None:
+        """Allocate rows for `steps` steps; with the `first` observations [B, *obs] new episodes start."""
+        before, rows = self.fragment, self.fragment.rows
+        self.fragment = TurnFragment(self.policy, len(rows), steps)
+        if first is not None:
+            self._held = self.filtered(first, update=True)
+            self.recurrent = self.policy.initial_state(len(rows))
+            self._open[:] = False
+        else:
+            assert self.obs is not None, "episodes have begun"
+            self._held = self.obs
+        if self.parameter_noise is not None:
+            self.parameter_noise.begin(new_episodes=first is not None)
+        if self._open.any():
+            columns = np.flatnonzero(self._open)
+            own = rows[columns], columns
+            self.fragment.obs[0, columns], self.fragment.actions[0, columns] = before.obs[own], before.actions[own]
+            if before.dist_inputs is not None and self.fragment.dist_inputs is not None:
+                self.fragment.dist_inputs[0, columns] = before.dist_inputs[own]
+            # of the action: a column's first row may be open for the whole of the fragment before
+            for name, values in self.fragment.state_in.items():
+                values[columns] = self._before[name][columns]
+        self.obs = None
+
+    def go_on(self) -> None:
+        """Let the next fragment continue where this one ends."""
+        self.obs = self._held
+
+    def act(self, t: int, timestep: int) -> Array:
+        """The actions [B, *action] of those that are present; the others' are zeros."""
+        present = self.columns.present
+        assert present is not None
+        if not present.any():
+            return self._nothing
+        before = self.recurrent
+        actions, inputs = self.choose(self._held, timestep)
+        self.recurrent = _where(present, self.recurrent, before)
+        columns = np.flatnonzero(present)
+        self.fragment.act(columns, self._held, actions, inputs)
+        for name, values in self.fragment.state_in.items():
+            first = columns[self.fragment.rows[columns] == 0]
+            values[first] = before[name][first]
+            self._before[name][columns] = before[name][columns]
+        self._actions[columns] = actions[columns]
+        self._open[columns] = True
+        return actions
+
+    def record(self, t: int, result: StepResult, active: Array | None) -> Array | None:
+        """End the rows of the columns that are live in `result`, which is not kept in environments that are not active.
+
+        Returns where rewards count, [B] bool; None: everywhere.
+        """
+        assert result.live is not None
+        self._held = self.filtered(result.obs, update=True)
+        counted = None if active is None else active[self.columns.envs]
+        live = result.live if counted is None else result.live & counted
+        fragment, columns = self.fragment, np.flatnonzero(live)
+        for column, obs in result.final_obs.items():
+            if live[column]:
+                fragment.finals.append((int(fragment.rows[column]), column, self.filtered(obs[None])[0]))
+        fragment.complete(columns, t, result.rewards, result.terminated, result.truncated, self._held)
+        done = result.terminated | result.truncated
+        self._open[result.live | done] = False
+        if self.recurrent or self.parameter_noise is not None:
+            if self.parameter_noise is not None:
+                self.parameter_noise.end_episodes(done)
+            after = self.policy.after_step(self.recurrent, self._actions, result.rewards, done)
+            self.recurrent = _where(result.live | done, after, self.recurrent)
+        return counted
+
+    def state(self) -> State:
+        """Everything except the weights and the filter."""
+        rows = self.fragment.rows, np.arange(len(self._open))
+        waiting: State = {
+            "columns": self._open.copy(),
+            "obs": self.fragment.obs[rows],
+            "actions": self._actions.copy(),
+            "before": {name: values.copy() for name, values in self._before.items()},
+        }
+        if self.fragment.dist_inputs is not None:
+            waiting["dist_inputs"] = self.fragment.dist_inputs[rows]
+        return {**super().state(), "open": waiting}
+
+    def set_state(self, state: State) -> None:
+        """Restore what `state` returned, except the columns, which start new episodes unless `resume` follows."""
+        super().set_state(state)
+        self._open[:] = False
+
+    def resume(self, state: State, first: Array, resumed: Array) -> None:
+        """Continue from `state` in the columns where `resumed` [B] is True; the others start with `first` [B, *obs]."""
+        super().resume(state, first, resumed)
+        if self.obs is None:
+            return
+        waiting, going_on = state["open"], np.flatnonzero(resumed)
+        self.fragment = fragment = TurnFragment(self.policy, len(resumed), 0)
+        pairs = [(self._open, waiting["columns"]), (fragment.obs[0], waiting["obs"])]
+        pairs += [(self._actions, waiting["actions"]), (fragment.actions[0], waiting["actions"])]
+        pairs += [(self._before[name], waiting["before"][name]) for name in self._before]
+        if fragment.dist_inputs is not None:
+            pairs.append((fragment.dist_inputs[0], waiting["dist_inputs"]))
+        for mine, stored in pairs:
+            require_like(stored[:0], mine[:0], "open")
+            mine[going_on] = stored[going_on]
+
+
+def _where(columns: Array, new: RecurrentState, old: RecurrentState) -> RecurrentState:
+    """`new` in the `columns` [B] where it holds, else `old`."""
+    return {name: np.where(columns.reshape(-1, *[1] * (new[name].ndim - 1)), new[name], old[name]) for name in new}
+
+
+def make_runner(config: AlgorithmConfig, worker_index: int, columns: Columns, policy_id: PolicyId) -> PolicyRunner:
+    """The runner of a policy in its columns; ConfigError if the network cannot be made."""
+    return (TurnRunner if columns.takes_turns else PolicyRunner)(config, worker_index, columns, policy_id)

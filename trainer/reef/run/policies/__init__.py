@@ -1,0 +1,1 @@
+"""Policies that come and go while an algorithm trains."""

@@ -1,0 +1,150 @@
+"""Adds and removes policies while an algorithm trains."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from reef.config import AlgorithmConfig, PolicySpec
+from reef.config.values import plain
+from reef.errors import ConfigError
+from reef.learn.learners import Learners
+from reef.nn.policies import Policy
+from reef.run.evaluation import Evaluation
+from reef.run.inference import Inference
+from reef.types import PolicyId, State
+
+log = logging.getLogger(__name__)
+KEYS = ("policies", "policies_to_train", "policy_mapping_fn")
+
+
+class ChangingPolicies(Inference):
+    """Has the workers, learners and evaluation of an algorithm change to other policies, between two iterations."""
+
+    learners: Learners
+    evaluation: Evaluation
+    has_new_fixed_weights: bool
+
+    def add_policy(
+        self,
+        policy_id: PolicyId,
+        policy_class: type | Callable[..., Any] | str | None = None,
+        *,
+        policy: Policy | None = None,
+        observation_space: Any = None,
+        action_space: Any = None,
+        config: Mapping[str, Any] | AlgorithmConfig | None = None,
+        policy_mapping_fn: str | Callable[..., str] | None = None,
+        policies_to_train: Any = None,
+    ) -> Policy:
+        """Add a policy in all workers and learners, and return that of this process.
+
+        It begins with the weights of `policy`; where that is one of this algorithm's, with its settings and observation
+        filter too. Otherwise it begins as `PolicySpec(policy_class, observation_space, action_space, config)` says.
+        `policy_mapping_fn` and `policies_to_train` replace the settings of these names; episodes in progress keep their
+        policies. A policy that policies_to_train leaves out does not learn.
+
+        Raises ConfigError where policy_mapping_fn is not asked in each episode, or the policy's settings are wrong.
+        """
+        if policy_id in self.config.policies:
+            raise ConfigError(f"add_policy: there is a policy {policy_id!r} already. Choose another id, or remove it.")
+        spec = PolicySpec(policy_class, observation_space, action_space, config)
+        source = next((name for name, one in self.workers.local_worker().policy_map.items() if one is policy), None)
+        if source is not None:
+            if spec.to_dict():
+                text = "is one of this algorithm's, whose class, spaces and settings the new one has. Leave others out."
+                raise ConfigError(f"add_policy: policy={source!r} {text}")
+            spec = self.config.spec(source).copy()
+            own = self.config.algorithm_config_overrides_per_module.get(source, {})
+            spec.config = {**spec.config, **own}
+        changed = {"policies": {**self._specs(), policy_id: spec}}
+        self.set_policies(changed, policy_mapping_fn, policies_to_train)
+        added = self.get_policy(policy_id)
+        if policy is not None:
+            added.set_weights(policy.get_weights())
+        filters = self.workers.local_worker().filters
+        if source is not None and source in filters:
+            self.workers.set_filters({policy_id: filters[source].state()})
+        self.publish_weights()
+        return added
+
+    def remove_policy(
+        self,
+        policy_id: PolicyId,
+        *,
+        policy_mapping_fn: str | Callable[..., str] | None = None,
+        policies_to_train: Any = None,
+    ) -> None:
+        """Remove a policy in all workers and learners; where it acts in an episode in progress, new ones begin.
+
+        Raises ConfigError as `add_policy`, KeyError when there is none of that name.
+        """
+        self.get_policy(policy_id)
+        left = {name: spec for name, spec in self._specs().items() if name != policy_id}
+        overrides = self.config.algorithm_config_overrides_per_module
+        changed: dict[str, Any] = {
+            "policies": left,
+            "algorithm_config_overrides_per_module": {
+                name: own for name, own in overrides.items() if name != policy_id
+            },
+        }
+        if policies_to_train is None and isinstance(self.config.policies_to_train, list):
+            policies_to_train = [name for name in self.config.policies_to_train if name != policy_id]
+        self.set_policies(changed, policy_mapping_fn, policies_to_train)
+
+    def set_policies(
+        self, changed: Mapping[str, Any], policy_mapping_fn: Any = None, policies_to_train: Any = None
+    ) -> None:
+        """Change these settings of policies everywhere; None leaves the mapping, or what is trained, as it is."""
+        given = {"policy_mapping_fn": policy_mapping_fn, "policies_to_train": policies_to_train}
+        changed = {**changed, **{key: value for key, value in given.items() if value is not None}}
+        before, config = self.config, self.config.copy().assign(changed)
+        self._require_change(config)
+        self.config = config = config.checked()
+        self.finish_evaluation()
+        self.workers.set_policies(config)
+        self.has_new_fixed_weights = True
+        local = self.workers.local_worker()
+        self.learners.set_policies(config, local.spaces)
+        learns_now = [n for n in before.policies if config.may_train(n) and not before.may_train(n)]
+        self.learners.set_weights({name: local.policy_map[name].flat.numpy() for name in learns_now})
+        self.evaluation.set_policies(config)
+        self.publish_weights(is_new=False)
+
+    def _require_change(self, config: AlgorithmConfig) -> None:
+        """Raise ConfigError where policies cannot change."""
+        if not config.policies_may_change:
+            raise ConfigError(f"policies cannot change while {config.label} trains. Use PPO, IMPALA, APPO, DQN or SAC.")
+        if not (self.config.maps_each_episode and config.maps_each_episode):
+            raise ConfigError(
+                f"policy_mapping_fn={config.policy_mapping_fn!r}: policies can change only where it is asked in each "
+                "episode. From the start on, give a function of (agent_id, episode)."
+            )
+
+    def _specs(self) -> dict[PolicyId, PolicySpec]:
+        return {name: self.config.spec(name) for name in self.config.policies}
+
+    def finish_evaluation(self) -> None:
+        """Wait for an evaluation that is under way beside training: it has the policies from before."""
+
+    def policies_state(self) -> State:
+        """Which policies there are, for a checkpoint."""
+        found: State = {key: plain(getattr(self.config, key)) for key in KEYS}
+        return found
+
+    def restore_policies(self, stored: State) -> None:
+        """Change to the policies of a checkpoint, if they are others."""
+        own = self.policies_state()
+        if all(stored[key] == own[key] for key in ("policies", "policies_to_train")):
+            return
+        mapping = stored["policy_mapping_fn"]
+        if mapping != own["policy_mapping_fn"] and "<" in str(mapping):
+            log.warning(
+                "policy_mapping_fn %s was made inside a function and is not in the checkpoint; that of the settings is "
+                "used: %s.", mapping, own["policy_mapping_fn"],
+            )  # fmt: skip
+            mapping = None
+        same = mapping is None or mapping == own["policy_mapping_fn"]
+        changed = {"policies": stored["policies"], "policies_to_train": stored["policies_to_train"]}
+        self.set_policies(changed, None if same else mapping)
