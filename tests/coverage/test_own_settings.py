@@ -46,6 +46,7 @@ CHANGES: list[tuple[str, dict[str, Any], str, Any]] = [
     ("PPO", {}, "normalize_advantages", False),
     ("PPO", {}, "sgd_minibatch_size", 16),
     ("PPO", {}, "num_sgd_iter", 3),
+    ("PPO", {}, "shuffle_sequences", False),
     ("PPO", {}, "clip_param", 1e-4),
     ("PPO", {}, "kl_coeff", 100.0),
     ("PPO", {}, "kl_target", 1e-9),

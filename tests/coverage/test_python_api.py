@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -36,6 +37,16 @@ def test_a_function_is_called_with_each_environment() -> None:
     with config().build() as algorithm:
         (seen,) = algorithm.workers.foreach_worker(lambda worker: worker.foreach_env(lambda each: each))
     assert len(seen) == 3
+
+
+def test_environments_that_are_stepped_as_one_are_one_object() -> None:
+    with PPOConfig().environment("CartPole-v1").rollouts(num_envs_per_worker=3).build() as algorithm:
+        (seen,) = algorithm.workers.foreach_worker(lambda worker: worker.foreach_env(lambda env: env))
+    assert [(type(env).__name__, env.num_envs, env.gravity) for env in seen] == [("CartPoleVectorEnv", 3, 9.8)]
+    made = PPOConfig().environment(lambda env_config: gym.make("CartPole-v1")).rollouts(num_envs_per_worker=3)
+    with made.build() as algorithm:
+        ((*seen,),) = algorithm.workers.foreach_worker(lambda worker: worker.foreach_env(lambda env: env.unwrapped))
+    assert [env.gravity for env in seen] == [9.8] * 3
 
 
 def test_weights_are_those_of_the_local_workers_policy() -> None:

@@ -77,6 +77,7 @@ def differ(one: dict[str, Any], other: dict[str, Any]) -> bool:
         ("CartPole-v1", {}, {"vf_share_layers": True}),
         ("Pendulum-v1", {}, {"free_log_std": True}),
         (Picture, {}, {"conv_filters": [[2, 4, 4]]}),
+        (Picture, {"conv_filters": [[2, 4, 4]]}, {"conv_filters": [[2, [4, 2], 4]]}),
         (Picture, {}, {"conv_activation": "tanh"}),
         ("CartPole-v1", {}, LSTM),
         ("CartPole-v1", LSTM, {"lstm_cell_size": 5}),
@@ -101,6 +102,11 @@ def differ(one: dict[str, Any], other: dict[str, Any]) -> bool:
 def test_a_setting_of_the_model_changes_what_is_trained(env: Any, usual: dict[str, Any], changed: Any) -> None:
     assert not differ(trained(env, usual), trained(env, usual)), "the seed decides"
     assert differ(trained(env, usual), trained(env, usual | changed))
+
+
+def test_swish_is_another_name_of_silu() -> None:
+    silu, swish = (trained("CartPole-v1", {"fcnet_activation": name}) for name in ("silu", "swish"))
+    assert not differ(silu, swish)
 
 
 @pytest.mark.parametrize("framework", ["tf", "tf2", "tfe"])

@@ -149,6 +149,15 @@ def test_a_run_resumes_bit_for_bit_however_old_the_weights_of_its_worker_are(
                 )
 
 
+@pytest.mark.parametrize(("workers", "named"), [(0, True), (2, False)])
+def test_requests_to_shards_of_this_process_are_named(workers: int, named: bool) -> None:
+    config = small(max_requests_in_flight_per_replay_worker=5)
+    policy = apex(config).get_policy()
+    texts = list(config.rollouts(num_rollout_workers=workers).ignored_settings(policy))
+    key = "max_requests_in_flight_per_replay_worker=5"
+    assert texts == [f"{key} has no effect without rollout workers in processes of their own."] * named
+
+
 def test_an_iteration_ends_while_learning_starts_later_than_the_memory_is_full() -> None:
     settings = {"num_steps_sampled_before_learning_starts": 600, "replay_buffer_config": {"capacity": 60}}
     with apex(small(**settings)) as algorithm:

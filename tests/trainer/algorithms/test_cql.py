@@ -124,6 +124,8 @@ def test_recorded_actions_at_the_bounds_are_imitated_too() -> None:
 def test_what_is_not_read_is_told(caplog: pytest.LogCaptureFixture) -> None:
     config = CQLConfig().environment("Pendulum-v1").offline_data(input_=recorded("Pendulum-v1", episodes=2))
     config.training(training_intensity=2.0, min_q_weight=0.0, num_actions=4, model={"fcnet_hiddens": [8]})
+    config.rollouts(batch_mode="complete_episodes")
     with config.build():
+        assert "batch_mode='complete_episodes' has no effect with CQL, which learns from recorded steps" in caplog.text
         assert "training_intensity=2.0 has no effect with CQL, which learns from recorded steps." in caplog.text
         assert "num_actions=4 has no effect with min_q_weight=0." in caplog.text

@@ -136,6 +136,13 @@ def test_what_they_cannot_do_is_refused(kind: Any, env: str, settings: dict[str,
         kind.from_dict(settings).environment(env).build()
 
 
+def test_a_rate_that_nothing_uses_is_named() -> None:
+    given = {"lr": 0.1, "actor_lr": 0.2, "critic_lr": 0.3}
+    told = list(DDPGConfig.from_dict(given).ignored_settings(learner().policy))
+    assert told == ["lr=0.1 has no effect beside actor_lr, critic_lr, which are all given."]
+    assert not list(DDPGConfig.from_dict(given | {"actor_lr": None}).ignored_settings(learner().policy))
+
+
 def test_settings_of_noise_and_loss_that_are_not_used_are_named() -> None:
     given = {"target_noise": 0.3, "target_noise_clip": 0.6, "huber_threshold": 2.0}
     told = list(DDPGConfig.from_dict(given).ignored_settings(learner().policy))

@@ -152,6 +152,16 @@ def test_agents_that_share_the_policy_are_refused() -> None:
         config.build()
 
 
+@pytest.mark.parametrize(
+    ("given", "named"), [({}, True), ({"explore": True}, False), ({"evaluation_config": {"explore": True}}, False)]
+)
+def test_an_exploration_without_exploring_is_named(given: dict[str, Any], named: bool) -> None:
+    config = settings().update_from_dict({"exploration_config": {"type": "Random"}} | given)
+    with config.build() as algorithm:
+        texts = list(config.ignored_settings(algorithm.get_policy()))
+    assert texts == ["exploration_config={'type': 'Random'} has no effect with explore=False."] * named
+
+
 def test_settings_that_it_does_not_read_are_named(caplog: pytest.LogCaptureFixture) -> None:
     with settings(gamma=0.5).rollouts(rollout_fragment_length=7).build():
         pass

@@ -180,6 +180,16 @@ def test_what_does_not_go_together_is_refused(settings: dict[str, Any], problem:
         config.build()
 
 
+@pytest.mark.parametrize(("unit", "told"), [("episodes", True), ("timesteps", False)])
+def test_fragments_are_sampled_by_an_evaluation_of_steps_alone(unit: str, told: bool) -> None:
+    given = {"batch_mode": "complete_episodes", "rollout_fragment_length": 7, "evaluation_duration_unit": unit}
+    config = BCConfig.from_dict({"input_": recorded("CartPole-v1")} | given).environment("CartPole-v1")
+    with config.build() as algorithm:
+        texts = list(config.ignored_settings(algorithm.get_policy()))
+    expected = ["batch_mode='complete_episodes' has no effect", "rollout_fragment_length=7 has no effect"]
+    assert [text.partition(" with BC")[0] for text in texts] == (expected if told else [])
+
+
 def read_rewards(**settings: Any) -> np.ndarray[Any, Any]:
     given = {"env": CartPoleEnv, "input_": recorded("CartPole-v1", episodes=2), "gamma": 1.0} | settings
     with MARWILConfig.from_dict(given).build() as algorithm:

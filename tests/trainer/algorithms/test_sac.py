@@ -160,6 +160,13 @@ def test_rates_of_its_own_have_the_limits_of_lr(key: str, value: object, message
         SACConfig.from_dict({key: value}).environment("Pendulum-v1").validate()
 
 
+def test_a_rate_that_nothing_uses_is_named() -> None:
+    given = {"lr": 0.1, "actor_lr": 0.2, "critic_lr": 0.3}
+    assert not list(SACConfig.from_dict(given).ignored_settings(learner().policy))
+    told = list(SACConfig.from_dict(given | {"alpha_lr": 0.4}).ignored_settings(learner().policy))
+    assert told == ["lr=0.1 has no effect beside actor_lr, critic_lr, alpha_lr, which are all given."]
+
+
 def test_importance_weights_scale_the_gradient_of_the_critics() -> None:
     plain, weighted = learner(), learner()
     for one, extras in ((plain, {}), (weighted, {"weights": np.full(4, 0.25, np.float32)})):

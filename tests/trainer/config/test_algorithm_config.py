@@ -6,6 +6,9 @@ from typing import ClassVar
 
 import pytest
 
+from reef.algorithms.dqn import DQNConfig
+from reef.algorithms.ppo import PPO, PPOConfig
+from reef.callbacks import DefaultCallbacks
 from reef.config import AlgorithmConfig, ModelConfig, Scheduled, default, setting
 from reef.errors import ConfigError
 
@@ -26,6 +29,11 @@ class ExampleConfig(AlgorithmConfig):
     def problems(self) -> Iterator[str]:
         yield from super().problems()
         yield from self.batch_size_problems()
+
+
+class ForAnother(PPOConfig):
+    def __init__(self):
+        super().__init__(algo_class=PPO)
 
 
 def make_env(env_config):
@@ -69,6 +77,38 @@ def test_only_the_first_setting_of_some_groups_goes_without_its_key():
         ExampleConfig().training(0.5)
     with pytest.raises(TypeError, match="multiple values for keyword argument 'env'"):
         ExampleConfig().environment("Pendulum-v1", env="CartPole-v1")
+
+
+def test_a_setting_may_be_given_by_the_name_of_its_attribute_too():
+    assert ExampleConfig().callbacks(callbacks_class=DefaultCallbacks).callbacks_class is DefaultCallbacks
+    with pytest.raises(ConfigError, match=r"callbacks\(callbacks, callbacks_class\): one setting by two names"):
+        ExampleConfig().callbacks(callbacks=DefaultCallbacks, callbacks_class=None)
+    with pytest.raises(TypeError, match="multiple values for keyword argument 'callbacks'"):
+        ExampleConfig().callbacks(DefaultCallbacks, callbacks_class=None)
+
+
+def test_the_settings_of_a_class_of_algorithms():
+    config = AlgorithmConfig(algo_class=PPO, lr=0.5)
+    assert (type(config), config.algorithm, config.lr, config.clip_param) == (PPOConfig, "PPO", 0.5, 0.3)
+    assert config.copy() == config == PPOConfig(algo_class=PPO, lr=0.5)
+    assert AlgorithmConfig(algo_class=None) == AlgorithmConfig()
+    with config.environment("CartPole-v1").build() as algorithm:
+        assert type(algorithm) is PPO
+
+
+@pytest.mark.parametrize(
+    ("kind", "algo_class", "text"),
+    [
+        (DQNConfig, PPO, "its settings are PPOConfig, and not DQNConfig. Leave algo_class out."),
+        (AlgorithmConfig, "PPO", "algo_class='PPO': expected a subclass of reef.Algorithm"),
+        (AlgorithmConfig, ExampleAlgorithm, "ExampleAlgorithm'>: expected a subclass of reef.Algorithm"),
+    ],
+)
+def test_a_class_that_has_other_settings(kind, algo_class, text):
+    with pytest.raises(ConfigError, match=text):
+        kind(algo_class=algo_class)
+    with pytest.raises(ConfigError, match="its settings are PPOConfig, and not ForAnother"):
+        ForAnother()
 
 
 def test_a_refused_key_is_taken_by_its_sentence_and_refused_with_all_other_problems():

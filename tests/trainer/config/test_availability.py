@@ -23,27 +23,27 @@ def words(text: str) -> list[str]:
 
 NOT_YET = words(
     """
-    model.no_final_linear model.framestack model.dim model.grayscale
+    model.framestack model.dim model.grayscale
     model.zero_mean model.custom_action_dist learner_class learner_connector
     render_env record_env action_mask_key
     env_runner_cls sample_collector remote_worker_envs remote_env_batch_wait_ms preprocessor_pref compress_observations
     enable_connectors env_to_module_connector module_to_env_connector episode_lookback_horizon
     off_policy_estimation_methods ope_split_batch_by_episode
-    metrics_episode_collection_timeout_s export_native_model_files checkpoint_trainable_policies_only
-    logger_creator logger_config fake_sampler
+    export_native_model_files checkpoint_trainable_policies_only
+    logger_creator logger_config
     policy_map_capacity policy_states_are_swappable
     input_ input_config actions_in_input_normalized postprocess_inputs shuffle_buffer_size
-    output_compress_columns offline_sampling
-    _disable_preprocessor_api _disable_action_flattening
+    output_compress_columns
 """
 )
 NEVER = words(
     """
-    model.post_fcnet_activation model.custom_preprocessor
+    model.post_fcnet_activation model.custom_preprocessor model.no_final_linear
     eager_tracing eager_max_retraces tf_session_args local_tf_session_args enable_tf1_exec_eagerly
     in_evaluation policy_map_cache input_evaluation
     _enable_new_api_stack _tf_policy_handles_more_than_one_loss _disable_initialize_loss_from_dummy_batch
-    _disable_execution_plan_api
+    _disable_execution_plan_api metrics_episode_collection_timeout_s fake_sampler offline_sampling
+    _disable_preprocessor_api _disable_action_flattening
 """
 )
 WORKING = words(
@@ -130,11 +130,11 @@ def test_at_their_defaults_all_are_fine():
 
 
 def test_the_refused_are_refused_in_evaluation_too():
-    config = AlgorithmConfig().evaluation(evaluation_config={"record_env": True, "model": {"no_final_linear": True}})
+    config = AlgorithmConfig().evaluation(evaluation_config={"record_env": True, "model": {"framestack": False}})
     with pytest.raises(ConfigError) as refusal:
         config.validate()
     assert "evaluation_config.record_env=True: not available yet. Leave it at False." in str(refusal.value)
-    assert "evaluation_config.model.no_final_linear=True: not available yet. Leave it at False." in str(refusal.value)
+    assert "evaluation_config.model.framestack=False: not available yet. Leave it at True." in str(refusal.value)
     AlgorithmConfig().evaluation(evaluation_config={"record_env": False}).validate()
 
 

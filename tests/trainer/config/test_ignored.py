@@ -39,6 +39,43 @@ from reef.config.ignored import ignored_beside_others
         ),
         (PPOConfig, {"synchronize_filters": False, "num_rollout_workers": 1}, []),
         (
+            PPOConfig,
+            {
+                "validate_workers_after_construction": False,
+                "extra_python_environs_for_worker": {"KEY": "value"},
+                "custom_resources_per_worker": {"disk": 1},
+                "num_cpus_per_worker": 2,
+            },
+            [
+                "validate_workers_after_construction=False has no effect without workers in processes of their own.",
+                "extra_python_environs_for_worker={'KEY': 'value'} has no effect without workers in processes of "
+                "their own.",
+                "custom_resources_per_worker={'disk': 1.0} has no effect without workers in processes of their own.",
+                "num_cpus_per_worker=2.0 has no effect without workers in processes of their own.",
+            ],
+        ),
+        (PPOConfig, {"num_cpus_per_worker": 2, "evaluation_num_workers": 1}, []),
+        (PPOConfig, {"num_cpus_per_worker": 2, "num_rollout_workers": 1}, []),
+        (
+            DQNConfig,
+            {"exploration_config": {"epsilon_schedule": [[0, 1.0], [9, 0.1]], "final_epsilon": 0.1}},
+            ["exploration_config.final_epsilon=0.1 has no effect beside exploration_config.epsilon_schedule."],
+        ),
+        (
+            DQNConfig,
+            {
+                "exploration_config": {
+                    "type": "ParameterNoise",
+                    "sub_exploration": {"epsilon_schedule": [[0, 1.0]], "warmup_timesteps": 3},
+                }
+            },
+            [
+                "exploration_config.sub_exploration.warmup_timesteps=3 has no effect beside "
+                "exploration_config.sub_exploration.epsilon_schedule."
+            ],
+        ),
+        (DQNConfig, {"exploration_config": {"final_epsilon": 0.1}}, []),
+        (
             SACConfig,
             {"replay_buffer_config": {"prioritized_replay_beta": 1.0}},
             [

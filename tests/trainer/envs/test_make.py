@@ -39,6 +39,7 @@ def test_classes_and_functions_get_the_context(counter, settings):
         (2, 0, 3, False, True),
         (2, 1, 3, False, True),
     ]
+    assert [context.num_rollout_workers for context in contexts] == [3, 3]
 
 
 def test_a_class_without_positional_arguments_gets_keywords(counter, settings):
@@ -62,6 +63,15 @@ def test_an_id_that_its_module_registers(settings, monkeypatch):
     ("env", "message"),
     [
         ("CartPol-v1", r"env='CartPol-v1' is not registered with Gymnasium. Did you mean 'CartPole-v\d'"),
+        (
+            "PongDeterministic-v4",
+            "Atari game: `pip install ale-py`, and use 'ale_py:ALE/Pong-v5' with env_config="
+            r"\{'frameskip': 4, 'repeat_action_probability': 0.0\}",
+        ),
+        ("SpaceInvadersDeterministic-v0", r"\{'frameskip': 3, 'repeat_action_probability': 0.25\}"),
+        ("Pong-ram-v4", r"\{'frameskip': \(2, 5\), 'repeat_action_probability': 0.0, 'obs_type': 'ram'\}"),
+        ("BreakoutNoFrameskip-v4", r"use 'ale_py:BreakoutNoFrameskip-v4'\."),
+        ("ALE/Pong-v5", r"use 'ale_py:ALE/Pong-v5'\."),
         ("no_such_module:Env", "no_such_module"),
         ("own_environments:Countr", "Did you mean 'Counter'"),
         ("own_environments:number", "expected a class or a function"),

@@ -25,6 +25,13 @@ def test_each_row_comes_once_a_pass() -> None:
     assert all((each["double"] == 2 * each["row"]).all() for each in found)
 
 
+def test_without_a_generator_each_pass_keeps_the_order() -> None:
+    found = [each["row"].tolist() for each in shuffled(rows(5), 2, 2, None)]
+    assert found == [[0, 1], [2, 3]] * 2
+    parts = [[each["row"].tolist() for each in shuffled(rows(4), 2, 1, None, rank, 2)] for rank in (0, 1)]
+    assert parts == [[[0], [2]], [[1], [3]]]
+
+
 def test_a_short_rest_is_left_out() -> None:
     assert len(list(shuffled(rows(11), 4, 1, generator()))) == 2
     assert len(list(shuffled(rows(3), 4, 1, generator()))) == 1

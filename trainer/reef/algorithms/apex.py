@@ -15,6 +15,7 @@ from reef.algorithms.dqn import DQNConfig, DQNLearner
 from reef.algorithms.replaying import OffPolicyConfig
 from reef.batch import Sample
 from reef.config import default, setting
+from reef.config.ignored import Network, ignored
 from reef.config.refusals import Refusal
 from reef.learn.pace import Pace
 from reef.replay.memory import check_memory
@@ -106,6 +107,14 @@ class ApexConfig(OffPolicyConfig):
                 f"n_step={self.n_step}: sums of rewards end with the fragment, and "
                 f"rollout_fragment_length={self.rollout_fragment_length!r} makes fragments of {shortest} steps. "
                 f"Set rollout_fragment_length to {self.n_step} or more."
+            )
+
+    def ignored_settings(self, network: Network) -> Iterator[str]:
+        """Yield notes for shards in this process, which answer at once."""
+        yield from super().ignored_settings(network)
+        if not self.num_rollout_workers:
+            yield from ignored(
+                self, "without rollout workers in processes of their own", "max_requests_in_flight_per_replay_worker"
             )
 
 

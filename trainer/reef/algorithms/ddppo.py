@@ -128,7 +128,7 @@ class DDPPOLearner(PPOLearner):
         fewest, part = self.smallest(own, max(self.config.sgd_minibatch_size // length // self.world_size, 1))
         count, size = max(fewest // part, 1), min(part, own) * length
         for _ in range(self.config.num_sgd_iter):
-            for minibatch in islice(self.layout.minibatches(columns, size, 1, self.generator), count):
+            for minibatch in islice(self.layout.minibatches(columns, size, 1, self.order), count):
                 if fewest < part or "mask" in columns:  # the ranks' means are of different numbers of steps
                     steps = len(minibatch["advantages"])
                     minibatch[SHARE] = (steps / self.mean(steps)[0]).to(self.device, torch.float32)

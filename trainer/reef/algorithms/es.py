@@ -70,6 +70,8 @@ class ESConfig(AlgorithmConfig):
     def ignored_settings(self, network: Network) -> Iterator[str]:
         """Yield notes for an actor without a critic, and for what ES does not read."""
         yield from ignored(self, "with ES", *WITHOUT_EFFECT)
+        if not (self.explore or self.evaluation_config.get("explore")):
+            yield from ignored(self, "with explore=False", "exploration_config")
         yield from ignored_without_actor_critic(self, network, "on an actor without a critic")
 
 

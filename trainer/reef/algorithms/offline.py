@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from reef.config import AlgorithmConfig, default, setting
+from reef.config.ignored import Network, ignored
 from reef.offline.episodes import EpisodeReader, files_of
 from reef.offline.recorded import RecordedSteps
 from reef.run.algorithm import Algorithm
@@ -61,6 +62,13 @@ class OfflineConfig(AlgorithmConfig):
                 f"policies={list(self.policies)}: {self.label} learns a single policy without settings of its own. "
                 "Leave it out."
             )
+
+    def ignored_settings(self, network: Network) -> Iterator[str]:
+        """Yield notes for fragments, which evaluation alone samples, by steps or by a function of its own."""
+        yield from super().ignored_settings(network)
+        if self.evaluation_duration_unit == "episodes" and self.custom_evaluation_function is None:
+            reason = f"with {self.label}, which learns from recorded steps and is evaluated on whole episodes"
+            yield from ignored(self, reason, "batch_mode", "rollout_fragment_length")
 
 
 class OfflineAlgorithm(Algorithm):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor
 
 from reef.algorithms.actor_critic import ActorCriticAlgorithm, ActorCriticConfig, ActorCriticLearner
@@ -31,6 +32,9 @@ class PPOConfig(ActorCriticConfig):
     model: ModelConfig = default({"vf_share_layers": False})
     sgd_minibatch_size: int = setting(128, "Steps in one minibatch, over all learners", minimum=1)
     num_sgd_iter: int = setting(30, "Passes over each train batch", minimum=1)
+    shuffle_sequences: bool = setting(
+        True, "Take the steps of a train batch, or the sequences of a memory, in another random order in each pass"
+    )
     clip_param: float = setting(0.3, "The likelihood ratio is clipped to 1 +- this (eq. 7)", above=0.0)
     kl_coeff: float = setting(0.2, "First weight of the KL penalty (eq. 8); 0 switches it off", minimum=0.0)
     kl_target: float = setting(0.01, "KL in nats that the adaptive penalty steers to", above=0.0)
@@ -87,10 +91,15 @@ class PPOLearner(ActorCriticLearner):
         names = ("action_logp", "action_dist_inputs") if self.config.kl_coeff else ("action_logp",)
         return super().acted(batch) | {name: batch.extras[name] for name in names}
 
+    @property
+    def order(self) -> torch.Generator | None:
+        """What draws the order of rows or sequences; None: it stays."""
+        return self.generator if self.config.shuffle_sequences else None
+
     def minibatches(self, columns: Columns) -> Iterator[Columns]:
-        """Several passes over the rows or sequences, in random order."""
+        """Several passes over the rows or sequences."""
         passes, size = self.config.num_sgd_iter, self.config.sgd_minibatch_size
-        return self.layout.minibatches(columns, size, passes, self.generator, self.rank, self.world_size)
+        return self.layout.minibatches(columns, size, passes, self.order, self.rank, self.world_size)
 
     def loss(self, outputs: tuple[Tensor, Tensor], minibatch: Columns) -> Loss:
         """Mean PPO loss; `outputs`: distribution inputs [N, D] and values [N]."""

@@ -11,13 +11,15 @@ from torch import Tensor
 from reef.algorithms.replaying import OffPolicyConfig, ReplayingLearner
 from reef.batch import Transitions
 from reef.config import ModelConfig, Scheduled, default, setting
-from reef.config.ignored import Network, ignored_without_actor_critic
+from reef.config.ignored import Network, ignored, ignored_without_actor_critic
 from reef.learn.minibatches import transition_columns
 from reef.math.td import weighted_mean
 from reef.nn.gradients import Columns, Loss
 from reef.nn.q_critics import ActorWithCritics
 from reef.nn.targets import Target
 from reef.types import State
+
+RATES = ("actor_lr", "critic_lr", "alpha_lr")
 
 
 class QCriticsConfig(OffPolicyConfig):
@@ -50,6 +52,9 @@ class QCriticsConfig(OffPolicyConfig):
     def ignored_settings(self, network: Network) -> Iterator[str]:
         """Yield notes for networks whose actor and critics differ from PPO's."""
         yield from ignored_without_actor_critic(self, network, "on an actor and critics of its own kind")
+        rates = [key for key in RATES if key in self.declared]
+        if all(getattr(self, key) is not None for key in rates):
+            yield from ignored(self, f"beside {', '.join(rates)}, which are all given", "lr")
 
     def rate(self, own: Any) -> Any:
         """A learning rate of its own, or `lr`."""

@@ -29,7 +29,7 @@ from reef.config.groups.sampling import (
 )
 from reef.config.groups.training import TrainingSettings
 from reef.config.ignored import FOR_VECTORS, Network, ignored_beside_custom_model, ignored_of_memory, ignored_with
-from reef.config.loading import load
+from reef.config.loading import load, settings_class
 from reef.config.refusals import refusals_in
 from reef.errors import ConfigError
 from reef.types import DEFAULT_POLICY, PolicyId
@@ -68,6 +68,15 @@ class AlgorithmConfig(
     policy_class: ClassVar[str] = ""
     policies_may_change: ClassVar[bool] = True  # whether policies can be added and removed while it trains
     agents_share_a_policy: ClassVar[bool] = True  # whether several agents of one environment may act with one policy
+
+    def __new__(cls, *, algo_class: type[Algorithm] | None = None, **settings: Any) -> Self:
+        """The settings of `algo_class`, if it is given."""
+        return super().__new__(cls if algo_class is None else settings_class(algo_class, cls))
+
+    def __init__(self, *, algo_class: type[Algorithm] | None = None, **settings: Any) -> None:
+        super().__init__(**settings)
+        if algo_class is not None:
+            settings_class(algo_class, type(self), exactly=True)
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -99,5 +99,6 @@ def _shape(hint: Any) -> dict[str, Any]:
 
 
 def _any_of(shapes: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    shapes = [inner for shape in shapes for inner in shape.get("anyOf", [shape])]
     different = [shape for index, shape in enumerate(shapes) if shape not in shapes[:index]]
     return different[0] if len(different) == 1 else {"anyOf": different}

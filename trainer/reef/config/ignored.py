@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -17,6 +17,13 @@ OF_WORKERS = (
     "use_worker_filter_stats",
     "update_worker_filter_stats",
 )
+OF_PROCESSES = (
+    "validate_workers_after_construction",
+    "extra_python_environs_for_worker",
+    "custom_resources_per_worker",
+    "num_cpus_per_worker",
+)
+OF_RAMP = ("initial_epsilon", "final_epsilon", "warmup_timesteps", "epsilon_timesteps")
 REPLAY = "replay_buffer_config"
 FOR_ACTOR_CRITICS = ("model.free_log_std", "model.vf_share_layers")
 
@@ -53,9 +60,22 @@ def ignored_beside_others(config: AlgorithmConfig) -> Iterator[str]:
         yield from ignored(config, "without sample_async", "max_requests_in_flight_per_sampler_worker")
     if not config.num_rollout_workers:
         yield from ignored(config, "without rollout workers in processes of their own", *OF_WORKERS)
+        if not config.evaluation_num_workers:
+            yield from ignored(config, "without workers in processes of their own", *OF_PROCESSES)
+    yield from _ignored_beside_schedule("exploration_config", config.exploration_config)
     if (buffer := getattr(config, REPLAY, None)) is not None and not buffer.prioritized_replay:
         keys = (key for key in type(buffer).by_key if key.startswith("prioritized_replay_"))
         yield from ignored(config, f"without {REPLAY}.prioritized_replay", *(f"{REPLAY}.{key}" for key in keys))
+
+
+def _ignored_beside_schedule(path: str, exploration: Mapping[str, Any]) -> Iterator[str]:
+    """Arguments of a falling epsilon, of an exploration or of its sub-exploration, that a schedule replaces."""
+    if exploration.get("epsilon_schedule"):
+        for key in OF_RAMP:
+            if key in exploration:
+                yield f"{path}.{key}={exploration[key]!r} has no effect beside {path}.epsilon_schedule."
+    if isinstance(inner := exploration.get("sub_exploration"), Mapping):
+        yield from _ignored_beside_schedule(f"{path}.sub_exploration", inner)
 
 
 def ignored_with(config: AlgorithmConfig, has_image: bool, *for_vectors: str) -> Iterator[str]:

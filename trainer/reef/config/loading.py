@@ -8,10 +8,11 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from reef.errors import ConfigError, ReefError, nearest
 
+T = TypeVar("T")
 LAST_FOLDER = "REEF_LAST_FOLDER"  # environment variable, so that processes that are started from this one have it too
 
 
@@ -39,6 +40,22 @@ def load(path: str, what: str = "object") -> Any:
             raise ConfigError(f"{what} {path!r}: {module_name} has no {part!r}.{nearest(part, _defined_in(found))}")
         found = getattr(found, part)
     return found
+
+
+def settings_class(algo_class: Any, asked: type[T], *, exactly: bool = False) -> type[T]:
+    """The class of the settings of an algorithm's class: `asked`, or unless `exactly` a subclass.
+
+    Raises:
+        ConfigError: it has none, or others.
+    """
+    found = getattr(algo_class, "config_class", None)
+    if not isinstance(found, type):
+        raise ConfigError(f"algo_class={algo_class!r}: expected a subclass of reef.Algorithm.")
+    if found is asked or (issubclass(found, asked) and not exactly):
+        return found
+    raise ConfigError(
+        f"algo_class={algo_class!r}: its settings are {found.__name__}, and not {asked.__name__}. Leave algo_class out."
+    )
 
 
 def load_function(given: Any, key: str, *arguments: str) -> Callable[..., Any]:

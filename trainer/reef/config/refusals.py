@@ -67,7 +67,9 @@ REFUSALS: dict[str, Refusal] = {
     "model.post_fcnet_activation": Refusal(
         "training", "relu", "these layers use conv_activation after convolutions, else fcnet_activation"
     ),
-    "model.no_final_linear": Refusal("training", False),
+    "model.no_final_linear": Refusal(
+        "training", False, "outputs come from a linear layer; use model.custom_model, which is the whole network"
+    ),
     "model.framestack": Refusal("training", True),
     "model.dim": Refusal("training", 84),
     "model.grayscale": Refusal("training", False),
@@ -77,12 +79,16 @@ REFUSALS: dict[str, Refusal] = {
     "off_policy_estimation_methods": Refusal("evaluation", {}),
     "ope_split_batch_by_episode": Refusal("evaluation", True),
     "in_evaluation": Refusal("evaluation", False, "is set by Reef itself in the settings for evaluation"),
-    "metrics_episode_collection_timeout_s": Refusal("reporting", 60.0),
+    "metrics_episode_collection_timeout_s": Refusal(
+        "reporting", 60.0, "episodes come with their samples, so nothing waits for them; use sample_timeout_s"
+    ),
     "export_native_model_files": Refusal("checkpointing", False),
     "checkpoint_trainable_policies_only": Refusal("checkpointing", False),
     "logger_creator": Refusal("debugging", None),
     "logger_config": Refusal("debugging", None),
-    "fake_sampler": Refusal("debugging", False),
+    "fake_sampler": Refusal(
+        "debugging", False, "Reef always samples; 'timers' of a result say what sampling and learning take"
+    ),
     "policy_map_capacity": Refusal("multi_agent", 100),
     "policy_states_are_swappable": Refusal("multi_agent", False),
     "policy_map_cache": Refusal("multi_agent", None, "Reef keeps such policies in the result folder"),
@@ -93,13 +99,19 @@ REFUSALS: dict[str, Refusal] = {
     "postprocess_inputs": Refusal("offline_data", False),
     "shuffle_buffer_size": Refusal("offline_data", 0),
     "output_compress_columns": Refusal("offline_data", ["obs", "new_obs"]),
-    "offline_sampling": Refusal("offline_data", False),
+    "offline_sampling": Refusal(
+        "offline_data", False, "the algorithm says where steps come from; BC, MARWIL and CQL read them from input_"
+    ),
     "_enable_new_api_stack": Refusal("experimental", False, "Reef has one engine; remove it"),
     "_tf_policy_handles_more_than_one_loss": Refusal(
         "experimental", False, "is for TensorFlow; a Reef learner may return any loss"
     ),
-    "_disable_preprocessor_api": Refusal("experimental", False),
-    "_disable_action_flattening": Refusal("experimental", False),
+    "_disable_preprocessor_api": Refusal(
+        "experimental", False, "model.custom_model gets observations without encoding, a Dict or Tuple as one row"
+    ),
+    "_disable_action_flattening": Refusal(
+        "experimental", False, "environments get actions in the form of their space, and networks one row for each"
+    ),
     "_disable_initialize_loss_from_dummy_batch": Refusal(
         "experimental", False, "Reef makes no such trial run; remove it"
     ),

@@ -23,7 +23,7 @@ from reef.envs.agents.turns import TurnEnvs
 from reef.envs.by_policy import PolicyEnvs, SingleAgentEnvs
 from reef.envs.check import check_env, check_methods, check_spaces
 from reef.envs.curriculum.tasks import task_settable
-from reef.envs.failures import env_name, missing_package
+from reef.envs.failures import atari_hint, env_name, missing_package
 from reef.envs.loop import Env, LoopVectorEnv
 from reef.envs.multi_agent import is_multi_agent
 from reef.envs.native import CartPoleVector
@@ -57,7 +57,7 @@ class EnvContext(dict[str, Any]):
         super().__init__(env_config)
         self.worker_index = worker_index
         self.vector_index = vector_index
-        self.num_workers = num_workers
+        self.num_workers = self.num_rollout_workers = num_workers
         self.remote = remote
         self.recreated_worker = recreated_worker
 
@@ -276,8 +276,8 @@ def _creator(env: object) -> Callable[[EnvContext], Env] | str:
     module, colon, name = path.partition(":")
     if not colon:
         raise ConfigError(
-            f"env={env!r} is not registered with Gymnasium.{nearest(env, gym.registry)} For one of your own give "
-            "'package.module:Class'."
+            f"env={env!r} is not registered with Gymnasium."
+            f"{atari_hint(env) or nearest(env, gym.registry)} For one of your own give 'package.module:Class'."
         )
     with suppress(Exception):  # `load` says what is wrong with the module
         importlib.import_module(module)

@@ -19,7 +19,7 @@ def shuffled(
     columns: Columns,  # [N, ...] each
     size: int,  # rows of a minibatch over all learners
     passes: int,
-    generator: torch.Generator,
+    generator: torch.Generator | None,  # None: in their order
     rank: int = 0,
     world_size: int = 1,
 ) -> Iterator[Columns]:
@@ -32,8 +32,10 @@ def shuffled(
         columns = repeated(columns, world_size)
     rows, device = row_count(columns), next(iter(columns.values())).device
     for _ in range(passes):
-        order = torch.randperm(rows, generator=generator).to(device)
-        mixed = {name: column.index_select(0, order) for name, column in columns.items()}
+        mixed = columns
+        if generator is not None:
+            order = torch.randperm(rows, generator=generator).to(device)
+            mixed = {name: column.index_select(0, order) for name, column in columns.items()}
         for mine in learner_parts(rows, min(size, rows), rank, world_size):
             yield {name: column[mine] for name, column in mixed.items()}
 

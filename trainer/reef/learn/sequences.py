@@ -106,7 +106,13 @@ class Sequences:
         return {name: self._cut(array).flatten(0, 1)[kept] for name, array in masked.items()}
 
     def minibatches(
-        self, columns: Columns, size: int, passes: int, generator: torch.Generator, rank: int = 0, world_size: int = 1
+        self,
+        columns: Columns,
+        size: int,
+        passes: int,
+        generator: torch.Generator | None,
+        rank: int = 0,
+        world_size: int = 1,
     ) -> Iterator[Columns]:
         """`passes` over whole sequences in random order, about `size` steps per minibatch over all learners.
 

@@ -48,7 +48,7 @@ CASES = {
         {"evaluation_config": {"lr": "fast", "model": {"no_final_linear": True}}},
         [
             "evaluation_config.lr='fast': expected number",
-            "evaluation_config.model.no_final_linear=True: not available yet",
+            "evaluation_config.model.no_final_linear=True: outputs come from a linear layer",
         ],
     ),
     "optimizer": ({"optimizer": {"type": "Adma"}}, ["optimizer.type='Adma': expected one of", "Did you mean 'Adam'?"]),
@@ -73,8 +73,13 @@ CASES = {
     "empty layer": ({"model": {"fcnet_hiddens": [8, 0]}}, ["model.fcnet_hiddens=[8, 0]: each must be at least 1."]),
     "filter without stride": (
         {"model": {"conv_filters": [[32, 8]]}},
-        ["model.conv_filters=[[32, 8]]: expected list of [whole number, whole number, whole number] or null."],
+        [
+            "model.conv_filters=[[32, 8]]: expected list of [whole number, whole number or [whole number, whole "
+            "number], whole number] or null."
+        ],
     ),
+    "kernel of three sizes": ({"model": {"conv_filters": [[32, [8, 8, 8], 1]]}}, ["[[32, [8, 8, 8], 1]]: expected"]),
+    "kernel 0": ({"model": {"conv_filters": [[32, [8, 0], 1]]}}, ["[[32, [8, 0], 1]]: each must be at least 1."]),
     "filter of text": ({"model": {"conv_filters": [["a", 8, 1]]}}, ["model.conv_filters=[['a', 8, 1]]: expected list"]),
     "stride 0": ({"model": {"conv_filters": [[32, 8, 0]]}}, ["conv_filters=[[32, 8, 0]]: each must be at least 1."]),
     "negative resource": (

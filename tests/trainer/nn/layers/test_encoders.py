@@ -65,6 +65,16 @@ def test_layers_after_convolutions_have_their_activation() -> None:
     assert encoder(torch.rand(5, 16, 16, 3)).min() < 0, "which a ReLU never is"
 
 
+def test_a_kernel_may_have_two_sizes() -> None:
+    space = spaces.Box(0, 1, (9, 12, 2), np.float32)
+    filters = ModelConfig(conv_filters=[[4, [3, 6], 2], [8, (2, 2), 1]]).conv_filters
+    encoder = ImageEncoder(space, filters, "relu")
+    assert [tuple(layer.weight.shape) for layer in encoder.layers] == [(4, 2, 3, 6), (8, 4, 2, 2)]
+    assert encoder(torch.zeros(5, 9, 12, 2)).shape == (5, encoder.out_features) == (5, 3 * 3 * 8)
+    one_size = ImageEncoder(space, [[4, 3, 2]], "relu")
+    assert one_size.out_features == ImageEncoder(space, [[4, [3, 3], 2]], "relu").out_features
+
+
 def test_filters_that_shrink_an_image_to_nothing_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"conv_filters=\[\[8, 9, 1\]\]"):
         ImageEncoder(spaces.Box(0, 1, (8, 8, 1)), [[8, 9, 1]], "relu")

@@ -34,7 +34,10 @@ class GroupSetter:
         """
         if len(first) > bool(self._first):
             raise TypeError(f"{self._group}() takes its settings by their keys: {self._group}(key=value)")
-        given = dict(**dict(zip([self._first], first, strict=False)), **settings)
+        by_key = {config.declared[name].key if name in config.declared else name: settings[name] for name in settings}
+        if len(by_key) < len(settings):
+            raise ConfigError(f"{self._group}({', '.join(settings)}): one setting by two names. Leave one out.")
+        given = dict(**dict(zip([self._first], first, strict=False)), **by_key)
         wrong = [
             f"{key!r}: belongs to {config.groups[key]}. Write config.{config.groups[key]}({key}=...)."
             for key in given

@@ -11,7 +11,7 @@ from reef.config.refusals import refusals_in
 from reef.config.settings import Settings
 from reef.schedules import Scheduled
 
-ACTIVATIONS = ("tanh", "relu", "silu", "elu", "gelu", "linear")
+ACTIVATIONS = ("tanh", "relu", "silu", "swish", "elu", "gelu", "linear")
 
 
 class ModelConfig(Settings):
@@ -27,8 +27,11 @@ class ModelConfig(Settings):
         minimum=1,
     )
     fcnet_activation: str = setting("tanh", "Activation of the fully connected layers.", choices=ACTIVATIONS)
-    conv_filters: list[tuple[int, int, int]] | None = setting(
-        None, "Convolutions as [channels, kernel, stride] each; null picks them by the image's size.", minimum=1
+    conv_filters: list[tuple[int, int | tuple[int, int], int]] | None = setting(
+        None,
+        "Convolutions as [channels, kernel, stride] each, with a kernel of one size or of [height, width]; null picks "
+        "them by the image's size.",
+        minimum=1,
     )
     conv_activation: str = setting("relu", "Activation of the convolutions.", choices=ACTIVATIONS)
     post_fcnet_hiddens: list[int] = setting(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +17,8 @@ from reef.errors import ConfigError
 from reef.nn.layers.activations import ACTIVATIONS
 from reef.spaces import Leaf
 
-Filters = Sequence[Sequence[int]]  # [[channels, kernel, stride], ...]
+# [[channels, kernel, stride], ...]; a kernel is a number or [height, width]
+Filters = Sequence[Sequence[Any]]
 
 
 def image_axes(space: spaces.Space[object]) -> tuple[int, int] | None:
@@ -68,7 +70,8 @@ class ImageEncoder(nn.Module):
                 nn.init.zeros_(layer.bias)
             self.layers.append(layer)
             channels = out_channels
-            height, width = (height - kernel) // stride + 1, (width - kernel) // stride + 1
+            rows, columns = layer.kernel_size
+            height, width = (height - rows) // stride + 1, (width - columns) // stride + 1
             if min(height, width) < 1:
                 raise ConfigError(f"model.conv_filters={filters} shrinks an image of shape {space.shape} to nothing")
             self.again += layer.weight.numel() * (height * width - 1)
