@@ -272,6 +272,11 @@ def test_progress_that_cannot_be_written_is_said_at_once(
     assert not (tmp_path / "x").exists()
 
 
+def test_local_mode_is_accepted_with_one_notice(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", "--algo", "PPO", "--env", "CartPole-v1", "--steps", "20", "--local-mode"]) == 0
+    assert capsys.readouterr().err.count("--local-mode has no effect: an evaluation is one process anyway.") == 1
+
+
 def test_use_shelve_is_accepted_with_one_notice(
     checkpoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

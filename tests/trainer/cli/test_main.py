@@ -186,3 +186,19 @@ def parsers(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
             action.help = action.help or "commands"
             found += [inner for choice in action.choices.values() for inner in parsers(choice)]
     return found
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_a_shell_completes_commands_and_flags(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("shtab")
+    assert main.main(["--print-completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert all(word in script for word in ("train", "plot", "--num-samples", "--storage-path"))
+
+
+def test_a_missing_package_for_completion_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert main.main(["--print-completion", "bash"]) == 2
+    assert "--print-completion needs the package shtab: pip install 'reef[completion]'" in capsys.readouterr().err

@@ -106,3 +106,21 @@ def test_everything_wrong_is_said_at_once():
             scheduler={"kind": "asha", "gracePeriod": 99},
         )
     assert all(text in str(refusal.value) for text in ("'lr'", "gamma=3", "evaluation_interval", "gracePeriod=99"))
+
+
+def test_what_optuna_cannot_propose_is_refused(monkeypatch: pytest.MonkeyPatch):
+    made = plan({"lr": {"uniform": [0.1, 0.2]}}, numSamples=3, search="optuna")
+    assert [(trial.name, trial.parameters) for trial in made.trials] == [
+        ("trial_0001", {}),
+        ("trial_0002", {}),
+        ("trial_0003", {}),
+    ]
+    wrong = {"lr": {"grid": [0.1]}, "num_workers": {"choice": [0, 1]}, "num_gpus": {"choice": [0, 1]}}
+    monkeypatch.setattr("reef.sweep.plan.find_spec", lambda name: None)
+    with pytest.raises(ConfigError) as caught:
+        plan(wrong, search="optuna")
+    text = str(caught.value)
+    assert "spec.tune.search=optuna: the package is not installed. Install reef[optuna]" in text
+    assert "spec.tune.parameters.lr: search optuna chooses values by itself. Give `choice`" in text
+    assert "spec.tune.parameters.num_workers: with search optuna all trials reserve the same" in text
+    assert "spec.tune.parameters.num_gpus: with search optuna all trials reserve the same" in text

@@ -101,6 +101,8 @@ def test_settings_that_would_contradict_each_other_stay_those_of_the_source(tmp_
         (LR, {"count": 1}, "kind=pbt: there is one trial, which has no other to go on from. Raise numSamples."),
         ({"model.fcnet_hiddens": {"choice": [[8], [9]]}}, {}, "kind=pbt: model.fcnet_hiddens cannot change in a trial"),
         ({"num_envs_per_worker": {"choice": [1, 2]}}, {}, "kind=pbt: num_envs_per_worker cannot change in a trial"),
+        ({"num_rollout_workers": {"choice": [1, 2]}}, {}, "kind=pbt: num_rollout_workers cannot change in a trial"),
+        ({"env_config.size": {"choice": [1, 2]}}, {}, "kind=pbt: env_config.size cannot change in a trial"),
         ({"seed": {"choice": [1, 2]}}, {}, "kind=pbt: seed cannot change in a trial that goes on."),
     ],
 )
@@ -108,6 +110,11 @@ def test_what_cannot_be_exchanged_is_refused(parameters: dict[str, Any], fields:
     with pytest.raises(ConfigError) as caught:
         population(parameters, **fields)
     assert f"spec.tune.scheduler.{expected}" in str(caught.value)
+
+
+def test_settings_of_training_can_be_exchanged() -> None:
+    keys = {"num_sgd_iter": [1, 2], "lambda": [0.9, 1.0], "clip_param": [0.1, 0.2], "train_batch_size": [64, 128]}
+    assert len(population({key: {"choice": values} for key, values in keys.items()}).trials) == 4
 
 
 def test_all_trials_run_at_once() -> None:

@@ -75,6 +75,7 @@ def add_parser(
     parser.add_argument(
         "--use-shelve", action="store_true", help="no effect: --out writes each episode when it ends, memory stays flat"
     )
+    parser.add_argument("--local-mode", action="store_true", help="no effect: an evaluation is one process anyway")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON, and nothing else")
     parser.set_defaults(action=_command)
 
@@ -99,6 +100,8 @@ def _command(args: argparse.Namespace) -> int:
         warnings.warn(
             "--use-shelve has no effect: --out holds JSON lines and takes each episode as it ends.", stacklevel=1
         )
+    if args.local_mode:
+        warnings.warn("--local-mode has no effect: an evaluation is one process anyway.", stacklevel=1)
     with ExitStack() as stack:
         reporter = _play(args, stack)
     reporter.summarize()

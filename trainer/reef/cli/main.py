@@ -10,7 +10,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
 import reef
 from reef.cli import catalog, describe, evaluate, plot, run, schema, train, validate
@@ -20,12 +20,29 @@ from reef.run.signals import Terminated, sigterm_raises
 
 COMMANDS = (run, train, evaluate, plot, validate, describe, catalog, schema)
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # what Gymnasium puts around its warnings, also in a file
+SHELLS = ("bash", "zsh")
 LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
 
 
 class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         print(f"reef {reef.__version__}")
+        parser.exit()
+
+
+class _Completion(argparse.Action):
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        try:
+            import shtab
+        except ImportError:
+            parser.error(f"{option_string} needs the package shtab: pip install 'reef[completion]'")
+        print(shtab.complete(parser, str(values)))
         parser.exit()
 
 
@@ -38,6 +55,12 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
     parser = _Parser(prog="reef", description=reef.__doc__)
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
+    parser.add_argument(
+        "--print-completion",
+        choices=SHELLS,
+        action=_Completion,
+        help="print what completes commands and flags",
+    )
     verbosity = argparse.ArgumentParser(add_help=False)
     verbosity.add_argument(
         "-v", "--verbose", action="count", default=0, help="say more: -v is INFO, -vv is DEBUG and tracebacks of errors"

@@ -24,7 +24,17 @@ MOST_TRIALS = 1000
 TRIAL_NAME = "^trial_[0-9]{4,}$"  # it names a folder
 SHOWN_PROBLEMS = 10  # of trials whose settings contradict each other
 WHERE = "spec.tune"
-FIXED_IN_A_TRIAL = {"model", "env_config", "exploration_config", "replay_buffer_config"}  # pbt does not change these
+OF_THE_NETWORK = {
+    "model",
+    "hiddens",
+    "num_atoms",
+    "noisy",
+    "dueling",
+    "optimizer",
+    "replay_buffer_config",
+    "learner_class",
+}
+WORKERS = {"num_rollout_workers", "evaluation_num_workers"}
 
 State = Literal["waiting", "running", "finished", "failed"]
 Number = Annotated[int, Field(ge=0, lt=2**63)]
@@ -114,25 +124,37 @@ def plan_problems(tune: Tune, base: AlgorithmConfig, stop: Mapping[str, float]) 
         )
     if problem := stop_key_problem(tune.metric) or absence(tune.metric, base):
         yield f"{WHERE}.metric: {tune.metric!r} {problem}"
-    yield from (f"{WHERE}.scheduler.{problem}" for problem in scheduler_problems(tune, stop))
+    yield from (f"{WHERE}.scheduler.{problem}" for problem in scheduler_problems(tune, base, stop))
     if tune.search == "optuna":
-        if find_spec("optuna") is None:
-            yield f"{WHERE}.search=optuna: the package is not installed. Install reef[optuna], or add it to the image."
-        yield from (
-            f"{WHERE}.parameters.{key}: search optuna chooses values by itself. Give `choice` in place of `grid`."
-            for key, parameter in tune.parameters.items()
-            if parameter.grid is not None
-        )
+        yield from (f"{WHERE}.{problem}" for problem in proposal_problems(tune, base))
     for key, parameter in tune.parameters.items():
         yield from (f"{WHERE}.parameters.{problem}" for problem in parameter_problems(key, parameter, base))
 
 
-def scheduler_problems(tune: Tune, stop: Mapping[str, float]) -> Iterator[str]:
+def proposal_problems(tune: Tune, base: AlgorithmConfig) -> Iterator[str]:
+    """Say why optuna cannot propose parameters of this sweep."""
+    if find_spec("optuna") is None:
+        yield "search=optuna: the package is not installed. Install reef[optuna], or add it to the image."
+    for key, parameter in tune.parameters.items():
+        if parameter.grid is not None:
+            yield f"parameters.{key}: search optuna chooses values by itself. Give `choice` in place of `grid`."
+        root = setting_of(key)
+        if root in WORKERS or base.groups.get(root) == "resources":
+            yield f"parameters.{key}: with search optuna all trials reserve the same. Leave it out, or use random."
+
+
+def setting_of(key: str) -> str:
+    """The setting that a parameter is in, by its present name."""
+    root = MOVED.get(key, key).split(".")[0]
+    return RENAMED.get(root, root)
+
+
+def scheduler_problems(tune: Tune, base: AlgorithmConfig, stop: Mapping[str, float]) -> Iterator[str]:
     """Say why a scheduler would do nothing in this sweep, or cannot."""
     scheduler, last = tune.scheduler, stop.get("training_iteration", math.inf)
     kind = scheduler.kind
     if kind == "pbt":
-        yield from population_problems(tune, last)
+        yield from population_problems(tune, base, last)
     elif kind != "fifo" and scheduler.grace_period >= last:
         yield (
             f"gracePeriod={scheduler.grace_period}: every trial ends by stop.training_iteration={last:g} before {kind} "
@@ -140,7 +162,7 @@ def scheduler_problems(tune: Tune, stop: Mapping[str, float]) -> Iterator[str]:
         )
 
 
-def population_problems(tune: Tune, last: float) -> Iterator[str]:
+def population_problems(tune: Tune, base: AlgorithmConfig, last: float) -> Iterator[str]:
     """As `scheduler_problems`, of pbt; `last`: the iteration in which trials end."""
     interval, count = tune.scheduler.perturbation_interval, count_of(tune)
     if interval >= last:
@@ -158,7 +180,8 @@ def population_problems(tune: Tune, last: float) -> Iterator[str]:
     if tune.search != "random":
         yield f"kind=pbt: it changes the settings of trials itself. Leave out search={tune.search}."
     for key in tune.parameters:
-        if key == "seed" or key.split(".")[0] in FIXED_IN_A_TRIAL or key.startswith("num_"):
+        root = setting_of(key)
+        if root in base.groups and (base.groups[root] != "training" or root in OF_THE_NETWORK):
             yield f"kind=pbt: {key} cannot change in a trial that goes on. Leave it out of the parameters."
 
 

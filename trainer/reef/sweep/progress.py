@@ -102,9 +102,9 @@ class SweepProgress:
         trial = self.record.trials[name]
         trial.parameters = change.parameters
         trial.reason = f"went on from {change.source} after iteration {trial.iteration}"
+        self.publish()
         values = described(trial.parameters)
         self._say(f"{name} goes on from {change.source} after iteration {trial.iteration}, with {values}")
-        self.publish()
         self._upload()
 
     def _warn_of_absent(self, trial: Trial) -> None:

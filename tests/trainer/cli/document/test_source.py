@@ -161,6 +161,21 @@ def test_python_without_stop_goes_on_until_ctrl_c_or_what_set_says(
     assert (started[1][0].spec.stop, started[1][1]) == ({"training_iteration": 4}, None)
 
 
+def test_a_grid_in_a_configuration_makes_a_sweep(started: list[tuple[Any, Any]], tmp_path: Path) -> None:
+    text = """
+from reef import PPOConfig
+grid = {"grid_search": [0.1, 0.2]}
+widths = {"grid_search": [[8], [16]]}
+config = PPOConfig().environment("CartPole-v1").training(lr=grid, model={"fcnet_hiddens": widths})
+"""
+    assert main(["train", "file", write(tmp_path, text, "with_grid")]) == 0
+    tune = started[0][0].spec.tune
+    assert {key: parameter.grid for key, parameter in tune.parameters.items()} == {
+        "lr": [0.1, 0.2],
+        "model.fcnet_hiddens": [[8], [16]],
+    }
+
+
 def test_the_environment_may_come_from_set(started: list[tuple[Any, Any]], tmp_path: Path) -> None:
     path = write(tmp_path, "config = {'algorithm': 'PPO'}", "env_from_set")
     assert main(["train", "file", path, "--set", "environment.name=Acrobot-v1"]) == 0

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from reef.cli.document.experiments import without_searches
 from reef.errors import ConfigError, sentence
 
 if TYPE_CHECKING:
@@ -113,6 +114,8 @@ def _refusal(url: str, error: Exception) -> ConfigError:
 def document_of(path: Path) -> dict[str, Any]:
     """Run a Python file and return its `config` and `stop` as a job document, without `spec.stop` where it has none.
 
+    Values such as `tune.grid_search([...])` make a sweep.
+
     Raises:
         ConfigError: it cannot be run, or `config` is neither an AlgorithmConfig nor settings with an algorithm.
     """
@@ -127,7 +130,11 @@ def document_of(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: config holds something that a result folder cannot: {sentence(error)}") from error
     environment = {"name": settings.pop("env", None), "config": settings.pop("env_config", {})}
     algorithm = config.algorithm if config.algorithm in ALGORITHMS else config.algorithm_class
-    spec = {"algorithm": algorithm, "environment": environment, "config": settings}
+    parameters: dict[str, Any] = {}
+    environment["config"] = without_searches(environment["config"], parameters, "env_config.")
+    spec = {"algorithm": algorithm, "environment": environment, "config": without_searches(settings, parameters)}
+    if parameters:
+        spec["tune"] = {"parameters": parameters}
     if stop := getattr(module, "stop", None):
         spec["stop"] = stop
     name = re.sub(r"[^a-z0-9]+", "-", path.stem.lower()).strip("-")[:52].rstrip("-") or "job"
