@@ -12,8 +12,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from reef.algorithms.a2c import A2CConfig
 from reef.algorithms.apex import ApexDQNConfig
+from reef.algorithms.appo import APPOConfig
 from reef.algorithms.dqn import DQNConfig
+from reef.algorithms.impala import IMPALAConfig
 from reef.algorithms.ppo import PPOConfig
 from reef.config import AlgorithmConfig
 from reef.envs.multi_agent import MultiAgentEnv
@@ -220,3 +223,19 @@ def test_dqn_learns_where_agents_take_turns(steps: int) -> None:
             for bit in (0, 1)
         ]
     assert chosen == [0, 1]
+
+
+MEMORY = {"use_lstm": True, "lstm_cell_size": 8, "max_seq_len": 8}
+
+
+@pytest.mark.parametrize(
+    ("kind", "memory"),
+    [(PPOConfig, {}), (PPOConfig, MEMORY), (A2CConfig, {}), (IMPALAConfig, MEMORY), (APPOConfig, {})],
+)
+def test_on_policy_algorithms_learn_where_agents_take_turns(kind: Any, memory: dict[str, Any]) -> None:
+    made = config(kind).training(train_batch_size=128, lr=0.02, gamma=0.0, model=memory)
+    made.rollouts(rollout_fragment_length=16).reporting(min_sample_timesteps_per_iteration=3000)
+    with made.build() as algorithm:
+        algorithm.train()
+        result = algorithm.train()
+    assert result["policy_reward_mean"]["main"] > 1.6, "2 is the most, 1 is chance"
