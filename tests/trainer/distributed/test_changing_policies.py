@@ -38,7 +38,7 @@ def held(algorithm: Algorithm) -> list[dict[str, np.ndarray]]:
 
 def test_they_change_in_workers_and_learners(tmp_path: Path) -> None:
     made = config().training(sgd_minibatch_size=32, num_sgd_iter=2)
-    made.evaluation(evaluation_interval=2, evaluation_num_workers=1, evaluation_duration=2)
+    made.evaluation(evaluation_interval=2, evaluation_duration=2)
     with made.resources(num_learner_workers=2, num_cpus_per_learner_worker=0.5).build() as algorithm:
         algorithm.train()
         algorithm.add_policy("past", policy=algorithm.get_policy("main"))

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from reef.batch import Transitions
 from reef.config import AlgorithmConfig, setting
+from reef.errors import ConfigError
 from reef.learn.learner import Learner
 from reef.learn.minibatches import in_order
 from reef.nn.gradients import Columns
@@ -170,8 +171,18 @@ class ReplayingAlgorithm(Algorithm):
     config: OffPolicyConfig
 
     def setup(self) -> None:
-        """Create the replay memory."""
+        """Create the replay memory; ConfigError for what does not go with agents that take turns."""
         config = self.config
+        in_turns = any(runner.columns.takes_turns for runner in self.workers.local_worker().runners.values())
+        together = {
+            f"replay_mode={config.replay_mode!r}": config.replay_mode == "lockstep",
+            "model.use_lstm=True": config.sequences is not None,
+        }
+        if in_turns and (asked := [text for text, is_set in together.items() if is_set]):
+            raise ConfigError(
+                f"{asked[0]}: not available yet with {config.label} where agents take turns, or policy_mapping_fn is "
+                "asked in each episode: their steps are not those of the environment. Leave it out."
+            )
         self.memory = ReplayMemory(
             config.replay_buffer_config,
             n_step=config.n_step,

@@ -82,8 +82,7 @@ class RayWorkers:
             max_requests_in_flight=config.max_requests_in_flight_per_sampler_worker,
             late_is_an_error=evaluation,
         )
-        may_wait = may_wait_for_room(config) and is_elastic() and not in_a_trial()
-        elastic = ElasticPlacement(config) if may_wait else None
+        elastic = ElasticPlacement(config) if may_wait_for_room(config) and is_elastic() and not in_a_trial() else None
         first = 1 if evaluation else 1 + config.evaluation_num_workers  # as in `trial_bundles`
         self._placement = elastic or reserve(config, [worker_bundle(config)] * count, first, self._deadline)
         spec = ActorSpec(

@@ -369,6 +369,8 @@ class Algorithm(ChangingPolicies):
         with restoring("its learners"):
             self.learners.set_state(state["learners"])
             local.set_weights(weights_of(state, self.fixed_weights()), local.policy_version)
+            if learn_now := {name: own for name, own in state.get("fixed", {}).items() if self.config.may_train(name)}:
+                self.learners.set_weights(learn_now)
             self.has_new_fixed_weights = True
         with restoring("its evaluation"):
             self.evaluation.set_state(state["evaluation"])

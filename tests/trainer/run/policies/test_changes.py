@@ -12,8 +12,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from reef.algorithms.a2c import A2CConfig
 from reef.algorithms.apex import ApexDQNConfig
+from reef.algorithms.appo import APPOConfig
 from reef.algorithms.dqn import DQNConfig
+from reef.algorithms.impala import IMPALAConfig
 from reef.algorithms.ppo import PPOConfig
 from reef.config import AlgorithmConfig
 from reef.envs.multi_agent import MultiAgentEnv
@@ -192,3 +195,47 @@ def test_what_cannot_be_added_is_refused() -> None:
     apex = config(ApexDQNConfig).rollouts(num_rollout_workers=0).resources(num_gpus=0)
     with apex.build() as algorithm, pytest.raises(ConfigError, match="policies cannot change while APEX trains"):
         algorithm.add_policy("past")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model": {"use_lstm": True}}, "model.use_lstm=True: not available yet with DQN where agents take turns"),
+        ({"replay_mode": "lockstep"}, "replay_mode='lockstep': not available yet with DQN where agents take turns"),
+    ],
+)
+def test_what_is_replayed_in_order_needs_agents_that_act_in_every_step(settings: dict[str, Any], message: str) -> None:
+    made = config(DQNConfig, replay_buffer_config={"prioritized_replay": False})
+    made.assign(settings).rollouts(rollout_fragment_length=4)
+    with pytest.raises(ConfigError, match=message):
+        made.build()
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_dqn_learns_where_agents_take_turns(steps: int) -> None:
+    made = config(DQNConfig, num_steps_sampled_before_learning_starts=64, train_batch_size=32, lr=0.01, n_step=steps)
+    made.training(gamma=0.0, target_network_update_freq=64).rollouts(rollout_fragment_length=8)
+    made.exploration(exploration_config={"epsilon_timesteps": 500})
+    with made.reporting(min_sample_timesteps_per_iteration=1500).build() as algorithm:
+        algorithm.train()
+        chosen = [
+            algorithm.compute_single_action(np.array([bit], np.float32), policy_id="main", explore=False)
+            for bit in (0, 1)
+        ]
+    assert chosen == [0, 1]
+
+
+MEMORY = {"use_lstm": True, "lstm_cell_size": 8, "max_seq_len": 8}
+
+
+@pytest.mark.parametrize(
+    ("kind", "memory"),
+    [(PPOConfig, {}), (PPOConfig, MEMORY), (A2CConfig, {}), (IMPALAConfig, MEMORY), (APPOConfig, {})],
+)
+def test_on_policy_algorithms_learn_where_agents_take_turns(kind: Any, memory: dict[str, Any]) -> None:
+    made = config(kind).training(train_batch_size=128, lr=0.02, gamma=0.0, model=memory)
+    made.rollouts(rollout_fragment_length=16).reporting(min_sample_timesteps_per_iteration=3000)
+    with made.build() as algorithm:
+        algorithm.train()
+        result = algorithm.train()
+    assert result["policy_reward_mean"]["main"] > 1.6, "2 is the most, 1 is chance"

@@ -197,3 +197,20 @@ def test_a_space_that_is_not_that_of_the_agents_is_refused() -> None:
     wide = {"observation_space": gym.spaces.Box(-np.inf, np.inf, (8,))}
     with pytest.raises(ConfigError, match="'left': observation_space=.* does not fit that of its agent 0"):
         config({"left": wide, "right": None}).build()
+
+
+@pytest.mark.parametrize("after", [["right"], None])
+def test_another_policy_may_learn_from_a_checkpoint_on(after: Any, tmp_path: Path) -> None:
+    before = None if after else ["right"]
+    with config(policies_to_train=before).build() as one, config(policies_to_train=after).build() as two:
+        one.train()
+        two.restore(one.save(tmp_path / "checkpoint"))
+        for name, weights in one.get_weights().items():
+            for key, values in weights.items():
+                np.testing.assert_array_equal(two.get_weights()[name][key], values)
+        learned = two.learners.weights()
+        np.testing.assert_array_equal(learned["right"], one.learners.weights()["right"])
+        if after is None:
+            np.testing.assert_array_equal(learned["left"], one.fixed_weights()["left"])
+        result = two.train()
+        assert result["info"]["learner"].keys() == set(after or ["left", "right"])

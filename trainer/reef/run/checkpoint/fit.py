@@ -21,14 +21,14 @@ COUNTS = ("iteration", "policy_version")  # the counts of a state that are in no
 def check_fit(state: State, learners: Learners, worker: RolloutWorker) -> None:
     """Raise `CheckpointError` unless the state of an algorithm is whole, and fits these learners and this worker."""
     own = {
-        "learners": (learned := learners.state()),
-        "fixed": {name: weights for name, weights in worker.get_weights().items() if name not in learned},
+        # one that did not learn before goes on from its weights
+        "learners": {name: one for name, one in learners.state().items() if name not in state.get("fixed", {})},
         "worker": worker.state(),
         "networks": {name: policy.architecture() for name, policy in worker.policy_map.items()},
     }
     check_outline(state, own)
     for policy_id, network in own["networks"].items():
-        there, here = (weights_of(each, [policy_id])[policy_id].size for each in (state, own))
+        there, here = weights_of(state, [policy_id])[policy_id].size, worker.policy_map[policy_id].flat.vector.numel()
         outline = state.get("networks", {}).get(policy_id)  # older ones have none
         if outline and (problem := another_network(outline, network)):
             raise CheckpointError(f"the checkpoint does not fit: {problem}, or train from scratch.")

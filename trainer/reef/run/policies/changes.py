@@ -134,9 +134,9 @@ class ChangingPolicies(Inference):
         return found
 
     def restore_policies(self, stored: State) -> None:
-        """Change to the policies of a checkpoint, if they are others."""
-        own = self.policies_state()
-        if all(stored[key] == own[key] for key in ("policies", "policies_to_train")):
+        """Change to the policies of a checkpoint, if they are others; those that are here too keep their settings."""
+        own, specs = self.policies_state(), self._specs()
+        if stored["policies"].keys() == specs.keys():
             return
         mapping = stored["policy_mapping_fn"]
         if mapping != own["policy_mapping_fn"] and "<" in str(mapping):
@@ -146,5 +146,12 @@ class ChangingPolicies(Inference):
             )  # fmt: skip
             mapping = None
         same = mapping is None or mapping == own["policy_mapping_fn"]
-        changed = {"policies": stored["policies"], "policies_to_train": stored["policies_to_train"]}
+        overrides = self.config.algorithm_config_overrides_per_module
+        changed = {
+            "policies": {name: specs.get(name, spec) for name, spec in stored["policies"].items()},
+            "policies_to_train": stored["policies_to_train"],
+            "algorithm_config_overrides_per_module": {
+                n: own for n, own in overrides.items() if n in stored["policies"]
+            },
+        }
         self.set_policies(changed, None if same else mapping)
