@@ -20,13 +20,13 @@ from reef.learn.learners import Batches, Learners
 from reef.rollout.curriculum import set_next_tasks
 from reef.rollout.seams import Workers
 from reef.run.checkpoint import find_checkpoint, read_state, restoring, write_checkpoint
-from reef.run.checkpoint.fit import check_fit, weights_of
+from reef.run.checkpoint.fit import check_fit
 from reef.run.evaluation import Evaluation
 from reef.run.events import BatchLearned, Evaluated, Events, SampleTaken
 from reef.run.metrics import IterationMetrics, make_json_safe
 from reef.run.policies.changes import ChangingPolicies
 from reef.run.process.deadline import Deadline
-from reef.types import PolicyId, State, Stats, Weights
+from reef.types import PolicyId, State, Stats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,9 +263,7 @@ class Algorithm(ChangingPolicies):
         """Give all workers, or the workers `to`, the learners' weights; `is_new`: they are another version."""
         with self.timer("synch_weights"):
             self._take_over_weights()
-            if self.has_new_fixed_weights and (fixed := self.fixed_weights()):
-                self.workers.set_fixed_weights(fixed)
-            self.has_new_fixed_weights = False
+            self.publish_fixed_weights()
             self.policy_version += is_new
             self.workers.set_weights(self.learners.weights(), self.policy_version, self.timestep, to)
             self.has_unpublished_weights = False
@@ -345,11 +343,6 @@ class Algorithm(ChangingPolicies):
             },
         }
 
-    def fixed_weights(self) -> Weights:
-        """The weights of the policies that do not learn, and so have no learner."""
-        policies = self.workers.local_worker().policy_map
-        return {name: policy.flat.numpy() for name, policy in policies.items() if not self.config.may_train(name)}
-
     def progress(self) -> list[tuple[int, float]]:
         """That of the workers in this process, see `RolloutWorker.progress`; may be asked from any thread."""
         return [self.workers.local_worker().progress, *self.evaluation.progress()]
@@ -368,10 +361,7 @@ class Algorithm(ChangingPolicies):
             self.metrics.set_state(state["metrics"], iteration=self.iteration)
         with restoring("its learners"):
             self.learners.set_state(state["learners"])
-            local.set_weights(weights_of(state, self.fixed_weights()), local.policy_version)
-            if learn_now := {name: own for name, own in state.get("fixed", {}).items() if self.config.may_train(name)}:
-                self.learners.set_weights(learn_now)
-            self.has_new_fixed_weights = True
+            self.restore_fixed_weights(state)
         with restoring("its evaluation"):
             self.evaluation.set_state(state["evaluation"])
         self.publish_weights()

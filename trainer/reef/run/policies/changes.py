@@ -11,9 +11,10 @@ from reef.config.values import plain
 from reef.errors import ConfigError
 from reef.learn.learners import Learners
 from reef.nn.policies import Policy
+from reef.run.checkpoint.fit import weights_of
 from reef.run.evaluation import Evaluation
 from reef.run.inference import Inference
-from reef.types import PolicyId, State
+from reef.types import PolicyId, State, Weights
 
 log = logging.getLogger(__name__)
 KEYS = ("policies", "policies_to_train", "policy_mapping_fn")
@@ -124,6 +125,25 @@ class ChangingPolicies(Inference):
 
     def _specs(self) -> dict[PolicyId, PolicySpec]:
         return {name: self.config.spec(name) for name in self.config.policies}
+
+    def fixed_weights(self) -> Weights:
+        """The weights of the policies that do not learn, and so have no learner."""
+        policies = self.workers.local_worker().policy_map
+        return {name: policy.flat.numpy() for name, policy in policies.items() if not self.config.may_train(name)}
+
+    def publish_fixed_weights(self) -> None:
+        """Give all workers these weights, if they have changed."""
+        if self.has_new_fixed_weights and (fixed := self.fixed_weights()):
+            self.workers.set_fixed_weights(fixed)
+        self.has_new_fixed_weights = False
+
+    def restore_fixed_weights(self, state: State) -> None:
+        """Take over the weights of policies that do not learn here, or did not in a checkpoint."""
+        local, stored = self.workers.local_worker(), state.get("fixed", {})
+        local.set_weights(weights_of(state, self.fixed_weights()), local.policy_version)
+        if learn_now := {name: weights for name, weights in stored.items() if self.config.may_train(name)}:
+            self.learners.set_weights(learn_now)
+        self.has_new_fixed_weights = True
 
     def finish_evaluation(self) -> None:
         """Wait for an evaluation that is under way beside training: it has the policies from before."""
