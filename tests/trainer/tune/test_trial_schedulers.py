@@ -57,20 +57,26 @@ POPULATION = {"kind": "pbt", "perturbationInterval": 3, "quantileFraction": 0.5,
 RATES = {"lr": {"choice": [0.02, 0.01, 1e-9]}}
 
 
-def test_a_weak_trial_goes_on_from_a_strong_one_with_other_settings(sweep: Sweep) -> None:
+def together(folder: Path) -> dict[str, Any]:
+    """Settings with which two trials begin at the same time: one that is through cannot go on from another."""
+    folder.mkdir()
+    return {"env": "tests.meeting:Meeting", "env_config": {"folder": str(folder), "count": 2, "driver": os.getpid()}}
+
+
+def test_a_weak_trial_goes_on_from_a_strong_one_with_other_settings(sweep: Sweep, tmp_path: Path) -> None:
     tune = {"scheduler": POPULATION, "numSamples": 2}
     options: dict[str, Any] = {"tune": tune, "checkpoint": CheckpointSettings(frequency=3)}
-    summary = sweep.run(RATES, iterations=9, **options)
+    summary = sweep.run(RATES, iterations=30, settings=together(tmp_path / "met"), **options)
     assert summary.exit_code == 0
     said = sweep.said.getvalue()
     changes = re.findall(r"(trial_\d+) goes on from (trial_\d+) after iteration (\d+), with lr=(\S+)", said)
     assert changes, said
-    assert {int(iteration) for *_, iteration, _ in changes} <= {3, 6}
+    assert {int(iteration) for *_, iteration, _ in changes} <= {*range(3, 30, 3)}
     for trial in sweep.trials():
-        assert (trial["state"], trial["iteration"]) == ("finished", 9)
-        assert sweep.iterations(trial["name"]) == list(range(1, 10)), "its own count goes on"
+        assert (trial["state"], trial["iteration"]) == ("finished", 30)
+        assert sweep.iterations(trial["name"]) == list(range(1, 31)), "its own count goes on"
         last = [*read_results(sweep.folder / trial["name"])][-1]
-        assert last["timesteps_total"] == 9 * 64
+        assert last["timesteps_total"] == 30 * 64
         own = [change for change in changes if change[0] == trial["name"]]
         if own:
             assert trial["parameters"]["lr"] == float(own[-1][3])
@@ -79,9 +85,10 @@ def test_a_weak_trial_goes_on_from_a_strong_one_with_other_settings(sweep: Sweep
         assert read_metadata(trial["checkpoint"])["config"]["lr"] == trial["parameters"]["lr"]
 
 
-def test_a_population_that_was_cut_off_goes_on_with_its_settings(sweep: Sweep) -> None:
+def test_a_population_that_was_cut_off_goes_on_with_its_settings(sweep: Sweep, tmp_path: Path) -> None:
     tune = {"scheduler": POPULATION, "numSamples": 2}
     options: dict[str, Any] = {"tune": tune, "checkpoint": CheckpointSettings(frequency=3), "iterations": 40}
+    options["settings"] = together(tmp_path / "met")
     first = Sweep(sweep.storage)
     thread = when(lambda: "goes on from" in first.said.getvalue(), lambda: os.kill(os.getpid(), signal.SIGTERM))
     assert first.run(RATES, **options).exit_code == 143
