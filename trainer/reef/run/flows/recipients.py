@@ -11,7 +11,7 @@ from reef.batch import Sample
 # Publications that the time and the fragments from one to the next are means of.
 REMEMBERED = 16
 # How many more workers may get weights than fragments arrive from one publication to the next.
-MARGIN = 2.0
+MARGIN = 1.25
 
 
 class Recipients:
