@@ -31,11 +31,11 @@ def test_the_driver_ends_where_its_costs_fill_its_time():
     assert rate(10_000, replace(FREE, update=5e-3)) == pytest.approx(BATCH / 5e-3, rel=0.02)
 
 
-def test_weights_are_sent_about_once_for_each_fragment_and_an_interval_saves_most():
+def test_weights_are_sent_a_few_times_for_each_fragment_whatever_the_number_of_workers():
     costly = replace(FREE, post=1e-3)
     each, tenth = rate(10_000, costly), rate(10_000, costly, interval=10)
-    assert 0.9 * FRAGMENT / 2e-3 < each < 1.1 * FRAGMENT / 1e-3
-    assert tenth == pytest.approx(each, rel=0.1), "it is sent to as many as begin a fragment"
+    assert FRAGMENT / 4e-3 < each < FRAGMENT / 1e-3
+    assert tenth > 0.9 * each
 
 
 def test_a_learner_of_its_own_works_beside_the_driver():

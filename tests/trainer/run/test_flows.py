@@ -6,6 +6,7 @@ reef.run.flows.async_replay, reef.run.flows.gradients, reef.run.flows.ranks and 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -139,6 +140,23 @@ def test_each_worker_begins_with_weights_as_new_as_if_all_got_all() -> None:
         got |= dict.fromkeys(to, version + 1)
     assert used[20:] == [0] * 20
     assert sent < 2 * 40, "and few were sent in vain"
+
+
+@pytest.mark.parametrize(("spread", "slow"), [(0.02, 0), (0.3, 0), (0.02, 2)])
+def test_no_worker_is_left_behind_where_fragments_differ_in_length(spread: float, slow: int) -> None:
+    """Eight workers, an update after each fragment; `slow` of them never end theirs."""
+    generator, recipients = np.random.default_rng(0), Recipients()
+    ends = {index: math.inf if index <= slow else generator.uniform(0, 1) for index in range(1, 9)}
+    got, behind = dict.fromkeys(ends, 0), []
+    for version in range(400):
+        worker = min(ends, key=ends.__getitem__)
+        now, took = ends[worker], 1 + spread * generator.uniform(-1, 1)
+        behind.append(version - got[worker])
+        ends[worker] = now + took
+        recipients.arrived(of_worker(worker, took), now)
+        got |= dict.fromkeys(recipients.of_publication(list(ends), now), version + 1)
+    assert max(behind[50:]) <= 16, "those of two fragments of each worker"
+    assert np.mean(behind[50:]) < 1
 
 
 def test_a_publication_goes_only_to_some_workers(monkeypatch: pytest.MonkeyPatch) -> None:

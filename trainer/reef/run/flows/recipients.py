@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Collection
 
 from reef.batch import Sample
 
-# Publications that the time and the fragments from one to the next are means of.
+# Publications that tell how long it may be until the next one, and how many fragments arrive by then.
 REMEMBERED = 16
-# How many more workers may get weights than fragments arrive from one publication to the next.
+# Fragments of a worker, of which the shortest tells when it may end the next.
+FRAGMENTS = 4
+# How many more of the late workers may get weights than fragments arrive from one publication to the next.
 MARGIN = 1.25
 
 
@@ -22,25 +25,41 @@ class Recipients:
     """
 
     def __init__(self) -> None:
-        self._ends: dict[int, float] = {}  # of the fragment that each worker is at
+        # s, of the last fragments of each worker
+        self._lengths: defaultdict[int, deque[float]] = defaultdict(lambda: deque(maxlen=FRAGMENTS))
+        self._ends: dict[int, float] = {}  # of the fragment that each worker is at, if it is as short as one of these
+        self._served: set[int] = set()  # workers that weights were sent to in their fragment
+        self._missed: set[int] = set()  # those that began a fragment without new weights: they are next
         self._arrived = 0
         # when they were, and how many fragments had arrived by then
-        self._publications = deque([(-math.inf, 0)], maxlen=REMEMBERED + 1)
+        self._publications: deque[tuple[float, int]] = deque(maxlen=REMEMBERED + 1)
 
     def arrived(self, sample: Sample, now: float) -> None:
-        """A worker's fragment came `now` (s): it has begun another one, which takes as long."""
-        self._ends[sample.worker_index] = now + sample.timers["sample"]
+        """A worker's fragment came `now` (s), and it has begun another one."""
+        index = sample.worker_index
+        self._lengths[index].append(sample.timers["sample"])
+        self._ends[index] = now + min(self._lengths[index])
+        if index not in self._served:
+            self._missed.add(index)
+        self._served.discard(index)
         self._arrived += 1
 
     def of_publication(self, healthy: Collection[int], now: float) -> list[int]:
         """Return those of the `healthy` workers that a publication `now` (s) is worth sending to.
 
-        First come those that were not heard of yet, then those whose fragments end first. A driver that cannot keep up
-        makes all workers late; only as many of them begin a fragment as it takes fragments in.
+        They are those whose fragments end before the next one, should that take as long as the longest lately; those
+        that were left out before; and of those that are late, or were not heard of yet, as many as begin a fragment by
+        then: a driver that cannot keep up makes all of them late, and takes their fragments in one after the other.
         """
         self._publications.append((now, self._arrived))
-        (then, before), count = self._publications[0], len(self._publications) - 1
-        interval, arrivals = (now - then) / count, (self._arrived - before) / count
+        times = [time for time, _ in self._publications]
+        interval = max((later - earlier for earlier, later in itertools.pairwise(times)), default=0.0)
+        arrivals = (self._arrived - self._publications[0][1]) / max(len(times) - 1, 1)
         ends = {index: self._ends.get(index, -math.inf) for index in healthy}
-        due = sorted((index for index, end in ends.items() if end <= now + interval), key=ends.__getitem__)
-        return due[: max(math.ceil(MARGIN * arrivals), 1)]
+        late = sorted((index for index, end in ends.items() if end < now), key=ends.__getitem__)
+        soon = [index for index, end in ends.items() if now <= end <= now + interval]
+        late = late[: max(math.ceil(MARGIN * arrivals), 1)]
+        found = [*dict.fromkeys([*(index for index in healthy if index in self._missed), *late, *soon])]
+        self._served.update(found)
+        self._missed.clear()
+        return found
