@@ -17,7 +17,7 @@ class Meeting(gym.Wrapper[Any, Any, Any, Any]):
     """
 
     def __init__(self, context: dict[str, Any]) -> None:
-        super().__init__(gym.make("CartPole-v1"))
+        super().__init__(gym.make("CartPole-v1", max_episode_steps=context.get("max_episode_steps")))
         self.folder, self.count = Path(context["folder"]), context["count"]
         self.has_met = os.getpid() == context["driver"]
 
@@ -25,7 +25,9 @@ class Meeting(gym.Wrapper[Any, Any, Any, Any]):
         if not self.has_met:
             (self.folder / str(os.getpid())).touch()
             deadline = time.monotonic() + 60
-            while len([*self.folder.iterdir()]) < self.count and time.monotonic() < deadline:
+            while len([*self.folder.iterdir()]) < self.count:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"after a minute fewer than {self.count} processes have come")
                 time.sleep(0.01)
             self.has_met = True
         return self.env.step(action)

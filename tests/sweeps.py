@@ -68,7 +68,9 @@ class Sweep:
 def when(condition: Callable[[], Any], action: Callable[[], None]) -> threading.Thread:
     def watch() -> None:
         deadline = time.monotonic() + 150
-        while not condition() and time.monotonic() < deadline:
+        while not condition():
+            if time.monotonic() > deadline:
+                return  # the test will say what is not as it should be
             time.sleep(0.02)
         action()
 

@@ -168,6 +168,20 @@ def test_experiments_of_rllib_are_trained_one_after_the_other(
     assert capsys.readouterr().err.count("is an experiment of RLlib, and is read as a job document") == 2
 
 
+def test_a_signal_in_one_experiment_ends_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path, begun = tmp_path / "tuned.yaml", []
+    one = {"run": "PPO", "env": "CartPole-v1", "stop": {"training_iteration": 3}}
+    path.write_text(yaml.safe_dump({"a": one, "b": one, "c": one}))
+
+    def run_job(job: Any, options: Any, *, stop: Any = None) -> int:
+        begun.append(job.metadata.name)
+        return 143 if job.metadata.name == "b" else 1
+
+    monkeypatch.setattr(train, "run_job", run_job)
+    assert main(["train", "file", str(path)]) == 143
+    assert begun == ["a", "b"]
+
+
 @pytest.mark.parametrize("command", [["run"], ["train", "file"]])
 def test_a_file_is_trained_with_its_changes(
     command: list[str], started: list[tuple[Any, Any, Any]], tmp_path: Path

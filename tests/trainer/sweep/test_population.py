@@ -61,6 +61,7 @@ def test_equal_failed_and_unknown_trials_are_no_sources(tmp_path: Path) -> None:
         ({"lr": {"grid": [0.1, 0.2, 0.3]}}, 0.2, {0.1, 0.3}),
         ({"lr": {"choice": [0.1, 0.2, 0.3]}}, 0.3, {0.2, 0.3}),
         ({"train_batch_size": {"uniform": [100, 1000]}}, 500, {400, 600}),
+        ({"num_sgd_iter": {"uniform": [1, 10]}}, 2, {1, 3}),
     ],
 )
 def test_parameters_move_to_a_value_beside_that_of_the_source(

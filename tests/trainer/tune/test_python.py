@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -152,9 +153,12 @@ def test_population_based_training_exchanges_checkpoints_and_settings(ray_cluste
         resample_probability=1.0,
         hyperparam_mutations={"lr": [0.005]},
     )
+    (tmp_path / "met").mkdir()
+    meeting = {"folder": str(tmp_path / "met"), "count": 2, "driver": os.getpid()}
+    limits = {"max_episode_steps": tune.grid_search([20, 3])}
     analysis = tune.run(
         PPOTrainer,
-        config={**SMALL, "lr": 0.01, "env_config": {"max_episode_steps": tune.grid_search([20, 3])}},
+        config={**SMALL, "env": "tests.meeting:Meeting", "lr": 0.01, "env_config": meeting | limits},
         stop=UntilExchanged(),
         scheduler=scheduler,
         storage_path=tmp_path,

@@ -87,7 +87,7 @@ def test_a_weak_trial_goes_on_from_a_strong_one_with_other_settings(sweep: Sweep
 
 def test_a_population_that_was_cut_off_goes_on_with_its_settings(sweep: Sweep, tmp_path: Path) -> None:
     tune = {"scheduler": POPULATION, "numSamples": 2}
-    options: dict[str, Any] = {"tune": tune, "checkpoint": CheckpointSettings(frequency=3), "iterations": 40}
+    options: dict[str, Any] = {"tune": tune, "checkpoint": CheckpointSettings(frequency=3), "iterations": 150}
     options["settings"] = together(tmp_path / "met")
     first = Sweep(sweep.storage)
     thread = when(lambda: "goes on from" in first.said.getvalue(), lambda: os.kill(os.getpid(), signal.SIGTERM))
@@ -97,8 +97,8 @@ def test_a_population_that_was_cut_off_goes_on_with_its_settings(sweep: Sweep, t
     assert sweep.run(RATES, resume=True, **options).exit_code == 0
     assert all(f"{name} (lr={values['lr']}) begins" in sweep.said.getvalue() for name, values in before.items())
     for trial in sweep.trials():
-        assert (trial["state"], trial["iteration"]) == ("finished", 40)
-        assert sweep.iterations(trial["name"]) == list(range(1, 41))
+        assert (trial["state"], trial["iteration"]) == ("finished", 150)
+        assert sweep.iterations(trial["name"]) == list(range(1, 151))
 
 
 SPACE = {

@@ -12,7 +12,7 @@ from reef.cli.document.overrides import apply_overrides
 from reef.cli.document.source import KINDS, kind_of, read_source
 from reef.cli.experiment import run_job
 from reef.cli.run import add_options, add_override, options_of
-from reef.errors import ConfigError
+from reef.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, ConfigError
 
 if TYPE_CHECKING:
     from reef.api import RLTrainingJob
@@ -184,7 +184,12 @@ def _train_source(args: argparse.Namespace, source: str) -> int:
     if experiments := experiments_in(found):
         documents = [apply_overrides(each, args.overrides) for each in documents_of(experiments, source)]
         jobs = [_job(document, source) for document in documents]
-        return max([run_job(job, options_of(args), stop=stop) for job, stop in jobs])
+        codes: list[int] = []
+        for job, stop in jobs:
+            codes.append(run_job(job, options_of(args), stop=stop))
+            if codes[-1] in (EXIT_INTERRUPTED, EXIT_TERMINATED):  # a signal ends all
+                break
+        return max(codes)
     document = apply_overrides(found, args.overrides)
     if kind == "python":
         _check_environment(document["spec"]["environment"], source)

@@ -49,6 +49,8 @@ class RayWorkers:
     settings `fault_tolerance` say; a replacement gets the newest weights and filters before it samples.
     """
 
+    _policies_changed = False  # since the first workers were started
+
     def __init__(
         self,
         config: AlgorithmConfig,
@@ -114,6 +116,8 @@ class RayWorkers:
         self._recreated += [index for index in indices if index in self._known]
         self._known.update(indices)
         limit = self._limits.worker_health_probe_timeout_s
+        if self._policies_changed:  # perhaps while they were starting
+            group.call_some("set_policies", dict.fromkeys(indices, (self._config,)), timeout_s=limit)
         if self._published is not None:
             group.call_some("set_acting_weights", dict.fromkeys(indices, self._published), timeout_s=limit)
             if self._fixed:
@@ -264,7 +268,8 @@ class RayWorkers:
     def set_fixed_weights(self, weights: Weights) -> None:
         """Send the weights of policies that do not learn, which the worker of this process has, to the others."""
         self._fixed = self._local.acting_weights(weights)
-        self._group.send("load_acting_weights", self._fixed)
+        if self._fixed:
+            self._group.send("load_acting_weights", self._fixed)
 
     def foreach_worker(self, fn: Callable[[RolloutWorker], T]) -> list[T]:
         """Call `fn(worker)` in every worker's process, the local one first; WorkerError when it raises there."""
@@ -283,8 +288,8 @@ class RayWorkers:
 
     def set_policies(self, config: AlgorithmConfig) -> None:
         """Act with the policies and the mapping function of `config`, after the fragments that were requested."""
-        self._config = config  # of replacements too
-        self._local.set_policies(config)
+        self._local.set_policies(config)  # which may refuse them
+        self._config, self._policies_changed = config, True  # of replacements too
         self._group.call_all("set_policies", config, timeout_s=self._limits.worker_restore_timeout_s)
 
     def set_filters(self, filters: dict[PolicyId, State]) -> None:

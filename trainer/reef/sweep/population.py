@@ -70,5 +70,9 @@ def moved(parameter: Parameter, value: Any, generator: np.random.Generator, *, w
         return values[min(max(place, 0), len(values) - 1)]
     interval = parameter.uniform or parameter.log_uniform
     assert interval is not None, "the document's model allows one of four kinds"
-    number = min(max(value * FACTORS[generator.integers(2)], interval[0]), interval[1])
+    up = generator.integers(2)
+    number = value * FACTORS[up]
+    if whole:  # by one at least
+        number = max(round(number), value + 1) if up else min(round(number), value - 1)
+    number = min(max(number, interval[0]), interval[1])
     return round(number) if whole else float(f"{number:.6g}")

@@ -20,7 +20,7 @@ from reef.algorithms.impala import IMPALAConfig
 from reef.algorithms.ppo import PPOConfig
 from reef.config import AlgorithmConfig
 from reef.envs.multi_agent import MultiAgentEnv
-from reef.errors import ConfigError
+from reef.errors import ConfigError, ReefError
 from reef.run.algorithm import Algorithm
 
 
@@ -173,6 +173,19 @@ def test_evaluation_plays_with_the_new_policies() -> None:
         assert found["policy_reward_mean"].keys() == {"main", "past"}
         local = algorithm.evaluation.workers.local_worker()
         np.testing.assert_array_equal(local.get_weights()["past"], weights(algorithm, "past"))
+
+
+def test_what_does_not_fit_leaves_all_as_it_was(tmp_path: Path) -> None:
+    other = config().training(model={"fcnet_hiddens": [3]})
+    with config().build() as algorithm, other.build() as another:
+        with pytest.raises(ConfigError):
+            algorithm.add_policy("odd", observation_space=gym.spaces.Box(0, 1, (99,)))
+        with pytest.raises(ReefError):
+            algorithm.add_policy("other", policy=another.get_policy("main"))
+        assert list(algorithm.config.policies) == list(algorithm.workers.local_worker().policy_map) == ["main"]
+        algorithm.train()
+        with Algorithm.from_checkpoint(algorithm.save(tmp_path / "checkpoint")) as restored:
+            assert list(restored.config.policies) == ["main"]
 
 
 def test_what_cannot_be_added_is_refused() -> None:

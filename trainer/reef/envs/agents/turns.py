@@ -77,9 +77,14 @@ class TurnEnvs(MultiAgentEnvs):
 
         Returns whether one that is gone acts in an episode in progress: they must all begin again.
         """
+        before = self.config, self._policy_of
         self.config, self._policy_of = config, config.policy_of
         kept = {name: group for name, group in self._groups.items() if name in config.policies}
-        made = {name: self._group(name, self._possible(name)) for name in config.policies if name not in kept}
+        try:
+            made = {name: self._group(name, self._possible(name)) for name in config.policies if name not in kept}
+        except ConfigError:  # nothing has changed
+            self.config, self._policy_of = before
+            raise
         self._groups = {name: (kept | made)[name] for name in config.policies}
         self.columns = {policy_id: group.columns for policy_id, group in self._groups.items()}
         return any(policy_id not in config.policies for roles in self._roles for policy_id in roles.values())

@@ -8,7 +8,7 @@ from typing import Any
 
 from reef.config import AlgorithmConfig, PolicySpec
 from reef.config.values import plain
-from reef.errors import ConfigError
+from reef.errors import ConfigError, ReefError
 from reef.learn.learners import Learners
 from reef.nn.policies import Policy
 from reef.run.checkpoint.fit import weights_of
@@ -59,11 +59,15 @@ class ChangingPolicies(Inference):
             spec = self.config.spec(source).copy()
             own = self.config.algorithm_config_overrides_per_module.get(source, {})
             spec.config = {**spec.config, **own}
-        changed = {"policies": {**self._specs(), policy_id: spec}}
+        changed, before = {"policies": {**self._specs(), policy_id: spec}}, self.config
         self.set_policies(changed, policy_mapping_fn, policies_to_train)
         added = self.get_policy(policy_id)
         if policy is not None:
-            added.set_weights(policy.get_weights())
+            try:
+                added.set_weights(policy.get_weights())
+            except ReefError:  # of another network
+                self._act_and_learn_by(before)
+                raise
         filters = self.workers.local_worker().filters
         if source is not None and source in filters:
             self.workers.set_filters({policy_id: filters[source].state()})
@@ -100,11 +104,15 @@ class ChangingPolicies(Inference):
         """Change these settings of policies everywhere; None leaves the mapping, or what is trained, as it is."""
         given = {"policy_mapping_fn": policy_mapping_fn, "policies_to_train": policies_to_train}
         changed = {**changed, **{key: value for key, value in given.items() if value is not None}}
-        before, config = self.config, self.config.copy().assign(changed)
+        config = self.config.copy().assign(changed)
         self._require_change(config)
-        self.config = config = config.checked()
+        self._act_and_learn_by(config.checked())
+
+    def _act_and_learn_by(self, config: AlgorithmConfig) -> None:
+        """Change to the policies of `config`; nothing has changed where an environment's spaces refuse one."""
         self.finish_evaluation()
         self.workers.set_policies(config)
+        before, self.config = self.config, config
         self.has_new_fixed_weights = True
         local = self.workers.local_worker()
         self.learners.set_policies(config, local.spaces)
@@ -133,8 +141,8 @@ class ChangingPolicies(Inference):
 
     def publish_fixed_weights(self) -> None:
         """Give all workers these weights, if they have changed."""
-        if self.has_new_fixed_weights and (fixed := self.fixed_weights()):
-            self.workers.set_fixed_weights(fixed)
+        if self.has_new_fixed_weights:
+            self.workers.set_fixed_weights(self.fixed_weights())
         self.has_new_fixed_weights = False
 
     def restore_fixed_weights(self, state: State) -> None:
