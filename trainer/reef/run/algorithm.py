@@ -94,8 +94,7 @@ class Algorithm(ChangingPolicies):
         self.deadline, self.events = parts.deadline, parts.events
         self.events.subscribe(SampleTaken, lambda taken: self.metrics.samples.add(taken.sample))
         self.policy_version = 0
-        for policy_id, policy in self.workers.local_worker().policy_map.items():
-            policy.learn = partial(self.learn_on_batch, policy_id=policy_id)
+        self.let_policies_learn()
         self.hooks = config.hooks(*OF_DRIVER, worker=self.workers.local_worker())
         self.publish_weights()
         self.setup()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -76,11 +77,18 @@ class Inference(ABC):
 
     compute_action = compute_single_action
 
+    def let_policies_learn(self) -> None:
+        """Have `learn_on_batch` of each policy be that of this algorithm."""
+        for policy_id, policy in self.workers.local_worker().policy_map.items():
+            policy.learn = partial(self.learn_on_batch, policy_id=policy_id)
+
     def learn_on_batch(self, samples: Any, policy_id: PolicyId = DEFAULT_POLICY) -> dict[str, Any]:
         """Improve one policy on what workers sampled, see `learnable`, and publish its weights."""
         policy, config = self.get_policy(policy_id), self.config
         if config.decentralized:
             raise ConfigError(f"learn_on_batch: {config.label} learns in its rollout workers. Use PPO.")
+        if not config.may_train(policy_id):
+            raise ConfigError(f"learn_on_batch: {policy_id!r} does not learn: policies_to_train leaves it out.")
         batch = learnable(samples, self.learner_class, config, policy)
         self.publish_weights()  # which takes over those that were set by hand
         batches: Any = {policy_id: batch}

@@ -18,6 +18,7 @@ from reef.algorithms.appo import APPOConfig
 from reef.algorithms.dqn import DQNConfig
 from reef.algorithms.impala import IMPALAConfig
 from reef.algorithms.ppo import PPOConfig
+from reef.callbacks import MultiAgentBatch
 from reef.config import AlgorithmConfig
 from reef.envs.multi_agent import MultiAgentEnv
 from reef.errors import ConfigError, ReefError
@@ -173,6 +174,16 @@ def test_evaluation_plays_with_the_new_policies() -> None:
         assert found["policy_reward_mean"].keys() == {"main", "past"}
         local = algorithm.evaluation.workers.local_worker()
         np.testing.assert_array_equal(local.get_weights()["past"], weights(algorithm, "past"))
+
+
+def test_an_added_policy_learns_on_batches_and_one_that_does_not_learn_says_so() -> None:
+    with config().build() as algorithm:
+        algorithm.add_policy("new", policy=algorithm.get_policy("main"), policies_to_train=["main", "new"])
+        samples = MultiAgentBatch.concat_samples(algorithm.workers.sample()).policy_batches["new"]
+        assert "learner_stats" in algorithm.get_policy("new").learn_on_batch(samples)
+        algorithm.add_policy("past", policy=algorithm.get_policy("main"))
+        with pytest.raises(ConfigError, match="'past' does not learn: policies_to_train leaves it out"):
+            algorithm.get_policy("past").learn_on_batch(samples)
 
 
 def test_what_does_not_fit_leaves_all_as_it_was(tmp_path: Path) -> None:

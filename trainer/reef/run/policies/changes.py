@@ -116,6 +116,7 @@ class ChangingPolicies(Inference):
         self.has_new_fixed_weights = True
         local = self.workers.local_worker()
         self.learners.set_policies(config, local.spaces)
+        self.let_policies_learn()
         learns_now = [n for n in before.policies if config.may_train(n) and not before.may_train(n)]
         self.learners.set_weights({name: local.policy_map[name].flat.numpy() for name in learns_now})
         self.evaluation.set_policies(config)
