@@ -20,7 +20,7 @@ from reef.sweep.progress import SweepSummary
 from reef.sweep.record import FILE
 from reef.tune.sweep import run_sweep
 
-SMALL = {
+SMALL: dict[str, Any] = {
     "env": "CartPole-v1",
     "train_batch_size": 64,
     "sgd_minibatch_size": 32,

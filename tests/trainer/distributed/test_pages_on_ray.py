@@ -9,26 +9,15 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import ray
-import torch
 from gymnasium.envs.classic_control import CartPoleEnv
+from tests.pages.test_rllib_in_60_seconds import MyTorchPolicy, MyTrainer
 
-from reef.agents.templates import build_torch_policy, build_trainer
 from reef.algorithms.dqn import DQN
 from reef.algorithms.ppo import PPO
 from reef.callbacks import SampleBatch
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster"), pytest.mark.timeout(120)]
 SMALL = {"train_batch_size": 64, "model": {"fcnet_hiddens": [4]}, "num_rollout_workers": 2}
-
-
-def policy_gradient_loss(policy: Any, model: Any, dist_class: Any, train_batch: Any) -> Any:
-    logits, _ = model.from_batch(train_batch)
-    action_dist = dist_class(logits, model)
-    return -torch.mean(action_dist.logp(train_batch["actions"]) * train_batch["rewards"])
-
-
-MyTorchPolicy = build_torch_policy(name="MyTorchPolicy", loss_fn=policy_gradient_loss)
-MyTrainer = build_trainer(name="MyTrainer", default_policy=MyTorchPolicy)
 
 
 def weights_of(worker: Any) -> dict[str, np.ndarray]:

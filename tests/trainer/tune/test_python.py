@@ -11,6 +11,7 @@ import pytest
 from ray.tune import CheckpointConfig, FailureConfig, RunConfig
 from ray.tune.schedulers import HyperBandScheduler, MedianStoppingRule, PopulationBasedTraining
 from reef.agents.ppo import PPOTrainer
+from tests.sweeps import SMALL  # as processes of Ray find it too
 
 from reef import tune
 from reef.algorithms.ppo import PPO, PPOConfig
@@ -19,14 +20,6 @@ from reef.run.algorithm import Algorithm
 from reef.tune.trainable import comparable
 
 pytestmark = pytest.mark.timeout(300)
-SMALL: dict[str, Any] = {
-    "env": "CartPole-v1",
-    "train_batch_size": 64,
-    "sgd_minibatch_size": 32,
-    "num_sgd_iter": 1,
-    "model": {"fcnet_hiddens": [8]},
-    "seed": 1,
-}
 
 
 def small_config() -> PPOConfig:

@@ -347,7 +347,10 @@ class Algorithm(ChangingPolicies):
         return [self.workers.local_worker().progress, *self.evaluation.progress()]
 
     def set_state(self, state: State) -> None:
-        """The reverse of `state`; CheckpointError where the network or its inputs differ, before any change."""
+        """The reverse of `state`; CheckpointError where the network or its inputs differ, before they change.
+
+        The policies are those of the state by then, where policies can change.
+        """
         local = self.workers.local_worker()
         if "policies" in state:  # older ones have none
             self.restore_policies(state["policies"])

@@ -8,17 +8,11 @@ from typing import Any, ClassVar
 
 from ray.tune import PlacementGroupFactory, Trainable
 
-from reef.config import AlgorithmConfig
 from reef.distributed.resources import trial_bundles
 from reef.run.algorithm import Algorithm
 from reef.run.build import settings_of
 from reef.run.checkpoint import write_checkpoint
 from reef.run.metrics import Result
-
-
-def room_of(config: AlgorithmConfig) -> PlacementGroupFactory:
-    """What a trial reserves: a bundle for its own process, and one for each worker and learner that it starts."""
-    return PlacementGroupFactory(trial_bundles(config), strategy=config.placement_strategy)
 
 
 class AlgorithmTrainable(Trainable):
@@ -33,7 +27,8 @@ class AlgorithmTrainable(Trainable):
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> PlacementGroupFactory:
         """The room of the trial's processes; ConfigError, in the driver, where the settings are wrong."""
-        return room_of(settings_of(cls.algorithm, config).checked())
+        settings = settings_of(cls.algorithm, config).checked()
+        return PlacementGroupFactory(trial_bundles(settings), strategy=settings.placement_strategy)
 
     def setup(self, config: dict[str, Any]) -> None:
         """Build the algorithm."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.tune import PlacementGroupFactory
+from ray.tune import PlacementGroupFactory, Trainable
 
 from reef.config import AlgorithmConfig
 from reef.distributed.resources import trial_bundles
@@ -27,7 +27,6 @@ from reef.run.signals import StopSignals
 from reef.run.stopping import lookup
 from reef.sweep.folders import Beginning, Order, Restart
 from reef.sweep.record import finite
-from reef.tune.trainable import AlgorithmTrainable
 from reef.types import State
 
 LOOK_AGAIN_S = 0.5  # how often a trial that is through looks whether the object store has all of it
@@ -55,7 +54,7 @@ def name_of(trial: Any) -> str:
     return name
 
 
-class TrialProcess(AlgorithmTrainable):
+class TrialProcess(Trainable):
     """Trains as one run does, one iteration a step.
 
     It ends by itself, also when asked to, so that its checkpoint is written before Tune takes the process down. A
