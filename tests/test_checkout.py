@@ -98,12 +98,23 @@ with start(num_cpus=1, object_store_memory=100 * 1024 * 1024):
 """
 
 
+TUNE = """
+import os, reef
+from reef import tune
+
+analysis = tune.run(lambda config: {"b": reef.__file__}, storage_path=os.getcwd(), verbose=0)
+(trial,) = analysis.trials
+print("b", trial.last_result["b"])
+"""
+
+
 @pytest.mark.slow
 @pytest.mark.ray
-def test_ray_s_workers_start_where_the_path_has_a_space_and_an_umlaut(clone: Path):
+@pytest.mark.parametrize("program", [PROGRAM, TUNE], ids=["variables", "Tune"])
+def test_ray_s_workers_start_where_the_path_has_a_space_and_an_umlaut(program: str, clone: Path):
     """Each trial of a sweep has variables of its own, and Ray starts such workers by a shell."""
-    said = run([clone / ".venv/bin/python", "-c", PROGRAM], clone.parent)
-    assert said == f"b {clone / 'trainer/reef/__init__.py'}\n"
+    said = run([clone / ".venv/bin/python", "-c", program], clone.parent)
+    assert said.splitlines()[-1] == f"b {clone / 'trainer/reef/__init__.py'}"
 
 
 def test_the_archives_hold_both_packages_the_examples_and_nothing_else(archives: Path):

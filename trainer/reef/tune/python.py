@@ -16,6 +16,7 @@ from reef.algorithms.registry import ALGORITHMS, algorithm_class
 from reef.config import AlgorithmConfig
 from reef.config.settings import Settings
 from reef.distributed.node_settings import QUIET
+from reef.distributed.start import start
 from reef.errors import ConfigError
 from reef.run.algorithm import Algorithm
 from reef.run.folders import DEFAULT_FOLDER
@@ -97,10 +98,11 @@ def run(
     given = {key: value for key, value in given.items() if value}
     if checkpoint_config and given:
         raise ConfigError(f"checkpoint_config is given, and beside it {', '.join(given)}. Put them into it.")
+    of_tune, space = trainable(run_or_experiment), search_space(config)
     _prepare()
     analysis = tune.run(
-        trainable(run_or_experiment),
-        config=search_space(config),
+        of_tune,
+        config=space,
         storage_path=_place(storage_path),
         checkpoint_config=checkpoint_config or tune.CheckpointConfig(**given),
         **options,
@@ -121,19 +123,19 @@ class Tuner(tune.Tuner):
         **options: Any,
     ) -> None:
         """`param_space`: the settings of the algorithm, with searches in place of values."""
-        _prepare()
+        of_tune, space = as_trainable(trainable), search_space(param_space)
         run_config = run_config or tune.RunConfig()
         if run_config.storage_path is None:
             run_config = dataclasses.replace(run_config, storage_path=_place(None))
-        super().__init__(
-            as_trainable(trainable), param_space=search_space(param_space), run_config=run_config, **options
-        )
+        _prepare()
+        super().__init__(of_tune, param_space=space, run_config=run_config, **options)
 
     @classmethod
     def restore(cls, path: str, trainable: Any, **options: Any) -> tune.Tuner:  # type: ignore[override]
         """Go on with the trials in a folder, which holds pickles: only with one that you wrote yourself."""
         if "param_space" in options:
             options["param_space"] = search_space(options["param_space"])
+        _prepare()
         restored: tune.Tuner = super().restore(path, as_trainable(trainable), **options)
         return restored
 
@@ -147,6 +149,8 @@ def _place(storage_path: str | Path | None) -> str:
 
 
 def _prepare() -> None:
-    """Have a Ray that is started next send nothing home, and hide GPUs from actors that ask for none."""
-    for key, value in QUIET.items():
+    """Start a Ray of this machine, as `start` does, unless one runs already or RAY_ADDRESS names a cluster."""
+    if os.environ.get("RAY_ADDRESS", "local") == "local":
+        start()
+    for key, value in QUIET.items():  # what a cluster's Ray sends home, and GPUs of actors that ask for none
         os.environ.setdefault(key, value)
