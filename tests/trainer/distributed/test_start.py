@@ -47,7 +47,9 @@ def test_a_local_ray_has_the_size_asked_for_is_quiet_and_ends_with_its_session()
 
 NODES = """
 import ray
+from reef.distributed import start as module
 from reef.distributed.start import start
+from reef.errors import ResourceError
 
 with start(num_cpus=1, num_gpus=0, num_nodes=2, object_store_memory=100 * 1024 * 1024) as session:
     assert session.embedded
@@ -55,6 +57,13 @@ with start(num_cpus=1, num_gpus=0, num_nodes=2, object_store_memory=100 * 1024 *
     pid = ray.remote(num_cpus=1)(lambda: ray.get_runtime_context().get_node_id())
     assert ray.get(pid.remote(), timeout=60)
 assert not ray.is_initialized()
+module.NODES_S = 0.0
+try:
+    start(num_cpus=1, num_gpus=0, num_nodes=2, object_store_memory=100 * 1024 * 1024)
+except ResourceError as error:
+    assert "--ray-num-nodes 2: Ray's nodes on this machine were not up after 0 s" in str(error), error
+else:
+    raise AssertionError("nodes that are not up were not told")
 """
 
 

@@ -145,6 +145,13 @@ def test_a_parameter_without_an_optimizer_or_with_two_is_refused() -> None:
             TorchOptimizers(flat, 0.1, made)
 
 
+def test_groups_with_rates_of_their_own_are_refused() -> None:
+    flat = two_parameters()
+    groups = [{"params": [one], "lr": rate} for one, rate in zip(flat.parameters, (0.1, 0.2), strict=True)]
+    with pytest.raises(ConfigError, match=r"the groups of 'all' have the rates \[0.1, 0.2\].* an optimizer of each"):
+        TorchOptimizers(flat, 0.1, {"all": torch.optim.SGD(groups, 0.1)})
+
+
 class OwnLearner(PPOLearner):
     def configure_optimizer(self, name: str, flat: FlatParameters, lr: float) -> TorchOptimizers:
         critic = [*self.policy.vf.parameters()]

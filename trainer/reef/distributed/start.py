@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 CONNECT_S = 5.0
+NODES_S = 60.0
 
 
 class RaySession(contextlib.ExitStack):
@@ -60,7 +61,7 @@ def start(
     `show_output` also prints what Ray itself says, and what is printed in a cluster that is joined.
 
     Raises:
-        ResourceError: no cluster answers at `address`.
+        ResourceError: no cluster answers at `address`, or nodes of this machine do not come up.
         ConfigError: both an address and a size were given, or a dashboard that is not installed.
     """
     os.environ.update({key: os.environ.get(key, value) for key, value in QUIET.items()})
@@ -115,7 +116,13 @@ def _nodes_here(session: RaySession, count: int, dashboard: bool, sizes: dict[st
     session.callback(cluster.shutdown)
     for _ in range(count - 1):
         cluster.add_node(**node)
-    cluster.wait_for_nodes()
+    try:
+        cluster.wait_for_nodes(NODES_S)
+    except TimeoutError as error:
+        raise ResourceError(
+            f"--ray-num-nodes {count}: Ray's nodes on this machine were not up after {NODES_S:g} s: {sentence(error)} "
+            "Take fewer, or nodes with fewer CPUs."
+        ) from error
     return str(cluster.address)
 
 

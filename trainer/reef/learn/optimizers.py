@@ -118,7 +118,7 @@ class TorchOptimizers(Optimizer):
     """Optimizers of torch, by name, each for some of the parameters; for `Learner.configure_optimizer`.
 
     One alone follows the setting `lr`. In a pair (optimizer, rate) it has a rate of its own, a number or a schedule
-    [[timestep, value], ...].
+    [[timestep, value], ...]. Parameters that learn at another rate have another optimizer, not a group with an own one.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class TorchOptimizers(Optimizer):
         lr: float,
         optimizers: Mapping[str, torch.optim.Optimizer | tuple[torch.optim.Optimizer, Any]],
     ) -> None:
-        """Raises ConfigError unless each parameter of `flat` belongs to exactly one of them."""
+        """Raises ConfigError unless each parameter of `flat` is in exactly one of them, with one rate in each."""
         pairs = {name: given if isinstance(given, tuple) else (given, None) for name, given in optimizers.items()}
         self.optimizers = {name: optimizer for name, (optimizer, _) in pairs.items()}
         self.schedules = {name: Schedule(rate) for name, (_, rate) in pairs.items() if rate is not None}
@@ -138,6 +138,12 @@ class TorchOptimizers(Optimizer):
                 f"configure_optimizer: the optimizers {sorted(self.optimizers)} have {len(taken)} parameters, expected "
                 f"each of the {len(flat.parameters)} of the policy in exactly one of them."
             )
+        for name, optimizer in self.optimizers.items():
+            if len(rates := {float(group["lr"]) for group in optimizer.param_groups}) > 1:
+                raise ConfigError(
+                    f"configure_optimizer: the groups of {name!r} have the rates {sorted(rates)}, but one would be "
+                    "set for all. Make an optimizer of each group, in pairs (optimizer, rate)."
+                )
         super().__init__(flat, lr)
         self.begin(0)
 
