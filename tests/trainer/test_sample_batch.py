@@ -51,6 +51,16 @@ def test_what_is_written_into_a_batch_is_what_is_learned_from() -> None:
     assert batch.copy().rollout().truncated.sum() == batch.rollout().truncated.sum() == 2
 
 
+def test_the_rows_of_each_episode_are_a_batch_that_shares_its_arrays() -> None:
+    batch = SampleBatch.concat_samples([sample(), sample(default_policy=rollout(10.0))])
+    episodes = batch.split_by_episode()
+    assert [episode["rewards"].tolist() for episode in episodes] == [[0, 2, 4], [1, 3], [10, 12, 14], [11, 13]]
+    episodes[1]["rewards"] = [-1, -1]
+    assert batch["rewards"].tolist() == [0, 2, 4, -1, -1, 10, 12, 14, 11, 13]
+    joined = SampleBatch.concat_samples(reversed(episodes))
+    assert joined.rollout().truncated[:, 0].tolist() == [False, False] + [False, False, True] + [False] * 4 + [True]
+
+
 def test_a_batch_summarises_itself() -> None:
     text = repr(SampleBatch.concat_samples([sample()]))
     assert "'obs': np.ndarray((5, 1), dtype=float32, min=0.0, max=4.0, mean=2.0)" in text

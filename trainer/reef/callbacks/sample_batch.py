@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -92,6 +93,15 @@ class SampleBatch(MutableMapping[str, Array]):
         others = self._arrays.keys() - {NAMES.get(own, own) for own in TRANSITION_COLUMNS}
         extras = {name: self._arrays[name][:, None] for name in sorted(others)}
         return Rollout(**columns, mask=np.ones((self.count, 1), np.bool_), extras=extras)
+
+    def split_by_episode(self) -> list[SampleBatch]:
+        """A batch of the rows of each episode, in their order; they share the arrays of this one.
+
+        An episode that goes on in another fragment has a batch for its rows in each.
+        """
+        ends = np.flatnonzero(self["dones"] | self._ends) + 1
+        parts = pairwise([0, *ends.tolist()])
+        return [SampleBatch({name: array[start:end] for name, array in self._arrays.items()}) for start, end in parts]
 
     def copy(self) -> SampleBatch:
         """A batch with arrays of its own."""

@@ -36,6 +36,13 @@ def test_runs_that_differ_in_their_seed_alone_are_one_line_with_its_spread(tmp_p
     np.testing.assert_allclose((mean[-1], low[-1], high[-1]), (6, 5, 7))
 
 
+def test_a_setting_of_a_group_names_a_line_alone(tmp_path: Path) -> None:
+    for units in (8, 16):
+        run(tmp_path / f"PPO_{units}", [1.0], model={"fcnet_hiddens": [units], "fcnet_activation": "tanh"})
+    curves = curves_of(runs_in(tmp_path), "timesteps_total", "episode_reward_mean")
+    assert sorted(curve.name for curve in curves) == ["model.fcnet_hiddens=[16]", "model.fcnet_hiddens=[8]"]
+
+
 @pytest.mark.parametrize(
     ("name", "begins"), [("c.png", b"\x89PNG"), ("c.svg", b"<?xml"), ("c.pdf", b"%PDF"), ("new/c.html", b"<!doctype")]
 )

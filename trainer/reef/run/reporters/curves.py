@@ -6,7 +6,7 @@ import base64
 import html
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from reef.types import Array
 
 FORMATS = (".png", ".svg", ".pdf", ".html")
 POINTS = 200  # at which runs with different steps are compared
-LONGEST = 60  # characters of a line's name
+LONGEST = 90  # characters of a line's name
 
 
 @dataclass
@@ -81,7 +81,16 @@ def _settings(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError):  # a run of another program: a line of its own
         return {"run": folder.name}
     algorithm = folder.name.partition("_")[0] if not folder.name.startswith("trial_") else ""
-    return {"algorithm": algorithm} | {key: value for key, value in found.items() if key != "seed"}
+    return {"algorithm": algorithm} | {key: value for key, value in _single(found) if key != "seed"}
+
+
+def _single(settings: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings one by one, those of groups as "model.fcnet_hiddens"."""
+    for key, value in settings.items():
+        if isinstance(value, dict) and value:
+            yield from _single(value, f"{group}{key}.")
+        else:
+            yield group + key, value
 
 
 def _name(curves: Sequence[Curve]) -> None:

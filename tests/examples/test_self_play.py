@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,9 @@ from reef.run.algorithm import Algorithm
 
 
 @pytest.fixture(scope="module")
-def names() -> dict[str, Any]:
-    return runpy.run_path(str(Path(__file__).parents[1] / "examples" / "self_play.py"))
+def names(example: Any) -> dict[str, Any]:
+    found: dict[str, Any] = example("self_play")
+    return found
 
 
 def test_main_wins_against_its_past_which_grows(names: dict[str, Any]) -> None:

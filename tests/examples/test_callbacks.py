@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import runpy
-from pathlib import Path
+from typing import Any
 
 from reef import PPOConfig
 
 
-def test_the_example_reports_its_numbers():
-    names = runpy.run_path(str(Path(__file__).parents[1] / "examples" / "callbacks.py"))
+def test_the_example_reports_its_numbers(example: Any) -> None:
+    names = example("callbacks")
     config = PPOConfig().environment("CartPole-v1").callbacks([names["NearTheEdge"], names["StopsWhenSafe"]])
     with config.training(train_batch_size=200).debugging(seed=1).build() as algorithm:
         result = algorithm.train()
