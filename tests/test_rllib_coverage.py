@@ -31,7 +31,7 @@ MISSING = {
     "Settings of some algorithms": 3,
     "Exploration": 1,
     "Curriculum": 1,
-    "Offline data": 9,
+    "Offline data": 7,
     "Several agents": 2,
     "External applications": 11,
     "Debugging": 5,

@@ -171,6 +171,9 @@ def test_bc_trains_the_actor_of_a_custom_model() -> None:
         ({"policies": ["a", "b"]}, r"policies=\['a', 'b'\]: BC learns a single policy"),
         ({"beta": 1.0, "postprocess_inputs": False}, "postprocess_inputs=False: beta=1 needs returns"),
         ({"beta": 0.5}, "beta=0.5: BC has no critic to weigh actions by. Leave it at 0, or train with MARWIL"),
+        ({"input_": {"a": 0.5, "sampler": 0.5}}, "input_: 'sampler': BC samples nothing. Leave it out."),
+        ({"input_": {"a": 0.0, "b": 1.0}}, r"input_=\{'a': 0.0\}: expected weights above 0"),
+        ({"input_": {"a": "much"}}, "input_.*expected"),
         ({"input_": "nowhere/at-all.json"}, "input_='nowhere/at-all.json': there is no such file"),
     ],
 )
@@ -210,6 +213,16 @@ def test_recorded_rewards_are_clipped_as_sampled_ones(settings: dict[str, Any], 
     text = Path(recorded("CartPole-v1", episodes=2)).read_text()
     path.write_text(text.replace('"reward": 1.0', '"reward": 2.0'))
     assert (read_rewards(input_=str(path), beta=0.0, **settings) == reward).all()
+
+
+def test_weights_say_how_often_the_steps_of_a_place_are_drawn(tmp_path: Path) -> None:
+    doubled = tmp_path / "doubled.json"
+    text = Path(recorded("CartPole-v1", episodes=2)).read_text()
+    doubled.write_text(text.replace('"reward": 1.0', '"reward": 2.0'))
+    places = {str(doubled): 9, recorded("CartPole-v1", episodes=2): 1}
+    config = BCConfig().environment("CartPole-v1").offline_data(input_=places).debugging(seed=1)
+    with config.build() as algorithm:
+        assert algorithm.recorded.sample(1000).rewards.mean() == pytest.approx(1.9, abs=0.05)
 
 
 def test_settings_that_imitation_does_not_read_are_told(caplog: pytest.LogCaptureFixture) -> None:

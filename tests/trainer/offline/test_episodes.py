@@ -20,7 +20,7 @@ from reef.cli.main import main
 from reef.envs.wrappers import ActionTransform, RewardTransform
 from reef.errors import ConfigError
 from reef.offline.episodes import EpisodeReader, files_of
-from reef.offline.recorded import RecordedSteps
+from reef.offline.recorded import RecordedSteps, Source
 from reef.spaces import Layout
 
 OBS, ACTIONS = spaces.Box(-1.0, 1.0, (2,)), spaces.Discrete(3, start=1)
@@ -226,7 +226,7 @@ def episode(rewards: list[float], *, terminated: bool) -> Rollout:
 
 def test_returns_reach_to_the_end_of_their_own_episode() -> None:
     episodes = [episode([1, 2, 4], terminated=True), episode([8.0], terminated=False)]
-    recorded = RecordedSteps(episodes, gamma=0.5, n_step=None, seed=0)
+    recorded = RecordedSteps([Source(episodes)], gamma=0.5, n_step=None, seed=0)
     assert len(recorded) == 4
     steps = recorded.buffer.take(np.arange(4))
     np.testing.assert_allclose(steps.rewards, [1 + 1 + 1, 2 + 2, 4, 8])
@@ -237,10 +237,21 @@ def test_returns_reach_to_the_end_of_their_own_episode() -> None:
 
 
 def test_draws_go_on_where_they_were() -> None:
-    made = [RecordedSteps([episode([1.0] * 50, terminated=True)], gamma=1.0, n_step=1, seed=3) for _ in range(2)]
+    made = [
+        RecordedSteps([Source([episode([1.0] * 50, terminated=True)])], gamma=1.0, n_step=1, seed=3) for _ in range(2)
+    ]
     made[0].sample(7)
     made[1].set_state(made[0].state())
     np.testing.assert_array_equal(made[0].sample(20).obs, made[1].sample(20).obs)
+
+
+def test_steps_of_several_sources_are_drawn_by_their_weights() -> None:
+    many, few = [episode([0.0] * 90, terminated=True)], [episode([1.0] * 10, terminated=True)]
+    recorded = RecordedSteps([Source(many, 1.0), Source(few, 3.0)], gamma=1.0, n_step=1, seed=0)
+    drawn = recorded.sample(4000)
+    assert drawn.rewards.mean() == pytest.approx(0.75, abs=0.03)
+    of_few = drawn.obs[drawn.rewards == 1][:, 0]
+    assert set(of_few.tolist()) == set(range(10)), "every step of a source is drawn"
 
 
 def test_what_evaluate_writes_is_read(tmp_path: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from reef.config import AlgorithmConfig, default, setting
 from reef.config.ignored import Network, ignored
 from reef.offline.episodes import EpisodeReader, files_of
-from reef.offline.recorded import RecordedSteps
+from reef.offline.recorded import RecordedSteps, Source
 from reef.run.algorithm import Algorithm
 from reef.run.checkpoint import restoring
 from reef.run.flows.offline import offline
@@ -20,9 +21,10 @@ class OfflineConfig(AlgorithmConfig):
 
     policies_may_change: ClassVar[bool] = False
 
-    input_: str | list[str] = setting(
+    input_: str | list[str] | dict[str, float] = setting(
         "",
-        "Recorded episodes: a file, a folder, a pattern such as data/*.json, or a list of these.",
+        "Recorded episodes: a file, a folder, a pattern such as data/*.json, or a list of these. A mapping of these to "
+        "weights says how often steps of each are drawn.",
         group="offline_data",
     )
     actions_in_input_normalized: bool = setting(
@@ -45,6 +47,8 @@ class OfflineConfig(AlgorithmConfig):
                 f"input_={self.input_!r}: {self.label} learns from recorded episodes. Set it to a file that "
                 "`reef evaluate CHECKPOINT --out FILE` wrote, or a folder of such files."
             )
+        if isinstance(self.input_, dict):
+            yield from self._weights_problems(self.input_)
         if self.num_rollout_workers:
             yield (
                 f"num_rollout_workers={self.num_rollout_workers}: {self.label} samples nothing. Leave it at 0; "
@@ -62,6 +66,12 @@ class OfflineConfig(AlgorithmConfig):
                 f"policies={list(self.policies)}: {self.label} learns a single policy without settings of its own. "
                 "Leave it out."
             )
+
+    def _weights_problems(self, weights: Mapping[str, float]) -> Iterator[str]:
+        if "sampler" in weights:
+            yield f"input_: 'sampler': {self.label} samples nothing. Leave it out."
+        if wrong := {place: weight for place, weight in weights.items() if not 0 < weight < math.inf}:
+            yield f"input_={wrong}: expected weights above 0, such as 0.3. Leave out what is not to be read."
 
     def ignored_settings(self, network: Network) -> Iterator[str]:
         """Yield notes for fragments, which evaluation alone samples, by steps or by a function of its own."""
@@ -85,8 +95,9 @@ class OfflineAlgorithm(Algorithm):
         reader = EpisodeReader(
             policy.observation_layout, policy.action_layout, action_transform, columns.reward_transform
         )
-        episodes = reader.read(files_of(config.input_))
-        self.recorded = RecordedSteps(episodes, gamma=config.gamma, n_step=config.summed_rewards, seed=config.seed)
+        weights = config.input_.items() if isinstance(config.input_, dict) else [(config.input_, 1.0)]
+        sources = [Source(reader.read(files_of(places)), weight) for places, weight in weights]
+        self.recorded = RecordedSteps(sources, gamma=config.gamma, n_step=config.summed_rewards, seed=config.seed)
 
     def training_step(self) -> dict[PolicyId, Stats]:
         """One iteration of the offline flow."""

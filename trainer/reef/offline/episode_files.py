@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from reef.errors import ConfigError, StorageError
+from reef.offline import rllib_files
 from reef.trees import json_safe
 
 if TYPE_CHECKING:
@@ -166,16 +167,26 @@ def recorded_in(file: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
         with file.open(encoding="utf-8", errors="replace") as stream:
             for number, line in enumerate(stream, 1):
                 if line.strip():
-                    yield f"{file}, line {number}", partial(_steps_of, line)
+                    yield from _in_line(f"{file}, line {number}", line)
     except OSError as error:
         raise ConfigError(f"input_: {file} cannot be read: {error.strerror or error}.") from error
 
 
-def _steps_of(line: str) -> Any:
+def _in_line(place: str, line: str) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """The episode of a line, or those of a batch that RLlib wrote."""
     try:
-        return json.loads(line)["steps"]
-    except json.JSONDecodeError as error:
-        raise ValueError("it is no JSON, perhaps cut off") from error
+        found = json.loads(line)
+    except json.JSONDecodeError:
+        yield place, partial(_refuse, "it is no JSON, perhaps cut off")
+        return
+    if not rllib_files.is_batch(found):
+        yield place, lambda: found["steps"]
+        return
+    try:
+        for steps in rllib_files.episodes_of(found):
+            yield place, lambda steps=steps: steps  # type: ignore[misc]
+    except ValueError as error:
+        yield place, partial(_refuse, str(error))
 
 
 def _in_parquet(file: Path) -> Iterator[tuple[str, Callable[[], Any]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,17 +13,31 @@ from reef.replay.n_step import NStep, to_the_end
 from reef.types import State
 
 
+class Source(NamedTuple):
+    """Episodes, [T, 1] each, and how often their steps are drawn, relative to other sources."""
+
+    episodes: Sequence[Rollout]
+    weight: float = 1.0
+
+
 class RecordedSteps:
     """All steps of recorded episodes as n-step transitions, drawn one by one, whatever episode they are from.
 
     Steps of one episode are alike, so that a batch of whole episodes would be a poor sample of the data.
     """
 
-    def __init__(self, episodes: Sequence[Rollout], *, gamma: float, n_step: int | None, seed: int | None) -> None:
-        """`n_step`: rewards that are summed; None: all up to the episode's end. The episodes are [T, 1] each."""
-        self.buffer = ReplayBuffer(sum(len(episode) for episode in episodes))
-        for episode in episodes:
-            self.buffer.add(to_the_end(episode, gamma) if n_step is None else NStep(n_step, gamma).add(episode))
+    def __init__(self, sources: Sequence[Source], *, gamma: float, n_step: int | None, seed: int | None) -> None:
+        """`n_step`: rewards that are summed; None: all up to the episode's end."""
+        self.buffer = ReplayBuffer(sum(len(episode) for source in sources for episode in source.episodes))
+        starts = []
+        for source in sources:
+            starts.append(self.buffer.added)
+            for episode in source.episodes:
+                self.buffer.add(to_the_end(episode, gamma) if n_step is None else NStep(n_step, gamma).add(episode))
+        self._starts = np.array(starts)  # [S] the row with which each source begins
+        self._lengths = np.diff([*starts, self.buffer.added])  # [S]
+        weights = np.array([source.weight for source in sources])
+        self._shares = weights / weights.sum()  # [S]
         # 3: a random stream other than those of workers and replay
         self.rng = np.random.default_rng(None if seed is None else [seed, 0, 3])
 
@@ -30,8 +45,11 @@ class RecordedSteps:
         return len(self.buffer)
 
     def sample(self, count: int) -> Transitions:
-        """[count] steps, drawn with replacement."""
-        return self.buffer.sample(count, self.rng)
+        """[count] steps, drawn with replacement: the source of each by its weight, then a step of it."""
+        if len(self._starts) == 1:
+            return self.buffer.sample(count, self.rng)
+        drawn = self.rng.choice(len(self._starts), size=count, p=self._shares)
+        return self.buffer.take(self._starts[drawn] + self.rng.integers(self._lengths[drawn]))
 
     def state(self) -> State:
         """The random generator; the steps are read again from their files."""
