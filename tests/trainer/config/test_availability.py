@@ -33,7 +33,6 @@ NOT_YET = words(
     logger_creator logger_config
     policy_map_capacity policy_states_are_swappable
     input_ input_config actions_in_input_normalized postprocess_inputs shuffle_buffer_size
-    output_compress_columns
 """
 )
 NEVER = words(
@@ -81,7 +80,7 @@ WORKING = words(
     min_train_timesteps_per_iteration min_sample_timesteps_per_iteration log_level log_sys_usage seed
     policies policy_mapping_fn policies_to_train count_steps_by replay_mode observation_fn
     algorithm_config_overrides_per_module callbacks keep_per_episode_custom_metrics
-    output output_config output_max_file_size
+    output output_compress_columns output_config output_max_file_size
 """
 )
 UNREAD = {

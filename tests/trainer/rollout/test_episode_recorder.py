@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
+from pyarrow import parquet
 
 from reef.algorithms.bc import BCConfig
 from reef.algorithms.ppo import PPOConfig
@@ -158,12 +159,27 @@ def test_another_algorithm_learns_from_what_one_sampled(form: str, tmp_path: Pat
         ({"output_config": {}}, r"output_config=\{\}: expected \{'format': 'json'\} or"),
         ({"output": "logdir"}, r"output='logdir': expected the path of a folder"),
         ({"output_max_file_size": 0}, r"output_max_file_size=0: must be at least 1 bytes"),
-        ({"output_compress_columns": []}, r"output_compress_columns"),
+        ({"output_compress_columns": ["observations"]}, r"no column is called 'observations'. There are obs, new_obs"),
+        ({"output_compress_columns": ["rewards"]}, r"lines of JSON are plain text. Set output_config="),
     ],
 )
 def test_wrong_settings_are_refused(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message):
         config_of(Line, tmp_path, **settings).validate()
+
+
+def test_columns_that_are_to_be_compressed_are_so(tmp_path: Path) -> None:
+    settings = {"output_config": {"format": "parquet"}, "output_compress_columns": ["new_obs", "rewards"]}
+    with config_of(
+        "CartPole-v1", tmp_path, train_batch_size=200, sgd_minibatch_size=100, **settings
+    ).build() as algorithm:
+        algorithm.train()
+    (file,) = tmp_path.glob("*.parquet")
+    group = parquet.ParquetFile(file).metadata.row_group(0)
+    columns = [group.column(index) for index in range(group.num_columns)]
+    assert {column.path_in_schema for column in columns if column.compression == "LZ4"} == {
+        "next_obs.list.element", "reward"
+    }  # fmt: skip
 
 
 def test_what_samples_nothing_refuses_a_folder(tmp_path: Path) -> None:

@@ -98,7 +98,6 @@ REFUSALS: dict[str, Refusal] = {
     "input_evaluation": Refusal("offline_data", ["is", "wis"], "use off_policy_estimation_methods"),
     "postprocess_inputs": Refusal("offline_data", False),
     "shuffle_buffer_size": Refusal("offline_data", 0),
-    "output_compress_columns": Refusal("offline_data", ["obs", "new_obs"]),
     "offline_sampling": Refusal(
         "offline_data", False, "the algorithm says where steps come from; BC, MARWIL and CQL read them from input_"
     ),

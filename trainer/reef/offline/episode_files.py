@@ -109,8 +109,12 @@ class ParquetFile:
     The first episode says what type each column has.
     """
 
-    def __init__(self, path: str, *, new: bool = False) -> None:
-        """`new`: raise FileExistsError where there is one, or somebody writes it."""
+    def __init__(self, path: str, *, new: bool = False, compressed: Sequence[str] | None = None) -> None:
+        """`new`: raise FileExistsError where there is one, or somebody writes it.
+
+        `compressed`: the columns that are compressed, by LZ4; None: all, as pyarrow does it.
+        """
+        self._compressed = compressed
         self._path, self._part = Path(path), Path(f"{path}.part")
         if new and self._path.exists():
             raise FileExistsError(path)
@@ -131,7 +135,11 @@ class ParquetFile:
                 "lines, into a file that ends with .json."
             ) from error
         if self._writer is None:
-            self._writer = parquet.ParquetWriter(self._stream, table.schema)
+            codec: Any = "snappy"
+            if self._compressed is not None:
+                columns = [table.schema.field(name) for name in self._compressed]
+                codec = {leaf: "lz4" for column in columns for leaf in _leaves(column)}
+            self._writer = parquet.ParquetWriter(self._stream, table.schema, compression=codec)
         self._writer.write_table(table)
 
     def size(self) -> int:
@@ -147,6 +155,20 @@ class ParquetFile:
             self._part.replace(self._path)
         else:
             self._part.unlink()
+
+
+def _leaves(field: pa.Field, place: str = "") -> Iterator[str]:
+    """The columns that Parquet has for a field: of nested values, one for each innermost part."""
+    import pyarrow as pa
+
+    place = f"{place}{field.name}"
+    if pa.types.is_list(field.type):
+        yield from _leaves(field.type.value_field.with_name("element"), f"{place}.list.")
+    elif pa.types.is_struct(field.type):
+        for part in field.type:
+            yield from _leaves(part, f"{place}.")
+    else:
+        yield place
 
 
 def _plain(step: Mapping[str, Any]) -> dict[str, Any]:

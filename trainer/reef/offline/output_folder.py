@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from reef.errors import StorageError, WriteError
 from reef.offline.episode_files import EpisodeFile, JsonLinesFile, ParquetFile, PlayedEpisode
 
-FILES: dict[str, type[JsonLinesFile | ParquetFile]] = {"json": JsonLinesFile, "parquet": ParquetFile}
-
 
 class OutputFolder:
     """The files `output-<date>_worker-<index>_<number>.<form>` of one worker; others may write to the folder too."""
 
-    def __init__(self, folder: str, worker_index: int, form: str, max_bytes: int) -> None:
-        """`form`: json or parquet. `max_bytes`: from this size on a file is complete, and the next one begins.
+    def __init__(self, folder: str, worker_index: int, max_bytes: int, compressed: Sequence[str] | None = None) -> None:
+        """`max_bytes`: from this size on a file is complete, and the next one begins.
+
+        `compressed`: the columns that are compressed in files of Parquet; None: write lines of JSON.
 
         Raises:
             StorageError: the folder cannot be made.
         """
-        self._folder, self._form, self._max_bytes = Path(folder).expanduser(), form, max_bytes
+        self._folder, self._max_bytes, self._compressed = Path(folder).expanduser(), max_bytes, compressed
         self._name = f"output-{time.strftime('%Y-%m-%d_%H-%M-%S')}_worker-{worker_index}"
         self._numbers = itertools.count()
         self._file: EpisodeFile | None = None
@@ -56,8 +56,10 @@ class OutputFolder:
     def _next(self) -> EpisodeFile:
         while True:
             try:
-                path = self._folder / f"{self._name}_{next(self._numbers)}.{self._form}"
-                return FILES[self._form](str(path), new=True)
+                path = str(self._folder / f"{self._name}_{next(self._numbers)}")
+                if self._compressed is None:
+                    return JsonLinesFile(f"{path}.json", new=True)
+                return ParquetFile(f"{path}.parquet", new=True, compressed=self._compressed)
             except FileExistsError:  # another run's, of the same second
                 continue
 

@@ -7,6 +7,7 @@ from copy import deepcopy
 from typing import Any
 
 from reef.config import AlgorithmConfig
+from reef.config.groups.operations import COLUMNS
 from reef.envs.multi_agent import is_multi_agent
 from reef.envs.vector import AgentsStep, EpisodeListener
 from reef.offline.episode_files import STEP_KEYS, PlayedEpisode
@@ -70,5 +71,6 @@ def episode_recorder(
     """What records the episodes of a worker, or None where none are written; StorageError as of `OutputFolder`."""
     if config.output is None:
         return None
-    form = config.output_config["format"]
-    return EpisodeRecorder(OutputFolder(config.output, worker_index, form, config.output_max_file_size), then)
+    is_parquet = config.output_config["format"] == "parquet"
+    compressed = [COLUMNS[name] for name in config.output_compress_columns] if is_parquet else None
+    return EpisodeRecorder(OutputFolder(config.output, worker_index, config.output_max_file_size, compressed), then)

@@ -89,6 +89,12 @@ class PythonEnvironmentSettings(Settings):
 
 
 FORMATS = ("json", "parquet")  # of files of recorded episodes
+COLUMNS = {
+    "obs": "obs",
+    "new_obs": "next_obs",
+    "actions": "action",
+    "rewards": "reward",
+}  # of Parquet, by their settings
 COMPILE_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
@@ -277,9 +283,23 @@ class OfflineDataSettings(Settings):
         64 * 1024 * 1024, "Size from which on a file is complete and the next one begins.", minimum=1, unit="bytes"
     )
 
+    output_compress_columns: list[str] = setting(
+        ["obs", "new_obs"],
+        f"Columns of Parquet that are compressed, by LZ4, of {', '.join(COLUMNS)}. Lines of JSON are plain text.",
+    )
+
     def problems(self) -> Iterator[str]:
-        """The format of what is written is one that there is."""
+        """What is written is of a format that there is, and so are its columns."""
         yield from super().problems()
+        columns = self.output_compress_columns
+        if unknown := [name for name in columns if name not in COLUMNS]:
+            known = ", ".join(COLUMNS)
+            yield f"output_compress_columns={columns}: no column is called {unknown[0]!r}. There are {known}."
+        elif self.output_config.get("format") == "json" and columns not in ([], ["obs", "new_obs"]):
+            yield (
+                f"output_compress_columns={columns}: lines of JSON are plain text. Set output_config={{'format': "
+                "'parquet'}, or leave it out."
+            )
         if self.output_config not in [{"format": form} for form in FORMATS]:
             yield f"output_config={self.output_config!r}: expected {{'format': 'json'}} or {{'format': 'parquet'}}."
         if self.output == "logdir":
