@@ -79,7 +79,7 @@ class DistributionMaker:
 
     def __init__(self, layout: Layout, box: type[LeafDistribution] = DiagonalGaussian) -> None:
         """`box`: the distribution of real numbers. Raises ConfigError for a space without a distribution."""
-        self.shape, self.box = layout.shape, box
+        self.space, self.shape, self.box = layout.space, layout.shape, box
         self.parts: list[Part] = []
         self.num_inputs = 0
         self.joint = isinstance(layout.space, spaces.Tuple | spaces.Dict | spaces.MultiDiscrete)
@@ -88,6 +88,11 @@ class DistributionMaker:
             self._add(leaf.space, leaf.offset)
         self.gaussian = slice(*self._gaussian_inputs())
         self.reshaped = not self.joint and len(self.shape) != 1 and any(p.make is not Categorical for p in self.parts)
+
+    @property
+    def is_of_indices(self) -> bool:
+        """Whether actions are indices alone: Discrete, MultiDiscrete, or several of them."""
+        return all(part.make is Categorical for part in self.parts)
 
     def _add(self, space: spaces.Space[Any], offset: int) -> None:
         if isinstance(space, spaces.MultiDiscrete):
