@@ -8,11 +8,11 @@ import torch
 
 from reef.config import AlgorithmConfig
 from reef.config.loading import load
+from reef.config.spaces import require_mask
 from reef.errors import ConfigError
 from reef.nn.custom import CustomActor, CustomActorCritic, custom_module, state_shapes
 from reef.nn.distributions import DistributionMaker
 from reef.nn.fast import fast_actor
-from reef.nn.layers.action_mask import DEFAULT_KEY, require_mask
 from reef.nn.policies import ActorCritic, ActorPolicy, Policy
 from reef.nn.recurrent import CustomRecurrentActorCritic, RecurrentActorCritic
 from reef.spaces import Layout, Space
@@ -40,8 +40,7 @@ def make_policy(
             policy = make(config, observation_space, action_space)
     if not isinstance(policy, Policy):
         raise ConfigError(f"policy_class={config.policy_class!r} made a {type(policy).__name__}, expected a Policy.")
-    if config.action_mask_key not in (None, DEFAULT_KEY):
-        require_mask(config.action_mask_key, observation_space)
+    require_mask(config, observation_space)
     policy.bind_parameters(device)
     policy.fast_actor = fast_actor(policy)
     policy.eval()

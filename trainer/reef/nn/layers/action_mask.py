@@ -10,13 +10,11 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from reef.errors import ConfigError, EnvironmentError, nearest
+from reef.errors import ConfigError, EnvironmentError
 from reef.nn.distributions import DistributionMaker
 from reef.nn.distributions.discrete import EXCLUDED
 from reef.spaces import Layout, Space
 from reef.types import Array
-
-DEFAULT_KEY = "action_mask"
 
 
 class ActionMask:
@@ -107,13 +105,3 @@ def without_mask(key: str | None, space: Space) -> Space:
         return space
     rest = OrderedDict((name, child) for name, child in space.spaces.items() if name != key)
     return next(iter(rest.values())) if len(rest) == 1 else spaces.Dict(rest)
-
-
-def require_mask(key: str, space: Space) -> None:
-    """Raise ConfigError unless observations of this space have the `key` that somebody asked for."""
-    keys = list(space.spaces) if isinstance(space, spaces.Dict) else []
-    if key not in keys:
-        raise ConfigError(
-            f"action_mask_key={key!r}: the observation space {space} has no such key: it must be a Dict with it."
-            f"{nearest(key, keys)}"
-        )
