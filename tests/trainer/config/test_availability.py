@@ -24,7 +24,7 @@ def words(text: str) -> list[str]:
 NOT_YET = words(
     """
     model.framestack model.dim model.grayscale
-    model.zero_mean model.custom_action_dist learner_class learner_connector
+    model.zero_mean learner_class learner_connector
     render_env record_env
     env_runner_cls sample_collector remote_worker_envs remote_env_batch_wait_ms preprocessor_pref compress_observations
     enable_connectors env_to_module_connector module_to_env_connector episode_lookback_horizon
@@ -53,7 +53,7 @@ WORKING = words(
     optimizer.centered optimizer.momentum optimizer.dampening optimizer.nesterov
     model.fcnet_hiddens model.fcnet_activation model.conv_filters
     model.conv_activation model.post_fcnet_hiddens model.free_log_std model.vf_share_layers model.custom_model
-    model.custom_model_config
+    model.custom_model_config model.custom_action_dist
     model.use_lstm model.max_seq_len model.lstm_cell_size model.lstm_use_prev_action model.lstm_use_prev_reward
     model.recurrent_cell model.use_attention model.attention_num_transformer_units model.attention_dim
     model.attention_num_heads model.attention_head_dim model.attention_memory_inference

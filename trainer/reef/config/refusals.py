@@ -73,7 +73,6 @@ REFUSALS: dict[str, Refusal] = {
     "model.dim": Refusal("training", 84),
     "model.grayscale": Refusal("training", False),
     "model.zero_mean": Refusal("training", True),
-    "model.custom_action_dist": Refusal("training", None),
     "model.custom_preprocessor": Refusal("training", None, "wrap the environment with a gymnasium.ObservationWrapper"),
     "off_policy_estimation_methods": Refusal("evaluation", {}),
     "ope_split_batch_by_episode": Refusal("evaluation", True),

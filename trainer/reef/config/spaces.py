@@ -20,7 +20,8 @@ def is_space(value: Any) -> bool:
 
 def as_space(value: Any) -> Any:
     """Return a space for its plain form; everything else comes back as it is."""
-    return space_from_dict(value) if isinstance(value, Mapping) else value
+    # a space of Gymnasium may be a mapping itself
+    return space_from_dict(value) if isinstance(value, Mapping) and not is_space(value) else value
 
 
 def space_to_dict(space: Any) -> dict[str, Any]:

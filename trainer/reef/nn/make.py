@@ -11,7 +11,7 @@ from reef.config.loading import load
 from reef.config.spaces import require_mask
 from reef.errors import ConfigError
 from reef.nn.custom import CustomActor, CustomActorCritic, custom_module, state_shapes
-from reef.nn.distributions import DistributionMaker
+from reef.nn.distributions import distribution_maker
 from reef.nn.fast import fast_actor
 from reef.nn.policies import ActorCritic, ActorPolicy, Policy
 from reef.nn.recurrent import CustomRecurrentActorCritic, RecurrentActorCritic
@@ -51,7 +51,7 @@ def actor(config: AlgorithmConfig, observation_space: Space, action_space: Space
     """Return the actor without a critic for these settings: a custom model or a perceptron."""
     spaces = observation_space, action_space
     if config.model.custom_model:
-        outputs = DistributionMaker(Layout.of(action_space)).num_inputs
+        outputs = distribution_maker(config.model, Layout.of(action_space)).num_inputs
         return CustomActor(config, *spaces, custom_module(config, *spaces, outputs, critic=False))
     return ActorPolicy(config, *spaces)
 
@@ -60,7 +60,7 @@ def actor_critic(config: AlgorithmConfig, observation_space: Space, action_space
     """Return the actor-critic for these settings: a custom model, a recurrent one, or a perceptron."""
     spaces = observation_space, action_space
     if config.model.custom_model:
-        outputs = DistributionMaker(Layout.of(action_space)).num_inputs
+        outputs = distribution_maker(config.model, Layout.of(action_space)).num_inputs
         module = custom_module(config, *spaces, outputs, critic=True)
         custom = CustomRecurrentActorCritic if state_shapes(module) else CustomActorCritic
         return custom(config, *spaces, module)

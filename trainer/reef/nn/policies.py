@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from reef.config import AlgorithmConfig, ModelConfig
 from reef.errors import ConfigError
 from reef.nn.architecture import Architecture, architecture_of
-from reef.nn.distributions import ActionDistribution, DistributionMaker
+from reef.nn.distributions import ActionDistribution, distribution_maker
 from reef.nn.flat import FlatParameters
 from reef.nn.layers.action_mask import action_mask
 from reef.nn.layers.encoders import Encoder
@@ -43,7 +43,7 @@ class Policy(QueriedPolicy):
         self.config = config
         self.observation_layout = Layout.of(observation_space)
         self.action_layout = Layout.of(action_space)
-        self.dist_class = DistributionMaker(self.action_layout)
+        self.dist_class = distribution_maker(config.model, self.action_layout)
         self.action_mask = action_mask(config.action_mask_key, self.observation_layout, self.dist_class)
         # what encoders read
         self.input_layout = self.observation_layout if self.action_mask is None else self.action_mask.rest

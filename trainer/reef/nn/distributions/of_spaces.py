@@ -11,6 +11,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from reef.config import ModelConfig
 from reef.errors import ConfigError
 from reef.nn.distributions.continuous import DiagonalGaussian, Squashed
 from reef.nn.distributions.discrete import Bernoulli, Categorical
@@ -144,6 +145,15 @@ class DistributionMaker:
             return np.concatenate(chosen, axis=-1).astype(self.dtype).reshape(len(inputs), *self.shape)
         actions = choose(self.parts[0].make, inputs)
         return actions.reshape(len(actions), *self.shape) if self.reshaped else actions
+
+
+def distribution_maker(model: ModelConfig, layout: Layout) -> DistributionMaker:
+    """Make the distributions of actions of this layout: by `model.custom_action_dist`, or by the parts of the space."""
+    if model.custom_action_dist is None:
+        return DistributionMaker(layout)
+    from reef.nn.distributions.custom import custom_maker  # which is made of this
+
+    return custom_maker(model, layout)
 
 
 class ActionDistribution:

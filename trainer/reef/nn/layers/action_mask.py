@@ -12,6 +12,7 @@ from torch import Tensor
 
 from reef.errors import ConfigError, EnvironmentError
 from reef.nn.distributions import DistributionMaker
+from reef.nn.distributions.custom import CustomMaker
 from reef.nn.distributions.discrete import EXCLUDED
 from reef.spaces import Layout, Space
 from reef.types import Array
@@ -30,6 +31,8 @@ class ActionMask:
         self.key = key
         problem = f"action_mask_key={key!r}: the observation has this key, but "
         otherwise = "Name another key; with null the part is an observation like any other."
+        if isinstance(maker, CustomMaker):
+            raise ConfigError(f"{problem}model.custom_action_dist knows no masks. {otherwise}")
         if not maker.is_of_indices:
             raise ConfigError(
                 f"{problem}the actions {maker.space} are not all indices: masks are for Discrete and MultiDiscrete "
@@ -74,6 +77,12 @@ class ActionMask:
         dtype = torch.from_numpy(np.empty(0, self.alone.dtype)).dtype
         return rest.reshape(*obs.shape[:-1], *self.alone.shape).to(dtype)
 
+    def excludes_all(self, obs: Array) -> Array:
+        """[..., *obs] -> [...] bool, whether some element of the action has no allowed value."""
+        elements = np.split(obs[..., self.place] > 0, np.cumsum(self.sizes)[:-1], -1)
+        allows: Array = np.all([each.any(-1) for each in elements], 0)
+        return ~allows
+
     def check(
         self,
         obs: Array,  # [T, B, *obs]
@@ -81,8 +90,7 @@ class ActionMask:
         env: str,
     ) -> None:
         """Raise EnvironmentError for the first valid step without an allowed action."""
-        elements = np.split(obs[..., self.place] > 0, np.cumsum(self.sizes)[:-1], -1)
-        stuck = valid & ~np.all([each.any(-1) for each in elements], 0)
+        stuck = valid & self.excludes_all(obs)
         if stuck.any():
             step, column = map(int, np.argwhere(stuck)[0])
             raise EnvironmentError(
