@@ -24,13 +24,13 @@ OWN_SETTINGS = {row.id: row for row in ROWS if row.group == "Settings of some al
 ALIASES = RENAMED | MOVED
 # How many rows of a group may be missing. A number goes down when a row works, and never up.
 MISSING = {
-    "Command line": 2,
+    "Command line": 1,
     "Algorithms": 2,
-    "Python API": 5,
-    "Settings": 33,
+    "Python API": 2,
+    "Settings": 31,
     "Settings of some algorithms": 3,
-    "Exploration": 1,
-    "Curriculum": 1,
+    "Exploration": 0,
+    "Curriculum": 0,
     "Offline data": 9,
     "Several agents": 2,
     "External applications": 11,
