@@ -24,7 +24,7 @@ OWN_SETTINGS = {row.id: row for row in ROWS if row.group == "Settings of some al
 ALIASES = RENAMED | MOVED
 # How many rows of a group may be missing. A number goes down when a row works, and never up.
 MISSING = {
-    "Command line": 2,
+    "Command line": 1,
     "Algorithms": 2,
     "Python API": 5,
     "Settings": 32,

@@ -18,6 +18,7 @@ from transitions import ACTIONS, OBS, batch
 from reef.algorithms.sac import SACConfig, SACLearner
 from reef.batch import Transitions
 from reef.errors import ConfigError
+from reef.nn.make import make_policy
 
 
 def learner(**training: Any) -> SACLearner:
@@ -76,7 +77,7 @@ def test_each_loss_moves_its_own_part_alone() -> None:
 
     assert moved_by(lambda: one.critics.descend(columns | {"targets": one.targets(columns)})) == {"critics"}
     assert moved_by(lambda: one.actor.descend(columns)) == {"actor"}
-    assert moved_by(lambda: one.temperature.descend({"logp": torch.zeros(4)})) == {"temperature"}
+    assert moved_by(lambda: one.temperature.descend({"excess": torch.ones(4)})) == {"temperature"}
 
 
 def test_with_discrete_actions_expectations_are_sums_over_the_actions() -> None:
@@ -114,16 +115,25 @@ def test_the_actor_of_discrete_actions_moves_towards_the_softmax_of_the_q_values
 
 
 def test_the_entropy_that_discrete_actions_steer_to_can_be_reached() -> None:
-    assert discrete().target_entropy == pytest.approx(0.5 * np.log(3))
-    assert discrete(target_entropy=0.1).target_entropy == 0.1
+    obs = torch.zeros(1, 3)
+    assert discrete().target_entropy(obs) == pytest.approx(0.5 * np.log(3))
+    assert discrete(target_entropy=0.1).target_entropy(obs) == 0.1
+
+
+def test_the_entropy_to_steer_to_is_of_the_allowed_actions() -> None:
+    space = spaces.Dict({"action_mask": spaces.MultiBinary(3), "z": spaces.Box(-1, 1, (1,))})
+    policy = make_policy(SACConfig(), space, spaces.Discrete(3))
+    rows = torch.tensor([[1.0, 1.0, 0.0, 0.5], [0.0, 1.0, 0.0, 0.5], [0.0, 0.0, 0.0, 0.5]])
+    expected = [0.5 * np.log(2), 0.0, 0.5 * np.log(3)]
+    assert policy.usual_entropy(rows).tolist() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("logp", "grows"), [(5.0, True), (-5.0, False)])
 def test_too_little_entropy_raises_the_temperature(logp: float, grows: bool) -> None:
     one = learner()
-    assert one.target_entropy == -1.0, "minus the number of action elements"
+    assert one.target_entropy(torch.zeros(1, 3)) == -1.0, "minus the number of action elements"
     before = float(one.alpha)
-    one.temperature.descend({"logp": torch.full((4,), logp)})
+    one.temperature.descend({"excess": torch.full((4,), logp - 1.0)})
     assert (float(one.alpha) > before) == grows
 
 
@@ -142,7 +152,8 @@ def test_an_update_reports_statistics_and_td_errors() -> None:
         "alpha_lr",
     }
     assert names <= stats.keys()
-    assert (stats["actor_lr"], stats["critic_lr"], one.target_entropy) == (1e-4, 3e-4, -2.5)
+    assert (stats["actor_lr"], stats["critic_lr"]) == (1e-4, 3e-4)
+    assert one.target_entropy(torch.zeros(1, 3)) == -2.5
     assert rows["td_errors"].shape == (3, 4) and (rows["td_errors"] > 0).all()
 
 

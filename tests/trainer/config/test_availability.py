@@ -24,8 +24,8 @@ def words(text: str) -> list[str]:
 NOT_YET = words(
     """
     model.framestack model.dim model.grayscale
-    model.zero_mean model.custom_action_dist learner_class learner_connector
-    render_env record_env action_mask_key
+    model.zero_mean learner_class learner_connector
+    render_env record_env
     env_runner_cls sample_collector remote_worker_envs remote_env_batch_wait_ms preprocessor_pref compress_observations
     enable_connectors env_to_module_connector module_to_env_connector episode_lookback_horizon
     off_policy_estimation_methods ope_split_batch_by_episode
@@ -52,14 +52,14 @@ WORKING = words(
     optimizer.centered optimizer.momentum optimizer.dampening optimizer.nesterov
     model.fcnet_hiddens model.fcnet_activation model.conv_filters
     model.conv_activation model.post_fcnet_hiddens model.free_log_std model.vf_share_layers model.custom_model
-    model.custom_model_config
+    model.custom_model_config model.custom_action_dist
     model.use_lstm model.max_seq_len model.lstm_cell_size model.lstm_use_prev_action model.lstm_use_prev_reward
     model.recurrent_cell model.use_attention model.attention_num_transformer_units model.attention_dim
     model.attention_num_heads model.attention_head_dim model.attention_memory_inference
     model.attention_memory_training model.attention_position_wise_mlp_dim model.attention_init_gru_gate_bias
     model.attention_use_n_prev_actions model.attention_use_n_prev_rewards
     env env_config observation_space action_space clip_rewards normalize_actions clip_actions disable_env_checking
-    env_task_fn is_atari auto_wrap_old_gym_envs horizon soft_horizon no_done_at_end
+    env_task_fn action_mask_key is_atari auto_wrap_old_gym_envs horizon soft_horizon no_done_at_end
     framework torch_threads_per_worker torch_threads_per_learner torch_compile_learner
     torch_compile_learner_what_to_compile torch_compile_learner_dynamo_backend torch_compile_learner_dynamo_mode
     torch_compile_worker torch_compile_worker_dynamo_backend torch_compile_worker_dynamo_mode
@@ -87,7 +87,7 @@ UNREAD = {
     "framework",  # torch is the only one: nothing asks which
     "optimizer.centered",  # handed on by its name
 }
-READ_THOUGH_REFUSED = {"action_mask_key", "in_evaluation"}
+READ_THOUGH_REFUSED = {"in_evaluation"}
 
 
 def test_every_setting_is_listed_as_working_or_refused():

@@ -35,6 +35,10 @@ def test_a_configuration_takes_a_space_or_its_plain_form():
     assert again == config.validate()
 
 
+def test_a_space_that_is_a_mapping_is_no_plain_form():
+    assert AlgorithmConfig().environment(observation_space=SPACES[-1]).observation_space == SPACES[-1]
+
+
 @pytest.mark.parametrize(
     ("plain", "message"),
     [

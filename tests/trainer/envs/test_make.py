@@ -227,14 +227,8 @@ def test_rewards_of_atari_games_are_clipped(settings, monkeypatch, is_atari, cli
     [("CartPole-v1", True, True), ("CartPole-v1", None, False), (CartPoleEnv, True, False)],
 )
 def test_frames_that_are_not_prepared_are_told(settings, env, is_atari, told):
-    texts = list(unprepared(settings(env, is_atari=is_atari), gym.spaces.Box(0, 1, (4,))))
+    texts = list(unprepared(settings(env, is_atari=is_atari)))
     assert ["preprocessor_pref='deepmind' and model.framestack" in text for text in texts] == [True] * told
-
-
-@pytest.mark.parametrize("key", ["action_mask", "mask"])
-def test_an_action_mask_that_does_not_mask_is_told(settings, key):
-    (*texts,) = unprepared(settings("CartPole-v1"), gym.spaces.Dict({key: gym.spaces.MultiBinary(2)}))
-    assert ["invalid actions can be taken" in text for text in texts] == [True] * (key == "action_mask")
 
 
 def test_rewards_of_other_environments_are_not_clipped(settings):

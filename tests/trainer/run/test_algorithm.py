@@ -449,3 +449,65 @@ def test_a_compiled_worker_acts_the_same() -> None:
     assert first["episode_reward_mean"] == second["episode_reward_mean"]
     eager, traced = (result["info"]["learner"][DEFAULT_POLICY]["learner_stats"] for result in (first, second))
     assert eager == pytest.approx(traced, rel=1e-3, abs=1e-5)
+
+
+def test_actions_of_several_observations_come_by_their_names() -> None:
+    settings = (
+        PPOConfig()
+        .environment("Pendulum-v1")
+        .rollouts(observation_filter="MeanStdFilter")
+        .training(train_batch_size=64, sgd_minibatch_size=64, num_sgd_iter=1)
+        .debugging(seed=0)
+    )
+    observations = {"left": np.array([1.0, 0.0, 5.0]), "right": np.array([0.0, 1.0, -5.0])}
+    with settings.build() as algorithm:
+        algorithm.train()
+        found = algorithm.compute_actions(observations, explore=False)
+        for name, obs in observations.items():
+            np.testing.assert_allclose(found[name], algorithm.compute_single_action(obs, explore=False), rtol=1e-5)
+        bounded = algorithm.compute_actions(observations, explore=False, unsquash_actions=False, clip_actions=True)
+        np.testing.assert_allclose(found["left"], 2 * bounded["left"], rtol=1e-5)
+        actions, states, extras = algorithm.compute_actions(observations, explore=False, full_fetch=True)
+        assert actions.keys() == states.keys() == extras.keys() == observations.keys()
+        assert states["left"] == [] and extras["right"]["action_dist_inputs"].shape == (2,)
+        assert algorithm.compute_actions({}) == {} and algorithm.compute_actions({}, full_fetch=True) == ({}, {}, {})
+        with pytest.raises(ConfigError, match="takes observations by agent, .* not a ndarray. Use compute_single_acti"):
+            algorithm.compute_actions(observations["left"])  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match=r"prev_reward has \['left'\], expected one for each observation"):
+            algorithm.compute_actions(observations, prev_reward={"left": 1.0})
+        with pytest.raises(ConfigError, match=r"info=\{'a': 1\} has no effect"):
+            algorithm.compute_actions(observations, info={"left": {}, "right": {"a": 1}})
+
+
+def test_states_and_earlier_actions_of_several_observations_come_by_their_names() -> None:
+    model = {"use_lstm": True, "lstm_cell_size": 4, "lstm_use_prev_action": True, "lstm_use_prev_reward": True}
+    settings = PPOConfig().environment("CartPole-v1").training(train_batch_size=40, sgd_minibatch_size=40, model=model)
+    obs = {name: np.full(4, 0.1 * (1 + name), np.float32) for name in range(3)}
+    with settings.training(num_sgd_iter=1).debugging(seed=0).build() as algorithm:
+        actions, states, _ = algorithm.compute_actions(obs, full_fetch=True, explore=False)
+        earlier = {"prev_action": {0: 1, 1: 0, 2: 1}, "prev_reward": {0: 2.0, 1: 0.0, 2: 1.0}}
+        _, after, extras = algorithm.compute_actions(obs, states, explore=False, **earlier)
+        for name, value in obs.items():
+            given = {key: values[name] for key, values in earlier.items()}
+            _, own, more = algorithm.compute_single_action(value, states[name], explore=False, **given)
+            np.testing.assert_allclose(extras[name]["action_dist_inputs"], more["action_dist_inputs"], atol=1e-6)
+            for mine, theirs in zip(after[name], own, strict=True):
+                np.testing.assert_allclose(mine, theirs, atol=1e-6)
+            assert isinstance(actions[name], int)
+
+
+def test_a_timestep_says_where_the_schedules_of_the_exploration_are() -> None:
+    settings = DQNConfig().environment("CartPole-v1").debugging(seed=0)
+    epsilon = {"type": "EpsilonGreedy", "initial_epsilon": 1.0, "final_epsilon": 0.0, "epsilon_timesteps": 100}
+    obs = np.array([0.1, 0.2, 0.3, 0.4], np.float32)
+    with settings.exploration(exploration_config=epsilon).build() as algorithm:
+
+        def actions(timestep: int | None) -> set[int]:
+            return {algorithm.compute_single_action(obs, explore=True, timestep=timestep) for _ in range(40)}
+
+        best = algorithm.compute_single_action(obs, explore=False)
+        assert actions(None) == actions(0) == {0, 1}
+        assert actions(100) == {best}
+        many = dict.fromkeys(range(40), obs)
+        assert set(algorithm.compute_actions(many, explore=True, timestep=100).values()) == {best}
+        assert set(algorithm.compute_actions(many, explore=True, timestep=0).values()) == {0, 1}

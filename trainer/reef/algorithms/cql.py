@@ -75,7 +75,8 @@ class CQLLearner(SACLearner):
             return {}
         if isinstance(self.policy, SoftDiscrete):
             actions = torch.arange(self.policy.actions, device=self.device).repeat_interleave(count)
-            log_density = torch.zeros(self.policy.actions, count, device=self.device)
+            # excluded actions have no part in it
+            log_density = -self.policy.masked(obs, torch.zeros(count, self.policy.actions, device=self.device)).T
         else:
             rows, size = config.num_actions * count, self.policy.action_layout.size
             random = torch.special.ndtr(self.noise(rows)) * 2 - 1  # uniform, drawn as all other noise is

@@ -116,6 +116,8 @@ class DQNLearner(SimpleQLearner):
             chooser = target.expected(logits)
             if self.config.double_q:
                 chooser = self.policy.expected(self.sequences.successors(self.sequences.policy, replayed))
+            if self.policy.action_mask is not None:
+                chooser = self.policy.masked(self.sequences.successor_obs(replayed), chooser)
             targets = self.bootstrapped(replayed.rewards, replayed.terminated, replayed.discounts, logits, chooser)
         return self.sequences.columns(batch, replayed, targets)
 
@@ -130,7 +132,8 @@ class DQNLearner(SimpleQLearner):
         target = self.target.network
         target.draw_noise(self.generator)
         logits = target(next_obs)
-        chooser = self.policy.q_values(next_obs) if self.config.double_q else target.expected(logits)
+        double_q = self.config.double_q
+        chooser = self.policy.q_values(next_obs) if double_q else target.masked(next_obs, target.expected(logits))
         return self.bootstrapped(rewards, terminated, discounts, logits, chooser)
 
     def bootstrapped(

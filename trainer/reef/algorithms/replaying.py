@@ -71,6 +71,11 @@ class OffPolicyConfig(AlgorithmConfig):
     def problems(self) -> Iterator[str]:
         """Yield contradictions between these settings."""
         yield from super().problems()
+        if self.model.custom_action_dist is not None:
+            yield (
+                f"model.custom_action_dist={self.model.custom_action_dist!r}: {self.algorithm} learns from Q-values "
+                "and knows its own distribution alone. Leave it out, or use an algorithm such as PPO."
+            )
         if self.num_learner_workers > 1 and self.total_train_batch_size % self.num_learner_workers:
             yield (
                 f"train_batch_size={self.train_batch_size}: num_learner_workers={self.num_learner_workers} cannot "

@@ -56,14 +56,12 @@ class SACLearner(QCriticsLearner):
         super().setup()
         rate = self.config.rate(self.config.alpha_lr)
         self.temperature = self.train_by(self.alpha_loss, self.policy.temperature, (), lr=rate, name="alpha")
-        given = self.config.target_entropy
-        self.target_entropy = self.policy.usual_entropy if given == "auto" else float(given)
 
     def step(self, minibatch: Columns) -> Loss:
         """Algorithm 1 of the paper, from the critic update on."""
         critic = self.critics.descend(self.critic_columns(minibatch))
         actor = self.actor.descend(minibatch)
-        temperature = self.temperature.descend({"logp": actor.rows["logp"]})
+        temperature = self.temperature.descend({"excess": actor.rows["logp"] + self.target_entropy(minibatch["obs"])})
         if not self.config.target_network_update_freq:
             self.target.move()
         self.steps += 1
@@ -87,9 +85,17 @@ class SACLearner(QCriticsLearner):
         return Loss((self.alpha * logp - values).mean(), {"entropy": -logp.detach().mean()}, {"logp": logp.detach()})
 
     def alpha_loss(self, outputs: Tensor, minibatch: Columns) -> Loss:
-        """Move the entropy towards its target (eq. 17, with log alpha as is common); `outputs`: log alpha [1]."""
-        loss = -(outputs * (minibatch["logp"] + self.target_entropy)).mean()
+        """Move the entropy towards its target (eq. 17, with log alpha as is common); `outputs`: log alpha [1].
+
+        `excess` [N]: logp plus the target of the entropy.
+        """
+        loss = -(outputs * minibatch["excess"]).mean()
         return Loss(loss, {"alpha": outputs.detach().exp().squeeze()})
+
+    def target_entropy(self, obs: Tensor) -> float | Tensor:
+        """In nats: a number, or one for each observation [N, *obs]."""
+        given = self.config.target_entropy
+        return self.policy.usual_entropy(obs) if given == "auto" else float(given)
 
     @property
     def alpha(self) -> Tensor:

@@ -44,7 +44,6 @@ class Refusal:
 REFUSALS: dict[str, Refusal] = {
     "render_env": Refusal("environment", False),
     "record_env": Refusal("environment", False),
-    "action_mask_key": Refusal("environment", "action_mask"),
     "eager_tracing": Refusal("framework", False, f"{TENSORFLOW}use torch_compile_learner and torch_compile_worker"),
     "eager_max_retraces": Refusal("framework", 20, f"{TENSORFLOW}torch.compile keeps its own recompilation limit"),
     "tf_session_args": Refusal("framework", SESSION, f"{TENSORFLOW}use torch_threads_per_worker"),
@@ -74,7 +73,6 @@ REFUSALS: dict[str, Refusal] = {
     "model.dim": Refusal("training", 84),
     "model.grayscale": Refusal("training", False),
     "model.zero_mean": Refusal("training", True),
-    "model.custom_action_dist": Refusal("training", None),
     "model.custom_preprocessor": Refusal("training", None, "wrap the environment with a gymnasium.ObservationWrapper"),
     "off_policy_estimation_methods": Refusal("evaluation", {}),
     "ope_split_batch_by_episode": Refusal("evaluation", True),

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reef.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from reef.config.algorithm_config import AlgorithmConfig
 
 KINDS = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple")
 
@@ -17,7 +20,8 @@ def is_space(value: Any) -> bool:
 
 def as_space(value: Any) -> Any:
     """Return a space for its plain form; everything else comes back as it is."""
-    return space_from_dict(value) if isinstance(value, Mapping) else value
+    # a space of Gymnasium may be a mapping itself
+    return space_from_dict(value) if isinstance(value, Mapping) and not is_space(value) else value
 
 
 def space_to_dict(space: Any) -> dict[str, Any]:
@@ -83,3 +87,16 @@ def _box(low: Any, high: Any, shape: Any = None, dtype: str = "float32") -> Any:
     shape = tuple(shape) if shape is not None else np.shape(low)
     least, most = (np.broadcast_to(np.asarray(bound).astype(dtype), shape) for bound in (low, high))
     return spaces.Box(least, most, dtype=np.dtype(dtype).type)
+
+
+def require_mask(config: AlgorithmConfig, space: Any) -> None:
+    """Raise ConfigError unless observations of this space have the `action_mask_key`, if it is not the default."""
+    key = config.action_mask_key
+    if key in (None, config.declared["action_mask_key"].fresh()):
+        return
+    keys = list(space.spaces) if type(space).__name__ == "Dict" else []
+    if key not in keys:
+        raise ConfigError(
+            f"action_mask_key={key!r}: the observation space {space} has no such key: it must be a Dict with it."
+            f"{nearest(str(key), keys)}"
+        )

@@ -10,10 +10,12 @@ import numpy as np
 from gymnasium import spaces
 
 from reef.config import AlgorithmConfig
+from reef.config.spaces import require_mask
 from reef.envs.failures import failure
 from reef.envs.old_api import STEPS_TO_NEW_API
 from reef.errors import EnvironmentError
 from reef.spaces import Layout, Space
+from reef.types import Array
 
 Differences = Callable[..., Iterator[str]]  # of a value, and what it is called, from its space
 STEP_RESULT = ("obs", "reward", "terminated", "truncated", "info")
@@ -25,12 +27,14 @@ def check_env(env: Any, name: str, config: AlgorithmConfig | None = None) -> Non
     Observations are those of the space that `config` gives, where it gives one, whose bounds they need not keep.
     """
     observed, acted = check_spaces(env, name, config)
+    if config is not None:
+        require_mask(config, observed)
     is_given = config is not None and config.observation_space is not None
     differences = partial(mismatches, observed, bounded=not is_given)
     problems = (
         list(_space_problems(observed, acted))
         or list(_reset_problems(env, name, differences))
-        or list(_step_problems(env, name, acted, differences))
+        or list(_step_problems(env, name, _allowed_action(env, observed, acted, config), differences))
     )
     if problems:
         lines = "\n  - ".join(problems)
@@ -94,9 +98,22 @@ def _reset_problems(env: Any, name: str, differences: Differences) -> Iterator[s
     yield from (f"reset(): {problem}" for problem in differences(result[0], "obs"))
 
 
-def _step_problems(env: Any, name: str, acted: Space, differences: Differences) -> Iterator[str]:
+def _allowed_action(env: Any, observed: Space, acted: Space, config: AlgorithmConfig | None) -> Any:
+    """A random action after a reset, or the first one that an action mask in the observation allows."""
+    key = None if config is None else config.action_mask_key
+    layout = Layout.of(acted)
+    counts = [leaf.choices for leaf in layout.leaves if leaf.choices is not None]
+    if len(counts) == len(layout.leaves) and isinstance(observed, spaces.Dict) and key in observed.spaces:
+        ends: Array = np.cumsum(np.concatenate(counts))
+        mask = np.ravel(env.reset(seed=0)[0][key])
+        if ends[-1] == len(mask):  # else the policy refuses it
+            first = [int(part.argmax()) for part in np.split(mask > 0, ends[:-1])]
+            return layout.unflatten(np.array(first, layout.dtype).reshape(layout.shape))
     acted.seed(0)
-    action = acted.sample()
+    return acted.sample()
+
+
+def _step_problems(env: Any, name: str, action: Any, differences: Differences) -> Iterator[str]:
     try:
         result = env.step(action)
     except Exception as error:

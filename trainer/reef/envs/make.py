@@ -299,19 +299,14 @@ def _call(creator: Callable[..., Env], context: EnvContext) -> Env:
     return creator(context)
 
 
-def unprepared(config: AlgorithmConfig, observations: gym.Space[Any]) -> Iterator[str]:
-    """Say what is not done with these observations, as settings that do it by default are not available yet."""
+def unprepared(config: AlgorithmConfig) -> Iterator[str]:
+    """Say what is not done with the observations, as settings that do it by default are not available yet."""
     name = env_name(config.env)
     if is_atari(config) and registered(config.env):  # a function or class of the user's may prepare them itself
         yield (
             f"environment {name!r} is an Atari game, and is learned from as it is: preprocessor_pref='deepmind' and "
             "model.framestack=True are not available yet. A function or class that wraps it "
             "(gymnasium.wrappers.AtariPreprocessing, FrameStackObservation) can be the environment."
-        )
-    if isinstance(observations, gym.spaces.Dict) and config.action_mask_key in observations.spaces:
-        yield (
-            f"environment {name!r}: {config.action_mask_key!r} is an observation like any other, as action_mask_key is "
-            "not available yet: invalid actions can be taken."
         )
 
 

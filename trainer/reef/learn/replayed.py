@@ -117,6 +117,12 @@ class ReplayedSequences:
         rows = torch.arange(len(logits), device=self.device)[:, None]
         return logits[rows, replayed.places].flatten(0, 1)
 
+    def successor_obs(self, replayed: Replayed) -> Tensor:
+        """[S L, *obs]: the observation of the successor of each n-step sum."""
+        obs = replayed.with_successors["obs"][:, self.burn_in :]
+        rows = torch.arange(len(obs), device=self.device)[:, None]
+        return obs[rows, replayed.places].flatten(0, 1)
+
     def columns(self, batch: Transitions, replayed: Replayed, targets: Tensor) -> Columns:
         """What minibatches are cut from: [S, L, ...] each, and the states [S, ...]."""
         shape = replayed.places.shape

@@ -14,6 +14,7 @@ from reef.config import AlgorithmConfig
 from reef.config.loading import load
 from reef.errors import CallbackError, ConfigError, own_traceback, sentence
 from reef.nn.gradients import Columns, Loss, LossFunction
+from reef.nn.layers.action_mask import without_mask
 from reef.nn.policies import ActorCritic, Policy
 from reef.spaces import Layout, Space
 
@@ -36,8 +37,8 @@ class CustomActor(Policy):
 
     def dist_inputs(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N, D]."""
-        outputs: Tensor = self.module(obs)[0]
-        return outputs
+        outputs: Tensor = self.module(self.unmasked(obs))[0]
+        return self.masked(obs, outputs)
 
     def forward(self, obs: Tensor) -> Any:
         """[N, *obs] -> [N, D]."""
@@ -51,8 +52,8 @@ class CustomActorCritic(CustomActor):
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """[N, *obs] -> distribution inputs [N, D] and state values [N]."""
-        outputs, values = self.module(obs)
-        return outputs, values.reshape(-1)
+        outputs, values = self.module(self.unmasked(obs))
+        return self.masked(obs, outputs), values.reshape(-1)
 
     def values(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N]."""
@@ -68,8 +69,9 @@ def custom_module(
 ) -> nn.Module:
     """Build `model.custom_model`; raise ConfigError if that fails or the result cannot be trained.
 
-    The outputs are [N, outputs], and with a `critic` also values [N].
+    The outputs are [N, outputs], and with a `critic` also values [N]. The module reads no action mask.
     """
+    observation_space = without_mask(config.action_mask_key, observation_space)
     custom, settings = config.model.custom_model, config.model.custom_model_config
     make = load(custom, what="model.custom_model") if isinstance(custom, str) else custom
     assert make is not None, "called only with a custom model"
@@ -115,7 +117,8 @@ def with_custom_loss(policy: Policy, loss: LossFunction) -> LossFunction:
 
     def changed(outputs: Any, minibatch: Columns) -> Loss:
         found = loss(outputs, minibatch)
-        value = guarded(where, change, found.value, minibatch)
+        inputs = {**minibatch, "obs": policy.unmasked(minibatch["obs"])}
+        value = guarded(where, change, found.value, inputs)
         value = scalar_loss(where, value[0] if isinstance(value, list | tuple) and len(value) == 1 else value)
         return found._replace(value=value, stats=found.stats | {"policy_loss_before_custom": found.value.detach()})
 

@@ -122,7 +122,7 @@ class QPolicy(Policy):
             self.module = custom_module(config, observation_space, action_space, outputs, critic=False)
             self.num_features = outputs
             return
-        self.encoder = Encoder(self.observation_layout, config.model)
+        self.encoder = Encoder(self.input_layout, config.model)
         self.num_features = self.stream_inputs(config)
         hidden = [self.num_features, *hiddens]
         linear = (lambda i, o: NoisyLinear(i, o, sigma0)) if noisy else nn.Linear
@@ -150,12 +150,12 @@ class QPolicy(Policy):
 
     def features(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> what the streams read [N, F]; of a custom model its outputs [N, A atoms]."""
-        return self.encoder.forward_branch(0, obs) if self.module is None else self.module(obs)[0]
+        return self.encoder.forward_branch(0, obs) if self.module is None else self.module(self.unmasked(obs))[0]
 
     def outputs(self, obs: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """The features [N, F] and the largest Q-values [N]."""
         features = self.features(obs)
-        return features, self.expected(self.stream_outputs(features)).amax(-1), {}
+        return features, self.masked(obs, self.expected(self.stream_outputs(features))).amax(-1), {}
 
     def stream_outputs(self, features: Tensor) -> Tensor:
         """The features [N, F] of encoder or memory -> logits."""
@@ -176,7 +176,7 @@ class QPolicy(Policy):
 
     def q_values(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N, A]."""
-        return self.expected(self(obs))
+        return self.masked(obs, self.expected(self(obs)))
 
     def expected(self, logits: Tensor) -> Tensor:
         """[..., atoms] -> the means of the return distributions [...]; with one atom the values themselves."""
@@ -231,12 +231,13 @@ class RecurrentQPolicy(QPolicy, EncoderWithMemory):
         remembered, after = self.remember(one_step(obs, state), acting=True)
         features = remembered[:, 0]
         previous = {name: state[name] for name in PREVIOUS if name in state}
-        return features, self.expected(self.stream_outputs(features)).amax(-1), after | previous
+        values = self.masked(obs, self.expected(self.stream_outputs(features)))
+        return features, values.amax(-1), after | previous
 
     def unroll(self, columns: Mapping[str, Tensor], *, acting: bool = False) -> Unrolled:
         """Q-values [S, L, A] and the largest of them [S, L]."""
         logits, state = self.logits(columns, acting=acting)
-        values = self.expected(logits)
+        values = self.masked(columns["obs"], self.expected(logits))
         return Unrolled(values, values.amax(-1), state)
 
     def forward(self, *columns: Tensor) -> Tensor:  # type: ignore[override]

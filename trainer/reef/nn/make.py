@@ -8,9 +8,10 @@ import torch
 
 from reef.config import AlgorithmConfig
 from reef.config.loading import load
+from reef.config.spaces import require_mask
 from reef.errors import ConfigError
 from reef.nn.custom import CustomActor, CustomActorCritic, custom_module, state_shapes
-from reef.nn.distributions import DistributionMaker
+from reef.nn.distributions import distribution_maker
 from reef.nn.fast import fast_actor
 from reef.nn.policies import ActorCritic, ActorPolicy, Policy
 from reef.nn.recurrent import CustomRecurrentActorCritic, RecurrentActorCritic
@@ -39,6 +40,7 @@ def make_policy(
             policy = make(config, observation_space, action_space)
     if not isinstance(policy, Policy):
         raise ConfigError(f"policy_class={config.policy_class!r} made a {type(policy).__name__}, expected a Policy.")
+    require_mask(config, observation_space)
     policy.bind_parameters(device)
     policy.fast_actor = fast_actor(policy)
     policy.eval()
@@ -49,7 +51,7 @@ def actor(config: AlgorithmConfig, observation_space: Space, action_space: Space
     """Return the actor without a critic for these settings: a custom model or a perceptron."""
     spaces = observation_space, action_space
     if config.model.custom_model:
-        outputs = DistributionMaker(Layout.of(action_space)).num_inputs
+        outputs = distribution_maker(config.model, Layout.of(action_space)).num_inputs
         return CustomActor(config, *spaces, custom_module(config, *spaces, outputs, critic=False))
     return ActorPolicy(config, *spaces)
 
@@ -58,7 +60,7 @@ def actor_critic(config: AlgorithmConfig, observation_space: Space, action_space
     """Return the actor-critic for these settings: a custom model, a recurrent one, or a perceptron."""
     spaces = observation_space, action_space
     if config.model.custom_model:
-        outputs = DistributionMaker(Layout.of(action_space)).num_inputs
+        outputs = distribution_maker(config.model, Layout.of(action_space)).num_inputs
         module = custom_module(config, *spaces, outputs, critic=True)
         custom = CustomRecurrentActorCritic if state_shapes(module) else CustomActorCritic
         return custom(config, *spaces, module)

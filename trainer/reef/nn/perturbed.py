@@ -45,7 +45,7 @@ class PerturbedPolicy(Policy):
                     "no loss. Leave the method out, or use PPO."
                 )
         else:
-            self.actor = Actor(self.observation_layout, config.model, outputs)
+            self.actor = Actor(self.input_layout, config.model, outputs)
         length = sum(parameter.numel() for parameter in self.actor.parameters())
         if length > noise_size:
             raise ConfigError(
@@ -86,6 +86,7 @@ class PerturbedPolicy(Policy):
         return torch.vmap(lambda weights, row: self._outputs(weights, row[None])[0])(self.column_weights, obs)
 
     def _outputs(self, weights: dict[str, Tensor], obs: Tensor) -> Tensor:
-        found: Any = torch.func.functional_call(self.actor, weights, (obs,))
+        given = self.unmasked(obs) if self.config.model.custom_model else obs
+        found: Any = torch.func.functional_call(self.actor, weights, (given,))
         outputs: Tensor = found[0] if isinstance(found, tuple) else found  # custom models return a tuple
-        return outputs
+        return self.masked(obs, outputs)

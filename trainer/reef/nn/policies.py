@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from reef.config import AlgorithmConfig, ModelConfig
 from reef.errors import ConfigError
 from reef.nn.architecture import Architecture, architecture_of
-from reef.nn.distributions import ActionDistribution, DistributionMaker
+from reef.nn.distributions import ActionDistribution, distribution_maker
 from reef.nn.flat import FlatParameters
+from reef.nn.layers.action_mask import action_mask
 from reef.nn.layers.encoders import Encoder
 from reef.nn.layers.leaf_encoders import ImageEncoder
 from reef.nn.queries.policy import QueriedPolicy
@@ -42,7 +43,10 @@ class Policy(QueriedPolicy):
         self.config = config
         self.observation_layout = Layout.of(observation_space)
         self.action_layout = Layout.of(action_space)
-        self.dist_class = DistributionMaker(self.action_layout)
+        self.dist_class = distribution_maker(config.model, self.action_layout)
+        self.action_mask = action_mask(config.action_mask_key, self.observation_layout, self.dist_class)
+        # what encoders read
+        self.input_layout = self.observation_layout if self.action_mask is None else self.action_mask.rest
         self.fast_actor: FastActor | None = None
 
     def architecture(self) -> Architecture:
@@ -100,6 +104,14 @@ class Policy(QueriedPolicy):
     @abstractmethod
     def dist_inputs(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N, D], the inputs of the action distribution."""
+
+    def masked(self, obs: Tensor, inputs: Tensor) -> Tensor:
+        """[..., *obs] and distribution inputs [..., D] -> the inputs without excluded actions, if there is a mask."""
+        return inputs if self.action_mask is None else self.action_mask(obs, inputs)
+
+    def unmasked(self, obs: Tensor) -> Tensor:
+        """[..., *obs] -> what a custom model gets: observations without the mask, if there is one."""
+        return obs if self.action_mask is None else self.action_mask.without(obs)
 
     def initial_state(self, columns: int) -> RecurrentState:
         """The recurrent state before the first step of an episode; empty unless the policy is recurrent."""
@@ -160,7 +172,7 @@ class ActorPolicy(Policy):
         """Made from `config.model`; the actor is the first of the encoder's `branches`."""
         super().__init__(config, observation_space, action_space)
         model: ModelConfig = config.model
-        self.encoder = Encoder(self.observation_layout, model, branches)
+        self.encoder = Encoder(self.input_layout, model, branches)
         gaussian = self.dist_class.gaussian
         self.log_std: nn.Parameter | None = None
         outputs = self.dist_class.num_inputs
@@ -181,7 +193,7 @@ class ActorPolicy(Policy):
     def dist_inputs(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N, D], computed by the actor alone, because acting needs no critic."""
         features = self.encoder.forward_branch(0, obs)
-        return self.with_log_std(F.linear(features, self.pi.weight, self.pi.bias))
+        return self.masked(obs, self.with_log_std(F.linear(features, self.pi.weight, self.pi.bias)))
 
     def forward(self, obs: Tensor) -> Any:
         """[N, *obs] -> [N, D]."""
@@ -219,7 +231,7 @@ class ActorCritic(ActorPolicy):
         branches = self.encoder(obs).unbind()
         outputs = F.linear(branches[0], self.pi.weight, self.pi.bias)
         values = F.linear(branches[-1], self.vf.weight, self.vf.bias)
-        return self.with_log_std(outputs), values.squeeze(-1)
+        return self.masked(obs, self.with_log_std(outputs)), values.squeeze(-1)
 
 
 def linear(in_features: int, out_features: int, gain: float) -> nn.Linear:

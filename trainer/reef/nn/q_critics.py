@@ -16,6 +16,7 @@ from reef.config import AlgorithmConfig, ModelConfig
 from reef.errors import ConfigError
 from reef.nn.architecture import Architecture
 from reef.nn.distributions import Categorical, DistributionMaker, LeafDistribution, SquashedGaussian
+from reef.nn.layers.action_mask import ActionMask
 from reef.nn.layers.encoders import Encoder, Features
 from reef.nn.layers.stacked import StackedLinear, StackedMLP
 from reef.nn.policies import Policy
@@ -26,15 +27,16 @@ from reef.types import Array
 class Actor(nn.Module):
     """Observations [N, *obs] -> the inputs of the action distribution [N, D]."""
 
-    def __init__(self, layout: Layout, model: ModelConfig, outputs: int) -> None:
+    def __init__(self, layout: Layout, model: ModelConfig, outputs: int, mask: ActionMask | None = None) -> None:
         super().__init__()
+        self.mask = mask
         self.encoder = Encoder(layout, model)
         self.out = nn.Linear(self.encoder.out_features, outputs)
 
     def forward(self, obs: Tensor) -> Tensor:
         """[N, D]."""
         outputs: Tensor = self.out(self.encoder.forward_branch(0, obs))
-        return outputs
+        return outputs if self.mask is None else self.mask(obs, outputs)
 
 
 class Critics(nn.Module):
@@ -156,10 +158,9 @@ class SoftActorCritic(ActorWithCritics):
         `noise`: rows -> [rows, n] standard normal.
         """
 
-    @property
     @abstractmethod
-    def usual_entropy(self) -> float:
-        """What the temperature steers to unless the settings say otherwise, in nats."""
+    def usual_entropy(self, obs: Tensor) -> float | Tensor:
+        """What the temperature steers to unless the settings say otherwise, in nats: a number, or one for each row."""
 
 
 class SoftContinuous(ContinuousActorCritic, SoftActorCritic):
@@ -184,8 +185,7 @@ class SoftContinuous(ContinuousActorCritic, SoftActorCritic):
         actions, logp = SquashedGaussian(dist_inputs).sample(noise(len(obs)))
         return critics(obs, actions).amin(0), logp
 
-    @property
-    def usual_entropy(self) -> float:
+    def usual_entropy(self, obs: Tensor) -> float:
         """Minus the number of action elements, as in the paper."""
         return -float(self.action_layout.size)
 
@@ -224,8 +224,8 @@ class SoftDiscrete(SoftActorCritic):
         super().__init__(config, observation_space, action_space, twin_q=twin_q)
         assert isinstance(action_space, spaces.Discrete)
         self.actions = int(action_space.n)
-        self.actor = Actor(self.observation_layout, config.model, self.actions)
-        self.critics = DiscreteCritics(self.observation_layout, config.model, self.actions, self.num_critics)
+        self.actor = Actor(self.input_layout, config.model, self.actions, self.action_mask)
+        self.critics = DiscreteCritics(self.input_layout, config.model, self.actions, self.num_critics)
         self.temperature = Temperature(initial_alpha)
 
     def expected(
@@ -238,10 +238,9 @@ class SoftDiscrete(SoftActorCritic):
             values = critics.all(obs).amin(0)
         return (distribution.probs * values).sum(-1), distribution.expected_log_prob
 
-    @property
-    def usual_entropy(self) -> float:
-        """A share of the entropy of random actions that a policy can have and still act well.
+    def usual_entropy(self, obs: Tensor) -> float | Tensor:
+        """A share of the entropy of random allowed actions that a policy can have and still act well.
 
         The paper's share is 0.98. With two actions no policy that prefers one has as much, and alpha grows forever.
         """
-        return 0.5 * math.log(self.actions)
+        return 0.5 * (math.log(self.actions) if self.action_mask is None else self.action_mask.count(obs).log())

@@ -163,7 +163,7 @@ class RecurrentActorCritic(EncoderWithMemory):
     def __init__(self, config: AlgorithmConfig, observation_space: Space, action_space: Space) -> None:
         """Made from `config.model`."""
         super().__init__(config, observation_space, action_space)
-        self.encoder = Encoder(self.observation_layout, config.model)
+        self.encoder = Encoder(self.input_layout, config.model)
         features = self.add_memory(config.model)
         self.pi = linear(features, self.dist_class.num_inputs, gain=0.01)
         self.vf = linear(features, 1, gain=1.0)
@@ -176,7 +176,8 @@ class RecurrentActorCritic(EncoderWithMemory):
     def unroll(self, columns: Mapping[str, Tensor], *, acting: bool = False) -> Unrolled:
         """Encoder, memory, and the two output layers."""
         remembered, state = self.remember(columns, acting=acting)
-        return Unrolled(self.pi(remembered), self.vf(remembered).squeeze(-1), state)
+        outputs = self.masked(columns["obs"], self.pi(remembered))
+        return Unrolled(outputs, self.vf(remembered).squeeze(-1), state)
 
 
 class CustomRecurrentActorCritic(RecurrentPolicy):
@@ -195,8 +196,9 @@ class CustomRecurrentActorCritic(RecurrentPolicy):
         begins = columns.get(BEGINS)
         if begins is None:
             begins = torch.zeros(obs.shape[:2], dtype=torch.bool, device=obs.device)
-        outputs, values, state = self.module(obs, begins, {name: columns[name] for name in self.memory_shapes})
-        return Unrolled(outputs, values.reshape(obs.shape[:2]), state)
+        before = {name: columns[name] for name in self.memory_shapes}
+        outputs, values, state = self.module(self.unmasked(obs), begins, before)
+        return Unrolled(self.masked(obs, outputs), values.reshape(obs.shape[:2]), state)
 
 
 def _memory(model: ModelConfig, in_features: int) -> RecurrentCell | GatedTransformer:

@@ -32,7 +32,7 @@ class MeanStdFilter:
     def __init__(self, layout: Layout) -> None:
         self._dtype = layout.dtype
         self._fixed: Array | None = None  # [*obs] bool: elements that stay unchanged
-        fixed = np.zeros(layout.size, np.bool_)
+        fixed = np.ones(layout.size, np.bool_)  # beside the leaves may be an action mask
         for leaf in layout.leaves:
             fixed[leaf.offset : leaf.offset + leaf.size] = leaf.is_bytes or not isinstance(leaf.space, spaces.Box)
         if fixed.any():

@@ -43,7 +43,7 @@ class PolicyRunner:
             self.policy.compile_acting(
                 backend=config.torch_compile_worker_dynamo_backend, mode=config.torch_compile_worker_dynamo_mode
             )
-        self.filter = make_filter(config.observation_filter, self.policy.observation_layout)
+        self.filter = make_filter(config.observation_filter, self.policy.input_layout)
         self.update_filter = not config.in_evaluation
         self.explores = config.explore
         self.exploration = make_exploration(config, self.policy.action_layout, worker_index)
@@ -150,7 +150,10 @@ class PolicyRunner:
         if self._bounds_unchecked:
             self._bounds_unchecked = False
             warn_of_bounds(self.fragment.obs[: self.fragment.observed], self.policy.observation_layout, env)
-        check_finite("rewards", self.fragment.rewards[: max(self.fragment.observed - 1, 0)], env)
+        acted = max(self.fragment.observed - 1, 0)
+        check_finite("rewards", self.fragment.rewards[:acted], env)
+        if self.policy.action_mask is not None:
+            self.policy.action_mask.check(self.fragment.obs[:acted], self.fragment.mask[:acted], env)
 
     def check_finals(self, rollout: Rollout, env: str) -> None:
         """Raise EnvironmentError for the first invalid value in the last observations of episodes."""

@@ -205,7 +205,7 @@ def build_algorithm(
         for policy_id, policy in local.policy_map.items():
             for text in (
                 *config.for_policy(policy_id).ignored_settings(policy),
-                *unprepared(config, spaces[policy_id][0]),
+                *unprepared(config),
             ):
                 log.warning("%s", text)
         learners = make_learners(

@@ -53,10 +53,11 @@ class Inference(ABC):
         state: Sequence[Array] | None = None,  # as the call before returned it; None: an episode begins
         prev_action: Any = None,  # a value of the action space
         prev_reward: float | None = None,
-        info: None = None,
+        info: Any = None,  # empty: policies read observations alone
         policy_id: PolicyId = DEFAULT_POLICY,
         full_fetch: bool = False,
         explore: bool | None = None,
+        timestep: int | None = None,  # environment steps, for schedules of the exploration
         *,
         unsquash_action: bool | None = None,
         clip_action: bool | None = None,
@@ -66,16 +67,74 @@ class Inference(ABC):
         With `state` or `full_fetch` returns (action, state, extras): give a recurrent policy the state that it returned
         for the step before. It holds the action that was chosen then; `prev_reward`, and `prev_action` where another
         was taken, are written into it for a policy that reads them. None means the setting: `explore` for `explore`,
-        `normalize_actions` for `unsquash_action`, `clip_actions` for `clip_action`.
+        `normalize_actions` for `unsquash_action`, `clip_actions` for `clip_action`; for `timestep` the steps so far.
         Raises ConfigError for what is no observation, no state or no action.
         """
         policy, runner = self.get_policy(policy_id), self.workers.local_worker().runners[policy_id]
         obs = np.array(runner.filtered(policy.preprocessor.flatten(observation)[None])[0])
-        how = {"explore": explore, "unsquash_actions": unsquash_action, "clip_actions": clip_action}
-        found = policy.compute_single_action(obs, state, prev_action, prev_reward, info, **how)
+        found = policy.compute_single_action(
+            obs,
+            state,
+            prev_action,
+            prev_reward,
+            info,
+            explore=explore,
+            timestep=timestep,
+            unsquash_actions=unsquash_action,
+            clip_actions=clip_action,
+        )
         return found[0] if state is None and not full_fetch else found
 
     compute_action = compute_single_action
+
+    def compute_actions(
+        self,
+        observations: Mapping[Any, Any],  # by agent, or by any other name
+        state: Mapping[Any, Sequence[Array]] | None = None,
+        *,
+        prev_action: Mapping[Any, Any] | None = None,
+        prev_reward: Mapping[Any, float] | None = None,
+        info: Mapping[Any, Any] | None = None,
+        policy_id: PolicyId = DEFAULT_POLICY,
+        full_fetch: bool = False,
+        explore: bool | None = None,
+        timestep: int | None = None,
+        unsquash_actions: bool | None = None,
+        clip_actions: bool | None = None,
+    ) -> Any:
+        """The actions of one policy for several observations, by the names that these have.
+
+        As `compute_single_action`; `state`, `prev_action`, `prev_reward` and `info` have the same names. With `state`
+        or `full_fetch` returns (actions, states, extras), each by name. Raises ConfigError for what does not fit.
+        """
+        if not isinstance(observations, Mapping):
+            raise ConfigError(
+                f"compute_actions takes observations by agent, such as {{'agent_0': obs}}, not a "
+                f"{type(observations).__name__}. Use compute_single_action for one observation."
+            )
+        names, all_of_it = list(observations), full_fetch or state is not None
+        if not names:
+            return ({}, {}, {}) if all_of_it else {}
+        policy, runner = self.get_policy(policy_id), self.workers.local_worker().runners[policy_id]
+        rows = np.stack([policy.preprocessor.flatten(each) for each in observations.values()])
+        states = _of("state", state, names)
+        actions, after, extras = policy.compute_actions(
+            np.array(runner.filtered(rows)),
+            None if states is None else [np.stack(part) for part in zip(*states, strict=True)],
+            _of("prev_action", prev_action, names),
+            _of("prev_reward", prev_reward, names),
+            _of("info", info, names),
+            explore=explore,
+            timestep=timestep,
+            unsquash_actions=unsquash_actions,
+            clip_actions=clip_actions,
+        )
+        chosen = {name: policy.plain(action) for name, action in zip(names, actions, strict=True)}
+        if not all_of_it:
+            return chosen
+        after_of = {name: [part[row] for part in after] for row, name in enumerate(names)}
+        extras_of = {name: {key: part[row] for key, part in extras.items()} for row, name in enumerate(names)}
+        return chosen, after_of, extras_of
 
     def let_policies_learn(self) -> None:
         """Have `learn_on_batch` of each policy be that of this algorithm."""
@@ -119,6 +178,16 @@ class Inference(ABC):
         """
         self.get_policy(policy_id).import_weights(read_weights(path), names)
         self.publish_weights()
+
+
+def _of(argument: str, given: Mapping[Any, Any] | None, names: list[Any]) -> list[Any] | None:
+    """The values of an argument in the order of the observations; ConfigError where one is missing or too many."""
+    if given is None:
+        return None
+    if not isinstance(given, Mapping) or given.keys() != set(names):
+        shown = sorted(map(str, given)) if isinstance(given, Mapping) else type(given).__name__
+        raise ConfigError(f"compute_actions: {argument} has {shown}, expected one for each observation: {names}.")
+    return [given[name] for name in names]
 
 
 def learnable(

@@ -138,8 +138,12 @@ def test_a_filter_is_asked_for_each_policy() -> None:
 
 def test_wrong_use_is_named() -> None:
     policy = worker(PPOConfig).get_policy()
-    with pytest.raises(ConfigError, match=r"info=\{\} has no effect"):
-        policy.compute_actions(ROWS, info_batch={})
+    with pytest.raises(ConfigError, match=r"info=\{'lives': 3\} has no effect"):
+        policy.compute_actions(ROWS, info_batch=[{}, {"lives": 3}])
+    assert len(policy.compute_actions(ROWS, info_batch=[{}] * len(ROWS))[0]) == len(ROWS)
+    for timestep in (-1, 1.5, True):
+        with pytest.raises(ConfigError, match=f"timestep={timestep!r}: expected environment steps"):
+            policy.compute_single_action(ROWS[0], timestep=timestep)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"have shape \(4,\), expected \('N', 4\): a batch"):
         policy.compute_actions(ROWS[0])
     alone = make_policy(PPOConfig(), spaces.Box(-1, 1, (4,)), spaces.Discrete(2))

@@ -55,7 +55,9 @@ class EnvironmentSettings(Settings):
         True,
         "Wrap environments of the old Gym API (reset gives obs, step gives 4); false refuses them and says what to do.",
     )
-    action_mask_key: str = setting("action_mask", "Key of a dict observation that holds the valid actions.")
+    action_mask_key: str | None = setting(
+        "action_mask", "Key of a Dict observation that holds a number for each action, 0 excludes it; null: no mask."
+    )
     horizon: int | None = setting(None, "Cut episodes off after this many steps.", minimum=1, unit="steps")
     soft_horizon: bool = setting(False, "At the horizon, go on in the environment without a reset.")
     no_done_at_end: bool = setting(False, "Do not mark the end of an episode as terminal.")

@@ -76,6 +76,11 @@ class ModelConfig(Settings):
         "effect then.",
     )
     custom_model_config: dict[str, Any] = setting({}, "Keyword arguments of the custom model.")
+    custom_action_dist: str | type | None = setting(
+        None,
+        "The action distribution as 'package.module:Class' or as a class, a subclass of "
+        "reef.nn.distributions.CustomDistribution; not of algorithms with Q-values.",
+    )
 
     @property
     def memories(self) -> list[str]:
@@ -92,6 +97,11 @@ class ModelConfig(Settings):
             yield (
                 f"model.{self.memories[0]}=True beside model.custom_model, which is the whole network. Leave it at "
                 "False; a custom model of your own may be recurrent."
+            )
+        if self.custom_action_dist is not None and self.free_log_std:
+            yield (
+                "model.free_log_std=True beside model.custom_action_dist: the outputs have a meaning of their own. "
+                "Leave it at False."
             )
 
 

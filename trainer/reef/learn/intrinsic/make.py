@@ -34,7 +34,7 @@ def make_intrinsic_rewards(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)  # initial weights of layers come from torch's global generator
         if isinstance(settings, RE3):
-            return RandomEncoderRewards(settings, policy.observation_layout, device=device)
+            return RandomEncoderRewards(settings, policy.input_layout, device=device)
         assert isinstance(settings, Curiosity), "there are two kinds"
-        layouts = policy.observation_layout, policy.action_layout
+        layouts = policy.input_layout, policy.action_layout
         return CuriosityRewards(settings, *layouts, config, seed=seed, device=device, reduce=reduce)

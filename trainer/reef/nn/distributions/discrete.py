@@ -12,6 +12,8 @@ from reef.types import Array
 
 # keeps noise of 0 from the logarithm; the next above 0 is 3e-7
 TINY = np.float32(1e-8)
+# the logit of an action that is excluded; its probability is exactly 0
+EXCLUDED = -1e30
 
 
 class Categorical(LeafDistribution):

@@ -11,6 +11,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from reef.config import ModelConfig
 from reef.errors import ConfigError
 from reef.nn.distributions.continuous import DiagonalGaussian, Squashed
 from reef.nn.distributions.discrete import Bernoulli, Categorical
@@ -79,7 +80,7 @@ class DistributionMaker:
 
     def __init__(self, layout: Layout, box: type[LeafDistribution] = DiagonalGaussian) -> None:
         """`box`: the distribution of real numbers. Raises ConfigError for a space without a distribution."""
-        self.shape, self.box = layout.shape, box
+        self.space, self.shape, self.box = layout.space, layout.shape, box
         self.parts: list[Part] = []
         self.num_inputs = 0
         self.joint = isinstance(layout.space, spaces.Tuple | spaces.Dict | spaces.MultiDiscrete)
@@ -88,6 +89,11 @@ class DistributionMaker:
             self._add(leaf.space, leaf.offset)
         self.gaussian = slice(*self._gaussian_inputs())
         self.reshaped = not self.joint and len(self.shape) != 1 and any(p.make is not Categorical for p in self.parts)
+
+    @property
+    def is_of_indices(self) -> bool:
+        """Whether actions are indices alone: Discrete, MultiDiscrete, or several of them."""
+        return all(part.make is Categorical for part in self.parts)
 
     def _add(self, space: spaces.Space[Any], offset: int) -> None:
         if isinstance(space, spaces.MultiDiscrete):
@@ -139,6 +145,15 @@ class DistributionMaker:
             return np.concatenate(chosen, axis=-1).astype(self.dtype).reshape(len(inputs), *self.shape)
         actions = choose(self.parts[0].make, inputs)
         return actions.reshape(len(actions), *self.shape) if self.reshaped else actions
+
+
+def distribution_maker(model: ModelConfig, layout: Layout) -> DistributionMaker:
+    """Make the distributions of actions of this layout: by `model.custom_action_dist`, or by the parts of the space."""
+    if model.custom_action_dist is None:
+        return DistributionMaker(layout)
+    from reef.nn.distributions.custom import custom_maker  # which is made of this
+
+    return custom_maker(model, layout)
 
 
 class ActionDistribution:

@@ -84,9 +84,12 @@ def fast_gradient(
     return gradient
 
 
-def _covering(table: dict[type, Any], network: nn.Module) -> Any:
+def _covering(table: dict[type, Any], network: Any) -> Any:
     fast = table.get(type(network))
-    return fast(network) if fast is not None and fast.covers(network) else None
+    # no fast form knows masks of actions
+    if fast is None or network.action_mask is not None or not fast.covers(network):
+        return None
+    return fast(network)
 
 
 def loss_of_outputs(network: nn.Module, loss: LossFunction) -> LossOfOutputs | None:

@@ -15,6 +15,7 @@ from reef.config import AlgorithmConfig
 from reef.errors import ConfigError
 from reef.models.preprocessors import Preprocessor
 from reef.nn.distributions import ActionDistribution
+from reef.nn.layers.action_mask import ActionMask
 from reef.nn.queries.model import PolicyModel
 from reef.nn.weight_files import translated, weight_problems
 from reef.spaces import Layout
@@ -38,9 +39,12 @@ class Chooser(Protocol):
     """How the worker of a policy acts."""
 
     def choose(
-        self, obs: Array, state: RecurrentState, explore: bool | None
+        self, obs: Array, state: RecurrentState, explore: bool | None, timestep: int | None
     ) -> tuple[Array, ActionDistribution, RecurrentState]:
-        """[N, *obs] and the state -> actions [N, *action], what they were chosen by, and the state after that."""
+        """[N, *obs] and the state -> actions [N, *action], what they were chosen by, and the state after that.
+
+        `timestep`: of schedules of the exploration, in environment steps; None: the present one.
+        """
 
     def transform(self, *, unsquash: bool | None, clip: bool | None) -> Transform:
         """Bring actions into the bounds of a Box; None: as the settings say."""
@@ -56,6 +60,7 @@ class QueriedPolicy(nn.Module):
     config: AlgorithmConfig
     observation_layout: Layout
     action_layout: Layout
+    action_mask: ActionMask | None
     # of the worker that the policy belongs to
     chooser: Chooser | None = None
     # of the algorithm that the policy belongs to: improves it on what workers sampled
@@ -87,26 +92,30 @@ class QueriedPolicy(nn.Module):
         state_batches: Sequence[Array] | None = None,  # [N, ...] each, as the call before returned them
         prev_action_batch: Any = None,  # N actions as this returns them
         prev_reward_batch: Sequence[float] | None = None,  # [N]
-        info_batch: None = None,
+        info_batch: Any = None,  # empty
         *,
         explore: bool | None = None,
+        timestep: int | None = None,
         unsquash_actions: bool | None = None,
         clip_actions: bool | None = None,
     ) -> tuple[Any, list[Array], dict[str, Array]]:
         """Return N actions, the recurrent state after them, and `action_dist_inputs` [N, D].
 
-        `explore`: None means the setting of that name, True by the policy's exploration. `unsquash_actions` stretches
+        `explore`: None means the setting of that name, True by the policy's exploration, whose schedules are then at
+        `timestep` environment steps; None means the steps sampled so far. `unsquash_actions` stretches
         actions to the bounds of a Box, `clip_actions` clips them; None means the settings `normalize_actions` and
         `clip_actions`. Actions are an array [N, *action], or a list of values of a Dict or Tuple space.
         Raises ConfigError for what does not fit.
         """
-        _refuse_info(info_batch)
+        _refuse_infos(info_batch or ())
+        _check_timestep(timestep)
         obs, chooser = self.preprocessor.observations(obs_batch), self._asked()
         transform = chooser.transform(unsquash=unsquash_actions, clip=clip_actions)
         state = self.given_state(len(obs), state_batches)
         _write_previous(state, PREV_ACTIONS, prev_action_batch, lambda each: transform.inverse(self._flat_action(each)))
         _write_previous(state, PREV_REWARDS, prev_reward_batch, chooser.reward)
-        actions, distribution, after = chooser.choose(obs, state, explore)
+        self._require_choices(obs)
+        actions, distribution, after = chooser.choose(obs, state, explore, timestep)
         after = self.after_step(after, actions, np.zeros(len(obs), np.float32), np.zeros(len(obs), np.bool_))
         bounded, layout = transform(actions), self.action_layout
         values = [layout.unflatten(row) for row in bounded] if layout.composite else layout.unflatten(bounded)
@@ -118,14 +127,14 @@ class QueriedPolicy(nn.Module):
         state: Sequence[Array] | None = None,
         prev_action: Any = None,
         prev_reward: float | None = None,
-        info: None = None,
+        info: Any = None,  # empty
         *,
         explore: bool | None = None,
+        timestep: int | None = None,
         unsquash_actions: bool | None = None,
         clip_actions: bool | None = None,
     ) -> tuple[Any, list[Array], dict[str, Array]]:
         """As `compute_actions`, for one observation; returns the action, the state and `action_dist_inputs` [D]."""
-        _refuse_info(info)
         composite = self.observation_layout.composite and isinstance(obs, Mapping | tuple)
         rows = self.preprocessor.flatten(obs)[None] if composite else np.asarray(obs)[None]
         actions, after, extras = self.compute_actions(
@@ -133,14 +142,18 @@ class QueriedPolicy(nn.Module):
             None if state is None else [np.asarray(each)[None] for each in state],
             None if prev_action is None else [prev_action],
             None if prev_reward is None else [prev_reward],
+            None if info is None else [info],
             explore=explore,
+            timestep=timestep,
             unsquash_actions=unsquash_actions,
             clip_actions=clip_actions,
         )
-        action = actions[0]
-        if self.action_layout.shape == () and isinstance(action, np.ndarray | np.generic):
-            action = action.item()
-        return action, [each[0] for each in after], {name: values[0] for name, values in extras.items()}
+        return self.plain(actions[0]), [each[0] for each in after], {name: values[0] for name, values in extras.items()}
+
+    def plain(self, action: Any) -> Any:
+        """One of the actions of `compute_actions`, as a number of Python if it is a single number."""
+        single = self.action_layout.shape == () and isinstance(action, np.ndarray | np.generic)
+        return action.item() if single else action
 
     def given_state(self, rows: int, state: Sequence[Array] | None) -> RecurrentState:
         """A copy of a recurrent state [rows, ...] by name, or the first one; ConfigError for one of other shapes."""
@@ -198,6 +211,13 @@ class QueriedPolicy(nn.Module):
         with_tied = [name for name, _ in self.named_parameters(remove_duplicate=False)]
         self.set_weights(translated(weights, names or {}, own, with_tied))
 
+    def _require_choices(self, obs: Array) -> None:
+        if self.action_mask is not None and len(stuck := np.flatnonzero(self.action_mask.excludes_all(obs))):
+            raise ConfigError(
+                f"observation {stuck[0]} of {len(obs)}: {self.action_mask.key!r} excludes every action. Allow at least "
+                "one."
+            )
+
     def _asked(self) -> Chooser:
         if self.chooser is None:
             raise ConfigError(
@@ -217,9 +237,14 @@ class QueriedPolicy(nn.Module):
         return flat
 
 
-def _refuse_info(info: object) -> None:
-    if info is not None:
+def _refuse_infos(infos: Sequence[Any]) -> None:
+    for info in filter(None, infos):
         raise ConfigError(f"info={info!r} has no effect, as Reef's policies read observations alone. Leave it out.")
+
+
+def _check_timestep(timestep: object) -> None:
+    if timestep is not None and (isinstance(timestep, bool) or not isinstance(timestep, int) or timestep < 0):
+        raise ConfigError(f"timestep={timestep!r}: expected environment steps, a whole number of 0 or more.")
 
 
 def _write_previous(

@@ -9,6 +9,8 @@ import numpy as np
 from gymnasium import spaces
 
 from reef.errors import ConfigError
+from reef.nn.distributions import ActionDistribution
+from reef.nn.distributions.discrete import EXCLUDED
 from reef.spaces import Layout
 from reef.types import Array
 
@@ -35,11 +37,13 @@ class ActionBox:
         shape = layout.shape
         return cls(layout, low.reshape(shape), high.reshape(shape), whole.reshape(shape), worker_index, num_workers)
 
-    def uniform(self, batch: int, generator: np.random.Generator) -> Array:
-        """[batch, *action] uniformly random actions."""
-        if isinstance(self.layout.space, spaces.Discrete):
-            return generator.integers(int(self.layout.space.n), size=batch)
-        values = generator.random((batch, *self.layout.shape), np.float32) * (self.high - self.low) + self.low
+    def uniform(self, distribution: ActionDistribution, generator: np.random.Generator) -> Array:
+        """[B, *action] uniformly random actions, for B distributions: of indices those that no mask excludes."""
+        if distribution.maker.is_of_indices:
+            return distribution.maker.actions(distribution.inputs, lambda _, logits: uniform_valid(logits, generator))
+        values = (
+            generator.random((len(distribution), *self.layout.shape), np.float32) * (self.high - self.low) + self.low
+        )
         return np.where(self.whole, np.floor(values), values).astype(self.layout.action_dtype)  # type: ignore[no-any-return]
 
     def require(self, kind: type[spaces.Space[Any]], who: object) -> None:
@@ -49,6 +53,12 @@ class ActionBox:
                 f"exploration_config.type {type(who).__name__!r} needs a {kind.__name__} action space, but the "
                 f"environment's is {self.layout.space}. Use 'StochasticSampling' or 'Random'."
             )
+
+
+def uniform_valid(logits: Array, generator: np.random.Generator) -> Array:
+    """[B] random indices of the entries of `logits` [B, n], except those that an action mask excludes."""
+    scores = generator.random(logits.shape)
+    return np.where(logits <= EXCLUDED, -1.0, scores).argmax(-1)  # type: ignore[no-any-return]
 
 
 def _bounds(space: spaces.Space[Any], normalized: bool) -> tuple[Any, Any, bool]:

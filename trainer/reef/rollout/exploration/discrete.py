@@ -9,13 +9,11 @@ from gymnasium import spaces
 
 from reef.errors import ConfigError
 from reef.nn.distributions import ActionDistribution, Categorical
+from reef.rollout.exploration.action_box import uniform_valid
 from reef.rollout.exploration.exploration import Exploration, check
 from reef.rollout.exploration.levels import levels, ramp
 from reef.schedules import Schedule
 from reef.types import Array
-
-# An action mask sets the logits of forbidden actions below this value.
-INVALID_LOGIT = -1e30
 
 
 @dataclass
@@ -24,9 +22,7 @@ class Random(Exploration):
 
     def explore(self, distribution: ActionDistribution, timestep: int, generator: np.random.Generator) -> Array:
         """Return uniformly random actions; with an action mask, uniform over the valid ones."""
-        if isinstance(self.actions.layout.space, spaces.Discrete):
-            return uniform_valid(distribution.inputs, generator)
-        return self.actions.uniform(len(distribution), generator)
+        return self.actions.uniform(distribution, generator)
 
 
 @dataclass
@@ -91,9 +87,3 @@ class SoftQ(Exploration):
     def explore(self, distribution: ActionDistribution, timestep: int, generator: np.random.Generator) -> Array:
         """Return samples of the distribution with this temperature."""
         return Categorical.draw(distribution.inputs, generator, self.temperature)
-
-
-def uniform_valid(logits: Array, generator: np.random.Generator) -> Array:
-    """[B] random indices of the entries of `logits` [B, n], except those below INVALID_LOGIT."""
-    scores = generator.random(logits.shape)
-    return np.where(logits < INVALID_LOGIT, -1.0, scores).argmax(-1)  # type: ignore[no-any-return]

@@ -81,7 +81,7 @@ class StochasticSampling(Exploration):
     def explore(self, distribution: ActionDistribution, timestep: int, generator: np.random.Generator) -> Array:
         """Return samples; uniformly random actions at the start."""
         if timestep < self.random_timesteps:
-            return self.actions.uniform(len(distribution), generator)
+            return self.actions.uniform(distribution, generator)
         return distribution.sample(generator)
 
 

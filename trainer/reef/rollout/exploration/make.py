@@ -52,6 +52,12 @@ def make_exploration(
     made = _make(config.exploration_config, config.declared["exploration_config"].fresh(), box)
     if isinstance(made, IntrinsicExploration):
         made.check_config(config)
+    chooses = made.sub if isinstance(made, WithSubExploration) else made
+    if config.model.custom_action_dist is not None and isinstance(chooses, EpsilonGreedy | SoftQ):
+        raise ConfigError(
+            f"exploration_config.type={type(chooses).__name__!r} reads the network's outputs as Q-values, which they "
+            "are not beside model.custom_action_dist. Use 'StochasticSampling' or 'Random'."
+        )
     return made
 
 

@@ -42,7 +42,7 @@ class GaussianNoise(Exploration):
         """Return noisy actions."""
         actions = distribution.deterministic()
         if timestep < self.random_timesteps:
-            return self.actions.uniform(len(actions), generator)
+            return self.actions.uniform(distribution, generator)
         noisy = actions + self.scale(timestep) * self.noise(actions, generator)
         return np.clip(noisy, self.actions.low, self.actions.high)
 

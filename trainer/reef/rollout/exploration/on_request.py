@@ -25,9 +25,12 @@ class OnRequest:
         self.runner, self.config, self.timestep = runner, config, timestep
 
     def choose(
-        self, obs: Array, state: RecurrentState, explore: bool | None
+        self, obs: Array, state: RecurrentState, explore: bool | None, timestep: int | None
     ) -> tuple[Array, ActionDistribution, RecurrentState]:
-        """[N, *obs] and the state -> actions [N, *action], what they were chosen by, and the state after that."""
+        """[N, *obs] and the state -> actions [N, *action], what they were chosen by, and the state after that.
+
+        `timestep`: of schedules of the exploration, in environment steps; None: the present one.
+        """
         runner = self.runner
         policy, exploration, generator = runner.policy, runner.exploration, runner.generator
         explore = runner.explores if explore is None else explore
@@ -35,7 +38,8 @@ class OnRequest:
             distribution, state = exploration.act_once(policy, obs, state, generator)
         else:
             distribution, state = policy.act(obs, state, generator if explore else None)
-        return exploration.choose(distribution, self.timestep(), explore, generator), distribution, state
+        timestep = self.timestep() if timestep is None else timestep
+        return exploration.choose(distribution, timestep, explore, generator), distribution, state
 
     def transform(self, *, unsquash: bool | None, clip: bool | None) -> ActionTransform:
         """Bring actions into the bounds of a Box; None: as the settings say."""

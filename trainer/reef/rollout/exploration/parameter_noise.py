@@ -8,13 +8,12 @@ from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
 import torch
-from gymnasium import spaces
 
 from reef.errors import ConfigError
 from reef.nn.distributions import ActionDistribution
 from reef.nn.fast import fast_actor
 from reef.nn.policies import Policy
-from reef.rollout.exploration.discrete import EpsilonGreedy, uniform_valid
+from reef.rollout.exploration.discrete import EpsilonGreedy
 from reef.rollout.exploration.exploration import WithSubExploration, check
 from reef.rollout.exploration.noise import GaussianNoise
 from reef.types import Array, RecurrentState, State
@@ -98,9 +97,7 @@ class ParameterNoise(WithSubExploration):
         """Return the actions of `sub`; uniformly random ones at the start."""
         if timestep >= self.random_timesteps:
             return super().explore(distribution, timestep, generator)
-        if isinstance(self.actions.layout.space, spaces.Discrete):
-            return uniform_valid(distribution.inputs, generator)
-        return self.actions.uniform(len(distribution), generator)
+        return self.actions.uniform(distribution, generator)
 
     def info(self, timestep: int) -> dict[str, float]:
         """Return the standard deviation of the noise, on a worker that has acted, and the values of `sub`."""
