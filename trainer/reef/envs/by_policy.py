@@ -100,7 +100,10 @@ class SingleAgentEnvs:
     def step(self, actions: dict[PolicyId, Array]) -> EnvStep:
         """Step every environment once."""
         result = self.env.step(actions[DEFAULT_POLICY])
-        ended = result.terminated | result.truncated if result.final_obs else None
+        ended = None
+        if result.final_obs:
+            ended = np.zeros(self.num_envs, np.bool_)
+            ended[list(result.final_obs)] = True
         return EnvStep({DEFAULT_POLICY: result}, ended, result.live)
 
     def state(self) -> State:

@@ -11,6 +11,8 @@ from reef.config.refusals import refusals_in
 from reef.config.settings import Settings
 from reef.schedules import Scheduled
 
+# by preprocessor_pref: the settings of the model by which frames of Atari games are prepared
+READ_OF_FRAMES = {"deepmind": ("dim", "framestack"), "rllib": ("dim", "grayscale", "zero_mean")}
 ACTIVATIONS = ("tanh", "relu", "silu", "swish", "elu", "gelu", "linear")
 
 
@@ -38,6 +40,14 @@ class ModelConfig(Settings):
         [],
         "Sizes of fully connected layers after convolutions ([256] when empty), else after fcnet_hiddens.",
         minimum=1,
+    )
+    dim: int = setting(84, "Height and width of the frames of Atari games.", minimum=36, unit="pixels")
+    framestack: bool = setting(True, "Observe 4 frames of Atari games at a time, with preprocessor_pref 'deepmind'.")
+    grayscale: bool = setting(False, "Make frames of Atari games gray, with preprocessor_pref 'rllib'.")
+    zero_mean: bool = setting(
+        True,
+        "Scale frames of Atari games to -1..1 as float32, with preprocessor_pref 'rllib'; false keeps bytes, which the "
+        "network scales to 0..1.",
     )
     free_log_std: bool = setting(
         False,
@@ -76,6 +86,11 @@ class ModelConfig(Settings):
         "effect then.",
     )
     custom_model_config: dict[str, Any] = setting({}, "Keyword arguments of the custom model.")
+
+    def given_of_frames(self) -> list[str]:
+        """The settings of Atari frames that are not at their defaults."""
+        keys = dict.fromkeys(key for keys in READ_OF_FRAMES.values() for key in keys)
+        return [key for key in keys if getattr(self, key) != self.declared[key].default]
 
     @property
     def memories(self) -> list[str]:
@@ -158,6 +173,7 @@ class TrainingSettings(Settings):
     # the settings of model that may give the algorithm's network a memory
     possible_memories: ClassVar[tuple[str, ...]] = ()
     torch_compile_learner: bool
+    preprocessor_pref: str | None
 
     gamma: float = setting(0.99, "Discount of future rewards.", minimum=0.0, maximum=1.0)
     lr: Scheduled = setting(
@@ -194,9 +210,19 @@ class TrainingSettings(Settings):
         yield from super().problems()
         yield from self.optimizer.problems()
         yield from self.model.problems()
+        yield from self._problems_of_frames()
         for key in self.model.memories:
             if key not in self.possible_memories:
                 instead = f"set model.{self.possible_memories[0]}" if self.possible_memories else "use PPO"
                 yield f"model.{key}=True: this algorithm has no network with a memory like that. Omit it, or {instead}."
             elif self.torch_compile_learner:
                 yield f"torch_compile_learner=True: not available with model.{key}=True. Leave it at False."
+
+    def _problems_of_frames(self) -> Iterator[str]:
+        for key in self.model.given_of_frames():
+            if key not in READ_OF_FRAMES.get(self.preprocessor_pref or "", ()):
+                yield (
+                    f"model.{key}={getattr(self.model, key)!r}: has no effect with "
+                    f"preprocessor_pref={self.preprocessor_pref!r}. "
+                    f"Leave it at {self.model.declared[key].default!r}."
+                )
