@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -192,7 +193,7 @@ def build_algorithm(
     if not config.algorithm_class:
         raise ConfigError(f"{config.label} names no algorithm. Use the configuration of one, such as PPOConfig.")
     algorithm_class: type[Algorithm] = load(config.algorithm_class, "algorithm")
-    deadline, events = deadline or Deadline(), Events()
+    config, deadline, events = with_registered_envs(config), deadline or Deadline(), Events()
     evaluation = make_evaluation(config, deadline)
     with ExitStack() as on_failure:  # or their processes would stay behind
         local = local or make_local_worker(config, with_env=samples_here(config))
@@ -279,8 +280,16 @@ def make_local_worker(config: AlgorithmConfig, *, with_env: bool) -> RolloutWork
     os.environ.update(config.extra_python_environs_for_driver)
     keep_freed_memory()  # within limits that those variables may set
     worker_class = load(config.worker_class, "worker_class") if config.worker_class else RolloutWorker
-    worker: RolloutWorker = worker_class(config, with_env=with_env)
+    worker: RolloutWorker = worker_class(with_registered_envs(config), with_env=with_env)
     return worker
+
+
+def with_registered_envs(config: AlgorithmConfig) -> AlgorithmConfig:
+    """The settings, with what makes an environment that `ray.tune.register_env` knows in place of its name."""
+    if "ray.tune.registry" not in sys.modules:  # nothing was registered
+        return config
+    found: AlgorithmConfig = load("reef.distributed.registered_envs:with_registered_envs")(config)
+    return found
 
 
 def make_workers(
