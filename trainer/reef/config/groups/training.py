@@ -7,12 +7,11 @@ from typing import Any, ClassVar
 
 from reef.config.declaration import setting
 from reef.config.groups.group import GroupSetter
+from reef.config.ignored import problems_of_frames
 from reef.config.refusals import refusals_in
 from reef.config.settings import Settings
 from reef.schedules import Scheduled
 
-# by preprocessor_pref: the settings of the model by which frames of Atari games are prepared
-READ_OF_FRAMES = {"deepmind": ("dim", "framestack"), "rllib": ("dim", "grayscale", "zero_mean")}
 ACTIVATIONS = ("tanh", "relu", "silu", "swish", "elu", "gelu", "linear")
 
 
@@ -86,11 +85,6 @@ class ModelConfig(Settings):
         "effect then.",
     )
     custom_model_config: dict[str, Any] = setting({}, "Keyword arguments of the custom model.")
-
-    def given_of_frames(self) -> list[str]:
-        """The settings of Atari frames that are not at their defaults."""
-        keys = dict.fromkeys(key for keys in READ_OF_FRAMES.values() for key in keys)
-        return [key for key in keys if getattr(self, key) != self.declared[key].default]
 
     @property
     def memories(self) -> list[str]:
@@ -210,19 +204,10 @@ class TrainingSettings(Settings):
         yield from super().problems()
         yield from self.optimizer.problems()
         yield from self.model.problems()
-        yield from self._problems_of_frames()
+        yield from problems_of_frames(self.model, self.preprocessor_pref)
         for key in self.model.memories:
             if key not in self.possible_memories:
                 instead = f"set model.{self.possible_memories[0]}" if self.possible_memories else "use PPO"
                 yield f"model.{key}=True: this algorithm has no network with a memory like that. Omit it, or {instead}."
             elif self.torch_compile_learner:
                 yield f"torch_compile_learner=True: not available with model.{key}=True. Leave it at False."
-
-    def _problems_of_frames(self) -> Iterator[str]:
-        for key in self.model.given_of_frames():
-            if key not in READ_OF_FRAMES.get(self.preprocessor_pref or "", ()):
-                yield (
-                    f"model.{key}={getattr(self.model, key)!r}: has no effect with "
-                    f"preprocessor_pref={self.preprocessor_pref!r}. "
-                    f"Leave it at {self.model.declared[key].default!r}."
-                )

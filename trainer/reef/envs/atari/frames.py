@@ -10,6 +10,7 @@ from gymnasium import spaces
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
 from reef.config import AlgorithmConfig
+from reef.config.ignored import given_for_frames
 from reef.errors import ConfigError
 from reef.models.preprocessors import GenericPixelPreprocessor, require_opencv
 from reef.types import Array
@@ -118,7 +119,7 @@ def check_frame_settings(config: AlgorithmConfig, env: Any, name: str) -> None:
     if isinstance(env, LivesEnv | PixelEnv) or config.preprocessor_pref is None:
         return
     model = config.model
-    asked = [f"model.{key}={getattr(model, key)!r}" for key in model.given_of_frames()]
+    asked = [f"model.{key}={getattr(model, key)!r}" for key in given_for_frames(model)]
     if config.preprocessor_pref == "rllib":
         asked.insert(0, "preprocessor_pref='rllib'")
     if asked:
