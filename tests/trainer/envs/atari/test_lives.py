@@ -8,6 +8,7 @@ from games import LEFT, NOOP, RIGHT, Game
 
 from reef.algorithms.ppo import PPOConfig
 from reef.envs.atari.lives import GamesVectorEnv
+from reef.envs.by_policy import SingleAgentEnvs
 from reef.envs.make import make_vector_env
 from reef.rollout.worker import RolloutWorker
 
@@ -35,6 +36,15 @@ def test_a_lost_life_is_an_end_for_the_learner_and_the_game_goes_on(games):
     assert step(env, LEFT, RIGHT) == ([True, False], [False, False], [])
     assert step(env, LEFT, RIGHT) == ([True, False], [False, False], [0]), "the game is over"
     assert env.envs[0].unwrapped.lives == 3
+
+
+def test_an_environment_has_ended_only_where_its_game_is_over(games):
+    envs = SingleAgentEnvs(games())
+    envs.reset()
+    for actions, ended in (([LEFT, RIGHT], None), ([LEFT, RIGHT], None), ([LEFT, LEFT], [True, False])):
+        step = envs.step({"default_policy": np.array(actions)})
+        assert (step.ended if step.ended is None else step.ended.tolist()) == ended
+    assert step.results["default_policy"].terminated.tolist() == [True, True]
 
 
 def test_no_done_at_end_marks_no_lives(games):

@@ -24,7 +24,7 @@ def test_names_of_games_are_known_without_an_import(monkeypatch, settings, name)
     assert is_atari(settings(name))
 
 
-@pytest.mark.parametrize("env", ["Nothing-v7", "nothing:Nothing-v7", "math:pi", 17, None, Game])
+@pytest.mark.parametrize("env", ["Nothing-v7", "nothing:Nothing-v7", "nothing:CartPole-v1", "math:pi", 17, None, Game])
 def test_other_values_are_not_registered(env):
     assert registered(env) is None
 

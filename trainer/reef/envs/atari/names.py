@@ -6,7 +6,6 @@ import importlib
 import importlib.util
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 import gymnasium as gym
@@ -25,14 +24,18 @@ def registered(env: object) -> gym.envs.registration.EnvSpec | None:
 
     A module before a colon, "module:Id-v0", is imported first, as it may register the id; so is ale-py for a game.
     """
-    if not isinstance(env, str) or env in gym.registry:
-        return gym.registry.get(env) if isinstance(env, str) else None
+    if not isinstance(env, str):
+        return None
+    if env in gym.registry:
+        return gym.registry[env]
     module, colon, name = env.rpartition(":")
     if not colon and (env.startswith("ALE/") or ATARI_ID.fullmatch(env)):
         module = PACKAGE
     if module:
-        with suppress(Exception):  # whoever loads the name reports what is wrong with the module
+        try:
             importlib.import_module(module)
+        except Exception:  # `load` says what is wrong with the module
+            return None
     return gym.registry.get(name)
 
 
