@@ -14,7 +14,7 @@ import yaml
 
 from benchmarks.learn.rule import Threshold
 from reef.algorithms.registry import config_class
-from reef.cli.catalog import REACHES
+from reef.cli.catalog import NOT_MEASURED, REACHES
 from reef.config.loading import load
 
 TIMES_BC = "reef.dev/times-bc"  # annotation: how many times BC's reward on the same data to reach besides
@@ -26,9 +26,10 @@ TUNED = FOLDER.parents[1] / "examples" / "tuned"  # those for users; here are th
 
 
 def documents(folder: Path = FOLDER) -> list[Path]:
-    """Return the job documents of a folder; that of the table has those of examples/tuned too."""
-    found = [*folder.glob("*.yaml"), *(TUNED.glob("*.yaml") if folder == FOLDER else ())]
-    return sorted(found, key=lambda path: path.name)
+    """Return the job documents of a folder; that of the table has those of examples/tuned that are measured too."""
+    tuned = TUNED.glob("*.yaml") if folder == FOLDER else ()
+    measured = [path for path in tuned if NOT_MEASURED not in path.read_text()]
+    return sorted([*folder.glob("*.yaml"), *measured], key=lambda path: path.name)
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,18 @@ def test_an_example_is_trained_with_what_the_command_line_changes(tmp_path: Path
     assert json.loads(params.read_text())["train_batch_size"] == 256
 
 
+def test_pong_is_trained_in_short_form(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    sizes = {"train_batch_size": 32, "sgd_minibatch_size": 32, "num_envs_per_worker": 2, "rollout_fragment_length": 16}
+    changes = [f"--set=config.{key}={value}" for key, value in {**sizes, "num_sgd_iter": 1}.items()]
+    assert (
+        main(["example", "run", "pong-ppo", "--set=stop.training_iteration=1", *changes, f"--storage-path={tmp_path}"])
+        == 0
+    )
+    assert "stopped: training_iteration 1 >= 1" in capsys.readouterr().out
+    (result,) = tmp_path.rglob("result.json")
+    assert json.loads(result.read_text())["timesteps_total"] == 32
+
+
 @pytest.mark.parametrize(
     ("command", "said"),
     [

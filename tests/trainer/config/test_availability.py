@@ -23,10 +23,9 @@ def words(text: str) -> list[str]:
 
 NOT_YET = words(
     """
-    model.framestack model.dim model.grayscale
-    model.zero_mean learner_class learner_connector
+    learner_class learner_connector
     render_env record_env
-    env_runner_cls sample_collector remote_worker_envs remote_env_batch_wait_ms preprocessor_pref compress_observations
+    env_runner_cls sample_collector remote_worker_envs remote_env_batch_wait_ms compress_observations
     enable_connectors env_to_module_connector module_to_env_connector episode_lookback_horizon
     off_policy_estimation_methods ope_split_batch_by_episode
     export_native_model_files checkpoint_trainable_policies_only
@@ -52,7 +51,7 @@ WORKING = words(
     optimizer.centered optimizer.momentum optimizer.dampening optimizer.nesterov
     model.fcnet_hiddens model.fcnet_activation model.conv_filters
     model.conv_activation model.post_fcnet_hiddens model.free_log_std model.vf_share_layers model.custom_model
-    model.custom_model_config model.custom_action_dist
+    model.custom_model_config model.custom_action_dist model.dim model.framestack model.grayscale model.zero_mean
     model.use_lstm model.max_seq_len model.lstm_cell_size model.lstm_use_prev_action model.lstm_use_prev_reward
     model.recurrent_cell model.use_attention model.attention_num_transformer_units model.attention_dim
     model.attention_num_heads model.attention_head_dim model.attention_memory_inference
@@ -64,7 +63,8 @@ WORKING = words(
     torch_compile_learner_what_to_compile torch_compile_learner_dynamo_backend torch_compile_learner_dynamo_mode
     torch_compile_worker torch_compile_worker_dynamo_backend torch_compile_worker_dynamo_mode
     num_rollout_workers num_envs_per_worker create_env_on_local_worker rollout_fragment_length batch_mode
-    validate_workers_after_construction observation_filter sample_async max_requests_in_flight_per_sampler_worker
+    validate_workers_after_construction observation_filter preprocessor_pref sample_async
+    max_requests_in_flight_per_sampler_worker
     synchronize_filters use_worker_filter_stats
     update_worker_filter_stats sampler_perf_stats_ema_coef explore exploration_config
     evaluation_interval evaluation_duration evaluation_duration_unit evaluation_sample_timeout_s evaluation_config
@@ -129,11 +129,15 @@ def test_at_their_defaults_all_are_fine():
 
 
 def test_the_refused_are_refused_in_evaluation_too():
-    config = AlgorithmConfig().evaluation(evaluation_config={"record_env": True, "model": {"framestack": False}})
+    config = AlgorithmConfig().evaluation(
+        evaluation_config={"record_env": True, "model": {"custom_action_dist": "own"}}
+    )
     with pytest.raises(ConfigError) as refusal:
         config.validate()
     assert "evaluation_config.record_env=True: not available yet. Leave it at False." in str(refusal.value)
-    assert "evaluation_config.model.framestack=False: not available yet. Leave it at True." in str(refusal.value)
+    assert "evaluation_config.model.custom_action_dist='own': not available yet. Leave it at None." in str(
+        refusal.value
+    )
     AlgorithmConfig().evaluation(evaluation_config={"record_env": False}).validate()
 
 

@@ -4,11 +4,9 @@ import types
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 
 from reef.envs import EnvContext, make_env, make_vector_env
-from reef.envs.make import unprepared
 from reef.envs.native import CartPoleVector
 from reef.errors import ConfigError, EnvironmentError
 
@@ -63,15 +61,6 @@ def test_an_id_that_its_module_registers(settings, monkeypatch):
     ("env", "message"),
     [
         ("CartPol-v1", r"env='CartPol-v1' is not registered with Gymnasium. Did you mean 'CartPole-v\d'"),
-        (
-            "PongDeterministic-v4",
-            "Atari game: `pip install ale-py`, and use 'ale_py:ALE/Pong-v5' with env_config="
-            r"\{'frameskip': 4, 'repeat_action_probability': 0.0\}",
-        ),
-        ("SpaceInvadersDeterministic-v0", r"\{'frameskip': 3, 'repeat_action_probability': 0.25\}"),
-        ("Pong-ram-v4", r"\{'frameskip': \(2, 5\), 'repeat_action_probability': 0.0, 'obs_type': 'ram'\}"),
-        ("BreakoutNoFrameskip-v4", r"use 'ale_py:BreakoutNoFrameskip-v4'\."),
-        ("ALE/Pong-v5", r"use 'ale_py:ALE/Pong-v5'\."),
         ("no_such_module:Env", "no_such_module"),
         ("own_environments:Countr", "Did you mean 'Counter'"),
         ("own_environments:number", "expected a class or a function"),
@@ -220,15 +209,6 @@ def test_rewards_of_atari_games_are_clipped(settings, monkeypatch, is_atari, cli
     monkeypatch.setitem(gym.registry, "Game-v0", gym.envs.registration.EnvSpec("Game-v0", "ale_py.env:Game"))
     env = make_vector_env(settings("Game-v0", is_atari=is_atari), 0, 1)
     assert env.reward_transform.identity is not clipped
-
-
-@pytest.mark.parametrize(
-    ("env", "is_atari", "told"),
-    [("CartPole-v1", True, True), ("CartPole-v1", None, False), (CartPoleEnv, True, False)],
-)
-def test_frames_that_are_not_prepared_are_told(settings, env, is_atari, told):
-    texts = list(unprepared(settings(env, is_atari=is_atari)))
-    assert ["preprocessor_pref='deepmind' and model.framestack" in text for text in texts] == [True] * told
 
 
 def test_rewards_of_other_environments_are_not_clipped(settings):

@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 from reef.errors import ConfigError, EnvironmentError
-from reef.models.preprocessors import Preprocessor, get_preprocessor
+from reef.models.preprocessors import GenericPixelPreprocessor, Preprocessor, get_preprocessor
 
 NESTED = spaces.Dict(
     {
@@ -41,10 +41,44 @@ def test_indices_become_one_hot_and_parts_one_vector(space: spaces.Space[Any], v
     assert array.shape == preprocessor.shape == (preprocessor.size,)
 
 
-def test_a_frame_stays_a_frame() -> None:
-    space = spaces.Box(0, 255, (210, 160, 3), np.uint8)
+def test_an_image_stays_an_image() -> None:
+    space = spaces.Box(0, 255, (96, 96, 3), np.uint8)
     frame = space.sample()
     assert get_preprocessor(space)(space).transform(frame) is frame
+
+
+def test_a_frame_of_an_atari_game_becomes_small() -> None:
+    space = spaces.Box(0, 255, (210, 160, 3), np.uint8)
+    preprocessor = get_preprocessor(space)(space)
+    frame = np.full((210, 160, 3), (64, 128, 192), np.uint8)
+    frame[:25] = frame[-25:] = 255  # what is cut off
+    array = preprocessor.transform(frame)
+    assert array.shape == preprocessor.shape == (84, 84, 3)
+    assert (array == np.array([-0.5, 0.0, 0.5], np.float32)).all()
+    assert (array.dtype, preprocessor.size) == (np.float32, 84 * 84 * 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "shape", "value"),
+    [
+        ({"dim": 42}, (42, 42, 3), 0.0),
+        ({"grayscale": True, "zero_mean": False}, (84, 84, 1), 128),
+        ({"dim": 100, "zero_mean": False, "other": 1}, (100, 100, 3), 128),
+    ],
+)
+def test_options_of_frames(options: dict[str, Any], shape: tuple[int, ...], value: float) -> None:
+    space = spaces.Box(0, 255, (210, 160, 3), np.uint8)
+    array = GenericPixelPreprocessor(space, options).transform(np.full((210, 160, 3), (118, 128, 138), np.uint8))
+    assert array.shape == shape
+    assert array[..., shape[2] // 2].tolist() == np.full(shape[:2], value).tolist()
+
+
+def test_what_is_no_frame_is_named() -> None:
+    space = spaces.Box(0, 255, (210, 160, 3), np.uint8)
+    with pytest.raises(ConfigError, match=r"has shape \(84, 84\), expected \(210, 160, 3\): one frame"):
+        GenericPixelPreprocessor(space).transform(np.zeros((84, 84)))
+    with pytest.raises(ConfigError, match="has no frames of an Atari game: use get_preprocessor"):
+        GenericPixelPreprocessor(spaces.Box(0, 1, (4,)))
 
 
 @pytest.mark.parametrize(

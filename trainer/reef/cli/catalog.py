@@ -15,6 +15,7 @@ from reef.cli.run import add_options, add_override, options_of
 from reef.errors import ConfigError
 
 REACHES = "reef.dev/reaches"  # annotation of an example: "475 by 100000", reward by environment steps
+NOT_MEASURED = "not measured"  # in place of that
 
 
 def add_parser(
@@ -26,7 +27,7 @@ def add_parser(
     parser = commands.add_parser(
         "example",
         help="list, print or run job documents with tuned settings",
-        description="Job documents with tuned settings: what each reaches is measured in benchmarks/learn.",
+        description="Job documents with tuned settings. What they reach is measured in benchmarks/learn.",
     )
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     listing = actions.add_parser("list", parents=[verbosity], help="list the examples and what they reach")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from reef.config.algorithm_config import AlgorithmConfig
+    from reef.config.groups.training import ModelConfig
 
 FOR_VECTORS = ("model.fcnet_hiddens", "model.fcnet_activation")
 FOR_IMAGES = ("model.conv_filters", "model.conv_activation")
@@ -25,6 +26,8 @@ OF_PROCESSES = (
 )
 OF_RAMP = ("initial_epsilon", "final_epsilon", "warmup_timesteps", "epsilon_timesteps")
 REPLAY = "replay_buffer_config"
+# by preprocessor_pref: the settings of the model that say how frames of Atari games are prepared
+FOR_FRAMES = {"deepmind": ("dim", "framestack"), "rllib": ("dim", "grayscale", "zero_mean")}
 FOR_ACTOR_CRITICS = ("model.free_log_std", "model.vf_share_layers")
 
 
@@ -76,6 +79,22 @@ def _ignored_beside_schedule(path: str, exploration: Mapping[str, Any]) -> Itera
                 yield f"{path}.{key}={exploration[key]!r} has no effect beside {path}.epsilon_schedule."
     if isinstance(inner := exploration.get("sub_exploration"), Mapping):
         yield from _ignored_beside_schedule(f"{path}.sub_exploration", inner)
+
+
+def given_for_frames(model: ModelConfig) -> list[str]:
+    """The settings of Atari frames that are not at their defaults."""
+    keys = dict.fromkeys(key for keys in FOR_FRAMES.values() for key in keys)
+    return [key for key in keys if getattr(model, key) != model.declared[key].default]
+
+
+def problems_of_frames(model: ModelConfig, preference: str | None) -> Iterator[str]:
+    """A text for each setting of Atari frames that was given and that the `preprocessor_pref` does not read."""
+    for key in given_for_frames(model):
+        if key not in FOR_FRAMES.get(preference or "", ()):
+            yield (
+                f"model.{key}={getattr(model, key)!r}: has no effect with preprocessor_pref={preference!r}. "
+                f"Leave it at {model.declared[key].default!r}."
+            )
 
 
 def ignored_with(config: AlgorithmConfig, has_image: bool, *for_vectors: str) -> Iterator[str]:

@@ -52,7 +52,6 @@ REFUSALS: dict[str, Refusal] = {
     "sample_collector": Refusal("rollouts", None),
     "remote_worker_envs": Refusal("rollouts", False),
     "remote_env_batch_wait_ms": Refusal("rollouts", 0),
-    "preprocessor_pref": Refusal("rollouts", "deepmind"),
     "compress_observations": Refusal("rollouts", False),
     "enable_connectors": Refusal("rollouts", False),
     "env_to_module_connector": Refusal("rollouts", None),
@@ -69,10 +68,6 @@ REFUSALS: dict[str, Refusal] = {
     "model.no_final_linear": Refusal(
         "training", False, "outputs come from a linear layer; use model.custom_model, which is the whole network"
     ),
-    "model.framestack": Refusal("training", True),
-    "model.dim": Refusal("training", 84),
-    "model.grayscale": Refusal("training", False),
-    "model.zero_mean": Refusal("training", True),
     "model.custom_preprocessor": Refusal("training", None, "wrap the environment with a gymnasium.ObservationWrapper"),
     "off_policy_estimation_methods": Refusal("evaluation", {}),
     "ope_split_batch_by_episode": Refusal("evaluation", True),

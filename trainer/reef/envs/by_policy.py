@@ -100,7 +100,7 @@ class SingleAgentEnvs:
     def step(self, actions: dict[PolicyId, Array]) -> EnvStep:
         """Step every environment once."""
         result = self.env.step(actions[DEFAULT_POLICY])
-        ended = result.terminated | result.truncated if result.final_obs else None
+        ended = np.bincount(list(result.final_obs), minlength=self.num_envs) > 0 if result.final_obs else None
         return EnvStep({DEFAULT_POLICY: result}, ended, result.live)
 
     def state(self) -> State:

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 import gymnasium as gym
 
 from reef.errors import EnvironmentError, own_frames, own_traceback
 
 RESULTS = {"reset": "(obs, info)", "step": "(obs, reward, terminated, truncated, info)"}
-
-# The names of Atari games in Gym: what is observed, how frames are skipped, and the version.
-ATARI_ID = re.compile(r"(?P<game>[A-Z]\w*?)(?P<ram>-ram)?(?P<skip>Deterministic|NoFrameskip)?-(?P<version>v[04])")
-REPEATED = {"v0": 0.25, "v4": 0.0}
 
 
 def env_name(env: object) -> str:
@@ -49,17 +43,3 @@ def failure(
 def missing_package(name: str, error: Exception) -> EnvironmentError:
     """The error to raise for Gymnasium's DependencyNotInstalled, which says what to install."""
     return EnvironmentError(f"environment {name!r} needs a package that is not installed: {error}")
-
-
-def atari_hint(env: str) -> str:
-    """What to write in place of an unknown id of an Atari game, with the package that it needs; "" for another name."""
-    found = ATARI_ID.fullmatch(env)
-    if not env.startswith("ALE/") and (found is None or not (found["ram"] or found["skip"])):
-        return ""
-    settings = ""
-    if found is not None and (found["ram"] or found["skip"] == "Deterministic"):
-        frames = {"Deterministic": 3 if found["game"] == "SpaceInvaders" else 4, "NoFrameskip": 1, None: (2, 5)}
-        config = {"frameskip": frames[found["skip"]], "repeat_action_probability": REPEATED[found["version"]]}
-        settings = f" with env_config={config | ({'obs_type': 'ram'} if found['ram'] else {})}"
-        env = f"ALE/{found['game']}-v5"
-    return f" It is an Atari game: `pip install ale-py`, and use 'ale_py:{env}'{settings}."

@@ -40,8 +40,9 @@ class LoopVectorEnv(VectorEnv):
     ) -> None:
         self._listener = listener
         self.envs = [create(column) for column in range(num_envs)]
-        own: list[Any] = [getattr(self.envs[0], kind, None) for kind in ("observation_space", "action_space")]
-        super().__init__(config, worker_index, num_envs, *own)
+        first: Any = self.envs[0]
+        own: list[Any] = [getattr(first, kind, None) for kind in ("observation_space", "action_space")]
+        super().__init__(config, worker_index, num_envs, own[0], own[1], first)
         self._tasks = Tasks(self.envs, self.name)
         self._worker_index = worker_index
         self._create = create

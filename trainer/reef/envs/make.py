@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import logging
 import sys
@@ -20,15 +19,18 @@ from reef.envs.agents.aec import AECAgents
 from reef.envs.agents.envs import MultiAgentEnvs
 from reef.envs.agents.observing import ObservedAgents
 from reef.envs.agents.turns import TurnEnvs
+from reef.envs.atari.frames import LivesEnv, check_frame_settings, prepared_frames
+from reef.envs.atari.lives import GamesVectorEnv
+from reef.envs.atari.names import arguments, atari_hint, is_atari, registered
 from reef.envs.by_policy import PolicyEnvs, SingleAgentEnvs
 from reef.envs.check import check_env, check_methods, check_spaces
 from reef.envs.curriculum.tasks import task_settable
-from reef.envs.failures import atari_hint, env_name, missing_package
+from reef.envs.failures import env_name, missing_package
 from reef.envs.loop import Env, LoopVectorEnv
 from reef.envs.multi_agent import is_multi_agent
 from reef.envs.native import CartPoleVector
 from reef.envs.old_api import STEPS_TO_NEW_API, OldApiEnv, speaks_old_api
-from reef.envs.vector import EpisodeListener, VectorEnv, is_atari, registered
+from reef.envs.vector import EpisodeListener, VectorEnv
 from reef.errors import ConfigError, EnvironmentError, ReefError, nearest, own_traceback, sentence
 from reef.types import DEFAULT_POLICY
 
@@ -79,7 +81,8 @@ def _vector_env(config: AlgorithmConfig, worker_index: int, num_envs: int, make:
     vectorised = None if spec is None else _vectorised(config, spec, num_envs, listens=make.listener is not None)
     if vectorised is not None:
         return AdaptedVector(config, worker_index, vectorised)
-    return LoopVectorEnv(config, worker_index, num_envs, make, make.listener)
+    kind = GamesVectorEnv if isinstance(make.first(), LivesEnv) else LoopVectorEnv
+    return kind(config, worker_index, num_envs, make, make.listener)
 
 
 def make_envs(
@@ -95,12 +98,16 @@ def make_envs(
     With a `listener` they are stepped one by one; ConfigError for one that has a vectorised form alone.
     """
     envs = _policy_envs(config, worker_index, num_envs, _Factory(config, worker_index, recreated, listener))
-    if config.env_task_fn is not None and any(task_settable(env) is None for env in envs.envs):
+    try:
+        check_frame_settings(config, envs.envs[0], envs.name)
+        if config.env_task_fn is not None and any(task_settable(env) is None for env in envs.envs):
+            raise ConfigError(
+                f"env_task_fn={config.env_task_fn!r}: environment {envs.name!r} has no get_task and set_task. Derive "
+                "it from reef.TaskSettableEnv, or leave env_task_fn out."
+            )
+    except ConfigError:
         envs.close()
-        raise ConfigError(
-            f"env_task_fn={config.env_task_fn!r}: environment {envs.name!r} has no get_task and set_task. Derive it "
-            "from reef.TaskSettableEnv, or leave env_task_fn out."
-        )
+        raise
     return envs
 
 
@@ -232,17 +239,17 @@ def _created(config: AlgorithmConfig, context: EnvContext, render_mode: str | No
     creator = _creator(config.env)
     with _making(env_name(config.env), context, own_code=not isinstance(creator, str)):
         if isinstance(creator, str):
-            kwargs: dict[str, Any] = {**context}
+            kwargs = arguments(context)
             if render_mode is not None:
                 kwargs["render_mode"] = render_mode
             if gym.registry[creator].entry_point is None:
                 return FirstColumn(gym.make_vec(creator, 1, "vector_entry_point", **kwargs))
-            return gym.make(creator, **{"disable_env_checker": True, **kwargs})
+            return prepared_frames(config, gym.make(creator, **{"disable_env_checker": True, **kwargs}))
         env: Any = _call(creator, context)
         env = AECAgents(env) if hasattr(env, "agent_iter") else env
         if config.observation_fn is not None and is_multi_agent(env):
             env = ObservedAgents(env, config, env_name(config.env))
-        return env  # type: ignore[no-any-return]
+        return prepared_frames(config, env)
 
 
 @contextmanager
@@ -270,19 +277,14 @@ def _creator(env: object) -> Callable[[EnvContext], Env] | str:
             f"env={env!r} is no environment. Give a Gymnasium id such as 'CartPole-v1', 'package.module:Class', a "
             "class, or a function that takes the env_config."
         )
-    if env in gym.registry:
-        return env
+    if (spec := registered(env)) is not None:
+        return spec.id
     path = env if ":" in env else ":".join(env.rsplit(".", 1))
-    module, colon, name = path.partition(":")
-    if not colon:
+    if ":" not in path:
         raise ConfigError(
             f"env={env!r} is not registered with Gymnasium."
             f"{atari_hint(env) or nearest(env, gym.registry)} For one of your own give 'package.module:Class'."
         )
-    with suppress(Exception):  # `load` says what is wrong with the module
-        importlib.import_module(module)
-        if name in gym.registry:  # the module registers it: Gymnasium's own "module:Id-v0"
-            return name
     found = load(path, "environment")
     if not callable(found):
         raise ConfigError(f"env={env!r} is {found!r}: expected a class or a function that takes the env_config.")
@@ -297,17 +299,6 @@ def _call(creator: Callable[..., Env], context: EnvContext) -> Env:
         except TypeError:
             return creator(**context)
     return creator(context)
-
-
-def unprepared(config: AlgorithmConfig) -> Iterator[str]:
-    """Say what is not done with the observations, as settings that do it by default are not available yet."""
-    name = env_name(config.env)
-    if is_atari(config) and registered(config.env):  # a function or class of the user's may prepare them itself
-        yield (
-            f"environment {name!r} is an Atari game, and is learned from as it is: preprocessor_pref='deepmind' and "
-            "model.framestack=True are not available yet. A function or class that wraps it "
-            "(gymnasium.wrappers.AtariPreprocessing, FrameStackObservation) can be the environment."
-        )
 
 
 def _runs_natively(config: AlgorithmConfig, spec: gym.envs.registration.EnvSpec) -> bool:

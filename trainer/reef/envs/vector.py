@@ -7,10 +7,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-import gymnasium as gym
 import numpy as np
 
 from reef.config import AlgorithmConfig
+from reef.envs.atari.names import is_atari
 from reef.envs.failures import describe, env_name
 from reef.envs.seeding import EpisodeSeeds, column_seeds
 from reef.envs.wrappers import ActionTransform, RewardTransform
@@ -83,6 +83,7 @@ class VectorEnv(ABC):
         num_envs: int,
         observation_space: Space,
         action_space: Space,
+        first: Any = None,  # the environment of the first column, where each has one
     ) -> None:
         self.name = env_name(config.env)
         self.num_envs = num_envs
@@ -93,7 +94,7 @@ class VectorEnv(ABC):
         self.action_transform = ActionTransform(
             self.action_layout, normalize=config.normalize_actions, clip=config.clip_actions
         )
-        self.reward_transform = RewardTransform(config.clip_rewards, atari=is_atari(config))
+        self.reward_transform = RewardTransform(config.clip_rewards, atari=is_atari(config, first))
         self._seeds = EpisodeSeeds(
             column_seeds(config.seed, worker_index, num_envs, in_evaluation=config.in_evaluation)
         )
@@ -160,19 +161,6 @@ class VectorEnv(ABC):
     def _result(self, final_obs: dict[int, Array], live: Array | None = None) -> StepResult:
         rewards = self._rewards if self.reward_transform.identity else self.reward_transform(self._rewards)
         return StepResult(self._obs, rewards, self._terminated, self._truncated, final_obs, live, self._rewards)
-
-
-def registered(env: object) -> gym.envs.registration.EnvSpec | None:
-    """The registration of a Gymnasium id, or None for anything else."""
-    return gym.registry.get(env) if isinstance(env, str) else None
-
-
-def is_atari(config: AlgorithmConfig) -> bool:
-    """Whether the environment is an Atari game: as the settings say, else by its registration."""
-    if config.is_atari is not None:
-        return bool(config.is_atari)
-    spec = registered(config.env)
-    return spec is not None and str(spec.entry_point).startswith(("ale_py", "shimmy.atari"))
 
 
 def close_all(envs: Sequence[Any], name: str) -> None:

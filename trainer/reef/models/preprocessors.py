@@ -5,13 +5,14 @@ Networks need none: they read the flat arrays of `reef.spaces.Layout`. `Preproce
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
-from reef.errors import ConfigError
+from reef.errors import ConfigError, EnvironmentError
 from reef.spaces import Layout, Leaf, Space
 from reef.types import Array
 
@@ -20,7 +21,7 @@ class Preprocessor:
     """From values of one observation space to arrays of `shape`.
 
     A Box or MultiBinary keeps its array. Discrete and MultiDiscrete become one-hot vectors, Dict and Tuple one vector
-    of the arrays of their parts. Frames keep their size and their channels.
+    of the arrays of their parts.
     """
 
     def __init__(self, space: Space) -> None:
@@ -126,8 +127,66 @@ class Preprocessor:
             raise ConfigError(f"{who} {value} at index {where}, expected {possible}.")
 
 
-def get_preprocessor(space: Space) -> type[Preprocessor]:
+SCREEN = (210, 160, 3)  # the frame of most Atari games
+BORDER = 25  # its rows above and below that hardly any game draws in
+
+
+def require_opencv() -> None:
+    """Raise EnvironmentError where OpenCV, which makes frames smaller, is not installed."""
+    if importlib.util.find_spec("cv2") is None:
+        raise EnvironmentError(
+            "frames of Atari games need OpenCV, which is not installed: `pip install 'reef[atari]'`."
+        )
+
+
+class GenericPixelPreprocessor:
+    """From frames of Atari games [height, width, 3] or [height, width] to arrays of `shape`, [dim, dim, channels].
+
+    The border is cut off. Values are bytes, which networks scale to 0..1; with `zero_mean` they are float32 in -1..1.
+    """
+
+    def __init__(self, space: Space, options: Mapping[str, Any] | None = None) -> None:
+        """`options`: of the model, `dim` (84), `grayscale` (False) and `zero_mean` (True).
+
+        Raises ConfigError for a space without frames, EnvironmentError without OpenCV.
+        """
+        require_opencv()
+        if not isinstance(space, spaces.Box) or len(space.shape) not in (2, 3) or min(space.shape[:2]) <= 2 * BORDER:
+            raise ConfigError(f"{space} has no frames of an Atari game: use get_preprocessor({space}).")
+        given = {"dim": 84, "grayscale": False, "zero_mean": True, **(options or {})}
+        self._dim, self._zero_mean = int(given["dim"]), bool(given["zero_mean"])
+        colours = space.shape[2] if len(space.shape) == 3 else 1
+        self._to_gray = bool(given["grayscale"]) and colours > 1
+        self._expected = space.shape
+        self.shape = (self._dim, self._dim, 1 if self._to_gray else colours)
+
+    @property
+    def size(self) -> int:
+        """Elements of one array."""
+        return int(np.prod(self.shape))
+
+    def transform(self, observation: Any) -> Array:
+        """A frame -> its array of `shape`; ConfigError for one of another shape."""
+        import cv2
+
+        frame = np.asarray(observation)
+        if frame.shape != self._expected:
+            raise ConfigError(f"the observation has shape {frame.shape}, expected {self._expected}: one frame.")
+        small: Any = frame[BORDER:-BORDER]
+        # In two steps, as a pixel that falls between those of a small frame would vanish.
+        for dim in dict.fromkeys((max(self._dim, 84), self._dim)):
+            small = cv2.resize(small, (dim, dim), interpolation=cv2.INTER_AREA)
+        pixels = small.mean(axis=2) if self._to_gray else small
+        pixels = np.reshape(pixels, self.shape)
+        if self._zero_mean:
+            return ((pixels.astype(np.float32) - 128) / 128).astype(np.float32)
+        return pixels.astype(np.uint8)
+
+
+def get_preprocessor(space: Space) -> type[Preprocessor] | type[GenericPixelPreprocessor]:
     """The class whose objects preprocess the values of `space`; EnvironmentError for one that has none."""
+    if isinstance(space, spaces.Box) and space.shape == SCREEN and space.dtype == np.uint8:
+        return GenericPixelPreprocessor
     Preprocessor(space)
     return Preprocessor
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from reef.config import AlgorithmConfig
+from reef.envs.atari.names import is_atari
 from reef.envs.check import check_spaces
 from reef.envs.failures import env_name, failure
 from reef.envs.multi_agent import ALL, RESET, STEP, MultiAgentEnv, agent_spaces, is_multi_agent
-from reef.envs.vector import is_atari
 from reef.offline.episode_files import PlayedEpisode
 from reef.rollout.worker import RolloutWorker
 from reef.spaces import Layout
@@ -134,7 +134,9 @@ def recording_worker(
     create.__name__ = env_name(config.env)
     changed = {
         "env": create,
-        "is_atari": is_atari(config),
+        "is_atari": is_atari(config, env),
+        # frames are prepared in the recorded environment
+        "preprocessor_pref": None,
         "num_envs_per_worker": 1,
         "restart_failed_sub_environments": False,
         # or the check of the environment would be recorded

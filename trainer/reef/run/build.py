@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -18,7 +19,6 @@ from reef.allocator import keep_freed_memory
 from reef.config import AlgorithmConfig
 from reef.config.ignored import ignored_beside_others
 from reef.config.loading import load
-from reef.envs.make import unprepared
 from reef.errors import ConfigError
 from reef.learn.learner import Learner
 from reef.learn.learners import Learners, local_learners
@@ -192,7 +192,7 @@ def build_algorithm(
     if not config.algorithm_class:
         raise ConfigError(f"{config.label} names no algorithm. Use the configuration of one, such as PPOConfig.")
     algorithm_class: type[Algorithm] = load(config.algorithm_class, "algorithm")
-    deadline, events = deadline or Deadline(), Events()
+    config, deadline, events = with_registered_envs(config), deadline or Deadline(), Events()
     evaluation = make_evaluation(config, deadline)
     with ExitStack() as on_failure:  # or their processes would stay behind
         local = local or make_local_worker(config, with_env=samples_here(config))
@@ -203,10 +203,7 @@ def build_algorithm(
         for text in ignored_beside_others(config):
             log.warning("%s", text)
         for policy_id, policy in local.policy_map.items():
-            for text in (
-                *config.for_policy(policy_id).ignored_settings(policy),
-                *unprepared(config),
-            ):
+            for text in (*config.for_policy(policy_id).ignored_settings(policy),):
                 log.warning("%s", text)
         learners = make_learners(
             algorithm_class.learner_class,
@@ -279,8 +276,16 @@ def make_local_worker(config: AlgorithmConfig, *, with_env: bool) -> RolloutWork
     os.environ.update(config.extra_python_environs_for_driver)
     keep_freed_memory()  # within limits that those variables may set
     worker_class = load(config.worker_class, "worker_class") if config.worker_class else RolloutWorker
-    worker: RolloutWorker = worker_class(config, with_env=with_env)
+    worker: RolloutWorker = worker_class(with_registered_envs(config), with_env=with_env)
     return worker
+
+
+def with_registered_envs(config: AlgorithmConfig) -> AlgorithmConfig:
+    """The settings, with what makes an environment that `ray.tune.register_env` knows in place of its name."""
+    if "ray.tune.registry" not in sys.modules:  # nothing was registered
+        return config
+    found: AlgorithmConfig = load("reef.distributed.registered_envs:with_registered_envs")(config)
+    return found
 
 
 def make_workers(

@@ -171,3 +171,35 @@ def test_problems_come_together_before_contradictions():
     assert str(refusal.value).startswith(
         "2 problems in the settings of AlgorithmConfig:\n- gamma=2.0: must be at most 1"
     )
+
+
+@pytest.mark.parametrize(
+    ("preference", "model", "texts"),
+    [
+        ("deepmind", {"dim": 42, "framestack": False}, []),
+        ("deepmind", {"grayscale": True}, ["model.grayscale=True: has no effect with preprocessor_pref='deepmind'"]),
+        ("rllib", {"dim": 42, "grayscale": True, "zero_mean": False}, []),
+        ("rllib", {"framestack": False}, ["with preprocessor_pref='rllib'. Leave it at True."]),
+        (None, {"dim": 42, "zero_mean": False}, ["model.dim=42: has no effect", "model.zero_mean=False: has no eff"]),
+        (None, {}, []),
+        ("deepmind", {"dim": 35}, ["model.dim=35: must be at least 36 pixels"]),
+        ("deepmindd", {}, ["expected one of None, 'deepmind', 'rllib'. Did you mean 'deepmind'?"]),
+    ],
+)
+def test_frames_of_atari_games_are_prepared_in_one_way(preference, model, texts):
+    config = AlgorithmConfig().rollouts(preprocessor_pref=preference).training(model=model)
+    found = ""
+    try:
+        config.validate()
+    except ConfigError as error:
+        found = str(error)
+    assert bool(found) is bool(texts)
+    assert [text for text in texts if text not in found] == []
+
+
+def test_evaluation_prepares_frames_as_training_does():
+    config = AlgorithmConfig().evaluation(evaluation_config={"preprocessor_pref": None})
+    with pytest.raises(
+        ConfigError, match="evaluation_config.preprocessor_pref=None: training has preprocessor_pref='d"
+    ):
+        config.validate()

@@ -50,7 +50,9 @@ class EnvironmentSettings(Settings):
         False, "Clip actions to the bounds of the action space before they reach the environment."
     )
     disable_env_checking: bool = setting(False, "Skip the check of spaces, reset and step before training starts.")
-    is_atari: bool | None = setting(None, "Whether this is an Atari game; null finds out.")
+    is_atari: bool | None = setting(
+        None, "Whether this is an Atari game; null finds out. false neither clips its rewards nor prepares its frames."
+    )
     auto_wrap_old_gym_envs: bool = setting(
         True,
         "Wrap environments of the old Gym API (reset gives obs, step gives 4); false refuses them and says what to do.",
@@ -113,6 +115,13 @@ class RolloutSettings(Settings):
         "'MeanStdFilter' scales every element of an observation by its running mean and standard deviation.",
         choices=("NoFilter", "MeanStdFilter"),
     )
+    preprocessor_pref: str | None = setting(
+        "deepmind",
+        "How the frames of Atari games are prepared. 'deepmind': up to 30 frames without an action at first, actions "
+        "repeated for 4 frames, gray frames, 4 of them in an observation, FIRE pressed where a life begins, a lost "
+        "life as an end for the learner. 'rllib': each frame is made smaller. null: not at all.",
+        choices=(None, "deepmind", "rllib"),
+    )
     synchronize_filters: bool = setting(True, "Merge the filter statistics of all workers after each iteration.")
     use_worker_filter_stats: bool = setting(True, "Merge what the workers saw into the central filter.")
     update_worker_filter_stats: bool = setting(True, "Send the central filter back to the workers.")
@@ -151,7 +160,7 @@ class ExplorationSettings(Settings):
     )
 
 
-AS_TRAINED = ("model", "observation_filter")  # without which the trained weights mean nothing
+AS_TRAINED = ("model", "observation_filter", "preprocessor_pref")  # without which the trained weights mean nothing
 
 OF_TRAINING = ("num_rollout_workers", "env_task_fn")
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from reef.config.declaration import setting
 from reef.config.groups.group import GroupSetter
+from reef.config.ignored import problems_of_frames
 from reef.config.refusals import refusals_in
 from reef.config.settings import Settings
 from reef.schedules import Scheduled
@@ -38,6 +39,14 @@ class ModelConfig(Settings):
         [],
         "Sizes of fully connected layers after convolutions ([256] when empty), else after fcnet_hiddens.",
         minimum=1,
+    )
+    dim: int = setting(84, "Height and width of the frames of Atari games.", minimum=36, unit="pixels")
+    framestack: bool = setting(True, "Observe 4 frames of Atari games at a time, with preprocessor_pref 'deepmind'.")
+    grayscale: bool = setting(False, "Make frames of Atari games gray, with preprocessor_pref 'rllib'.")
+    zero_mean: bool = setting(
+        True,
+        "Scale frames of Atari games to -1..1 as float32, with preprocessor_pref 'rllib'; false keeps bytes, which the "
+        "network scales to 0..1.",
     )
     free_log_std: bool = setting(
         False,
@@ -168,6 +177,7 @@ class TrainingSettings(Settings):
     # the settings of model that may give the algorithm's network a memory
     possible_memories: ClassVar[tuple[str, ...]] = ()
     torch_compile_learner: bool
+    preprocessor_pref: str | None
 
     gamma: float = setting(0.99, "Discount of future rewards.", minimum=0.0, maximum=1.0)
     lr: Scheduled = setting(
@@ -204,6 +214,7 @@ class TrainingSettings(Settings):
         yield from super().problems()
         yield from self.optimizer.problems()
         yield from self.model.problems()
+        yield from problems_of_frames(self.model, self.preprocessor_pref)
         for key in self.model.memories:
             if key not in self.possible_memories:
                 instead = f"set model.{self.possible_memories[0]}" if self.possible_memories else "use PPO"

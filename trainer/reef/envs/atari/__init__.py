@@ -1,0 +1,1 @@
+"""Games of the Arcade Learning Environment: their names, their frames and their lives."""
