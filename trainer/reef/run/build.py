@@ -30,7 +30,7 @@ from reef.rollout.worker import RolloutWorker
 from reef.run.algorithm import Algorithm, Parts
 from reef.run.checkpoint import CheckpointStore, find_checkpoint, read_algorithm, read_metadata, restoring
 from reef.run.evaluation import Evaluation
-from reef.run.events import CheckpointSaved, Events, ResultReported, RunEnded, RunStarted
+from reef.run.events import CheckpointSaved, Events, ResultReported, RunEnded, RunStarted, SampleTaken
 from reef.run.experiment import AT_END, CheckpointSettings, Experiment, Gate, check_settings, restore_start
 from reef.run.folders import DEFAULT_FOLDER, choose_folder, places_of
 from reef.run.process.deadline import BackgroundDeadline, Deadline
@@ -41,6 +41,7 @@ from reef.run.reporters.console import Console
 from reef.run.reporters.files import ResultFiles
 from reef.run.reporters.reporter import Reporter, Summary
 from reef.run.reporters.tensorboard import TensorBoardEvents
+from reef.run.reporters.videos import VideoFolder
 from reef.run.signals import StopSignals
 from reef.run.stopping import StopConditions
 from reef.spaces import PolicySpaces
@@ -218,8 +219,17 @@ def build_algorithm(
         on_failure.callback(learners.stop)
         parts = Parts(workers=workers, learners=learners, evaluation=evaluation, deadline=deadline, events=events)
         algorithm = algorithm_class(config, parts=parts)
+        if record_env := config.record_env or evaluation.settings.record_env:
+            keep_videos(algorithm, VideoFolder(record_env))
         on_failure.pop_all()
     return algorithm
+
+
+def keep_videos(algorithm: Algorithm, folder: VideoFolder) -> None:
+    """Have the videos that workers record written to a folder, and named in the results."""
+    algorithm.metrics.videos = folder
+    algorithm.events.subscribe(RunStarted, lambda event: folder.belong_to(event.run.folder))
+    algorithm.events.subscribe(SampleTaken, lambda event: folder.add(event.sample))
 
 
 def settings_of(kind: type[Algorithm], given: AlgorithmConfig | Mapping[str, Any]) -> AlgorithmConfig:
