@@ -441,7 +441,7 @@ def test_every_episode_becomes_a_video(checkpoint: str, tmp_path: Path, capsys: 
     assert main(["evaluate", checkpoint, "--episodes", "2", "--video-dir", str(videos)]) == 0
     assert capsys.readouterr().err == ""
     files = sorted(videos.glob("*.mp4"))
-    assert [file.stem for file in files] == ["iteration_000000_episode_000001", "iteration_000000_episode_000002"]
+    assert [file.stem for file in files] == [f"evaluation_iteration_000000_episode_00000{number}" for number in (1, 2)]
     about = [json.loads(file.with_suffix(".json").read_text()) for file in files]
     assert [(each["return"], each["length"], each["iteration"]) for each in about] == [(3.0, 3, 0)] * 2
     for file in files:
