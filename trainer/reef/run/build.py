@@ -37,6 +37,7 @@ from reef.run.process.deadline import BackgroundDeadline, Deadline
 from reef.run.process.identity import Claim
 from reef.run.process.watchdog import ReportEnd, Watchdog
 from reef.run.remote.mirror import Mirror
+from reef.run.reporters.batches import summarize_batches
 from reef.run.reporters.console import Console
 from reef.run.reporters.files import ResultFiles
 from reef.run.reporters.reporter import Reporter, Summary
@@ -218,6 +219,7 @@ def build_algorithm(
         )
         on_failure.callback(learners.stop)
         parts = Parts(workers=workers, learners=learners, evaluation=evaluation, deadline=deadline, events=events)
+        summarize_batches(events)
         algorithm = algorithm_class(config, parts=parts)
         if record_env := config.record_env or evaluation.settings.record_env:
             keep_videos(algorithm, VideoFolder(record_env))
