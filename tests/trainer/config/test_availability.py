@@ -25,7 +25,7 @@ NOT_YET = words(
     """
     model.framestack model.dim model.grayscale
     model.zero_mean model.custom_action_dist learner_class learner_connector
-    render_env record_env action_mask_key
+    action_mask_key
     env_runner_cls sample_collector remote_worker_envs remote_env_batch_wait_ms preprocessor_pref compress_observations
     enable_connectors env_to_module_connector module_to_env_connector episode_lookback_horizon
     off_policy_estimation_methods ope_split_batch_by_episode
@@ -130,12 +130,14 @@ def test_at_their_defaults_all_are_fine():
 
 
 def test_the_refused_are_refused_in_evaluation_too():
-    config = AlgorithmConfig().evaluation(evaluation_config={"record_env": True, "model": {"framestack": False}})
+    config = AlgorithmConfig().evaluation(
+        evaluation_config={"compress_observations": True, "model": {"framestack": False}}
+    )
     with pytest.raises(ConfigError) as refusal:
         config.validate()
-    assert "evaluation_config.record_env=True: not available yet. Leave it at False." in str(refusal.value)
+    assert "evaluation_config.compress_observations=True: not available yet. Leave it at False." in str(refusal.value)
     assert "evaluation_config.model.framestack=False: not available yet. Leave it at True." in str(refusal.value)
-    AlgorithmConfig().evaluation(evaluation_config={"record_env": False}).validate()
+    AlgorithmConfig().evaluation(evaluation_config={"compress_observations": False}).validate()
 
 
 def test_every_working_setting_is_read_somewhere():

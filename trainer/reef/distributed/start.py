@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 CONNECT_S = 5.0
+AUTH = "RAY_AUTH_MODE"  # which Ray sets to "token" where its file with a token is there
 
 
 class RaySession(contextlib.ExitStack):
@@ -95,10 +96,17 @@ def start(
         )
         session.callback(ray.shutdown)
         if dashboard:
-            log.warning("Ray's dashboard: http://%s", context.dashboard_url)
+            _tell_of_dashboard(context)
         started = session.pop_all()
     started.embedded = True
     return started
+
+
+def _tell_of_dashboard(context: Any) -> None:
+    """Say where it is, what Ray's own commands need to find this Ray, and how to get the token if it asks for one."""
+    token = "; RAY_AUTH_MODE=token ray get-auth-token prints its token" if os.environ.get(AUTH) == "token" else ""
+    address = context.address_info["gcs_address"]
+    log.warning("Ray's dashboard: http://%s (ray memory --address %s%s)", context.dashboard_url, address, token)
 
 
 def _check_dashboard(wanted: bool) -> None:

@@ -46,6 +46,15 @@ def test_a_run_has_its_videos_in_its_folder(tmp_path: Path):
         assert about["iteration"] == (2 if about["evaluation"] else 1)
 
 
+def test_the_older_monitor_means_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.warns(match="record_env"):
+        older = PPOConfig.from_dict({"env": "CartPole-v1", "monitor": True, "rollout_fragment_length": 64, **SMALL})
+    with older.build() as algorithm:
+        assert algorithm.train()["episode_media"]["videos"]
+    assert (tmp_path / "videos").is_dir()
+
+
 def test_evaluation_can_be_recorded_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     changed = {"record_env": False, "evaluation_config": {"record_env": "seen"}, "evaluation_interval": 1}

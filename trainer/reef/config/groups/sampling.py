@@ -24,7 +24,7 @@ class EnvironmentSettings(Settings):
     env_config: dict[str, Any] = setting(
         {},
         "What the environment is made with. A class or function gets it as one argument, together with worker_index, "
-        "vector_index, num_workers and recreated_worker; a Gymnasium id gets it as keyword arguments.",
+        "vector_index, num_workers, recreated_worker and render_mode; a Gymnasium id gets it as keyword arguments.",
     )
     observation_space: Any = setting(
         None, "The observation space, where the environment's own is not to be used.", convert=as_space
@@ -52,7 +52,7 @@ class EnvironmentSettings(Settings):
     record_env: bool | str = setting(
         False,
         "Write videos of the first environment of the first worker: of its episodes 1, 8, 27, ... 1000, then of each "
-        "1000th. true writes to videos/ in the result folder, a path to that folder. See docs/videos.md.",
+        "1000th. true writes to videos/ in the result folder, a path to that folder. See docs/debugging.md.",
     )
     render_env: bool = setting(
         False, "Show the first environment of the first worker in a window while it trains. Needs a display."
