@@ -61,6 +61,7 @@ WORKING = words(
     model.attention_use_n_prev_actions model.attention_use_n_prev_rewards
     env env_config observation_space action_space clip_rewards normalize_actions clip_actions disable_env_checking
     env_task_fn is_atari auto_wrap_old_gym_envs horizon soft_horizon no_done_at_end
+    record_env render_env
     framework torch_threads_per_worker torch_threads_per_learner torch_compile_learner
     torch_compile_learner_what_to_compile torch_compile_learner_dynamo_backend torch_compile_learner_dynamo_mode
     torch_compile_worker torch_compile_worker_dynamo_backend torch_compile_worker_dynamo_mode

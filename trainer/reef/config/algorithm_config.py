@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from reef.config.aliases import GROUPS, translate
 from reef.config.groups.multi_agent import MultiAgentSettings
@@ -161,19 +161,6 @@ class AlgorithmConfig(
     def evaluates_beside_training(self) -> bool:
         """Whether training goes on during an evaluation."""
         return self.evaluation_parallel_to_training or self.enable_async_evaluation
-
-    def draws(self, worker_index: int, env: int = 0) -> Literal["human", "rgb_array"] | None:
-        """How this environment of a worker is to draw itself, by Gymnasium's `render_mode`; None: not at all.
-
-        It is the first one of the first worker. For videos it is also the driver's, which tries it out.
-        """
-        if env == 0 and worker_index <= 1 and self.record_env:
-            return "rgb_array"
-        return "human" if env == 0 and self.is_shown(worker_index) and self.render_env else None
-
-    def is_shown(self, worker_index: int) -> bool:
-        """Whether videos and the window are of this worker: the first one that samples."""
-        return worker_index == min(self.num_rollout_workers, 1)
 
     def for_policy(self, policy_id: PolicyId | None) -> Self:
         """The settings of one policy: with its own, and other random numbers; None: of one without any of its own."""

@@ -103,10 +103,12 @@ def start(
 
 
 def _tell_of_dashboard(context: Any) -> None:
-    """Say where it is, what Ray's own commands need to find this Ray, and how to get the token if it asks for one."""
-    token = "; RAY_AUTH_MODE=token ray get-auth-token prints its token" if os.environ.get(AUTH) == "token" else ""
-    address = context.address_info["gcs_address"]
-    log.warning("Ray's dashboard: http://%s (ray memory --address %s%s)", context.dashboard_url, address, token)
+    """Say where it is, how Ray's own commands reach it, and how to get the token if it asks for one."""
+    has_token = os.environ.get(AUTH) == "token"
+    variable = f"{AUTH}=token " if has_token else ""
+    hint = f"; {variable}ray get-auth-token prints its token" if has_token else ""
+    url = f"http://{context.dashboard_url}"
+    log.warning("Ray's dashboard: %s (%sray list objects --address %s%s)", url, variable, url, hint)
 
 
 def _check_dashboard(wanted: bool) -> None:

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from gymnasium import spaces
@@ -74,6 +74,21 @@ def check_spaces(env: Any, name: str, config: AlgorithmConfig | None = None) -> 
         )
         raise EnvironmentError(f"environment {name!r} breaks the Gymnasium API:\n  - {lines}")
     return found["observation_space"], found["action_space"]
+
+
+def render_mode_of(config: AlgorithmConfig, worker_index: int, env: int = 0) -> Literal["human", "rgb_array"] | None:
+    """How this environment of a worker is to draw itself, by Gymnasium's `render_mode`; None: not at all.
+
+    It is the first one of the first worker. For videos it is also the driver's, which tries it out.
+    """
+    if env == 0 and worker_index <= 1 and config.record_env:
+        return "rgb_array"
+    return "human" if env == 0 and is_shown(config, worker_index) and config.render_env else None
+
+
+def is_shown(config: AlgorithmConfig, worker_index: int) -> bool:
+    """Whether videos and the window are of this worker: the first one that samples."""
+    return worker_index == min(config.num_rollout_workers, 1)
 
 
 def check_render(env: Any, name: str, mode: str) -> None:

@@ -21,7 +21,14 @@ from reef.envs.agents.envs import MultiAgentEnvs
 from reef.envs.agents.observing import ObservedAgents
 from reef.envs.agents.turns import TurnEnvs
 from reef.envs.by_policy import PolicyEnvs, SingleAgentEnvs
-from reef.envs.check import check_display, check_env, check_methods, check_render, check_spaces
+from reef.envs.check import (
+    check_display,
+    check_env,
+    check_methods,
+    check_render,
+    check_spaces,
+    render_mode_of,
+)
 from reef.envs.curriculum.tasks import task_settable
 from reef.envs.failures import atari_hint, env_name, missing_package
 from reef.envs.loop import Env, LoopVectorEnv
@@ -76,7 +83,7 @@ def make_vector_env(config: AlgorithmConfig, worker_index: int, num_envs: int, *
 
 def _vector_env(config: AlgorithmConfig, worker_index: int, num_envs: int, make: _Factory) -> VectorEnv:
     spec = registered(config.env)
-    one_by_one = make.listener is not None or config.draws(worker_index) is not None
+    one_by_one = make.listener is not None or render_mode_of(config, worker_index) is not None
     if spec is not None and not one_by_one and _runs_natively(config, spec):
         limit = spec.max_episode_steps or sys.maxsize
         return CartPoleVector(config, worker_index, num_envs, max_episode_steps=limit)
@@ -168,7 +175,7 @@ class _Factory:
         return self._reported(index, self.unchecked(index))
 
     def _reported(self, index: int, env: T) -> T:
-        if mode := self._config.draws(self._worker_index, index):
+        if mode := render_mode_of(self._config, self._worker_index, index):
             check_render(env, env_name(self._config.env), mode)
         if self.listener is not None:
             self.listener.made(index, env, self._context(index))
@@ -197,7 +204,7 @@ def env_context(config: AlgorithmConfig, worker_index: int, vector_index: int = 
         vector_index=vector_index,
         num_workers=config.num_rollout_workers,
         recreated_worker=recreated,
-        render_mode=config.draws(worker_index, vector_index),
+        render_mode=render_mode_of(config, worker_index, vector_index),
     )
 
 

@@ -59,7 +59,8 @@ class RolloutWorker(WorkerPolicies):
         count = config.num_envs_per_worker if with_env else 1
         self.recorder = episode_recorder(config, worker_index, self.episode_hooks) if with_env else None
         listener = self.recorder or self.episode_hooks
-        self.drawing = drawing_of(self, config, listener) if with_env and config.draws(worker_index) else None
+        is_drawn = with_env and (config.record_env or config.render_env)
+        self.drawing = drawing_of(self, config, listener) if is_drawn else None
         envs = make_envs(config, worker_index, count, recreated=recreated, listener=self.drawing or listener)
         self.env: PolicyEnvs | None = envs if with_env else None
         if not with_env:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from reef.batch import Video
 from reef.config import AlgorithmConfig
-from reef.envs.check import frame_problem
+from reef.envs.check import frame_problem, is_shown
 from reef.envs.vector import AgentsStep, EpisodeListener
 from reef.rollout.episode_recorder import EpisodeRelay
 from reef.rollout.videos.encoder import INSTALL, Encoder
@@ -204,7 +204,7 @@ class VideoRecorder(Drawing):
 
 def drawing_of(worker: RolloutWorker, config: AlgorithmConfig, then: EpisodeListener | None) -> Drawing | None:
     """What draws the first environment of a worker, or None where that is not asked for."""
-    if not config.is_shown(worker.worker_index):
+    if not is_shown(config, worker.worker_index):
         return None
     if config.record_env:
         return VideoRecorder(then, lambda: _about(worker))
