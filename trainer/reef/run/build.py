@@ -221,17 +221,23 @@ def build_algorithm(
         parts = Parts(workers=workers, learners=learners, evaluation=evaluation, deadline=deadline, events=events)
         summarize_batches(events)
         algorithm = algorithm_class(config, parts=parts)
-        if record_env := config.record_env or evaluation.settings.record_env:
-            keep_videos(algorithm, VideoFolder(record_env))
+        keep_videos(algorithm)
         on_failure.pop_all()
     return algorithm
 
 
-def keep_videos(algorithm: Algorithm, folder: VideoFolder) -> None:
-    """Have the videos that workers record written to a folder, and named in the results."""
-    algorithm.metrics.videos = folder
-    algorithm.events.subscribe(RunStarted, lambda event: folder.belong_to(event.run.folder))
-    algorithm.events.subscribe(SampleTaken, lambda event: folder.add(event.sample))
+def keep_videos(algorithm: Algorithm) -> None:
+    """Have the videos that workers record written to the folders of their settings, and named in the results."""
+    if algorithm.config.record_env:
+        folder = algorithm.metrics.videos = VideoFolder(algorithm.config.record_env)
+        algorithm.events.subscribe(SampleTaken, lambda event: folder.add(event.sample))
+    for each in (algorithm.metrics.videos, algorithm.evaluation.videos):
+        if each is not None:
+            algorithm.events.subscribe(RunStarted, partial(_into_run, each))
+
+
+def _into_run(folder: VideoFolder, event: RunStarted) -> None:
+    folder.belong_to(event.run.folder)
 
 
 def settings_of(kind: type[Algorithm], given: AlgorithmConfig | Mapping[str, Any]) -> AlgorithmConfig:

@@ -25,6 +25,7 @@ from reef.rollout.seams import Workers
 from reef.rollout.worker import RolloutWorker
 from reef.run.metrics import summarize_episodes
 from reef.run.process.deadline import BackgroundDeadline, Deadline
+from reef.run.reporters.videos import VideoFolder
 from reef.spaces import Layout, PolicySpaces
 from reef.trees import json_safe
 from reef.types import State
@@ -76,6 +77,7 @@ class Evaluation:
         self.config = config
         self._make_workers = make_workers
         self.settings = config.evaluation_settings().freeze()
+        self.videos = VideoFolder(self.settings.record_env) if self.settings.record_env else None
         self._spaces = self._try_env()
         self._told_of_greedy = False
         self.latest: dict[str, Any] | None = None
@@ -209,11 +211,10 @@ class Evaluation:
             metrics = guarded(CUSTOM, function, algorithm, workers)
             return {"training_iteration": iteration, **checked_metrics(metrics)}
         episodes, steps, videos = self._play(workers)
-        folder = algorithm.metrics.videos
         return {
             "training_iteration": iteration,
             **summarize_episodes(episodes, keep_per_episode=self.config.keep_per_episode_custom_metrics),
-            "episode_media": folder.write_all(videos, iteration) if folder else {},
+            "episode_media": self.videos.write_all(videos, iteration) if self.videos else {},
             "episodes_this_iter": len(episodes),
             "timesteps_this_iter": steps,
             "num_healthy_workers": workers.num_healthy if self.config.evaluation_num_workers else 0,

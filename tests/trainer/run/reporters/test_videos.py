@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from reef.algorithms.bc import BCConfig
 from reef.algorithms.ppo import PPOConfig
 from reef.batch import Sample, Video
 from reef.cli.main import main
+from reef.errors import ConfigError
 from reef.run.build import run_experiment
 from reef.run.reporters.curves import newest_video
 from reef.run.reporters.files import read_results
@@ -64,6 +66,23 @@ def test_evaluation_can_be_recorded_alone(tmp_path: Path, monkeypatch: pytest.Mo
     assert result["evaluation"]["episode_media"] == {
         "videos": [str(tmp_path / "seen" / "evaluation_iteration_000001_episode_000001.mp4")]
     }
+
+
+def test_evaluation_has_a_folder_of_its_own(tmp_path: Path):
+    own = {"record_env": str(tmp_path / "own")}
+    changed = {"evaluation_config": own, "evaluation_interval": 1, "evaluation_duration": 1}
+    summary = run_experiment(
+        config(**changed), stop={"training_iteration": 1}, storage_path=tmp_path, reporters=[], name="r"
+    )
+    (result,) = read_results(summary.folder)
+    assert result["episode_media"]["videos"][0].startswith("videos/iteration")
+    assert result["evaluation"]["episode_media"]["videos"][0].startswith(str(tmp_path / "own" / "evaluation_iteration"))
+
+
+@pytest.mark.parametrize("key", ["record_env", "render_env"])
+def test_what_learns_from_files_draws_in_evaluation_alone(key: str):
+    with pytest.raises(ConfigError, match=f"{key}=True: BC samples no episodes to draw. Leave it out; evaluation_conf"):
+        BCConfig().update_from_dict({"env": "CartPole-v1", "input_": "x.json", key: True}).validate()
 
 
 def test_without_a_run_they_are_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -122,3 +141,14 @@ def test_a_page_shows_the_newest_video_of_each_run(tmp_path: Path):
     assert "data:video/mp4;base64,Zmlyc3Q=" in page
     assert "iteration 000001 episode 000008" in page
     assert newest_video(tmp_path / "a", [line]) == []
+
+
+@pytest.mark.ray
+def test_the_first_of_several_workers_sends_its_videos(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_cluster: Any
+):
+    monkeypatch.chdir(tmp_path)
+    with config(num_rollout_workers=2, rollout_fragment_length=32).build() as algorithm:
+        names = [name for _ in range(3) for name in algorithm.train()["episode_media"].get("videos", [])]
+    assert Path(names[0]).read_bytes()[4:8] == b"ftyp"
+    assert len({json.loads(Path(name).with_suffix(".json").read_text())["episode"] for name in names}) == len(names)
