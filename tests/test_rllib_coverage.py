@@ -34,7 +34,6 @@ MISSING = {
     "Offline data": 6,
     "Several agents": 2,
     "External applications": 11,
-    "Debugging": 5,
     "Results": 1,
     "Checkpoints": 2,
     "Scaling": 1,

@@ -142,6 +142,14 @@ class Episode:
 
 
 @dataclass(frozen=True, slots=True)
+class Video:
+    """A recorded episode."""
+
+    content: bytes  # an mp4 file
+    description: dict[str, Any]  # JSON values, such as its "return" and "length"
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """What one call of a worker's `sample` returns."""
 
@@ -156,6 +164,7 @@ class Sample:
     # where the rollouts stay in the worker, see `without_rollouts`: the valid steps of each, and its gradient
     agent_steps: dict[PolicyId, int] = field(default_factory=dict)
     gradients: dict[PolicyId, FragmentGradient] = field(default_factory=dict)
+    videos: list[Video] = field(default_factory=list)
 
     def without_rollouts(self, gradients: dict[PolicyId, FragmentGradient] | None = None) -> Sample:
         """Return all but the rollouts, with the number of their valid steps, and `gradients` if there are any."""

@@ -117,9 +117,9 @@ def test_what_breaks_is_one_message(
     assert captured.out == ""
 
 
-def test_no_videos_of_several_agents(checkpoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_draw_has_no_videos(checkpoint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", checkpoint, "--video-dir", str(tmp_path / "videos")]) == EXIT_WRONG_USE
-    assert "--video-dir: not available with an environment of several agents" in capsys.readouterr().err
+    assert "in render() after a reset" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -24,7 +24,6 @@ def words(text: str) -> list[str]:
 NOT_YET = words(
     """
     learner_class learner_connector
-    render_env record_env
     env_runner_cls sample_collector remote_worker_envs remote_env_batch_wait_ms compress_observations
     enable_connectors env_to_module_connector module_to_env_connector episode_lookback_horizon
     off_policy_estimation_methods ope_split_batch_by_episode
@@ -59,6 +58,7 @@ WORKING = words(
     model.attention_use_n_prev_actions model.attention_use_n_prev_rewards
     env env_config observation_space action_space clip_rewards normalize_actions clip_actions disable_env_checking
     env_task_fn action_mask_key is_atari auto_wrap_old_gym_envs horizon soft_horizon no_done_at_end
+    record_env render_env
     framework torch_threads_per_worker torch_threads_per_learner torch_compile_learner
     torch_compile_learner_what_to_compile torch_compile_learner_dynamo_backend torch_compile_learner_dynamo_mode
     torch_compile_worker torch_compile_worker_dynamo_backend torch_compile_worker_dynamo_mode
@@ -130,15 +130,13 @@ def test_at_their_defaults_all_are_fine():
 
 def test_the_refused_are_refused_in_evaluation_too():
     config = AlgorithmConfig().evaluation(
-        evaluation_config={"record_env": True, "model": {"custom_action_dist": "own"}}
+        evaluation_config={"compress_observations": True, "model": {"no_final_linear": True}}
     )
     with pytest.raises(ConfigError) as refusal:
         config.validate()
-    assert "evaluation_config.record_env=True: not available yet. Leave it at False." in str(refusal.value)
-    assert "evaluation_config.model.custom_action_dist='own': not available yet. Leave it at None." in str(
-        refusal.value
-    )
-    AlgorithmConfig().evaluation(evaluation_config={"record_env": False}).validate()
+    assert "evaluation_config.compress_observations=True: not available yet. Leave it at False." in str(refusal.value)
+    assert "evaluation_config.model.no_final_linear=True: outputs come from a linear layer" in str(refusal.value)
+    AlgorithmConfig().evaluation(evaluation_config={"compress_observations": False}).validate()
 
 
 def test_every_working_setting_is_read_somewhere():

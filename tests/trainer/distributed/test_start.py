@@ -79,6 +79,35 @@ def test_a_dashboard_that_is_not_installed_is_named(monkeypatch):
         start(dashboard=True)
 
 
+DASHBOARD = """
+import json, os, pathlib, urllib.request
+from reef.distributed.start import start
+
+import logging
+said = []
+logging.getLogger("reef").addHandler(handler := logging.Handler())
+handler.emit = lambda record: said.append(record.getMessage())
+with start(num_cpus=1, num_gpus=0, object_store_memory=100 * 1024 * 1024, dashboard=True):
+    (text,) = [each for each in said if "dashboard" in each]
+    url = text.split()[2]
+    assert f"ray list objects --address {url}" in text, text
+    request = urllib.request.Request(f"{url}/api/version")
+    if os.environ.get("RAY_AUTH_MODE") == "token":
+        assert "ray get-auth-token" in text, text
+        token = (pathlib.Path.home() / ".ray" / "auth_token").read_text().strip()
+        request.add_header("Authorization", f"Bearer {token}")
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        assert "ray_version" in json.load(answer)
+    assert b"Ray Dashboard" in urllib.request.urlopen(url, timeout=30).read()
+"""
+
+
+def test_the_dashboard_of_a_local_ray_answers():
+    pytest.importorskip("aiohttp_cors", reason="needs ray[default]")
+    done = subprocess.run([sys.executable, "-c", DASHBOARD], capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_running_ray_is_used_as_it_is(ray_cluster):
     with start(num_cpus=64) as session:
         assert not session.embedded

@@ -202,7 +202,7 @@ def test_after_a_restore_new_episodes_begin_with_new_seeds(adapted):
     list(play(env, 1))
     assert other.set_state(env.state()).tolist() == [[0], [0]]
     assert not other.resumed.any()
-    assert other._seeds.current(0) != env._seeds.current(0)
+    assert other.seeds.current(0) != env.seeds.current(0)
 
 
 def test_composite_actions_and_observations_pass_in_batches(settings):

@@ -434,3 +434,14 @@ def test_a_policy_is_had_by_its_name() -> None:
     assert worker.get_policy() is worker.policy_map["default_policy"]
     with pytest.raises(KeyError, match="PolicyID 'other' not found in PolicyMap"):
         worker.get_policy("other")
+
+
+def test_actions_that_are_stretched_and_observations_that_are_filtered_are_timed():
+    settings = {"env": "Pendulum-v1", "observation_filter": "MeanStdFilter", "rollout_fragment_length": 20}
+    worker = RolloutWorker(PPOConfig().update_from_dict(settings).freeze())
+    first, second = worker.sample().timers, worker.sample().timers
+    for timers in (first, second):
+        assert 0 < timers["action_processing"] < timers["sample"]
+        assert 0 < timers["raw_obs_processing"] < timers["sample"]
+    spent = next(iter(worker.runners.values())).columns.action_transform.seconds
+    assert first["action_processing"] + second["action_processing"] == pytest.approx(spent)

@@ -56,6 +56,10 @@ class OfflineConfig(AlgorithmConfig):
             )
         if self.output:
             yield f"output={self.output!r}: {self.label} samples no episodes to write. Leave it out."
+        for key in ("record_env", "render_env"):
+            if asked := getattr(self, key):
+                fix = f"evaluation_config={{{key!r}: {asked!r}}} draws its evaluations."
+                yield f"{key}={asked!r}: {self.label} samples no episodes to draw. Leave it out; {fix}"
         if self.observation_filter != "NoFilter":
             yield (
                 f"observation_filter={self.observation_filter!r}: {self.label} reads observations as they were "

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reef.cli.train import json_mapping
 from reef.errors import ConfigError, StorageError
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from reef.config import AlgorithmConfig
     from reef.run.algorithm import Algorithm
     from reef.run.reporters.episodes import EpisodeReporter
+    from reef.run.reporters.videos import VideoFolder
 
 DEFAULT_STEPS = 10_000
+ENCODER = "imageio_ffmpeg"
 ALONE = {  # the settings of an algorithm without other processes and GPUs
     "num_rollout_workers": 0,
     "num_learner_workers": 0,
@@ -28,6 +30,8 @@ ALONE = {  # the settings of an algorithm without other processes and GPUs
     "num_gpus_per_learner_worker": 0,
     "sample_async": False,
     "train_batch_size_per_learner": None,
+    "record_env": False,
+    "render_env": False,
     "evaluation_interval": 1,  # an environment of evaluation's own is compared with that of training
 }
 
@@ -60,7 +64,7 @@ def add_parser(
         help=f"stop after N steps (0: no limit); {DEFAULT_STEPS} when --episodes is not given",
     )
     parser.add_argument("--render", action=argparse.BooleanOptionalAction, default=False, help="show the environment")
-    parser.add_argument("--video-dir", metavar="DIR", help="record every episode as a video (needs moviepy)")
+    parser.add_argument("--video-dir", metavar="DIR", help="record every episode as a video (needs imageio-ffmpeg)")
     parser.add_argument(
         "--out",
         metavar="FILE",
@@ -89,9 +93,10 @@ def _count(text: str) -> int:
 def _command(args: argparse.Namespace) -> int:
     if args.render and args.video_dir:
         raise ConfigError("--render and --video-dir exclude each other: an environment renders in one way.")
-    if args.video_dir and find_spec("moviepy") is None:
+    if args.video_dir and find_spec(ENCODER) is None:
         raise ConfigError(
-            "--video-dir needs moviepy to write mp4 files: pip install moviepy, or Reef with its extra 'video'."
+            "--video-dir needs imageio-ffmpeg to write mp4 files: pip install imageio-ffmpeg, or Reef with its extra "
+            "'video'."
         )
     needy = [f"--{key.replace('_', '-')}" for key in ("save_info", "track_progress", "use_shelve") if vars(args)[key]]
     if needy and not args.out:
@@ -110,6 +115,9 @@ def _command(args: argparse.Namespace) -> int:
 
 def _play(args: argparse.Namespace, stack: ExitStack) -> EpisodeReporter:
     """Play the episodes and report each; `stack` closes what that takes."""
+    from reef.envs.check import check_display
+    from reef.envs.failures import env_name
+    from reef.envs.make import env_context, make_env
     from reef.offline.episode_files import STEP_KEYS
     from reef.rollout.recording import recording_worker
     from reef.run.evaluation import tell_of_greedy
@@ -117,20 +125,26 @@ def _play(args: argparse.Namespace, stack: ExitStack) -> EpisodeReporter:
     from reef.run.reporters.episodes import EpisodeReporter
 
     config, build = _settings(args)
-    settings = config.evaluation_settings()
+    drawn = {"record_env": args.video_dir or False, "render_env": args.render}
+    settings = config.evaluation_settings().assign(drawn)
     watchdog = stack.enter_context(Watchdog(settings))
     algorithm = stack.enter_context(build())
     trained = algorithm.workers.local_worker()
     tell_of_greedy(config, trained)
-    env = _environment(settings, args)
+    if args.render:
+        check_display(env_name(settings.env))
+    env = make_env(settings, env_context(settings, 0, recreated=False))
     stack.callback(env.close)
     worker, recorded = recording_worker(settings, trained, env, STEP_KEYS[: 6 + args.save_info] if args.out else ())
     reporter = stack.enter_context(EpisodeReporter(args.out, track_progress=args.track_progress, as_json=args.json))
+    videos = _video_folder(args.video_dir) if args.video_dir else None
     watchdog.begin(lambda: worker.progress, lambda: "every episode that ended was reported.")
     limit = (DEFAULT_STEPS if args.steps is None and not args.episodes else args.steps) or math.inf
     while reporter.episodes < (args.episodes or math.inf) and reporter.steps < limit:
         recorded.begin(reporter.episodes + 1, limit - reporter.steps)
-        worker.sample_episodes(1)
+        sample = worker.sample_episodes(1)
+        if videos is not None:
+            videos.write_all(sample.videos, algorithm.iteration)
         reporter.report(recorded.episode)
     return reporter
 
@@ -184,25 +198,12 @@ def _change(config: AlgorithmConfig, args: argparse.Namespace) -> None:
             config.evaluation_config["env_config"] = settings
 
 
-def _environment(settings: AlgorithmConfig, args: argparse.Namespace) -> Any:
-    from reef.envs.make import EnvContext, make_env
-    from reef.envs.multi_agent import is_multi_agent
+def _video_folder(path: str) -> VideoFolder:
+    """The folder for videos, which is made; StorageError where that fails."""
+    from reef.run.reporters.videos import VideoFolder
 
-    mode = "human" if args.render else "rgb_array" if args.video_dir else None
-    env = make_env(settings, EnvContext(settings.env_config), render_mode=mode)
-    if not args.video_dir:
-        return env
-    if is_multi_agent(env):
-        env.close()
-        raise ConfigError("--video-dir: not available with an environment of several agents. Leave it out.")
     try:
-        Path(args.video_dir).mkdir(parents=True, exist_ok=True)
+        Path(path).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        env.close()
-        raise StorageError(f"--video-dir {args.video_dir}: cannot be written: {error.strerror}.") from error
-    from gymnasium.wrappers import RecordVideo
-
-    with warnings.catch_warnings():
-        if not any(Path(args.video_dir).iterdir()):  # Gymnasium takes a folder that is there for one with videos
-            warnings.filterwarnings("ignore", message=".*Overwriting existing videos")
-        return RecordVideo(env, args.video_dir, episode_trigger=lambda number: True)
+        raise StorageError(f"--video-dir {path}: cannot be written: {error.strerror}.") from error
+    return VideoFolder(path)

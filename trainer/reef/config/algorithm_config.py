@@ -202,6 +202,7 @@ class AlgorithmConfig(
             "in_evaluation": True,
             "sample_async": False,
             "output": None,
+            "render_env": False,
             **self.evaluation_config,
         }
         if "env_config" in changed:

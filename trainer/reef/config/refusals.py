@@ -42,8 +42,6 @@ class Refusal:
 
 
 REFUSALS: dict[str, Refusal] = {
-    "render_env": Refusal("environment", False),
-    "record_env": Refusal("environment", False),
     "eager_tracing": Refusal("framework", False, f"{TENSORFLOW}use torch_compile_learner and torch_compile_worker"),
     "eager_max_retraces": Refusal("framework", 20, f"{TENSORFLOW}torch.compile keeps its own recompilation limit"),
     "tf_session_args": Refusal("framework", SESSION, f"{TENSORFLOW}use torch_threads_per_worker"),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 CONNECT_S = 5.0
 NODES_S = 60.0
+AUTH = "RAY_AUTH_MODE"  # which Ray sets to "token" where its file with a token is there
 
 
 class RaySession(contextlib.ExitStack):
@@ -96,10 +97,19 @@ def start(
         )
         session.callback(ray.shutdown)
         if dashboard:
-            log.warning("Ray's dashboard: http://%s", context.dashboard_url)
+            _tell_of_dashboard(context)
         started = session.pop_all()
     started.embedded = True
     return started
+
+
+def _tell_of_dashboard(context: Any) -> None:
+    """Say where it is, how Ray's own commands reach it, and how to get the token if it asks for one."""
+    has_token = os.environ.get(AUTH) == "token"
+    variable = f"{AUTH}=token " if has_token else ""
+    hint = f"; {variable}ray get-auth-token prints its token" if has_token else ""
+    url = f"http://{context.dashboard_url}"
+    log.warning("Ray's dashboard: %s (%sray list objects --address %s%s)", url, variable, url, hint)
 
 
 def _check_dashboard(wanted: bool) -> None:

@@ -39,7 +39,7 @@ class AdaptedVector(VectorEnv):
 
     def _reset(self) -> None:
         try:
-            obs, _ = self._env.reset(seed=self._seeds.next(0))
+            obs, _ = self._env.reset(seed=self.seeds.next(0))
             self._write(obs)
         except Exception as error:
             raise failure(self.name, "reset", "of all columns", error) from error
@@ -73,11 +73,11 @@ class AdaptedVector(VectorEnv):
 
     def state(self) -> State:
         """Only the seeds."""
-        return {"seeds": self._seeds.state()}
+        return {"seeds": self.seeds.state()}
 
     def _set_state(self, state: State) -> Array:
         """Start new episodes, with seeds that follow those of the saved ones."""
-        self._seeds.restore(state["seeds"])
+        self.seeds.restore(state["seeds"])
         self.reset()
         return np.zeros(self.num_envs, np.bool_)
 

@@ -78,6 +78,10 @@ class PolicyEnvs(Protocol):
         """By agent the policy that it acts with in the episode in progress; filled while that begins."""
         ...
 
+    def seed(self, env: int) -> int:
+        """The seed of the episode in progress."""
+        ...
+
     def close(self) -> None:
         """Close every environment; what is raised thereby is logged."""
         ...
@@ -114,6 +118,10 @@ class SingleAgentEnvs:
     def roles(self, env: int) -> Mapping[AgentId, PolicyId]:
         """The one agent's."""
         return {ONLY_AGENT: DEFAULT_POLICY}
+
+    def seed(self, env: int) -> int:
+        """The seed of the episode in progress."""
+        return self.env.seeds.current(env)
 
     def close(self) -> None:
         """Close every environment."""

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from gymnasium import spaces
 
 from reef.config import AlgorithmConfig
 from reef.config.spaces import require_mask
-from reef.envs.failures import failure
+from reef.envs.failures import describe, failure
 from reef.envs.old_api import STEPS_TO_NEW_API
-from reef.errors import EnvironmentError
+from reef.errors import ConfigError, EnvironmentError
 from reef.spaces import Layout, Space
 from reef.types import Array
 
 Differences = Callable[..., Iterator[str]]  # of a value, and what it is called, from its space
+RENDERS = (
+    "Make it with render_mode='rgb_array' (a function or class finds the mode in env_config.render_mode), or leave "
+    "record_env out."
+)
+DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
 STEP_RESULT = ("obs", "reward", "terminated", "truncated", "info")
 
 
@@ -71,6 +78,53 @@ def check_spaces(env: Any, name: str, config: AlgorithmConfig | None = None) -> 
         )
         raise EnvironmentError(f"environment {name!r} breaks the Gymnasium API:\n  - {lines}")
     return found["observation_space"], found["action_space"]
+
+
+def render_mode_of(config: AlgorithmConfig, worker_index: int, env: int = 0) -> Literal["human", "rgb_array"] | None:
+    """How this environment of a worker is to draw itself, by Gymnasium's `render_mode`; None: not at all.
+
+    It is the first one of the first worker. For videos it is also the driver's, which tries it out.
+    """
+    if env == 0 and worker_index <= 1 and config.record_env:
+        return "rgb_array"
+    return "human" if env == 0 and is_shown(config, worker_index) and config.render_env else None
+
+
+def is_shown(config: AlgorithmConfig, worker_index: int) -> bool:
+    """Whether videos and the window are of this worker: the first one that samples."""
+    return worker_index == min(config.num_rollout_workers, 1)
+
+
+def check_render(env: Any, name: str, mode: str) -> None:
+    """Raise EnvironmentError where a new `env` cannot draw itself in this way: "rgb_array" or "human"."""
+    if mode == "human":
+        if not callable(getattr(env, "render", None)):
+            raise EnvironmentError(f"render_env=True: environment {name!r} has no render(). Add it, or leave this out.")
+        return
+    try:
+        env.reset()
+        drawn: Any = env.render()
+    except Exception as error:
+        raise EnvironmentError(f"record_env: {describe(name, 'render', 'after a reset', error)}. {RENDERS}") from error
+    if problem := frame_problem(drawn):
+        raise EnvironmentError(f"record_env: environment {name!r} {problem} {RENDERS}")
+
+
+def check_display(name: str) -> None:
+    """Raise ConfigError where there is no screen to open a window on; SDL_VIDEODRIVER may name another one."""
+    if sys.platform not in ("darwin", "win32") and not any(map(os.environ.get, DISPLAYS)):
+        raise ConfigError(
+            f"render_env=True: there is no display to show environment {name!r} on, as {', '.join(DISPLAYS)} are not "
+            "set. Start Reef where there is one, or use record_env, which writes videos."
+        )
+
+
+def frame_problem(drawn: Any) -> str | None:
+    """What is wrong with what `render()` returned, if it is no picture [height, width, 3] of uint8."""
+    if isinstance(drawn, np.ndarray) and drawn.dtype == np.uint8 and drawn.ndim == 3 and drawn.shape[-1] == 3:
+        return None
+    found = f"{drawn.dtype} {list(drawn.shape)}" if isinstance(drawn, np.ndarray) else _show(drawn)
+    return f"returned {found} from render(), expected an array [height, width, 3] of uint8."
 
 
 def _space_problems(observed: Any, acted: Any) -> Iterator[str]:

@@ -121,14 +121,14 @@ class LoopVectorEnv(VectorEnv):
             }
             for column, begin in enumerate(self._begins)
         ]
-        return {"seeds": self._seeds.state(), "columns": columns, **self._tasks.state()}
+        return {"seeds": self.seeds.state(), "columns": columns, **self._tasks.state()}
 
     def _set_state(self, state: State) -> Array:
         """Re-seed and replay each column's episode; a column that cannot be replayed starts a fresh episode."""
         self._history.clear()
         self._steps = 0
         columns = state["columns"][: self.num_envs]
-        self._seeds.restore(state["seeds"])
+        self.seeds.restore(state["seeds"])
         resumed = np.zeros(self.num_envs, np.bool_)
         replays = [self._replay(column, state, resumed) for column in range(len(columns))]
         self._steps = max((len(actions) for actions in replays), default=0)
@@ -156,7 +156,7 @@ class LoopVectorEnv(VectorEnv):
         else:
             try:
                 options = self._begins_episode(column)
-                obs, info = self.envs[column].reset(seed=self._seeds.current(column), **options)
+                obs, info = self.envs[column].reset(seed=self.seeds.current(column), **options)
                 for action in self._env_actions(actions):
                     obs, *_, info = self.envs[column].step(action)
                 self._obs[column] = self.observation_layout.checked(obs)
@@ -202,7 +202,7 @@ class LoopVectorEnv(VectorEnv):
                 self.envs[column] = self._tasks.carry_over(column, self._create(column))
             self._tasks.begin(column)
             options = self._begins_episode(column)
-            obs, info = self.envs[column].reset(seed=self._seeds.next(column), **options)
+            obs, info = self.envs[column].reset(seed=self.seeds.next(column), **options)
             self._obs[column] = self.observation_layout.checked(obs)
         except CallbackError:
             raise

@@ -23,7 +23,14 @@ from reef.envs.atari.frames import LivesEnv, check_frame_settings, prepared_fram
 from reef.envs.atari.lives import GamesVectorEnv
 from reef.envs.atari.names import arguments, atari_hint, is_atari, registered
 from reef.envs.by_policy import PolicyEnvs, SingleAgentEnvs
-from reef.envs.check import check_env, check_methods, check_spaces
+from reef.envs.check import (
+    check_display,
+    check_env,
+    check_methods,
+    check_render,
+    check_spaces,
+    render_mode_of,
+)
 from reef.envs.curriculum.tasks import task_settable
 from reef.envs.failures import env_name, missing_package
 from reef.envs.loop import Env, LoopVectorEnv
@@ -55,13 +62,16 @@ class EnvContext(dict[str, Any]):
         num_workers: int = 0,
         remote: bool = False,
         recreated_worker: bool = False,
+        render_mode: str | None = None,
     ) -> None:
+        """`render_mode`: how the environment is to draw itself; Gymnasium's ids are made with it."""
         super().__init__(env_config)
         self.worker_index = worker_index
         self.vector_index = vector_index
         self.num_workers = self.num_rollout_workers = num_workers
         self.remote = remote
         self.recreated_worker = recreated_worker
+        self.render_mode = render_mode
 
 
 def make_vector_env(config: AlgorithmConfig, worker_index: int, num_envs: int, *, recreated: bool = False) -> VectorEnv:
@@ -75,10 +85,11 @@ def make_vector_env(config: AlgorithmConfig, worker_index: int, num_envs: int, *
 
 def _vector_env(config: AlgorithmConfig, worker_index: int, num_envs: int, make: _Factory) -> VectorEnv:
     spec = registered(config.env)
-    if spec is not None and make.listener is None and _runs_natively(config, spec):
+    one_by_one = make.listener is not None or render_mode_of(config, worker_index) is not None
+    if spec is not None and not one_by_one and _runs_natively(config, spec):
         limit = spec.max_episode_steps or sys.maxsize
         return CartPoleVector(config, worker_index, num_envs, max_episode_steps=limit)
-    vectorised = None if spec is None else _vectorised(config, spec, num_envs, listens=make.listener is not None)
+    vectorised = None if spec is None else _vectorised(config, spec, num_envs, one_by_one=one_by_one)
     if vectorised is not None:
         return AdaptedVector(config, worker_index, vectorised)
     kind = GamesVectorEnv if isinstance(make.first(), LivesEnv) else LoopVectorEnv
@@ -97,6 +108,8 @@ def make_envs(
 
     With a `listener` they are stepped one by one; ConfigError for one that has a vectorised form alone.
     """
+    if config.render_env and worker_index <= 1:
+        check_display(env_name(config.env))
     envs = _policy_envs(config, worker_index, num_envs, _Factory(config, worker_index, recreated, listener))
     try:
         check_frame_settings(config, envs.envs[0], envs.name)
@@ -169,6 +182,8 @@ class _Factory:
         return self._reported(index, self.unchecked(index))
 
     def _reported(self, index: int, env: T) -> T:
+        if mode := render_mode_of(self._config, self._worker_index, index):
+            check_render(env, env_name(self._config.env), mode)
         if self.listener is not None:
             self.listener.made(index, env, self._context(index))
         return env
@@ -196,15 +211,16 @@ def env_context(config: AlgorithmConfig, worker_index: int, vector_index: int = 
         vector_index=vector_index,
         num_workers=config.num_rollout_workers,
         recreated_worker=recreated,
+        render_mode=render_mode_of(config, worker_index, vector_index),
     )
 
 
-def make_env(config: AlgorithmConfig, context: EnvContext, *, render_mode: str | None = None) -> Env:
+def make_env(config: AlgorithmConfig, context: EnvContext) -> Env:
     """Make one environment of `config.env`, wrapped where it is of the old API, as the workers have it.
 
-    `render_mode` goes to registered environments only. One of several agents is returned as it is.
+    One of several agents is returned as it is.
     """
-    env = _created(config, context, render_mode)
+    env = _created(config, context)
     return env if registered(config.env) is None and is_multi_agent(env) else prepared(config, env, context)
 
 
@@ -235,13 +251,13 @@ def _check(env: Env, name: str, config: AlgorithmConfig) -> None:
         raise
 
 
-def _created(config: AlgorithmConfig, context: EnvContext, render_mode: str | None = None) -> Env:
+def _created(config: AlgorithmConfig, context: EnvContext) -> Env:
     creator = _creator(config.env)
     with _making(env_name(config.env), context, own_code=not isinstance(creator, str)):
         if isinstance(creator, str):
             kwargs = arguments(context)
-            if render_mode is not None:
-                kwargs["render_mode"] = render_mode
+            if context.render_mode is not None:
+                kwargs["render_mode"] = context.render_mode
             if gym.registry[creator].entry_point is None:
                 return FirstColumn(gym.make_vec(creator, 1, "vector_entry_point", **kwargs))
             return prepared_frames(config, gym.make(creator, **{"disable_env_checker": True, **kwargs}))
@@ -308,7 +324,7 @@ def _runs_natively(config: AlgorithmConfig, spec: gym.envs.registration.EnvSpec)
 
 
 def _vectorised(
-    config: AlgorithmConfig, spec: gym.envs.registration.EnvSpec, num_envs: int, *, listens: bool
+    config: AlgorithmConfig, spec: gym.envs.registration.EnvSpec, num_envs: int, *, one_by_one: bool
 ) -> gym.vector.VectorEnv[Any, Any, Any] | None:
     """The form that its author registered for many columns, or None to step single environments one by one.
 
@@ -317,8 +333,9 @@ def _vectorised(
     if spec.vector_entry_point in (None, CARTPOLE) or spec.additional_wrappers:
         return None
     asked = {key: getattr(config, key) for key in LOOP_SETTINGS if getattr(config, key)}
-    if listens:
-        who = {"callbacks": config.callbacks_class, "output": config.output}
+    if one_by_one:
+        who: dict[str, Any] = {"callbacks": config.callbacks_class, "output": config.output}
+        who |= {"record_env": config.record_env, "render_env": config.render_env}
         asked |= {key: value for key, value in who.items() if value}
     if config.env_task_fn is not None:
         asked["env_task_fn"] = config.env_task_fn

@@ -38,8 +38,8 @@ class CartPoleVector(VectorEnv):
         return all(space in (None, mine) for space, mine in zip(given, own, strict=True))
 
     def _reset(self) -> None:
-        _, *others = self._seeds.roots
-        self._generator = np.random.default_rng([self._seeds.next(0), *others])
+        _, *others = self.seeds.roots
+        self._generator = np.random.default_rng([self.seeds.next(0), *others])
         self._begin(np.arange(self.num_envs))
 
     def _begin(self, columns: Array) -> None:
@@ -68,14 +68,14 @@ class CartPoleVector(VectorEnv):
         return {
             "state": self._env.state.copy(),
             "steps": self._env.steps.copy(),
-            "seeds": self._seeds.state(),
+            "seeds": self.seeds.state(),
             "generator": self._generator.bit_generator.state,
         }
 
     def _set_state(self, state: State) -> Array:
         """Go on with the columns of `state` as far as there are columns; further ones begin episodes."""
         count = min(self.num_envs, len(state["steps"]))
-        self._seeds.restore(state["seeds"])
+        self.seeds.restore(state["seeds"])
         self._generator.bit_generator.state = state["generator"]
         self._begin(np.arange(count, self.num_envs))
         self._env.state[:, :count] = state["state"][:, :count]

@@ -95,9 +95,7 @@ class VectorEnv(ABC):
             self.action_layout, normalize=config.normalize_actions, clip=config.clip_actions
         )
         self.reward_transform = RewardTransform(config.clip_rewards, atari=is_atari(config, first))
-        self._seeds = EpisodeSeeds(
-            column_seeds(config.seed, worker_index, num_envs, in_evaluation=config.in_evaluation)
-        )
+        self.seeds = EpisodeSeeds(column_seeds(config.seed, worker_index, num_envs, in_evaluation=config.in_evaluation))
         self._obs = np.zeros((num_envs, *self.observation_layout.shape), self.observation_layout.dtype)
         self._rewards = np.zeros(num_envs, np.float32)
         self._terminated = np.zeros(num_envs, np.bool_)
@@ -113,7 +111,7 @@ class VectorEnv(ABC):
         if seeds is not None:
             if len(seeds) != self.num_envs:
                 raise ValueError(f"{len(seeds)} seeds for {self.num_envs} environments: give one each.")
-            self._seeds = EpisodeSeeds(seeds)
+            self.seeds = EpisodeSeeds(seeds)
         self._reset()
         return self._obs
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,6 +33,7 @@ class ActionTransform:
         self._low, self._high, self._whole = (each.reshape(layout.shape) for each in (low, high, whole))
         bounded = np.isfinite(self._low) & np.isfinite(self._high)
         has_box = any(isinstance(leaf.space, spaces.Box) for leaf in layout.leaves)
+        self.seconds = 0.0  # spent here so far
         self.identity = not (has_box and (normalize or clip))
         # In one form for every element: a * scale + shift, where scale 1 and shift 0 leave it alone.
         stretch = bounded & normalize
@@ -47,8 +49,11 @@ class ActionTransform:
         """Return new actions [B, *act] in the space's dtype; the given array itself when there is nothing to do."""
         if self.identity:
             return actions
+        started = time.perf_counter()
         bounded = np.clip(actions * self._scale + self._shift, self._low, self._high)
-        return np.where(self._whole, np.rint(bounded), bounded).astype(self._dtype)
+        bounded = np.where(self._whole, np.rint(bounded), bounded).astype(self._dtype)
+        self.seconds += time.perf_counter() - started
+        return bounded
 
     def inverse(
         self,

@@ -17,19 +17,14 @@ from reef.types import ONLY_AGENT, AgentId
 KEYS = STEP_KEYS[:-1]  # not the infos
 
 
-class EpisodeRecorder:
-    """The `EpisodeListener` that writes every episode that ends; what it hears goes on to `then`."""
+class EpisodeRelay:
+    """An `EpisodeListener` that passes on to `then` what it hears."""
 
-    def __init__(self, folder: OutputFolder, then: EpisodeListener | None) -> None:
-        self._folder, self._then = folder, then
-        self._several_agents = False
-        self._episodes: dict[int, PlayedEpisode] = {}  # in progress, by environment
-        self._obs: dict[int, Any] = {}  # the newest, by environment
-        self._count = 0
+    def __init__(self, then: EpisodeListener | None) -> None:
+        self._then = then
 
     def made(self, env: int, environment: Any, context: Any) -> None:
-        """Take in whether its values are those of several agents."""
-        self._several_agents = is_multi_agent(environment)
+        """An environment was made."""
         if self._then is not None:
             self._then.made(env, environment, context)
 
@@ -38,11 +33,37 @@ class EpisodeRecorder:
         return {} if self._then is None else self._then.begins(env)
 
     def began(self, env: int, obs: Mapping[AgentId, Any], infos: Mapping[AgentId, Any]) -> None:
+        """The environment was reset."""
+        if self._then is not None:
+            self._then.began(env, obs, infos)
+
+    def stepped(self, env: int, actions: Mapping[AgentId, Any], step: AgentsStep, *, ended: bool) -> None:
+        """The environment was stepped."""
+        if self._then is not None:
+            self._then.stepped(env, actions, step, ended=ended)
+
+
+class EpisodeRecorder(EpisodeRelay):
+    """The listener that writes every episode that ends."""
+
+    def __init__(self, folder: OutputFolder, then: EpisodeListener | None) -> None:
+        super().__init__(then)
+        self._folder = folder
+        self._several_agents = False
+        self._episodes: dict[int, PlayedEpisode] = {}  # in progress, by environment
+        self._obs: dict[int, Any] = {}  # the newest, by environment
+        self._count = 0
+
+    def made(self, env: int, environment: Any, context: Any) -> None:
+        """Take in whether its values are those of several agents."""
+        self._several_agents = is_multi_agent(environment)
+        super().made(env, environment, context)
+
+    def began(self, env: int, obs: Mapping[AgentId, Any], infos: Mapping[AgentId, Any]) -> None:
         """Record another episode; one that broke is forgotten."""
         self._count += 1
         self._episodes[env], self._obs[env] = PlayedEpisode(self._count), deepcopy(self._plain(obs))
-        if self._then is not None:
-            self._then.began(env, obs, infos)
+        super().began(env, obs, infos)
 
     def stepped(self, env: int, actions: Mapping[AgentId, Any], step: AgentsStep, *, ended: bool) -> None:
         """Record a step, and write the episode after its last one."""
@@ -50,8 +71,7 @@ class EpisodeRecorder:
         episode.length += 1
         episode.reward += sum(map(float, step.rewards.values()))
         self._obs[env] = episode.keep(KEYS, self._obs[env], *map(self._plain, (actions, *step)))
-        if self._then is not None:
-            self._then.stepped(env, actions, step, ended=ended)
+        super().stepped(env, actions, step, ended=ended)
         if ended:
             episode.complete = True
             self._folder.add(episode)

@@ -20,6 +20,7 @@ class Collection:
     episodes: list[Episode] = field(default_factory=list)
     inference_s: float = 0.0  # acting
     env_wait_s: float = 0.0  # in the environments
+    recording_s: float = 0.0  # filtering and storing what they returned
 
 
 class EpisodeTracker:

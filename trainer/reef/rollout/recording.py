@@ -16,6 +16,7 @@ from reef.envs.check import check_spaces
 from reef.envs.failures import env_name, failure
 from reef.envs.multi_agent import ALL, RESET, STEP, MultiAgentEnv, agent_spaces, is_multi_agent
 from reef.offline.episode_files import PlayedEpisode
+from reef.rollout.videos.drawing import VideoRecorder
 from reef.rollout.worker import RolloutWorker
 from reef.spaces import Layout
 from reef.types import AgentId
@@ -31,11 +32,17 @@ class RecordedEnv:
         self._env, self._name, self._keep = env, env_name(config.env), keep
         self._seed, self._horizon = config.seed, config.horizon
         self._read_spaces(config)
+        self.metadata, self.render_mode = getattr(env, "metadata", {}), getattr(env, "render_mode", None)
         self.begin(0, math.inf)
 
     def _read_spaces(self, config: AlgorithmConfig) -> None:
         self.observation_space, self.action_space = check_spaces(self._env, self._name, config)
         self._layout = Layout.of(self.observation_space)
+
+    @property
+    def seed(self) -> int | None:
+        """The seed that the episode is begun with; None: the environment's generator goes on from the one before."""
+        return self._seed if self.episode.number == 1 else None
 
     def begin(self, number: int, limit: float) -> None:
         """Have the next `reset` begin this episode, which is cut after `limit` steps."""
@@ -45,7 +52,7 @@ class RecordedEnv:
         """Begin the episode; the reset with which a worker goes on from its end is left out."""
         if not self.episode.length:
             with self._naming("reset"):
-                obs, _ = self._env.reset(seed=self._seed if self.episode.number == 1 else None)
+                obs, _ = self._env.reset(seed=self.seed)
                 self._check(obs)
             self._obs = self._first = deepcopy(obs)
         return self._first, {}
@@ -60,6 +67,10 @@ class RecordedEnv:
             terminated, truncated = bool(terminated), bool(truncated)
         cut = self._record((action, obs, reward, terminated, truncated, info), reward, terminated or truncated)
         return obs, reward, terminated, truncated or cut, info
+
+    def render(self) -> Any:
+        """What the environment draws."""
+        return self._env.render()
 
     def close(self) -> None:
         """Close the environment."""
@@ -146,6 +157,10 @@ def recording_worker(
         "sample_timeout_s": math.inf,
     }
     worker = RolloutWorker(config.copy().assign(changed).freeze())
+    if isinstance(worker.drawing, VideoRecorder):
+        about = worker.drawing.describe
+        worker.drawing.wanted = lambda number: True
+        worker.drawing.describe = lambda: {**about(), "seed": recorded.seed}
     worker.set_weights(trained.get_weights(), trained.policy_version, trained.timestep)
     worker.set_filters({policy_id: observed.state() for policy_id, observed in trained.filters.items()})
     return worker, recorded

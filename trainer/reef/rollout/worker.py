@@ -25,6 +25,7 @@ from reef.rollout.episode_hooks import BaseEnv, EpisodeHooks
 from reef.rollout.episode_recorder import episode_recorder
 from reef.rollout.episodes import Collection, EpisodeTracker
 from reef.rollout.policies.held import WorkerPolicies
+from reef.rollout.videos.drawing import drawing_of
 from reef.types import Array, PolicyId, State
 
 T = TypeVar("T")
@@ -58,7 +59,9 @@ class RolloutWorker(WorkerPolicies):
         count = config.num_envs_per_worker if with_env else 1
         self.recorder = episode_recorder(config, worker_index, self.episode_hooks) if with_env else None
         listener = self.recorder or self.episode_hooks
-        envs = make_envs(config, worker_index, count, recreated=recreated, listener=listener)
+        is_drawn = with_env and (config.record_env or config.render_env)
+        self.drawing = drawing_of(self, config, listener) if is_drawn else None
+        envs = make_envs(config, worker_index, count, recreated=recreated, listener=self.drawing or listener)
         self.env: PolicyEnvs | None = envs if with_env else None
         if not with_env:
             envs.close()
@@ -97,6 +100,7 @@ class RolloutWorker(WorkerPolicies):
         whole = episodes is not None or self.config.batch_mode == "complete_episodes"
         self._begun_and_ended += 1
         started = time.perf_counter()
+        prepared_before = self._actions_prepared_s
         collection = self._collection = Collection(started + self.time_limit_s)
         name = self.env.name
         with torch.inference_mode():
@@ -127,16 +131,30 @@ class RolloutWorker(WorkerPolicies):
             collection.env_steps,
             self._progress(rollouts, whole, count),
             worker_index=self.worker_index,
-            timers={
-                "sample": time.perf_counter() - started,
-                "inference": collection.inference_s,
-                "env_wait": collection.env_wait_s,
-            },
+            timers={"sample": time.perf_counter() - started, **self._timers(prepared_before)},
             fragment_index=indices,
+            videos=self.drawing.take_videos() if self.drawing else [],
         )
         if "on_sample_end" in self.hooks:
             self.hooks.call("on_sample_end", worker=self, samples=sample)
         return sample
+
+    @property
+    def _actions_prepared_s(self) -> float:
+        """Seconds so far in which actions were stretched and clipped."""
+        return sum(runner.columns.action_transform.seconds for runner in self.runners.values())
+
+    def _timers(self, actions_prepared_before: float) -> dict[str, float]:
+        """Where the time of the sample went, in seconds; of `sampler_perf` in results."""
+        collection, actions = self._collection, self._actions_prepared_s - actions_prepared_before
+        drawn = self.drawing.take_seconds() if self.drawing else 0.0
+        return {
+            "inference": collection.inference_s,
+            "env_wait": collection.env_wait_s - actions - drawn,
+            "raw_obs_processing": collection.recording_s,
+            "action_processing": actions,
+            "env_render": drawn,
+        }
 
     def _progress(self, rollouts: dict[PolicyId, Rollout], whole: bool, count: int) -> int:
         """Steps towards a train batch, see `Sample`."""
@@ -263,7 +281,8 @@ class RolloutWorker(WorkerPolicies):
             self.episode_hooks.t = t
         step = self.env.step(actions)
         collection.inference_s += acted - started
-        collection.env_wait_s += time.perf_counter() - acted
+        stepped = time.perf_counter()
+        collection.env_wait_s += stepped - acted
         counted = active if step.live is None else step.live if active is None else active & step.live
         collection.env_steps += self.env.num_envs if counted is None else int(np.count_nonzero(counted))
         self.episodes.lengths += 1 if counted is None else counted
@@ -271,6 +290,7 @@ class RolloutWorker(WorkerPolicies):
             result = step.results[policy_id]
             valid = runner.record(t, result, active)
             self.episodes.add_rewards(policy_id, result.raw_rewards, valid, result.live)
+        collection.recording_s += time.perf_counter() - stepped
         if step.ended is not None:
             for env in step.ended.nonzero()[0].tolist():
                 if counted is None or counted[env]:
@@ -335,3 +355,5 @@ class RolloutWorker(WorkerPolicies):
             self.env.close()
         if self.recorder is not None:
             self.recorder.close()
+        if self.drawing is not None:
+            self.drawing.close()

@@ -244,7 +244,7 @@ class Algorithm(ChangingPolicies):
         """Have the learners improve each policy that is trained on its batch; one without a step is left out."""
         learned: Any = {policy_id: batches[policy_id] for policy_id in self.policies_to_learn(batches)}
         updates = self.learners.update(learned, self.timestep)
-        self.events.emit(BatchLearned, updates)
+        self.events.emit(BatchLearned, updates, batches)
         return updates
 
     def policies_to_learn(self, batches: Mapping[PolicyId, Sized]) -> list[PolicyId]:

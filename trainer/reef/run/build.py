@@ -30,17 +30,19 @@ from reef.rollout.worker import RolloutWorker
 from reef.run.algorithm import Algorithm, Parts
 from reef.run.checkpoint import CheckpointStore, find_checkpoint, read_algorithm, read_metadata, restoring
 from reef.run.evaluation import Evaluation
-from reef.run.events import CheckpointSaved, Events, ResultReported, RunEnded, RunStarted
+from reef.run.events import CheckpointSaved, Events, ResultReported, RunEnded, RunStarted, SampleTaken
 from reef.run.experiment import AT_END, CheckpointSettings, Experiment, Gate, check_settings, restore_start
 from reef.run.folders import DEFAULT_FOLDER, choose_folder, places_of
 from reef.run.process.deadline import BackgroundDeadline, Deadline
 from reef.run.process.identity import Claim
 from reef.run.process.watchdog import ReportEnd, Watchdog
 from reef.run.remote.mirror import Mirror
+from reef.run.reporters.batches import summarize_batches
 from reef.run.reporters.console import Console
 from reef.run.reporters.files import ResultFiles
 from reef.run.reporters.reporter import Reporter, Summary
 from reef.run.reporters.tensorboard import TensorBoardEvents
+from reef.run.reporters.videos import VideoFolder
 from reef.run.signals import StopSignals
 from reef.run.stopping import StopConditions
 from reef.spaces import PolicySpaces
@@ -214,9 +216,25 @@ def build_algorithm(
         )
         on_failure.callback(learners.stop)
         parts = Parts(workers=workers, learners=learners, evaluation=evaluation, deadline=deadline, events=events)
+        summarize_batches(events)
         algorithm = algorithm_class(config, parts=parts)
+        keep_videos(algorithm)
         on_failure.pop_all()
     return algorithm
+
+
+def keep_videos(algorithm: Algorithm) -> None:
+    """Have the videos that workers record written to the folders of their settings, and named in the results."""
+    if algorithm.config.record_env:
+        folder = algorithm.metrics.videos = VideoFolder(algorithm.config.record_env)
+        algorithm.events.subscribe(SampleTaken, lambda event: folder.add(event.sample))
+    for each in (algorithm.metrics.videos, algorithm.evaluation.videos):
+        if each is not None:
+            algorithm.events.subscribe(RunStarted, partial(_into_run, each))
+
+
+def _into_run(folder: VideoFolder, event: RunStarted) -> None:
+    folder.belong_to(event.run.folder)
 
 
 def settings_of(kind: type[Algorithm], given: AlgorithmConfig | Mapping[str, Any]) -> AlgorithmConfig:

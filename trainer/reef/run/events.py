@@ -5,7 +5,7 @@ Handlers run at once, in the thread that emits, in the order of their subscripti
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -35,6 +35,8 @@ class BatchLearned(NamedTuple):
     """The learners have improved each policy on its batch."""
 
     updates: dict[PolicyId, Update]
+    # by policy what was learned from: a batch, or a list of its parts
+    batches: Mapping[PolicyId, Any]
 
 
 class Evaluated(NamedTuple):

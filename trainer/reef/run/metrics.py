@@ -22,7 +22,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -32,6 +32,9 @@ from reef.rollout.statistics import SampleStatistics
 from reef.run.process.system_load import SystemLoad
 from reef.trees import json_safe, require_like
 from reef.types import PolicyId, State, Stats
+
+if TYPE_CHECKING:
+    from reef.run.reporters.videos import VideoFolder
 
 Result = dict[str, Any]
 
@@ -50,6 +53,7 @@ class IterationMetrics:
         self.samples = SampleStatistics(config)
         self._keep_per_episode = config.keep_per_episode_custom_metrics
         self._config = json_safe(config.to_dict())
+        self.videos: VideoFolder | None = None  # where those of `record_env` go
         self._load = SystemLoad() if config.log_sys_usage else None
         self._experiment_id = uuid.uuid4().hex
         self._host = {"pid": os.getpid(), "hostname": socket.gethostname(), "node_ip": node_ip()}
@@ -81,6 +85,7 @@ class IterationMetrics:
         episodes, new_episodes = self.samples.window.take()
         result: Result = {
             **summarize_episodes(episodes, keep_per_episode=self._keep_per_episode),
+            "episode_media": self.videos.write(iteration) if self.videos else {},
             "episodes_this_iter": new_episodes,
             "episodes_total": self.samples.window.total,
             **self._step_counts(counters, elapsed_s),

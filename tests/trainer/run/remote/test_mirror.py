@@ -79,11 +79,14 @@ def test_every_checkpoint_with_its_result_files_is_there_at_the_end(s3: S3, tmp_
             save(store, iteration)
             mirror.changed()
         (store.directory / ".hidden").touch()
+        (store.directory / "videos").mkdir()
+        (store.directory / "videos" / "episode.mp4").write_bytes(b"mp4")
         (store.directory / "learning_curve.png").write_bytes(b"png")  # written after the last checkpoint
     assert stored(s3) == [1, 2, 3]
     there = s3.bucket / "job/run_1"
+    assert (there / "videos" / "episode.mp4").read_bytes() == b"mp4"
     for file in store.directory.rglob("*"):
-        if file.is_file() and not file.name.startswith("."):
+        if file.parent.name != "videos" and file.is_file() and not file.name.startswith("."):
             folder = there if file.parent == store.directory else place_of(s3, int(file.parent.name[-6:]))
             assert (folder / file.name).read_bytes() == file.read_bytes()
     assert not (there / ".hidden").exists()

@@ -24,7 +24,7 @@ class EnvironmentSettings(Settings):
     env_config: dict[str, Any] = setting(
         {},
         "What the environment is made with. A class or function gets it as one argument, together with worker_index, "
-        "vector_index, num_workers and recreated_worker; a Gymnasium id gets it as keyword arguments.",
+        "vector_index, num_workers, recreated_worker and render_mode; a Gymnasium id gets it as keyword arguments.",
     )
     observation_space: Any = setting(
         None, "The observation space, where the environment's own is not to be used.", convert=as_space
@@ -49,6 +49,14 @@ class EnvironmentSettings(Settings):
     clip_actions: bool = setting(
         False, "Clip actions to the bounds of the action space before they reach the environment."
     )
+    record_env: bool | str = setting(
+        False,
+        "Write videos of the first environment of the first worker: of its episodes 1, 8, 27, ... 1000, then of each "
+        "1000th. true writes to videos/ in the result folder, a path to that folder. See docs/debugging.md.",
+    )
+    render_env: bool = setting(
+        False, "Show the first environment of the first worker in a window while it trains. Needs a display."
+    )
     disable_env_checking: bool = setting(False, "Skip the check of spaces, reset and step before training starts.")
     is_atari: bool | None = setting(
         None, "Whether this is an Atari game; null finds out. false neither clips its rewards nor prepares its frames."
@@ -65,8 +73,15 @@ class EnvironmentSettings(Settings):
     no_done_at_end: bool = setting(False, "Do not mark the end of an episode as terminal.")
 
     def problems(self) -> Iterator[str]:
-        """A soft horizon needs a horizon; bounds of rewards must leave something between them."""
+        """A soft horizon needs a horizon; rewards have bounds apart; an environment draws in one way."""
         yield from super().problems()
+        if self.record_env and self.render_env:
+            yield (
+                f"record_env={self.record_env!r}, render_env=True: an environment draws in one way. Leave one of them "
+                "out."
+            )
+        if self.record_env == "":
+            yield "record_env='': expected the path of a folder, or true for videos/ in the result folder."
         if self.soft_horizon and self.horizon is None:
             yield "soft_horizon=True: needs horizon, the number of steps after which an episode is cut."
         clip = self.clip_rewards

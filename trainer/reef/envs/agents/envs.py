@@ -100,6 +100,10 @@ class MultiAgentEnvs:
         """By agent the policy that it acts with."""
         return {agent: policy_id for policy_id, group in self._groups.items() for agent in group.agents}
 
+    def seed(self, env: int) -> int:
+        """The seed of the episode in progress."""
+        return self._seeds.current(env)
+
     def reset(self) -> dict[PolicyId, Array]:
         """Begin a new episode in every environment."""
         for env in range(self.num_envs):

@@ -63,7 +63,7 @@ def _after_replay(
     algorithm: Algorithm, shards: ReplayShards, pace: Pace, drawn: Drawn, updates: dict[PolicyId, Update]
 ) -> dict[PolicyId, Stats]:
     """Count what was learned from, return priorities to the shard, and send weights to the workers they are due to."""
-    algorithm.events.emit(BatchLearned, updates)
+    algorithm.events.emit(BatchLearned, updates, drawn.batches)
     steps = [len(drawn.batches[policy_id]) for policy_id in updates]
     algorithm.count_trained(max(steps), sum(steps))
     errors = {policy_id: update.rows["td_errors"].reshape(-1) for policy_id, update in updates.items()}

@@ -62,7 +62,7 @@ def _after_update(
 
     A version is an update, so that staleness does not depend on how often the weights are published.
     """
-    algorithm.events.emit(BatchLearned, updates)
+    algorithm.events.emit(BatchLearned, updates, batch.fragments)
     steps = {policy_id: sum(map(len, parts)) for policy_id, parts in batch.fragments.items()}
     algorithm.count_trained(batch.env_steps, sum(steps[policy_id] for policy_id in updates))
     staleness = batch.staleness(algorithm.policy_version + queue.unpublished)

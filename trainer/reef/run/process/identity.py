@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from reef.errors import ReefError, StorageError, WriteError
 
 IDENTITY = "Reef-Identity"  # header of /healthz: another process at the same address has another identity
 OWNER = ".owner"  # in a run's folder: the process that writes there
+OWN = "process {pid} on {host}"  # how its text begins
+
+
+class Owner(NamedTuple):
+    """The process that writes into a run's folder."""
+
+    pid: int
+    host: str
+    since: float  # Unix time
+
+
+def owner_of(folder: Path) -> Owner:
+    """Which process took the folder of a run over last; OSError where none has."""
+    file = folder / OWNER
+    if found := re.match(OWN.format(pid=r"(\d+)", host=r"(\S+)"), file.read_text()):
+        return Owner(int(found[1]), found[2], file.stat().st_mtime)
+    raise OSError(f"{file} names no process")
 
 
 class Claim:
@@ -22,7 +41,7 @@ class Claim:
     """
 
     def __init__(self) -> None:
-        self._own = f"process {os.getpid()} on {socket.gethostname()} ({uuid.uuid4().hex})"
+        self._own = f"{OWN.format(pid=os.getpid(), host=socket.gethostname())} ({uuid.uuid4().hex})"
 
     def take(self, folder: Path) -> None:
         """Say in `folder` that it is this process's from now on."""

@@ -23,6 +23,7 @@ from reef.run.process.deadline import Deadline
 from reef.run.process.identity import OWNER
 from reef.run.remote.fetch import checkpoints_in, local_name, remote_name
 from reef.run.remote.object_store import RemoteFolder
+from reef.run.reporters.videos import VIDEOS
 
 if TYPE_CHECKING:
     from reef.run.prometheus import RunState
@@ -260,14 +261,15 @@ class Mirror:
             self._local.pinned = None
 
     def _upload_files(self) -> None:
-        """Upload the result files that have changed."""
-        for file in sorted(self._local.directory.glob("[!.]*")):
+        """Upload the result files and videos that have changed."""
+        directory = self._local.directory
+        for file in sorted((*directory.glob("[!.]*"), *directory.glob(f"{VIDEOS}/[!.]*"))):
             if file.is_file():
-                status = file.stat()
+                status, name = file.stat(), file.relative_to(directory).as_posix()
                 version = status.st_size, status.st_mtime_ns
-                if self._sent.get(file.name) != version:
-                    self._put(file.name, file.read_bytes())  # at once, as more may be appended meanwhile
-                    self._sent[file.name] = version
+                if self._sent.get(name) != version:
+                    self._put(name, file.read_bytes())  # at once, as more may be appended meanwhile
+                    self._sent[name] = version
 
     def _remove(self, place: str) -> None:
         self._check_owner()

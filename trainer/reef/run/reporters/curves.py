@@ -14,12 +14,15 @@ from typing import Any
 import numpy as np
 
 from reef.errors import ConfigError
+from reef.run.metrics import Result
 from reef.run.reporters.files import PARAMS, RESULTS, read_results, storage_errors
+from reef.run.reporters.videos import VIDEOS
 from reef.run.stopping import lookup
 from reef.types import Array
 
 FORMATS = (".png", ".svg", ".pdf", ".html")
 POINTS = 200  # at which runs with different steps are compared
+MOST_VIDEOS, LARGEST_VIDEO = 12, 16 * 1024 * 1024  # of an HTML page; the size in bytes
 LONGEST = 90  # characters of a line's name
 
 
@@ -30,6 +33,7 @@ class Curve:
     settings: dict[str, Any]
     runs: list[tuple[Array, Array]] = field(default_factory=list)
     name: str = ""
+    videos: list[Path] = field(default_factory=list)  # the newest of each run that has any
 
     def spread(self) -> tuple[Array, Array, Array, Array]:
         """Steps, and mean, minimum and maximum over the runs, `[P]` each: as far as the shortest run goes."""
@@ -62,17 +66,30 @@ def curves_of(folders: Iterable[Path], x: str, y: str) -> list[Curve]:
     names: list[str] = []
     for folder in folders:
         names.append(str(folder))
-        points = [(lookup(result, x), lookup(result, y)) for result in read_results(folder)]
+        results = list(read_results(folder))
+        points = [(lookup(result, x), lookup(result, y)) for result in results]
         known = np.array([point for point in points if None not in point], np.float64)
         if not len(known):
             continue
         settings = _settings(folder)
         curve = curves.setdefault(json.dumps(settings, sort_keys=True), Curve(settings))
         curve.runs.append((known[:, 0], known[:, 1]))
+        curve.videos += newest_video(folder, results)
     if not curves:
         raise ConfigError(f"no result of {', '.join(names)} has numbers in {x!r} and {y!r}. See docs/results.md.")
     _name([*curves.values()])
     return [*curves.values()]
+
+
+def newest_video(folder: Path, results: Sequence[Result]) -> list[Path]:
+    """The newest video of a run, of training or an evaluation, that is still there and not too large for a page."""
+    for result in reversed(results):
+        for episodes in (result.get("evaluation") or {}, result):
+            named = (episodes.get("episode_media") or {}).get(VIDEOS, [])
+            there = [folder / name for name in named if (folder / name).is_file()]
+            if small := [path for path in there if path.stat().st_size <= LARGEST_VIDEO]:
+                return small[-1:]
+    return []
 
 
 def _settings(folder: Path) -> dict[str, Any]:
@@ -107,6 +124,8 @@ def _name(curves: Sequence[Curve]) -> None:
 def draw_curves(curves: Sequence[Curve], file: Path, x: str, y: str) -> None:
     """Draw curves with their spread into a PNG, SVG or PDF, or into an HTML page that needs no other file.
 
+    A page also shows the newest video of each run.
+
     Raises:
         ConfigError: the file's name ends in none of these, or matplotlib is missing.
         WriteError: it cannot be written.
@@ -131,12 +150,19 @@ def draw_curves(curves: Sequence[Curve], file: Path, x: str, y: str) -> None:
     data = content.getvalue()
     with storage_errors(file.parent):
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(_page(data, f"{y} over {x}") if file.suffix == ".html" else data)
+        file.write_bytes(_page(data, f"{y} over {x}", curves) if file.suffix == ".html" else data)
 
 
-def _page(picture: bytes, title: str) -> bytes:
-    source = base64.b64encode(picture).decode()
+def _page(picture: bytes, title: str, curves: Iterable[Curve]) -> bytes:
     head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(title)}</title>'
-    return (
-        f'{head}<h1>{html.escape(title)}</h1><img alt="learning curves" src="data:image/png;base64,{source}">'.encode()
-    )
+    shown = f'{head}<h1>{html.escape(title)}</h1><img alt="learning curves" src="{_inline(picture, "image/png")}">'
+    videos = [(curve.name, video) for curve in curves for video in curve.videos][:MOST_VIDEOS]
+    for name, video in videos:
+        text = html.escape(f"{name}: {video.stem.replace('_', ' ')}")
+        source = _inline(video.read_bytes(), "video/mp4")
+        shown += f'<figure><video controls src="{source}"></video><figcaption>{text}</figcaption></figure>'
+    return shown.encode()
+
+
+def _inline(content: bytes, kind: str) -> str:
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"

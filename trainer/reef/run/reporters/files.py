@@ -9,7 +9,7 @@ import logging
 import os
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -165,9 +165,19 @@ def storage_errors(folder: Path) -> Iterator[None]:
 
 def replace_text(file: Path, lines: Iterable[str]) -> None:
     """Write a text file so that a kill leaves the old one or the new one."""
+    replace_bytes(file, "".join(lines).encode())
+
+
+def replace_bytes(file: Path, content: bytes) -> None:
+    """As `replace_text`, for a file of any kind; nothing is left of one that the disk refuses."""
     temporary = file.with_name(f".{file.name}.tmp")
-    with temporary.open("w", encoding="utf-8", newline="") as stream:
-        stream.writelines(lines)
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.replace(file)
+    try:
+        with temporary.open("wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(file)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
