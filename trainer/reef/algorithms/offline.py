@@ -57,6 +57,12 @@ class OfflineConfig(AlgorithmConfig):
                 f"observation_filter={self.observation_filter!r}: {self.label} reads observations as they were "
                 "recorded. Leave it at 'NoFilter'."
             )
+        for key in ("env_to_module_connector", "module_to_env_connector"):
+            if (function := getattr(self, key)) is not None:
+                yield (
+                    f"{key}={function!r}: {self.label} learns from observations and actions as they were recorded. "
+                    "Leave it out, and wrap the environment before its episodes are recorded."
+                )
         if len(self.policies) > 1 or any(map(self.own_settings, self.policies)):
             yield (
                 f"policies={list(self.policies)}: {self.label} learns a single policy without settings of its own. "

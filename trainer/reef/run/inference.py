@@ -70,7 +70,8 @@ class Inference(ABC):
         Raises ConfigError for what is no observation, no state or no action.
         """
         policy, runner = self.get_policy(policy_id), self.workers.local_worker().runners[policy_id]
-        obs = np.array(runner.filtered(policy.preprocessor.flatten(observation)[None])[0])
+        preprocessor = policy.preprocessor if runner.to_policy is None else runner.to_policy.preprocessor
+        obs = np.array(runner.filtered(preprocessor.flatten(observation)[None])[0])
         how = {"explore": explore, "unsquash_actions": unsquash_action, "clip_actions": clip_action}
         found = policy.compute_single_action(obs, state, prev_action, prev_reward, info, **how)
         return found[0] if state is None and not full_fetch else found

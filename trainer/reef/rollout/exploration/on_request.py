@@ -10,7 +10,9 @@ import numpy as np
 from reef.config import AlgorithmConfig
 from reef.envs.wrappers import ActionTransform
 from reef.nn.distributions import ActionDistribution
+from reef.nn.queries.policy import Transform
 from reef.rollout.exploration.parameter_noise import ParameterNoise
+from reef.rollout.policies.connectors import ConnectedTransform
 from reef.types import Array, RecurrentState
 
 if TYPE_CHECKING:
@@ -37,15 +39,16 @@ class OnRequest:
             distribution, state = policy.act(obs, state, generator if explore else None)
         return exploration.choose(distribution, self.timestep(), explore, generator), distribution, state
 
-    def transform(self, *, unsquash: bool | None, clip: bool | None) -> ActionTransform:
-        """Bring actions into the bounds of a Box; None: as the settings say."""
-        if unsquash is None and clip is None:
-            return self.runner.columns.action_transform
-        return ActionTransform(
-            self.runner.policy.action_layout,
-            normalize=self.config.normalize_actions if unsquash is None else unsquash,
-            clip=self.config.clip_actions if clip is None else clip,
-        )
+    def transform(self, *, unsquash: bool | None, clip: bool | None) -> Transform:
+        """Pass actions through the connector, if there is one, and into the bounds of a Box; None: as the settings."""
+        bounded = self.runner.columns.action_transform
+        if unsquash is not None or clip is not None:
+            bounded = ActionTransform(
+                self.runner.policy.action_layout,
+                normalize=self.config.normalize_actions if unsquash is None else unsquash,
+                clip=self.config.clip_actions if clip is None else clip,
+            )
+        return bounded if self.runner.to_env is None else ConnectedTransform(self.runner.to_env, bounded)
 
     def reward(self, reward: float) -> float:
         """A reward as the policy is trained on it."""
