@@ -27,7 +27,7 @@ MISSING = {
     "Command line": 2,
     "Algorithms": 2,
     "Python API": 4,
-    "Settings": 25,
+    "Settings": 23,
     "Settings of some algorithms": 3,
     "Exploration": 1,
     "Curriculum": 1,
@@ -36,7 +36,7 @@ MISSING = {
     "External applications": 11,
     "Debugging": 5,
     "Results": 1,
-    "Checkpoints": 2,
+    "Checkpoints": 1,
     "Scaling": 1,
     "Further promises": 2,
 }

@@ -70,7 +70,8 @@ class PolicyRunner:
         # Of one fragment, in one worker, of the environment's own observations: they need not keep other bounds.
         self._bounds_unchecked = (
             worker_index <= 1
-            and self.filter is self.to_policy is None
+            and self.filter is None
+            and self.to_policy is None
             and columns.present is None
             and config.observation_space is None
             and not (config.in_evaluation or config.disable_env_checking)

@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-
 from reef.batch import Rollout, Transitions
 from reef.callbacks.sample_batch import SampleBatch
 from reef.config import AlgorithmConfig
@@ -69,9 +67,8 @@ class Inference(ABC):
         `normalize_actions` for `unsquash_action`, `clip_actions` for `clip_action`.
         Raises ConfigError for what is no observation, no state or no action.
         """
-        policy, runner = self.get_policy(policy_id), self.workers.local_worker().runners[policy_id]
-        preprocessor = policy.preprocessor if runner.to_policy is None else runner.to_policy.preprocessor
-        obs = np.array(runner.filtered(preprocessor.flatten(observation)[None])[0])
+        policy = self.get_policy(policy_id)
+        obs = policy.observed(observation)
         how = {"explore": explore, "unsquash_actions": unsquash_action, "clip_actions": clip_action}
         found = policy.compute_single_action(obs, state, prev_action, prev_reward, info, **how)
         return found[0] if state is None and not full_fetch else found

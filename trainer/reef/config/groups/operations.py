@@ -213,6 +213,14 @@ class CheckpointingSettings(Settings):
 
     checkpointing = GroupSetter()
 
+    export_native_model_files: bool = setting(
+        False,
+        "Write a torch file into each checkpoint for each policy: the state_dict of its network, model_<policy>.pt.",
+    )
+    checkpoint_trainable_policies_only: bool = setting(
+        False, "Leave the weights of policies that do not learn out of checkpoints."
+    )
+
 
 class DebuggingSettings(Settings):
     """Logs and reproducibility."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,12 @@ class OnRequest:
     def __init__(self, runner: PolicyRunner, config: AlgorithmConfig, timestep: Callable[[], int]) -> None:
         """`timestep()`: environment steps so far, for exploration schedules."""
         self.runner, self.config, self.timestep = runner, config, timestep
+
+    def observed(self, observation: Any) -> Array:
+        """A value of the environment's observation space -> [*obs], by connector and filter."""
+        runner = self.runner
+        source = runner.policy if runner.to_policy is None else runner.to_policy
+        return np.array(runner.filtered(source.preprocessor.flatten(observation)[None])[0])
 
     def choose(
         self, obs: Array, state: RecurrentState, explore: bool | None
