@@ -323,6 +323,7 @@ class Algorithm(ChangingPolicies):
             "algorithm_class": self.config.algorithm_class,
             "config": self.config.to_dict(),
             "iteration": self.iteration,
+            "exports_models": self.config.export_native_model_files,
         }
 
     def state(self) -> State:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from reef.envs.make import unprepared
 from reef.errors import ConfigError
 from reef.learn.learner import Learner
 from reef.learn.learners import Learners, local_learners
+from reef.nn.policies import Policy
 from reef.replay.settings import ReplayBufferConfig
 from reef.replay.shards import LocalShards, ReplayShards
 from reef.rollout.local_workers import LocalWorkers
@@ -29,6 +30,7 @@ from reef.rollout.seams import Workers
 from reef.rollout.worker import RolloutWorker
 from reef.run.algorithm import Algorithm, Parts
 from reef.run.checkpoint import CheckpointStore, find_checkpoint, read_algorithm, read_metadata, restoring
+from reef.run.checkpoint.policies import policies_of
 from reef.run.evaluation import Evaluation
 from reef.run.events import CheckpointSaved, Events, ResultReported, RunEnded, RunStarted
 from reef.run.experiment import AT_END, CheckpointSettings, Experiment, Gate, check_settings, restore_start
@@ -44,7 +46,7 @@ from reef.run.reporters.tensorboard import TensorBoardEvents
 from reef.run.signals import StopSignals
 from reef.run.stopping import StopConditions
 from reef.spaces import PolicySpaces
-from reef.types import State
+from reef.types import PolicyId, State
 
 if TYPE_CHECKING:
     from reef.run.prometheus import RunState
@@ -256,6 +258,21 @@ def build_from_checkpoint(path: str | Path) -> Algorithm:
     state, metadata = read_algorithm(path)
     config: AlgorithmConfig = load("reef.algorithms.registry:stored_config")(metadata)
     return build_restored(config, path, state)
+
+
+def load_policies(path: str | Path, policy_ids: Collection[PolicyId] | None = None) -> dict[PolicyId, Policy]:
+    """The policies of a checkpoint by id, or some of them, to act with; no environment is made, and they do not learn.
+
+    `policy.compute_single_action(policy.observed(observation))` returns the action for an observation of the
+    environment, of which `observed` makes what the network reads, by connector and filter.
+
+    Raises CheckpointError for a checkpoint that cannot be read, is older than this, or lacks a policy.
+    """
+    path = find_checkpoint(path)
+    state, metadata = read_algorithm(path)
+    config: AlgorithmConfig = load("reef.algorithms.registry:stored_config")(metadata).checked()
+    with restoring(path):
+        return policies_of(config, state, policy_ids)
 
 
 def build_restored(config: AlgorithmConfig, path: str | Path, state: State) -> Algorithm:

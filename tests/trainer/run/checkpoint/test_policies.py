@@ -1,4 +1,4 @@
-"""Policies of a checkpoint without the algorithm, and torch files: reef.run.checkpoint.policies and .models."""
+"""Policies of a checkpoint without the algorithm, and their files: reef.run.checkpoint.policies and .models."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
+from safetensors.torch import load_file
 
 from reef import Algorithm, load_policies
 from reef.algorithms.dqn import DQNConfig
@@ -21,6 +21,7 @@ from reef.envs.multi_agent import IndependentAgents
 from reef.errors import CheckpointError, DamagedCheckpointError
 from reef.run.checkpoint import read_checkpoint, write_checkpoint
 from reef.run.checkpoint.fit import check_fit, is_left_out
+from reef.run.checkpoint.models import model_file
 
 LSTM = {"use_lstm": True, "lstm_cell_size": 4, "max_seq_len": 4, "fcnet_hiddens": [4]}
 
@@ -66,7 +67,7 @@ def test_no_environment_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with ppo().build() as algorithm:
         algorithm.save(tmp_path / "checkpoint")
     monkeypatch.setattr(gym, "make", None)
-    monkeypatch.setattr("reef.envs.make.make_envs", None)
+    monkeypatch.setattr("reef.rollout.worker.make_envs", None)
     assert list(load_policies(tmp_path / "checkpoint")) == ["default_policy"]
 
 
@@ -113,18 +114,18 @@ def test_policies_that_do_not_learn_are_left_out(tmp_path: Path) -> None:
         check_fit(state, algorithm.learners, algorithm.workers.local_worker())
 
 
-def test_torch_files_hold_the_parameters_of_each_policy(tmp_path: Path) -> None:
+def test_files_hold_the_parameters_of_each_policy(tmp_path: Path) -> None:
     with two_policies(export_native_model_files=True).build() as algorithm:
         path = Path(algorithm.save(tmp_path / "checkpoint"))
         for name in ("0", "1"):
-            found = torch.load(path / f"model_{name}.pt", weights_only=True)
+            found = load_file(path / f"model_{name}.safetensors")
             own = algorithm.get_policy(name).get_weights()
             assert {key: value.tolist() for key, value in found.items()} == {k: v.tolist() for k, v in own.items()}
         assert algorithm.get_policy("1").load_state_dict(found)
-        algorithm.import_model(path / "model_0.pt", policy_id="1")
+        algorithm.import_model(path / "model_0.safetensors", policy_id="1")
         algorithm.restore(path)
-        (path / "model_0.pt").write_bytes(b"another")
-        with pytest.raises(DamagedCheckpointError, match=r"model_0\.pt is cut off"):
+        (path / "model_0.safetensors").write_bytes(b"another")
+        with pytest.raises(DamagedCheckpointError, match=r"model_0\.safetensors is cut off"):
             algorithm.restore(path)
 
 
@@ -135,13 +136,11 @@ def test_files_of_other_names_are_refused(tmp_path: Path) -> None:
         "arrays.safetensors", "manifest.json", "metadata.json", "state.json",
     ]  # fmt: skip
     manifest = json.loads((path / "manifest.json").read_text())
-    manifest["files"]["../model_0.pt"] = manifest["files"]["state.json"]
+    manifest["files"]["../model_0.safetensors"] = manifest["files"]["state.json"]
     (path / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(DamagedCheckpointError, match="it lists"):
         read_checkpoint(path)
 
 
 def test_any_id_makes_a_file_name() -> None:
-    from reef.run.checkpoint.models import model_file
-
-    assert model_file("../a b") == "model_..%2Fa%20b.pt"
+    assert model_file("../a b") == "model_..%2Fa%20b.safetensors"

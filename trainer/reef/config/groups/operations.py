@@ -215,7 +215,7 @@ class CheckpointingSettings(Settings):
 
     export_native_model_files: bool = setting(
         False,
-        "Write a torch file into each checkpoint for each policy: the state_dict of its network, model_<policy>.pt.",
+        "Write into each checkpoint model_<policy>.safetensors for each policy: the state_dict of its network.",
     )
     checkpoint_trainable_policies_only: bool = setting(
         False, "Leave the weights of policies that do not learn out of checkpoints."

@@ -53,7 +53,7 @@ def check_metadata(metadata: Any, file: Path) -> dict[str, Any]:
 
 
 def check_files(files: Any, names: frozenset[str], file: Path) -> dict[str, Fingerprint]:
-    """What a manifest says of the files of a checkpoint: of all `names`, of torch files, and of no others."""
+    """What a manifest says of the files of a checkpoint: of all `names`, of models, and of no others."""
     with described(file):
         found = FILES.validate_python(files)
     if {name for name in found if not re.fullmatch(MODEL_FILE, name)} != names:

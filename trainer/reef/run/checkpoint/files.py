@@ -4,7 +4,7 @@
         arrays.safetensors   every numpy array of the state
         state.json           the rest of the state; {"$array": key} is where an array was
         metadata.json        algorithm, config, iteration, Reef's version, when
-        model_<policy>.pt    of each policy, with export_native_model_files: its parameters as a torch state_dict
+        model_<policy>.safetensors    with export_native_model_files: the parameters of each policy by name
         manifest.json        format version, size and sha256 of the files above; written last
 
 All is written and flushed in a hidden sibling directory, which then takes its name by one rename. Nothing is pickled.
@@ -66,7 +66,7 @@ def write_checkpoint(
         save_file(arrays, temporary / ARRAYS)
         _write_json(temporary / STATE, tree)
         _write_json(temporary / METADATA, {**stamp, **(metadata or {})})
-        models = write_models(temporary, state) if _exports_models(metadata) else []
+        models = write_models(temporary, state) if (metadata or {}).get("exports_models") else []
         files = {name: _fingerprint(temporary / name) for name in (ARRAYS, STATE, METADATA, *models)}
         manifest = {"format": FORMAT, "version": FORMAT_VERSION, "kind": kind, "files": files}
         _write_json(temporary / MANIFEST, manifest)
@@ -79,10 +79,6 @@ def write_checkpoint(
         ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _exports_models(metadata: dict[str, Any] | None) -> bool:
-    return bool((metadata or {}).get("config", {}).get("export_native_model_files"))
 
 
 def read_checkpoint(path: str | Path, *, kind: str = "algorithm") -> tuple[State, dict[str, Any]]:

@@ -1,15 +1,19 @@
-"""The weights of the policies in a checkpoint, also as torch files, which are read without Reef."""
+"""The weights of the policies in a checkpoint, also as files of their own, which are read without Reef."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from itertools import accumulate
 from pathlib import Path
 from urllib.parse import quote
 
+import numpy as np
+from safetensors.numpy import save_file
+
 from reef.types import PolicyId, State, Weights
 
-MODEL_FILE = r"model_[\w.~%-]+\.pt"
+MODEL_FILE = r"model_[\w.~%-]+\.safetensors"
 
 
 def weights_of(state: State, policies: Iterable[PolicyId]) -> Weights:
@@ -20,22 +24,20 @@ def weights_of(state: State, policies: Iterable[PolicyId]) -> Weights:
 
 
 def write_models(folder: Path, state: State) -> list[str]:
-    """Write the parameters of every policy in the state of an algorithm as a torch `state_dict`; returns their names.
+    """Write the parameters by name of every policy in the state of an algorithm; returns the names of the files.
 
-    `torch.load(file, weights_only=True)` reads one.
+    `safetensors.torch.load_file` reads one as a torch `state_dict`.
     """
-    import torch  # only where it is asked for: a checkpoint itself needs none
-
-    names = []
+    files = []
     for policy_id, vector in weights_of(state, state["networks"]).items():
         shapes = state["networks"][policy_id]["shapes"]
-        parts = torch.split(torch.from_numpy(vector.copy()), [math.prod(shape) for shape in shapes.values()])
-        named = {name: part.reshape(shape).clone() for (name, shape), part in zip(shapes.items(), parts, strict=True)}
-        names.append(model_file(policy_id))
-        torch.save(named, folder / names[-1])
-    return names
+        parts = np.split(vector, [*accumulate(map(math.prod, shapes.values()))][:-1])
+        named = {name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}
+        files.append(model_file(policy_id))
+        save_file(named, folder / files[-1])
+    return files
 
 
 def model_file(policy_id: PolicyId) -> str:
-    """The name of the torch file of a policy, whatever its id is."""
-    return f"model_{quote(policy_id, safe='')}.pt"
+    """The name of the file of a policy, whatever its id is."""
+    return f"model_{quote(policy_id, safe='')}.safetensors"

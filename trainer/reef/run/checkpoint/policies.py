@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from reef.config import AlgorithmConfig
-from reef.config.loading import load
 from reef.config.spaces import space_from_dict, space_to_dict
 from reef.envs.by_policy import Columns
 from reef.envs.vector import is_atari
@@ -19,30 +17,19 @@ from reef.nn.architecture import another_network
 from reef.nn.policies import Policy
 from reef.rollout.exploration.on_request import OnRequest
 from reef.rollout.policy_runner import PolicyRunner
-from reef.run.checkpoint.content import restoring
-from reef.run.checkpoint.files import read_algorithm
 from reef.run.checkpoint.models import weights_of
-from reef.run.checkpoint.store import find_checkpoint
 from reef.spaces import Layout, PolicySpaces, Space
 from reef.types import PolicyId, State
 
 
-def load_policies(path: str | Path, policy_ids: Collection[PolicyId] | None = None) -> dict[PolicyId, Policy]:
-    """The policies of a checkpoint by id, or some of them, to act with; no environment is made.
-
-    `policy.compute_single_action(policy.observed(observation))` returns the action for an observation of the
-    environment, of which `observed` makes what the network reads, by connector and filter. They do not learn.
-
-    Raises CheckpointError for a checkpoint that cannot be read, is older than this, or lacks a policy.
-    """
-    path = find_checkpoint(path)
-    state, metadata = read_algorithm(path)
-    config: AlgorithmConfig = load("reef.algorithms.registry:stored_config")(metadata).checked()
-    with restoring(path):
-        stored = sorted(state["networks"])
-        if unknown := [name for name in policy_ids or () if name not in stored]:
-            raise CheckpointError(f"PolicyID {unknown[0]!r} not found; there is {stored}.")
-        return {name: _policy(config, name, state) for name in (stored if policy_ids is None else policy_ids)}
+def policies_of(
+    config: AlgorithmConfig, state: State, policy_ids: Collection[PolicyId] | None = None
+) -> dict[PolicyId, Policy]:
+    """The policies in the state of a checkpoint with these settings, see `reef.load_policies`."""
+    stored = sorted(state["networks"])
+    if unknown := [name for name in policy_ids or () if name not in stored]:
+        raise CheckpointError(f"PolicyID {unknown[0]!r} not found; there is {stored}.")
+    return {name: _policy(config, name, state) for name in (stored if policy_ids is None else policy_ids)}
 
 
 def _policy(config: AlgorithmConfig, policy_id: PolicyId, state: State) -> Policy:
