@@ -24,10 +24,10 @@ OWN_SETTINGS = {row.id: row for row in ROWS if row.group == "Settings of some al
 ALIASES = RENAMED | MOVED
 # How many rows of a group may be missing. A number goes down when a row works, and never up.
 MISSING = {
-    "Command line": 2,
+    "Command line": 1,
     "Algorithms": 2,
     "Python API": 4,
-    "Settings": 23,
+    "Settings": 21,
     "Settings of some algorithms": 3,
     "Exploration": 1,
     "Curriculum": 1,

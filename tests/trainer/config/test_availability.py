@@ -28,7 +28,6 @@ NOT_YET = words(
     render_env record_env action_mask_key
     remote_worker_envs remote_env_batch_wait_ms preprocessor_pref compress_observations
     off_policy_estimation_methods ope_split_batch_by_episode
-    logger_creator logger_config
     policy_map_capacity policy_states_are_swappable
     input_ input_config actions_in_input_normalized postprocess_inputs shuffle_buffer_size
     output_compress_columns
@@ -81,7 +80,7 @@ WORKING = words(
     policies policy_mapping_fn policies_to_train count_steps_by replay_mode observation_fn
     algorithm_config_overrides_per_module callbacks keep_per_episode_custom_metrics
     env_to_module_connector module_to_env_connector learner_connector
-    export_native_model_files checkpoint_trainable_policies_only
+    export_native_model_files checkpoint_trainable_policies_only logger_creator logger_config
     output output_config output_max_file_size
 """
 )

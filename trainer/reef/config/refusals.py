@@ -88,8 +88,6 @@ REFUSALS: dict[str, Refusal] = {
     "metrics_episode_collection_timeout_s": Refusal(
         "reporting", 60.0, "episodes come with their samples, so nothing waits for them; use sample_timeout_s"
     ),
-    "logger_creator": Refusal("debugging", None),
-    "logger_config": Refusal("debugging", None),
     "fake_sampler": Refusal(
         "debugging", False, "Reef always samples; 'timers' of a result say what sampling and learning take"
     ),

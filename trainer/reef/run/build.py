@@ -41,6 +41,7 @@ from reef.run.process.watchdog import ReportEnd, Watchdog
 from reef.run.remote.mirror import Mirror
 from reef.run.reporters.console import Console
 from reef.run.reporters.files import ResultFiles
+from reef.run.reporters.own import own_reporters
 from reef.run.reporters.reporter import Reporter, Summary
 from reef.run.reporters.tensorboard import TensorBoardEvents
 from reef.run.signals import StopSignals
@@ -90,6 +91,7 @@ def run_experiment(
     config = check_settings(config, stop, checkpoint, name)
     parent, remote = places_of(storage_path, local_folder, name)
     folder, start = choose_folder(config, parent, resume, restore_from, remote)
+    own = own_reporters(config.logger_creator, config.logger_config)
     store, claim = CheckpointStore(folder, checkpoint.keep, checkpoint.score_attribute), Claim()
     with ExitStack() as stack:
         signals = stack.enter_context(signals or StopSignals())
@@ -111,7 +113,9 @@ def run_experiment(
                 result=result,
             )
 
-        experiment = begin(stack, config, make, signals, reporters_of(run_state, reporters, verbosity), say, local)
+        experiment = begin(
+            stack, config, make, signals, [*reporters_of(run_state, reporters, verbosity), *own], say, local
+        )
         start = None  # what it held may be large
         mirror = Mirror(remote / folder.name, store, run_state, signals.deadline) if remote else None
         publish_checkpoints(stack, experiment, mirror, run_state)
@@ -222,6 +226,16 @@ def build_algorithm(
         algorithm = algorithm_class(config, parts=parts)
         on_failure.pop_all()
     return algorithm
+
+
+def build_alone(config: AlgorithmConfig) -> Algorithm:
+    """As `build_algorithm`, for a loop of the caller's, whose results go nowhere."""
+    if config.logger_creator is not None:
+        log.warning(
+            "logger_creator has no effect here, as config.build() makes no run with a result folder. Use reef train, "
+            "or log in the hook on_train_result."
+        )
+    return build_algorithm(config)
 
 
 def settings_of(kind: type[Algorithm], given: AlgorithmConfig | Mapping[str, Any]) -> AlgorithmConfig:
