@@ -91,7 +91,6 @@ def run_experiment(
     config = check_settings(config, stop, checkpoint, name)
     parent, remote = places_of(storage_path, local_folder, name)
     folder, start = choose_folder(config, parent, resume, restore_from, remote)
-    own = own_reporters(config.logger_creator, config.logger_config)
     store, claim = CheckpointStore(folder, checkpoint.keep, checkpoint.score_attribute), Claim()
     with ExitStack() as stack:
         signals = stack.enter_context(signals or StopSignals())
@@ -113,9 +112,8 @@ def run_experiment(
                 result=result,
             )
 
-        experiment = begin(
-            stack, config, make, signals, [*reporters_of(run_state, reporters, verbosity), *own], say, local
-        )
+        every = reporters_of(config, run_state, reporters, verbosity)
+        experiment = begin(stack, config, make, signals, every, say, local)
         start = None  # what it held may be large
         mirror = Mirror(remote / folder.name, store, run_state, signals.deadline) if remote else None
         publish_checkpoints(stack, experiment, mirror, run_state)
@@ -143,10 +141,13 @@ def begin(
     return experiment
 
 
-def reporters_of(run_state: RunState | None, shown: Sequence[Reporter] | None, verbosity: int) -> list[Reporter]:
-    """The reporters of a run: its files, `run_state` if there is one, and those that show it (default: the console)."""
+def reporters_of(
+    config: AlgorithmConfig, run_state: RunState | None, shown: Sequence[Reporter] | None, verbosity: int
+) -> list[Reporter]:
+    """The reporters of a run: its files, `run_state`, the user's own, and those that show it (default: the console)."""
+    own = own_reporters(config.logger_creator, config.logger_config)
     shown = [Console(lines=verbosity > 0)] if shown is None else shown
-    return [ResultFiles(), TensorBoardEvents(), *([run_state] if run_state else []), *shown]
+    return [ResultFiles(), TensorBoardEvents(), *([run_state] if run_state else []), *own, *shown]
 
 
 def subscribe(reporter: Reporter, events: Events) -> None:

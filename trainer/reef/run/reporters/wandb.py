@@ -32,7 +32,8 @@ class WandbReporter(Reporter):
                 f"{', '.join(known)}."
             )
         self._library = wandb
-        self._options, self._run = options, None
+        self._options = options
+        self._run: Any = None
 
     def report(self, result: Result) -> None:
         """Send a result, the first time with the settings."""
