@@ -9,7 +9,8 @@ import pytest
 
 from reef.batch import Rollout, Sample
 from reef.callbacks import MultiAgentBatch, SampleBatch
-from reef.errors import ConfigError
+from reef.callbacks.sample_batch import connect
+from reef.errors import CallbackError, ConfigError
 
 
 def rollout(first: float = 0.0, **changed: Any) -> Rollout:
@@ -88,3 +89,31 @@ def test_what_is_no_sample_is_refused() -> None:
         SampleBatch.concat_samples([])
     with pytest.raises(ConfigError, match="only what concat_samples returns can be learned from"):
         SampleBatch.of(rollout()).rollout()
+
+
+def test_a_learner_connector_returns_the_batch_or_arrays_of_it() -> None:
+    batch = SampleBatch.of(rollout())
+
+    def halved(batch: SampleBatch) -> SampleBatch:
+        batch["rewards"] = batch["rewards"] / 2
+        return batch
+
+    connect(halved, batch)
+    assert batch["rewards"].max() == 2.5
+    connect(lambda batch: {"rewards": np.ones((3, 2))}, batch)
+    assert batch["rewards"].tolist() == [[1, 1]] * 3
+    connect(lambda batch: halved(batch.copy()), batch)
+    assert batch["rewards"].tolist() == [[0.5, 0.5]] * 3
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (None, "learner_connector returned None: expected the batch, or a dict"),
+        ({"reward": 1}, "learner_connector: a batch has no array 'reward' to write to. Did you mean 'rewards'?"),
+        ({"rewards": np.zeros(3)}, r"learner_connector: batch\['rewards'\] has the shape \[3, 2\], not \[3\]"),
+    ],
+)
+def test_what_a_learner_connector_may_not_return(found: Any, message: str) -> None:
+    with pytest.raises(CallbackError, match=message):
+        connect(lambda batch: found, SampleBatch.of(rollout()))

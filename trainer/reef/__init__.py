@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from reef.config import AlgorithmConfig, PolicySpec
     from reef.envs.curriculum.tasks import TaskSettableEnv
     from reef.run.algorithm import Algorithm
+    from reef.run.build import load_policies
     from reef.run.metrics import pretty_print
 
     __version__: str
@@ -55,6 +56,7 @@ __all__ = [
     "TD3Config",
     "TaskSettableEnv",
     "__version__",
+    "load_policies",
     "pretty_print",
 ]
 
@@ -82,6 +84,7 @@ _HOMES = {
     "SimpleQConfig": "reef.algorithms.simple_q",
     "TD3Config": "reef.algorithms.td3",
     "TaskSettableEnv": "reef.envs.curriculum.tasks",
+    "load_policies": "reef.run.build",
     "pretty_print": "reef.run.metrics",
 }
 

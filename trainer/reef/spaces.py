@@ -125,7 +125,7 @@ class Layout:
         return flat
 
     def unflatten(self, array: Array) -> Any:
-        """Turn an array of `shape` into a value of the space, with the space's own dtypes."""
+        """Turn an array [..., *shape] into a value of the space, with the space's own dtypes, or a batch of values."""
         if self.direct:
             return array
         if not self.composite:
@@ -214,7 +214,7 @@ def _build(space: Space, array: Array, leaves: Iterator[Leaf]) -> Any:
     if isinstance(space, spaces.Tuple):
         return tuple(_build(child, array, leaves) for child in space.spaces)
     leaf = next(leaves)
-    part = array[leaf.offset : leaf.offset + leaf.size].reshape(leaf.shape)
+    part = array[..., leaf.offset : leaf.offset + leaf.size].reshape((*array.shape[:-1], *leaf.shape))
     if np.issubdtype(space.dtype, np.integer):
         part = np.rint(part)
     value = part.astype(space.dtype)

@@ -23,12 +23,8 @@ def words(text: str) -> list[str]:
 
 NOT_YET = words(
     """
-    learner_class learner_connector
-    env_runner_cls sample_collector remote_worker_envs remote_env_batch_wait_ms compress_observations
-    enable_connectors env_to_module_connector module_to_env_connector episode_lookback_horizon
+    remote_worker_envs remote_env_batch_wait_ms compress_observations
     off_policy_estimation_methods ope_split_batch_by_episode
-    export_native_model_files checkpoint_trainable_policies_only
-    logger_creator logger_config
     policy_map_capacity policy_states_are_swappable
     input_ input_config actions_in_input_normalized postprocess_inputs shuffle_buffer_size
 """
@@ -40,6 +36,7 @@ NEVER = words(
     in_evaluation policy_map_cache input_evaluation
     _enable_new_api_stack _tf_policy_handles_more_than_one_loss _disable_initialize_loss_from_dummy_batch
     _disable_execution_plan_api metrics_episode_collection_timeout_s fake_sampler offline_sampling
+    learner_class env_runner_cls sample_collector enable_connectors episode_lookback_horizon
     _disable_preprocessor_api _disable_action_flattening
 """
 )
@@ -80,6 +77,8 @@ WORKING = words(
     min_train_timesteps_per_iteration min_sample_timesteps_per_iteration log_level log_sys_usage seed
     policies policy_mapping_fn policies_to_train count_steps_by replay_mode observation_fn
     algorithm_config_overrides_per_module callbacks keep_per_episode_custom_metrics
+    env_to_module_connector module_to_env_connector learner_connector
+    export_native_model_files checkpoint_trainable_policies_only logger_creator logger_config
     output output_compress_columns output_config output_max_file_size
 """
 )

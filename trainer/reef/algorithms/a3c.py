@@ -92,7 +92,7 @@ class A3CLearner(A2CLearner):
     def gradient_of(self, batch: Rollout, timestep: int) -> FragmentGradient:
         """Compute the gradient of the loss of one fragment, by the present weights."""
         self.begin(timestep)
-        batch, own = self.before_learning(batch) if "on_learn_on_batch" in self.hooks else (batch, {})
+        batch, own = self.before_learning(batch) if self.changes_batches else (batch, {})
         (minibatch,) = self.minibatches(self.prepare(batch))
         flat = self.policy.flat
         flat.gradient.zero_()

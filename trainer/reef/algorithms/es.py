@@ -64,6 +64,11 @@ class ESConfig(AlgorithmConfig):
                 f"policies={list(self.policies)}: not available yet with ES, which perturbs a single policy without "
                 "settings of its own. Leave it out."
             )
+        if self.learner_connector is not None:
+            yield (
+                f"learner_connector={self.learner_connector!r}: ES learns from returns of episodes and has no train "
+                "batch of steps. Leave it out."
+            )
         if self.num_learner_workers:
             yield f"num_learner_workers={self.num_learner_workers}: an update of ES is one sum. Leave it at 0."
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import ClassVar
 
 from reef.config import AlgorithmConfig, default, setting
@@ -42,13 +42,38 @@ class OfflineConfig(AlgorithmConfig):
     def problems(self) -> Iterator[str]:
         """Yield what does not go together with recorded episodes."""
         yield from super().problems()
+        yield from self._input_problems()
+        yield from self._sampling_problems()
+        if self.observation_filter != "NoFilter":
+            yield (
+                f"observation_filter={self.observation_filter!r}: {self.label} reads observations as they were "
+                "recorded. Leave it at 'NoFilter'."
+            )
+        for key in ("env_to_module_connector", "module_to_env_connector"):
+            if (function := getattr(self, key)) is not None:
+                yield (
+                    f"{key}={function!r}: {self.label} learns from observations and actions as they were recorded. "
+                    "Leave it out, and wrap the environment before its episodes are recorded."
+                )
+        if len(self.policies) > 1 or any(map(self.own_settings, self.policies)):
+            yield (
+                f"policies={list(self.policies)}: {self.label} learns a single policy without settings of its own. "
+                "Leave it out."
+            )
+
+    def _input_problems(self) -> Iterator[str]:
         if not self.input_:
             yield (
                 f"input_={self.input_!r}: {self.label} learns from recorded episodes. Set it to a file that "
                 "`reef evaluate CHECKPOINT --out FILE` wrote, or a folder of such files."
             )
-        if isinstance(self.input_, dict):
-            yield from self._weights_problems(self.input_)
+        weights = self.input_ if isinstance(self.input_, dict) else {}
+        if "sampler" in weights:
+            yield f"input_: 'sampler': {self.label} samples nothing. Leave it out."
+        if wrong := {place: weight for place, weight in weights.items() if not 0 < weight < math.inf}:
+            yield f"input_={wrong}: expected weights above 0, such as 0.3. Leave out what is not to be read."
+
+    def _sampling_problems(self) -> Iterator[str]:
         if self.num_rollout_workers:
             yield (
                 f"num_rollout_workers={self.num_rollout_workers}: {self.label} samples nothing. Leave it at 0; "
@@ -60,22 +85,6 @@ class OfflineConfig(AlgorithmConfig):
             if asked := getattr(self, key):
                 fix = f"evaluation_config={{{key!r}: {asked!r}}} draws its evaluations."
                 yield f"{key}={asked!r}: {self.label} samples no episodes to draw. Leave it out; {fix}"
-        if self.observation_filter != "NoFilter":
-            yield (
-                f"observation_filter={self.observation_filter!r}: {self.label} reads observations as they were "
-                "recorded. Leave it at 'NoFilter'."
-            )
-        if len(self.policies) > 1 or any(map(self.own_settings, self.policies)):
-            yield (
-                f"policies={list(self.policies)}: {self.label} learns a single policy without settings of its own. "
-                "Leave it out."
-            )
-
-    def _weights_problems(self, weights: Mapping[str, float]) -> Iterator[str]:
-        if "sampler" in weights:
-            yield f"input_: 'sampler': {self.label} samples nothing. Leave it out."
-        if wrong := {place: weight for place, weight in weights.items() if not 0 < weight < math.inf}:
-            yield f"input_={wrong}: expected weights above 0, such as 0.3. Leave out what is not to be read."
 
     def ignored_settings(self, network: Network) -> Iterator[str]:
         """Yield notes for fragments, which evaluation alone samples, by steps or by a function of its own."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from reef.batch import TRANSITION_COLUMNS, Rollout, Sample, Transitions
+from reef.callbacks.hooks import guarded
 from reef.errors import CallbackError, ConfigError, nearest
 from reef.types import Array, PolicyId
 
@@ -159,6 +160,20 @@ class MultiAgentBatch:
 
     def __repr__(self) -> str:
         return f"MultiAgentBatch({self.policy_batches}, env_steps={self.count})"
+
+
+def connect(function: Callable[[SampleBatch], Any], batch: SampleBatch) -> None:
+    """Have the function of the setting `learner_connector` change a batch; CallbackError where it cannot be used."""
+    found = guarded("learner_connector", function, batch)
+    if not isinstance(found, Mapping):
+        raise CallbackError(
+            f"learner_connector returned {found!r}: expected the batch, or a dict of those of its arrays that change."
+        )
+    try:
+        for name in () if found is batch else found.keys() - {"dones"}:
+            batch[name] = found[name]
+    except CallbackError as error:
+        raise CallbackError(f"learner_connector: {str(error).removeprefix('callbacks: ')}") from error
 
 
 def summarized(array: Array) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 REFUSED = {  # by flag: what to do in its place
     "--export-formats": "has no other formats: a checkpoint holds the weights as safetensors",
     "--sync-on-checkpoint": "is always so: with --storage-path in an object store each checkpoint is copied there",
-    "--wandb-key": "is not available yet",
-    "--wandb-project": "is not available yet",
-    "--wandb-run-name": "is not available yet",
     "--resources-per-trial": "cannot be given: the resources of a trial have been automatically set by its settings, "
     "such as num_rollout_workers, num_cpus_per_worker and num_gpus in --config",
 }
@@ -95,6 +93,7 @@ def add_parser(
     )
     _add_checkpoints(parser)
     _add_trials(parser)
+    _add_wandb(parser)
     add_options(parser)
     parser.add_argument(*REFUSED, *SETTING_OF, action=_Refused, nargs="?", help=argparse.SUPPRESS)
     parser.add_argument(
@@ -145,6 +144,31 @@ def _add_trials(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_wandb(parser: argparse.ArgumentParser) -> None:
+    wandb = parser.add_argument_group("Weights & Biases", "with one of these, results are logged there too")
+    wandb.add_argument("--wandb-key", metavar="KEY", help="API key; by default WANDB_API_KEY or that of `wandb login`")
+    wandb.add_argument("--wandb-project", metavar="NAME", help="project (default reef)")
+    wandb.add_argument("--wandb-run-name", metavar="NAME", help="name of the run (default that of its folder)")
+
+
+def _with_wandb(args: argparse.Namespace, document: dict[str, Any]) -> dict[str, Any]:
+    """The document of a job, which reports to Weights & Biases where a flag says so; the key is in no document."""
+    named = {"project": args.wandb_project, "name": args.wandb_run_name}
+    named = {key: value for key, value in named.items() if value is not None}
+    if args.wandb_key is None and not named:
+        return document
+    if args.wandb_key is not None:
+        os.environ["WANDB_API_KEY"] = args.wandb_key
+    config = document["spec"].get("config") or {}
+    if (given := config.get("logger_creator", "wandb")) != "wandb":
+        raise ConfigError(f"logger_creator={given!r}: --wandb-... asks for another one. Leave one of them out.")
+    given = {**config.get("logger_config", {}), **named}
+    return {
+        **document,
+        "spec": {**document["spec"], "config": {**config, "logger_creator": "wandb", "logger_config": given}},
+    }
+
+
 def json_mapping(text: str) -> dict[str, Any]:
     """Read a flag's value as a JSON object; argparse says so when it is none."""
     from reef.api.limits import check_counts, check_limits
@@ -182,7 +206,9 @@ def _train_source(args: argparse.Namespace, source: str) -> int:
     kind = args.type or kind_of(source)
     found = read_source(source, kind)
     if experiments := experiments_in(found):
-        documents = [apply_overrides(each, args.overrides) for each in documents_of(experiments, source)]
+        documents = [
+            _with_wandb(args, apply_overrides(each, args.overrides)) for each in documents_of(experiments, source)
+        ]
         jobs = [_job(document, source) for document in documents]
         codes: list[int] = []
         for job, stop in jobs:
@@ -190,7 +216,7 @@ def _train_source(args: argparse.Namespace, source: str) -> int:
             if codes[-1] in (EXIT_INTERRUPTED, EXIT_TERMINATED):  # a signal ends all
                 break
         return max(codes)
-    document = apply_overrides(found, args.overrides)
+    document = _with_wandb(args, apply_overrides(found, args.overrides))
     if kind == "python":
         _check_environment(document["spec"]["environment"], source)
         job, stop = _job(document, source, PYTHON_NAME_OF)
@@ -236,7 +262,7 @@ def _train_flags(args: argparse.Namespace) -> int:
         raise ConfigError(
             f"--framework {args.framework}: --config says {args.config['framework']!r}. Give one of them."
         )
-    job = job_from_document(_document(args), "the command line", FLAG_OF)
+    job = job_from_document(_with_wandb(args, _document(args)), "the command line", FLAG_OF)
     return run_job(job, options_of(args), stop=args.stop or {})
 
 

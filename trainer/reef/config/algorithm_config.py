@@ -252,5 +252,5 @@ class AlgorithmConfig(
     def build(self, env: Any = None) -> Algorithm:
         """Check a copy of these settings, freeze it and make the algorithm with it."""
         config = self if env is None else self.copy().environment(env)
-        algorithm: Algorithm = load("reef.run.build:build_algorithm")(config.checked())
+        algorithm: Algorithm = load("reef.run.build:build_alone")(config.checked())
         return algorithm

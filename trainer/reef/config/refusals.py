@@ -14,6 +14,7 @@ from reef.config.values import MisfitError, plain
 
 NOT_YET = "not available yet"
 TENSORFLOW = "is for TensorFlow, and Reef trains with PyTorch; "
+OWN_WORKER = "derive an algorithm of your own, class Mine(PPO), whose settings name their worker_class"
 THREADS = {"intra_op_parallelism_threads": 2, "inter_op_parallelism_threads": 2}
 SESSION = {
     **THREADS,
@@ -46,20 +47,25 @@ REFUSALS: dict[str, Refusal] = {
     "eager_max_retraces": Refusal("framework", 20, f"{TENSORFLOW}torch.compile keeps its own recompilation limit"),
     "tf_session_args": Refusal("framework", SESSION, f"{TENSORFLOW}use torch_threads_per_worker"),
     "local_tf_session_args": Refusal("framework", LOCAL_SESSION, f"{TENSORFLOW}use torch_threads_per_learner"),
-    "env_runner_cls": Refusal("rollouts", None),
-    "sample_collector": Refusal("rollouts", None),
+    "env_runner_cls": Refusal("rollouts", None, OWN_WORKER),
+    "sample_collector": Refusal("rollouts", None, OWN_WORKER),
     "remote_worker_envs": Refusal("rollouts", False),
     "remote_env_batch_wait_ms": Refusal("rollouts", 0),
     "compress_observations": Refusal("rollouts", False),
-    "enable_connectors": Refusal("rollouts", False),
-    "env_to_module_connector": Refusal("rollouts", None),
-    "module_to_env_connector": Refusal("rollouts", None),
-    "episode_lookback_horizon": Refusal("rollouts", 1),
+    "enable_connectors": Refusal(
+        "rollouts",
+        False,
+        "connectors are functions; set env_to_module_connector or module_to_env_connector",
+    ),
+    "episode_lookback_horizon": Refusal(
+        "rollouts", 1, "what a policy remembers is its recurrent state, which goes from each fragment into the next"
+    ),
     "enable_tf1_exec_eagerly": Refusal(
         "rollouts", False, f"{TENSORFLOW}torch runs eagerly unless torch_compile_worker is set"
     ),
-    "learner_class": Refusal("training", None),
-    "learner_connector": Refusal("training", None),
+    "learner_class": Refusal(
+        "training", None, "derive an algorithm of your own, class Mine(PPO), whose learner_class it is"
+    ),
     "model.post_fcnet_activation": Refusal(
         "training", "relu", "these layers use conv_activation after convolutions, else fcnet_activation"
     ),
@@ -73,10 +79,6 @@ REFUSALS: dict[str, Refusal] = {
     "metrics_episode_collection_timeout_s": Refusal(
         "reporting", 60.0, "episodes come with their samples, so nothing waits for them; use sample_timeout_s"
     ),
-    "export_native_model_files": Refusal("checkpointing", False),
-    "checkpoint_trainable_policies_only": Refusal("checkpointing", False),
-    "logger_creator": Refusal("debugging", None),
-    "logger_config": Refusal("debugging", None),
     "fake_sampler": Refusal(
         "debugging", False, "Reef always samples; 'timers' of a result say what sampling and learning take"
     ),

@@ -15,8 +15,9 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from reef.batch import FragmentGradient, Perturbations, Rollout, Transitions
 from reef.callbacks.hooks import number_of
-from reef.callbacks.sample_batch import SampleBatch, writable
+from reef.callbacks.sample_batch import SampleBatch, connect, writable
 from reef.config import AlgorithmConfig
+from reef.config.loading import load_function
 from reef.errors import TrainingError
 from reef.learn.adam import Optimizer
 from reef.learn.device import learner_device
@@ -68,6 +69,9 @@ class Learner(ABC, Generic[Batch]):
         """`rank` of `world_size` learners; raises ResourceError if a requested GPU does not exist."""
         self.config = config
         self.hooks = config.hooks("on_learn_on_batch")
+        given = config.learner_connector
+        self.connector = None if given is None else load_function(given, "learner_connector", "batch")
+        self.changes_batches = self.connector is not None or "on_learn_on_batch" in self.hooks
         self.rank, self.world_size, self.reduce = rank, world_size, reduce
         self.device = learner_device(config)
         seed = config.seed if config.seed is not None else int(np.random.SeedSequence().generate_state(1)[0])
@@ -134,7 +138,7 @@ class Learner(ABC, Generic[Batch]):
         if isinstance(batch, Rollout) and not batch.mask.any():
             raise TrainingError("the train batch holds no step that worked: every environment raised in each of them.")
         self.begin(timestep)
-        batch, own = self.before_learning(batch) if "on_learn_on_batch" in self.hooks else (batch, {})
+        batch, own = self.before_learning(batch) if self.changes_batches else (batch, {})
         if self.intrinsic is not None and isinstance(batch, Rollout | Transitions):
             batch, found = self.intrinsic.add(batch)
             own = own | found
@@ -147,10 +151,12 @@ class Learner(ABC, Generic[Batch]):
         )
 
     def before_learning(self, batch: Batch) -> tuple[Batch, Stats]:
-        """Return the batch after on_learn_on_batch, and the numbers that the hook reports."""
+        """Return the batch after learner_connector and on_learn_on_batch, and the numbers that the hook reports."""
         if not isinstance(batch, Rollout | Transitions):
             return batch, {}
         batch = writable(batch)
+        if self.connector is not None:
+            connect(self.connector, SampleBatch.of(batch))
         result: dict[str, Any] = {}
         self.hooks.call("on_learn_on_batch", policy=self.policy, train_batch=SampleBatch.of(batch), result=result)
         return batch, {str(key): number_of("result", key, value) for key, value in result.items()}

@@ -15,6 +15,7 @@ from reef.nn.policies import Policy
 from reef.rollout.acting_device import acting_device
 from reef.rollout.exploration import ParameterNoise, make_exploration
 from reef.rollout.filters import make_filter
+from reef.rollout.policies.connectors import action_connector, observation_connector
 from reef.trees import require_like
 from reef.types import DEFAULT_POLICY, Array, PolicyId, RecurrentState, State
 
@@ -30,9 +31,14 @@ class PolicyRunner:
         self, config: AlgorithmConfig, worker_index: int, columns: Columns, policy_id: PolicyId = DEFAULT_POLICY
     ) -> None:
         """Raises ConfigError if the network cannot be made."""
-        self.columns = columns
         # The first weights of one that learns come from its learner.
         config = config.for_policy(policy_id)
+        # None: nothing is between environments and policy.
+        self.to_policy = observation_connector(config, columns.observation_space)
+        self.to_env = action_connector(config, columns.action_space)
+        if self.to_policy is not None:
+            columns = columns._replace(observation_space=self.to_policy.space)
+        self.columns = columns
         seed = config.seed
         first = None if config.may_train(policy_id) else seed
         self.policy = make_policy(config, columns.observation_space, columns.action_space, seed=first)
@@ -65,6 +71,7 @@ class PolicyRunner:
         self._bounds_unchecked = (
             worker_index <= 1
             and self.filter is None
+            and self.to_policy is None
             and columns.present is None
             and config.observation_space is None
             and not (config.in_evaluation or config.disable_env_checking)
@@ -92,7 +99,7 @@ class PolicyRunner:
         fragment.actions[t] = actions
         if fragment.dist_inputs is not None:
             fragment.dist_inputs[t] = inputs
-        return actions
+        return actions if self.to_env is None else self.to_env(actions)
 
     def choose(self, obs: Array, timestep: int) -> tuple[Array, Array]:
         """Actions [B, *action] for filtered observations, and the distribution's inputs [B, D]; the state goes on."""
@@ -135,6 +142,8 @@ class PolicyRunner:
 
     def filtered(self, obs: Array, *, update: bool = False) -> Array:
         """Filter observations [B, *obs]; with `update` those of present agents are added to the statistics."""
+        if self.to_policy is not None:
+            obs = self.to_policy(obs)
         if self.filter is None:
             return obs
         update, there = update and self.update_filter, self.columns.present

@@ -21,6 +21,7 @@ from reef.rollout.curriculum import set_next_tasks
 from reef.rollout.seams import Workers
 from reef.run.checkpoint import find_checkpoint, read_state, restoring, write_checkpoint
 from reef.run.checkpoint.fit import check_fit
+from reef.run.checkpoint.policies import described
 from reef.run.evaluation import Evaluation
 from reef.run.events import BatchLearned, Evaluated, Events, SampleTaken
 from reef.run.metrics import IterationMetrics, make_json_safe
@@ -322,6 +323,7 @@ class Algorithm(ChangingPolicies):
             "algorithm_class": self.config.algorithm_class,
             "config": self.config.to_dict(),
             "iteration": self.iteration,
+            "exports_models": self.config.export_native_model_files,
         }
 
     def state(self) -> State:
@@ -333,10 +335,11 @@ class Algorithm(ChangingPolicies):
             "counters": dict(self.counters),
             "metrics": self.metrics.state(),
             "learners": self.learners.state(),
-            "fixed": self.fixed_weights(),
+            "fixed": {} if self.config.checkpoint_trainable_policies_only else self.fixed_weights(),
             "policies": self.policies_state(),
             "workers": self.workers.state(),
             "evaluation": self.evaluation.state(),
+            "spaces": described(self.workers.local_worker().env_spaces),
             "networks": {
                 name: policy.architecture() for name, policy in self.workers.local_worker().policy_map.items()
             },

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from reef.config.loading import load
 from reef.errors import ConfigError
 from reef.learn.learner import Learner
 from reef.learn.learners import Learners, local_learners
+from reef.nn.policies import Policy
 from reef.replay.settings import ReplayBufferConfig
 from reef.replay.shards import LocalShards, ReplayShards
 from reef.rollout.local_workers import LocalWorkers
@@ -29,6 +30,7 @@ from reef.rollout.seams import Workers
 from reef.rollout.worker import RolloutWorker
 from reef.run.algorithm import Algorithm, Parts
 from reef.run.checkpoint import CheckpointStore, find_checkpoint, read_algorithm, read_metadata, restoring
+from reef.run.checkpoint.policies import policies_of
 from reef.run.evaluation import Evaluation
 from reef.run.events import CheckpointSaved, Events, ResultReported, RunEnded, RunStarted, SampleTaken
 from reef.run.experiment import AT_END, CheckpointSettings, Experiment, Gate, check_settings, restore_start
@@ -40,13 +42,14 @@ from reef.run.remote.mirror import Mirror
 from reef.run.reporters.batches import summarize_batches
 from reef.run.reporters.console import Console
 from reef.run.reporters.files import ResultFiles
+from reef.run.reporters.own import own_reporters
 from reef.run.reporters.reporter import Reporter, Summary
 from reef.run.reporters.tensorboard import TensorBoardEvents
 from reef.run.reporters.videos import VideoFolder
 from reef.run.signals import StopSignals
 from reef.run.stopping import StopConditions
 from reef.spaces import PolicySpaces
-from reef.types import State
+from reef.types import PolicyId, State
 
 if TYPE_CHECKING:
     from reef.run.prometheus import RunState
@@ -111,7 +114,8 @@ def run_experiment(
                 result=result,
             )
 
-        experiment = begin(stack, config, make, signals, reporters_of(run_state, reporters, verbosity), say, local)
+        every = reporters_of(config, run_state, reporters, verbosity)
+        experiment = begin(stack, config, make, signals, every, say, local)
         start = None  # what it held may be large
         mirror = Mirror(remote / folder.name, store, run_state, signals.deadline) if remote else None
         publish_checkpoints(stack, experiment, mirror, run_state)
@@ -139,10 +143,13 @@ def begin(
     return experiment
 
 
-def reporters_of(run_state: RunState | None, shown: Sequence[Reporter] | None, verbosity: int) -> list[Reporter]:
-    """The reporters of a run: its files, `run_state` if there is one, and those that show it (default: the console)."""
+def reporters_of(
+    config: AlgorithmConfig, run_state: RunState | None, shown: Sequence[Reporter] | None, verbosity: int
+) -> list[Reporter]:
+    """The reporters of a run: its files, `run_state`, the user's own, and those that show it (default: the console)."""
+    own = own_reporters(config.logger_creator, config.logger_config)
     shown = [Console(lines=verbosity > 0)] if shown is None else shown
-    return [ResultFiles(), TensorBoardEvents(), *([run_state] if run_state else []), *shown]
+    return [ResultFiles(), TensorBoardEvents(), *([run_state] if run_state else []), *own, *shown]
 
 
 def subscribe(reporter: Reporter, events: Events) -> None:
@@ -237,6 +244,16 @@ def _into_run(folder: VideoFolder, event: RunStarted) -> None:
     folder.belong_to(event.run.folder)
 
 
+def build_alone(config: AlgorithmConfig) -> Algorithm:
+    """As `build_algorithm`, for a loop of the caller's, whose results go nowhere."""
+    if config.logger_creator is not None:
+        log.warning(
+            "logger_creator has no effect here, as config.build() makes no run with a result folder. Use reef train, "
+            "or log in the hook on_train_result."
+        )
+    return build_algorithm(config)
+
+
 def settings_of(kind: type[Algorithm], given: AlgorithmConfig | Mapping[str, Any]) -> AlgorithmConfig:
     """The settings of an algorithm of this class; a mapping has them by key, of which defaults count as not given.
 
@@ -271,6 +288,21 @@ def build_from_checkpoint(path: str | Path) -> Algorithm:
     state, metadata = read_algorithm(path)
     config: AlgorithmConfig = load("reef.algorithms.registry:stored_config")(metadata)
     return build_restored(config, path, state)
+
+
+def load_policies(path: str | Path, policy_ids: Collection[PolicyId] | None = None) -> dict[PolicyId, Policy]:
+    """The policies of a checkpoint by id, or some of them, to act with; no environment is made, and they do not learn.
+
+    `policy.compute_single_action(policy.observed(observation))` returns the action for an observation of the
+    environment, of which `observed` makes what the network reads, by connector and filter.
+
+    Raises CheckpointError for a checkpoint that cannot be read, is older than this, or lacks a policy.
+    """
+    path = find_checkpoint(path)
+    state, metadata = read_algorithm(path)
+    config: AlgorithmConfig = load("reef.algorithms.registry:stored_config")(metadata).checked()
+    with restoring(path):
+        return policies_of(config, state, policy_ids)
 
 
 def build_restored(config: AlgorithmConfig, path: str | Path, state: State) -> Algorithm:

@@ -21,6 +21,7 @@ from reef.config.loading import load_function
 from reef.envs.failures import env_name
 from reef.envs.make import LOOP_SETTINGS, make_envs
 from reef.errors import ConfigError, WorkerTimeoutError, sentence
+from reef.rollout.policies.connectors import TO_ENV, TO_POLICY, observed_space
 from reef.rollout.seams import Workers
 from reef.rollout.worker import RolloutWorker
 from reef.run.metrics import summarize_episodes
@@ -38,7 +39,7 @@ LOOK_AGAIN_S = 0.2  # how often to look whether the run is to end, while an eval
 PATIENCE_S = 10.0  # for a thread that is to end
 
 log = logging.getLogger(__name__)
-OF_ENVIRONMENT = {"env", "env_config", "observation_space", "action_space", *LOOP_SETTINGS}
+OF_ENVIRONMENT = {"env", "env_config", "observation_space", "action_space", TO_POLICY, TO_ENV, *LOOP_SETTINGS}
 TIMED_OUT = (
     "evaluation took longer than evaluation_sample_timeout_s=%g; the metrics of the last one are reported. Either "
     "(1) raise evaluation_sample_timeout_s, (2) lower evaluation_duration or set evaluation_duration_unit='timesteps', "
@@ -96,7 +97,10 @@ class Evaluation:
             return {}
         env = make_envs(self.settings, 1 if self.config.evaluation_num_workers else 0, 1)
         env.close()
-        return {policy_id: (own.observation_space, own.action_space) for policy_id, own in env.columns.items()}
+        return {
+            policy_id: (observed_space(self.settings.for_policy(policy_id), own.observation_space), own.action_space)
+            for policy_id, own in env.columns.items()
+        }
 
     def check_spaces(self, trained: PolicySpaces) -> None:
         """Raise ConfigError where a policy that is `trained` for these spaces cannot act in evaluation, or nowhere."""

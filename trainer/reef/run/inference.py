@@ -70,10 +70,9 @@ class Inference(ABC):
         `normalize_actions` for `unsquash_action`, `clip_actions` for `clip_action`; for `timestep` the steps so far.
         Raises ConfigError for what is no observation, no state or no action.
         """
-        policy, runner = self.get_policy(policy_id), self.workers.local_worker().runners[policy_id]
-        obs = np.array(runner.filtered(policy.preprocessor.flatten(observation)[None])[0])
+        policy = self.get_policy(policy_id)
         found = policy.compute_single_action(
-            obs,
+            policy.observed(observation),
             state,
             prev_action,
             prev_reward,
@@ -115,11 +114,10 @@ class Inference(ABC):
         names, all_of_it = list(observations), full_fetch or state is not None
         if not names:
             return ({}, {}, {}) if all_of_it else {}
-        policy, runner = self.get_policy(policy_id), self.workers.local_worker().runners[policy_id]
-        rows = np.stack([policy.preprocessor.flatten(each) for each in observations.values()])
+        policy = self.get_policy(policy_id)
         states = _of("state", state, names)
         actions, after, extras = policy.compute_actions(
-            np.array(runner.filtered(rows)),
+            np.stack([policy.observed(each) for each in observations.values()]),
             None if states is None else [np.stack(part) for part in zip(*states, strict=True)],
             _of("prev_action", prev_action, names),
             _of("prev_reward", prev_reward, names),

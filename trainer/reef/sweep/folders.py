@@ -18,6 +18,7 @@ from reef.run.process.identity import Claim
 from reef.run.remote.mirror import Mirror, Missing
 from reef.run.remote.object_store import RemoteFolder
 from reef.run.reporters.files import ResultFiles
+from reef.run.reporters.own import own_reporters
 from reef.run.reporters.picture import draw_learning_curve
 from reef.run.reporters.reporter import Reporter, Run
 from reef.run.reporters.tensorboard import TensorBoardEvents
@@ -111,7 +112,8 @@ class TrialFolders:
 
     def start(self, name: str, run: Run) -> None:
         """A trial begins."""
-        self._reporters[name] = [ResultFiles(), TensorBoardEvents()]
+        own = own_reporters(run.config.get("logger_creator"), run.config.get("logger_config", {}))
+        self._reporters[name] = [ResultFiles(), TensorBoardEvents(), *own]
         for reporter in self._reporters[name]:
             reporter.start(run)
 

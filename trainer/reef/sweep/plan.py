@@ -33,6 +33,7 @@ OF_THE_NETWORK = {
     "optimizer",
     "replay_buffer_config",
     "learner_class",
+    "env_to_module_connector",
 }
 WORKERS = {"num_rollout_workers", "evaluation_num_workers"}
 

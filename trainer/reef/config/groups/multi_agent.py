@@ -99,6 +99,8 @@ class MultiAgentSettings(Settings):
         "normalize_actions",
         "clip_actions",
         "clip_rewards",
+        "env_to_module_connector",
+        "module_to_env_connector",
     )
 
     policies: list[str] | dict[str, PolicySpec] = setting(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -88,6 +89,7 @@ class PythonEnvironmentSettings(Settings):
     extra_python_environs_for_worker: dict[str, str] = setting({}, "Environment variables of rollout workers.")
 
 
+SECRET = re.compile(r"(?i)(^|_)(key|token|password|secret)$")
 FORMATS = ("json", "parquet")  # of files of recorded episodes
 COLUMNS = {
     "obs": "obs",
@@ -219,6 +221,14 @@ class CheckpointingSettings(Settings):
 
     checkpointing = GroupSetter()
 
+    export_native_model_files: bool = setting(
+        False,
+        "Write into each checkpoint model_<policy>.safetensors for each policy: the state_dict of its network.",
+    )
+    checkpoint_trainable_policies_only: bool = setting(
+        False, "Leave the weights of policies that do not learn out of checkpoints."
+    )
+
 
 class DebuggingSettings(Settings):
     """Logs and reproducibility."""
@@ -231,6 +241,15 @@ class DebuggingSettings(Settings):
         "Python's logging.",
         choices=(None, "DEBUG", "INFO", "WARN", "ERROR"),
     )
+    logger_creator: str | type | Callable[..., Any] | None = setting(
+        None,
+        "A reporter of your own beside the result files: 'wandb', or a class derived from "
+        "reef.run.reporters.reporter.Reporter, a function that returns one, or a path 'package.module:Class'. It is "
+        "for runs with a result folder.",
+    )
+    logger_config: dict[str, Any] = setting(
+        {}, "Arguments by name of logger_creator. Without keys or passwords: it is in params.json and in checkpoints."
+    )
     log_sys_usage: bool = setting(
         True, "Report use of CPU, memory and the GPU of the algorithm's process in every result."
     )
@@ -240,6 +259,18 @@ class DebuggingSettings(Settings):
         minimum=0,
         maximum=2**53,
     )
+
+    def problems(self) -> Iterator[str]:
+        """Arguments need what takes them, and no secret may be among them."""
+        yield from super().problems()
+        if self.logger_config and self.logger_creator is None:
+            yield f"logger_config={sorted(self.logger_config)}: there is no logger_creator that takes it. Set it too."
+        for key in self.logger_config:
+            if SECRET.search(str(key)):
+                yield (
+                    f"logger_config: {key!r} may hold a secret, and would be in params.json and in checkpoints. Remove "
+                    "it, and set a variable of the environment, such as WANDB_API_KEY."
+                )
 
 
 class CallbackSettings(Settings):

@@ -146,6 +146,18 @@ class RolloutSettings(Settings):
         "max_requests_in_flight_per_sampler_worker versions older; needs num_rollout_workers above 0. Fragments under "
         "way are no part of a checkpoint.",
     )
+    env_to_module_connector: str | Callable[..., Any] | None = setting(
+        None,
+        "A function, or its path 'package.module:function', from observations, one row for each environment, to those "
+        "that the policy gets, before the filter. See docs/environments.md.",
+        called_with=("observations",),
+    )
+    module_to_env_connector: str | Callable[..., Any] | None = setting(
+        None,
+        "A function, or its path, from actions as the policy chose them, one row for each environment, to such "
+        "actions; then they are stretched and clipped as normalize_actions and clip_actions say.",
+        called_with=("actions",),
+    )
     sampler_perf_stats_ema_coef: float | None = setting(
         None, "Weight of the newest value in timings; null averages all.", minimum=0.0, maximum=1.0
     )

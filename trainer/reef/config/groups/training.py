@@ -201,6 +201,12 @@ class TrainingSettings(Settings):
         unit="steps",
     )
     model: ModelConfig = setting({}, "The network; see the model settings.")
+    learner_connector: str | Callable[..., Any] | None = setting(
+        None,
+        "A function, or its path 'package.module:function', of each train batch that returns the batch to learn from. "
+        "See docs/callbacks.md.",
+        called_with=("batch",),
+    )
     optimizer: OptimizerConfig = setting({}, "What moves the parameters; see its settings.")
     max_requests_in_flight_per_sampler_worker: int = setting(
         2,

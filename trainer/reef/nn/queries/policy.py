@@ -38,6 +38,9 @@ class Transform(Protocol):
 class Chooser(Protocol):
     """How the worker of a policy acts."""
 
+    def observed(self, observation: Any) -> Array:
+        """A value of the environment's observation space -> [*obs], by connector and filter."""
+
     def choose(
         self, obs: Array, state: RecurrentState, explore: bool | None, timestep: int | None
     ) -> tuple[Array, ActionDistribution, RecurrentState]:
@@ -85,6 +88,10 @@ class QueriedPolicy(nn.Module):
     def model(self) -> PolicyModel:
         """The network: call it with {"obs": observations}, or print it."""
         return self.model_class(self)  # type: ignore[arg-type]
+
+    def observed(self, observation: Any) -> Array:
+        """An observation of the environment as the network reads it, [*obs]; ConfigError where it is none."""
+        return self._asked().observed(observation)
 
     def compute_actions(
         self,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from reef.config import AlgorithmConfig
 from reef.envs.wrappers import ActionTransform
 from reef.nn.distributions import ActionDistribution
+from reef.nn.queries.policy import Transform
 from reef.rollout.exploration.parameter_noise import ParameterNoise
+from reef.rollout.policies.connectors import ConnectedTransform
 from reef.types import Array, RecurrentState
 
 if TYPE_CHECKING:
@@ -23,6 +25,12 @@ class OnRequest:
     def __init__(self, runner: PolicyRunner, config: AlgorithmConfig, timestep: Callable[[], int]) -> None:
         """`timestep()`: environment steps so far, for exploration schedules."""
         self.runner, self.config, self.timestep = runner, config, timestep
+
+    def observed(self, observation: Any) -> Array:
+        """A value of the environment's observation space -> [*obs], by connector and filter."""
+        runner = self.runner
+        source = runner.policy if runner.to_policy is None else runner.to_policy
+        return np.array(runner.filtered(source.preprocessor.flatten(observation)[None])[0])
 
     def choose(
         self, obs: Array, state: RecurrentState, explore: bool | None, timestep: int | None
@@ -41,15 +49,16 @@ class OnRequest:
         timestep = self.timestep() if timestep is None else timestep
         return exploration.choose(distribution, timestep, explore, generator), distribution, state
 
-    def transform(self, *, unsquash: bool | None, clip: bool | None) -> ActionTransform:
-        """Bring actions into the bounds of a Box; None: as the settings say."""
-        if unsquash is None and clip is None:
-            return self.runner.columns.action_transform
-        return ActionTransform(
-            self.runner.policy.action_layout,
-            normalize=self.config.normalize_actions if unsquash is None else unsquash,
-            clip=self.config.clip_actions if clip is None else clip,
-        )
+    def transform(self, *, unsquash: bool | None, clip: bool | None) -> Transform:
+        """Pass actions through the connector, if there is one, and into the bounds of a Box; None: as the settings."""
+        bounded = self.runner.columns.action_transform
+        if unsquash is not None or clip is not None:
+            bounded = ActionTransform(
+                self.runner.policy.action_layout,
+                normalize=self.config.normalize_actions if unsquash is None else unsquash,
+                clip=self.config.clip_actions if clip is None else clip,
+            )
+        return bounded if self.runner.to_env is None else ConnectedTransform(self.runner.to_env, bounded)
 
     def reward(self, reward: float) -> float:
         """A reward as the policy is trained on it."""

@@ -75,6 +75,11 @@ class WorkerPolicies(ABC):
         columns = {policy_id: runner.columns for policy_id, runner in self.runners.items()}
         return {policy_id: (own.observation_space, own.action_space) for policy_id, own in columns.items()}
 
+    @property
+    def env_spaces(self) -> PolicySpaces:
+        """As `spaces`, of what environments give, before a connector."""
+        return {policy_id: (own.observation_space, own.action_space) for policy_id, own in self._envs.columns.items()}
+
     def reset_episodes(self) -> None:
         """Let the next sample start new episodes."""
         for runner in self.runners.values():

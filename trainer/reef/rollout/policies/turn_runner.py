@@ -76,7 +76,7 @@ class TurnRunner(PolicyRunner):
             self._before[name][columns] = before[name][columns]
         self._actions[columns] = actions[columns]
         self._open[columns] = True
-        return actions
+        return actions if self.to_env is None else self.to_env(actions)
 
     def record(self, t: int, result: StepResult, active: Array | None) -> Array | None:
         """End the rows of the columns that are live in `result`, which is not kept in environments that are not active.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from reef.errors import CheckpointError, DamagedCheckpointError, ReefError
+from reef.run.checkpoint.models import MODEL_FILE
 from reef.trees import USE_ANOTHER
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
@@ -51,10 +53,10 @@ def check_metadata(metadata: Any, file: Path) -> dict[str, Any]:
 
 
 def check_files(files: Any, names: frozenset[str], file: Path) -> dict[str, Fingerprint]:
-    """What a manifest says of the files of a checkpoint: of all of them and of no others."""
+    """What a manifest says of the files of a checkpoint: of all `names`, of models, and of no others."""
     with described(file):
         found = FILES.validate_python(files)
-    if found.keys() != names:
+    if {name for name in found if not re.fullmatch(MODEL_FILE, name)} != names:
         raise DamagedCheckpointError(
             f"{file} is damaged: it lists {', '.join(sorted(map(repr, found))) or 'no file'}, expected "
             f"{', '.join(sorted(names))}. {USE_ANOTHER}"

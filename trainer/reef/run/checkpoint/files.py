@@ -4,6 +4,7 @@
         arrays.safetensors   every numpy array of the state
         state.json           the rest of the state; {"$array": key} is where an array was
         metadata.json        algorithm, config, iteration, Reef's version, when
+        model_<policy>.safetensors    with export_native_model_files: the parameters of each policy by name
         manifest.json        format version, size and sha256 of the files above; written last
 
 All is written and flushed in a hidden sibling directory, which then takes its name by one rename. Nothing is pickled.
@@ -29,6 +30,7 @@ from safetensors.numpy import load_file, save_file
 import reef
 from reef.errors import CheckpointError, DamagedCheckpointError, StorageError, WriteError
 from reef.run.checkpoint.content import check_files, check_metadata, restoring
+from reef.run.checkpoint.models import write_models
 from reef.trees import USE_ANOTHER, put_arrays_back, take_arrays_out
 from reef.types import Array, State
 
@@ -64,7 +66,8 @@ def write_checkpoint(
         save_file(arrays, temporary / ARRAYS)
         _write_json(temporary / STATE, tree)
         _write_json(temporary / METADATA, {**stamp, **(metadata or {})})
-        files = {name: _fingerprint(temporary / name) for name in (ARRAYS, STATE, METADATA)}
+        models = write_models(temporary, state) if (metadata or {}).get("exports_models") else []
+        files = {name: _fingerprint(temporary / name) for name in (ARRAYS, STATE, METADATA, *models)}
         manifest = {"format": FORMAT, "version": FORMAT_VERSION, "kind": kind, "files": files}
         _write_json(temporary / MANIFEST, manifest)
         for name in (*files, MANIFEST, "."):

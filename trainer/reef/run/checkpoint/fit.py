@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,10 @@ from reef.errors import CheckpointError, DamagedCheckpointError
 from reef.learn.learners import Learners
 from reef.nn.architecture import another_network
 from reef.rollout.worker import RolloutWorker
+from reef.run.checkpoint.models import weights_of
 from reef.run.metrics import COUNTER_FIELDS
 from reef.trees import USE_ANOTHER, require_like
-from reef.types import PolicyId, State, Weights
+from reef.types import PolicyId, State
 
 COUNTS = ("iteration", "policy_version")  # the counts of a state that are in no mapping of its own
 
@@ -26,16 +27,21 @@ def check_fit(state: State, learners: Learners, worker: RolloutWorker) -> None:
         "worker": worker.state(),
         "networks": {name: policy.architecture() for name, policy in worker.policy_map.items()},
     }
+    if missing := [name for name in own["learners"] if name not in state["learners"] and is_left_out(state, name)]:
+        raise CheckpointError(
+            f"policy {missing[0]!r} is to learn and is not in the checkpoint, which checkpoint_trainable_policies_only "
+            "left without policies that did not learn. Leave it out of policies_to_train."
+        )
     check_outline(state, own)
     for policy_id, network in own["networks"].items():
-        there, here = weights_of(state, [policy_id])[policy_id].size, worker.policy_map[policy_id].flat.vector.numel()
         outline = state.get("networks", {}).get(policy_id)  # older ones have none
         if outline and (problem := another_network(outline, network)):
             raise CheckpointError(f"the checkpoint does not fit: {problem}, or train from scratch.")
         trained = own["learners"].get(policy_id, {"optimizers": {}})
         if others := [*_other_optimizers(state["learners"].get(policy_id, {}), trained)]:
             raise CheckpointError(f"the checkpoint does not fit: {others[0]}, or train from scratch.")
-        if there != here:
+        here = worker.policy_map[policy_id].flat.vector.numel()
+        if (there := next((own.size for own in weights_of(state, [policy_id]).values()), here)) != here:
             raise CheckpointError(
                 f"the checkpoint does not fit: its network has {there} weights, this one has {here}. "
                 "Give one of the same environment spaces and model settings."
@@ -51,10 +57,10 @@ def check_fit(state: State, learners: Learners, worker: RolloutWorker) -> None:
     check_content(state, own)
 
 
-def weights_of(state: State, policies: Iterable[PolicyId]) -> Weights:
-    """The stored weights of policies, with or without a learner."""
-    fixed = state.get("fixed", {})
-    return {name: fixed[name] if name in fixed else state["learners"][name]["weights"] for name in policies}
+def is_left_out(state: State, policy_id: PolicyId) -> bool:
+    """Whether `checkpoint_trainable_policies_only` left a policy out of a checkpoint."""
+    networks = state.get("networks")
+    return isinstance(networks, Mapping) and policy_id in networks and policy_id not in weights_of(state, [policy_id])
 
 
 def _other_optimizers(stored: State, own: State) -> Iterator[str]:

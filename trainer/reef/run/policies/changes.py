@@ -11,7 +11,7 @@ from reef.config.values import plain
 from reef.errors import ConfigError, ReefError
 from reef.learn.learners import Learners
 from reef.nn.policies import Policy
-from reef.run.checkpoint.fit import weights_of
+from reef.run.checkpoint.models import weights_of
 from reef.run.evaluation import Evaluation
 from reef.run.inference import Inference
 from reef.types import PolicyId, State, Weights

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from reef.errors import ReefError, StoreUnavailableError
 from reef.run.checkpoint.content import Metadata
-from reef.run.checkpoint.files import MANIFEST, METADATA, NAMES, is_readable, read_metadata
+from reef.run.checkpoint.files import MANIFEST, METADATA, is_readable, read_metadata
 from reef.run.checkpoint.store import CheckpointStore, iteration_of
 from reef.run.process.deadline import Deadline
 from reef.run.process.identity import OWNER
@@ -250,7 +250,7 @@ class Mirror:
             if place in self._there:
                 self._remote.delete(f"{place}/{MANIFEST}")  # what it replaces is none from here on
             self._there.add(place)
-            for file in sorted(NAMES):
+            for file in sorted(json.loads(manifest)["files"]):
                 self._put(f"{place}/{file}", path / file)
             self._upload_files()
             self._put(f"{place}/{MANIFEST}", manifest)
