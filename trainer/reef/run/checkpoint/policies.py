@@ -9,8 +9,8 @@ import numpy as np
 
 from reef.config import AlgorithmConfig
 from reef.config.spaces import space_from_dict, space_to_dict
+from reef.envs.atari.names import is_atari
 from reef.envs.by_policy import Columns
-from reef.envs.vector import is_atari
 from reef.envs.wrappers import ActionTransform, RewardTransform
 from reef.errors import CheckpointError, ConfigError
 from reef.nn.architecture import another_network
