@@ -114,8 +114,7 @@ def run_experiment(
                 result=result,
             )
 
-        every = reporters_of(config, run_state, reporters, verbosity)
-        experiment = begin(stack, config, make, signals, every, say, local)
+        experiment = begin(stack, config, make, signals, reporting(config, run_state, reporters, verbosity), say, local)
         start = None  # what it held may be large
         mirror = Mirror(remote / folder.name, store, run_state, signals.deadline) if remote else None
         publish_checkpoints(stack, experiment, mirror, run_state)
@@ -143,7 +142,7 @@ def begin(
     return experiment
 
 
-def reporters_of(
+def reporting(
     config: AlgorithmConfig, run_state: RunState | None, shown: Sequence[Reporter] | None, verbosity: int
 ) -> list[Reporter]:
     """The reporters of a run: its files, `run_state`, the user's own, and those that show it (default: the console)."""
