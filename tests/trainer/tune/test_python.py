@@ -225,6 +225,13 @@ def test_wrong_arguments_are_refused_before_ray_starts(algorithm: str, options: 
 
 
 @pytest.mark.ray
+@pytest.mark.parametrize("given", [{}, {"run_config": tune.RunConfig(stop={"training_iteration": 1})}])
+def test_results_of_a_tuner_are_where_all_others_are(given: dict[str, Any], ray_cluster: Any) -> None:
+    tuner: Any = tune.Tuner("PPO", param_space={"env": "CartPole-v1"}, **given)
+    assert tuner._local_tuner.get_run_config().storage_path == str(Path.home() / "reef_results")
+
+
+@pytest.mark.ray
 def test_wrong_settings_are_refused_before_a_trial_starts(ray_cluster: Any, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="lr=-1.0: must be larger than 0") as caught:
         tune.run("PPO", config={**SMALL, "lr": tune.grid_search([0.1, -1])}, storage_path=tmp_path, verbose=0)

@@ -125,7 +125,7 @@ class Tuner(tune.Tuner):
         """`param_space`: the settings of the algorithm, with searches in place of values."""
         of_tune, space = as_trainable(trainable), search_space(param_space)
         run_config = run_config or tune.RunConfig()
-        if run_config.storage_path is None:
+        if run_config.storage_path == tune.RunConfig().storage_path:  # Ray's own folder, where none was given
             run_config = dataclasses.replace(run_config, storage_path=_place(None))
         _prepare()
         super().__init__(of_tune, param_space=space, run_config=run_config, **options)
