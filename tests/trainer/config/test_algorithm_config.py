@@ -114,13 +114,13 @@ def test_a_class_that_has_other_settings(kind, algo_class, text):
 def test_a_refused_key_is_taken_by_its_sentence_and_refused_with_all_other_problems():
     config = (
         ExampleConfig()
-        .checkpointing(export_native_model_files=True)
+        .rollouts(compress_observations=True)
         .multi_agent(policy_states_are_swappable=True)
         .training(gamma=2)
     )
     with pytest.raises(ConfigError) as refusal:
         config.validate()
-    assert "export_native_model_files=True: not available yet. Leave it at False." in str(refusal.value)
+    assert "compress_observations=True: not available yet. Leave it at False." in str(refusal.value)
     assert "policy_states_are_swappable=True: not available yet. Leave it at False." in str(refusal.value)
     assert "gamma=2.0" in str(refusal.value)
     assert (

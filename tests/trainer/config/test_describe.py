@@ -35,7 +35,7 @@ def test_the_default_of_a_models_setting_is_the_algorithms():
 def test_groups_come_one_after_the_other():
     groups = [info.group for info in settings_of(AlgorithmConfig)]
     changes = [group for index, group in enumerate(groups) if index == 0 or groups[index - 1] != group]
-    assert len(changes) == len(set(changes)) == 14
+    assert len(changes) == len(set(changes)) == 15
 
 
 def test_limits_and_availability_are_told():
