@@ -7,12 +7,18 @@ import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from s3_server import S3
+
+if TYPE_CHECKING:
+    from ray.cluster_utils import Cluster
+
+FAKES = str(Path(__file__).parent / "trainer" / "distributed")
 
 # Before numpy and torch are imported: tests and Ray's processes share few cores.
 for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -71,3 +77,36 @@ def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
         monkeypatch.setenv(name, value)
     yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[Cluster]:
+    """One Ray for all tests of a process: a head of four logical CPUs; tests may add nodes and take them away.
+
+    It is a `ray.cluster_utils.Cluster` that this process has joined; the fakes of Ray's tests can be imported there.
+    """
+    import ray
+    import torch
+    from ray._private import ray_constants
+    from ray.cluster_utils import Cluster
+
+    from reef.distributed.start import NODE_CHECKS, start
+
+    assert not ray.is_initialized(), "an earlier test started a Ray of its own: have it take the fixture ray_cluster"
+    ray_constants.ENABLE_RAY_CLUSTER = False  # loopback only, as `start` does for a Ray of its own
+    sys.path.insert(0, FAKES)
+    os.environ["PYTHONPATH"] = os.pathsep.join([FAKES, *filter(None, [os.environ.get("PYTHONPATH")])])
+    store = 100 * 1024 * 1024
+    cluster = Cluster(
+        initialize_head=True,
+        head_node_args={
+            "num_cpus": 4,
+            "num_gpus": torch.cuda.device_count(),
+            "object_store_memory": store,
+            "_system_config": NODE_CHECKS,
+        },
+    )
+    session = start(cluster.address)
+    yield cluster
+    session.stop()
+    cluster.shutdown()

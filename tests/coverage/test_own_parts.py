@@ -99,7 +99,7 @@ def test_an_algorithm_of_your_own_names_the_class_of_its_workers_and_its_learner
 
 
 @pytest.mark.ray
-def test_its_workers_are_of_that_class_in_other_processes_too() -> None:
+def test_its_workers_are_of_that_class_in_other_processes_too(ray_cluster: Any) -> None:
     with Mine.config_class.from_dict({**PPO_SMALL, "num_rollout_workers": 1}).build() as algorithm:
         algorithm.train()
         assert algorithm.workers.foreach_worker(lambda worker: worker.samples)[-1] == 1

@@ -151,7 +151,7 @@ def with_one(observations: Any) -> Any:
 
 
 @pytest.mark.ray
-def test_workers_have_them() -> None:
+def test_workers_have_them(ray_cluster: Any) -> None:
     config = connected(env_to_module_connector=f"{HERE}:with_square", num_rollout_workers=1)
     with config.build() as algorithm:
         algorithm.train()

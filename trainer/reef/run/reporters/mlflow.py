@@ -1,0 +1,96 @@
+"""Results on an MLflow server or in its database, by its own library: pip install 'reef[mlflow]'."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any
+
+from reef.errors import ConfigError, sentence
+from reef.run.metrics import Result
+from reef.run.reporters.reporter import Reporter, Summary, flatten, single_settings
+
+log = logging.getLogger(__name__)
+PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}  # or minutes for each result
+TAG = "reef.run"  # of a run there: the name of the run's folder, by which a resumed run finds it
+MOST_NUMBERS, MOST_SETTINGS, MOST_TEXT = 1000, 100, 6000  # what a server takes at once; the last one: characters
+
+
+class MlflowReporter(Reporter):
+    """Logs every number of a result at its environment step, to one run of MLflow; settings are its parameters.
+
+    A run that is resumed goes on there too. A server that is lost later costs its results, not the training. The
+    library reads a server's user and password, or token, from its own variables, such as MLFLOW_TRACKING_TOKEN.
+    """
+
+    def __init__(
+        self, tracking_uri: str | None = None, experiment_name: str = "reef", run_name: str | None = None
+    ) -> None:
+        """`tracking_uri`: by default MLFLOW_TRACKING_URI; `run_name`: that of the run's folder.
+
+        Raises ConfigError without the library.
+        """
+        try:
+            self._library: Any = import_module("mlflow")
+            self._entities: Any = import_module("mlflow.entities")
+        except ImportError as error:
+            raise ConfigError("logger_creator='mlflow': pip install 'reef[mlflow]' brings what it needs.") from error
+        for variable, value in PATIENCE.items():
+            os.environ.setdefault(variable, value)
+        self._place, self._experiment, self._name = tracking_uri, experiment_name, run_name
+        self._client: Any = None
+        self._run_id = ""
+
+    def report(self, result: Result) -> None:
+        """Send a result, the first time with the settings."""
+        if self._client is None:
+            self._client = self._library.MlflowClient(tracking_uri=self._place)
+            self._run_id = self._begin()
+        step, moment = result["timesteps_total"], round(time.time() * 1000)
+        metrics = [
+            self._entities.Metric(name, float(value), moment, step)
+            for name, value in flatten(result)
+            if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        ]
+        self._try(
+            lambda: [self._client.log_batch(self._run_id, metrics=part) for part in _parts(metrics, MOST_NUMBERS)]
+        )
+
+    def finish(self, summary: Summary | None) -> None:
+        """End the run there: finished, or failed."""
+        if self._client is not None:
+            failed = summary is None or summary.exit_code
+            self._try(lambda: self._client.set_terminated(self._run_id, "FAILED" if failed else "FINISHED"))
+
+    def _try(self, call: Callable[[], Any]) -> None:
+        try:
+            call()
+        except (self._library.exceptions.MlflowException, OSError) as error:
+            log.warning("MLflow did not take a result: %s", sentence(error))
+
+    def _begin(self) -> str:
+        """The id of the run there, which a resumed run has already."""
+        client, folder = self._client, self.run.folder.name
+        experiment = client.get_experiment_by_name(self._experiment)
+        experiment_id = experiment.experiment_id if experiment else client.create_experiment(self._experiment)
+        known = client.search_runs([experiment_id], f"tags.`{TAG}` = '{folder}'", max_results=1)
+        if known:
+            run_id: str = known[0].info.run_id
+            client.update_run(run_id, status="RUNNING")
+            return run_id
+        created = client.create_run(experiment_id, run_name=self._name or folder, tags={TAG: folder})
+        params = [
+            self._entities.Param(name, str(value)[:MOST_TEXT]) for name, value in single_settings(self.run.config)
+        ]
+        for part in _parts(params, MOST_SETTINGS):
+            client.log_batch(created.info.run_id, params=part)
+        return str(created.info.run_id)
+
+
+def _parts(items: list[Any], size: int) -> Iterator[list[Any]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
