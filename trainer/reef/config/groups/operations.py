@@ -243,7 +243,7 @@ class DebuggingSettings(Settings):
     )
     logger_creator: str | type | Callable[..., Any] | None = setting(
         None,
-        "A reporter of your own beside the result files: 'wandb', or a class derived from "
+        "A reporter of your own beside the result files: 'wandb', 'mlflow', or a class derived from "
         "reef.run.reporters.reporter.Reporter, a function that returns one, or a path 'package.module:Class'. It is "
         "for runs with a result folder.",
     )

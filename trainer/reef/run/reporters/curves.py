@@ -6,7 +6,7 @@ import base64
 import html
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 from reef.errors import ConfigError
 from reef.run.metrics import Result
 from reef.run.reporters.files import PARAMS, RESULTS, read_results, storage_errors
+from reef.run.reporters.reporter import single_settings
 from reef.run.reporters.videos import VIDEOS
 from reef.run.stopping import lookup
 from reef.types import Array
@@ -98,16 +99,7 @@ def _settings(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError):  # a run of another program: a line of its own
         return {"run": folder.name}
     algorithm = folder.name.partition("_")[0] if not folder.name.startswith("trial_") else ""
-    return {"algorithm": algorithm} | {key: value for key, value in _single(found) if key != "seed"}
-
-
-def _single(settings: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings one by one, those of groups as "model.fcnet_hiddens"."""
-    for key, value in settings.items():
-        if isinstance(value, dict) and value:
-            yield from _single(value, f"{group}{key}.")
-        else:
-            yield group + key, value
+    return {"algorithm": algorithm} | {key: value for key, value in single_settings(found) if key != "seed"}
 
 
 def _name(curves: Sequence[Curve]) -> None:

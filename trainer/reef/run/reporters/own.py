@@ -12,7 +12,10 @@ from reef.run.metrics import Result
 from reef.run.reporters.reporter import Reporter, Run, Summary
 
 KEY = "logger_creator"
-BY_NAME = {"wandb": "reef.run.reporters.wandb:WandbReporter"}
+BY_NAME = {
+    "mlflow": "reef.run.reporters.mlflow:MlflowReporter",
+    "wandb": "reef.run.reporters.wandb:WandbReporter",
+}
 
 
 def own_reporters(creator: Any, arguments: Mapping[str, Any]) -> list[Reporter]:

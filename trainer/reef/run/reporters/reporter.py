@@ -64,3 +64,12 @@ def flatten(result: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
                 yield from flatten(value, f"{prefix}{key}/")
         elif not isinstance(value, list):
             yield prefix + key, value
+
+
+def single_settings(settings: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, Any]]:
+    """Name and value of every setting, those of groups as "model.fcnet_hiddens"."""
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            yield from single_settings(value, f"{group}{key}.")
+        else:
+            yield group + key, value
