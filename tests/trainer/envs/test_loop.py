@@ -244,6 +244,15 @@ def test_a_replay_that_ends_elsewhere_is_warned_of(settings, caplog):
     other.step(ONES[:1])
 
 
+def test_what_was_never_begun_is_not_replayed(settings, caplog):
+    config = settings("Acrobot-v1")
+    env, other = make_vector_env(config, 0, 2), make_vector_env(config, 0, 2)
+    with caplog.at_level(logging.WARNING):
+        obs = other.set_state(env.state())
+    assert caplog.text == ""
+    np.testing.assert_array_equal(obs, env.reset())
+
+
 def test_a_column_whose_replay_ends_elsewhere_begins_anew(settings):
     config = settings(Moody)
     env, other = make_vector_env(config, 0, 1), make_vector_env(config, 0, 1)

@@ -33,9 +33,10 @@ def test_a_truncated_step_keeps_the_value_of_its_successor_and_nothing_of_the_ne
     assert advantages[:, 0].tolist() == [91, 5]
 
 
-def test_a_masked_step_counts_for_nothing() -> None:
+@pytest.mark.parametrize("garbage", [7.0, np.nan, np.inf])
+def test_a_masked_step_counts_for_nothing(garbage: float) -> None:
     advantages, _ = gae(
-        column(1, 7, 5), column(0, 3, 0), column(0, 0, 0), flags(1, 0, 0), flags(0, 0, 0), 0.9, 1.0,
+        column(1, garbage, 5), column(0, 3, 0), column(0, garbage, 0), flags(1, 0, 0), flags(0, 0, 0), 0.9, 1.0,
         np.array([[True], [False], [True]]),
     )  # fmt: skip
     assert advantages[:, 0].tolist() == [1, 0, 5]

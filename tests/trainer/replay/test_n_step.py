@@ -123,9 +123,10 @@ def test_random_episodes_agree_with_a_plain_loop() -> None:
         assert found[start] == pytest.approx(row, rel=1e-5)
 
 
-def test_dead_steps_count_for_nothing_and_cut_a_column() -> None:
+@pytest.mark.parametrize("garbage", [99.0, np.nan])
+def test_dead_steps_count_for_nothing_and_cut_a_column(garbage: float) -> None:
     whole = rollout(  # column 0: a dead step after the end; column 1: cut without an end
-        rewards=[[1, 1], [2, 2], [99, 99], [4, 4], [8, 8]],
+        rewards=[[1, 1], [2, 2], [garbage, garbage], [4, 4], [8, 8]],
         terminated=[[0, 0], [1, 0], [0, 0], [0, 0], [0, 0]],
         truncated=np.zeros((5, 2)).tolist(),
         mask=[[1, 1], [1, 1], [0, 0], [1, 1], [1, 1]],

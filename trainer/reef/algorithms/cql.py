@@ -79,11 +79,11 @@ class CQLLearner(SACLearner):
             log_density = -self.policy.masked(obs, torch.zeros(count, self.policy.actions, device=self.device)).T
         else:
             rows, size = config.num_actions * count, self.policy.action_layout.size
-            random = torch.special.ndtr(self.noise(rows)) * 2 - 1  # uniform, drawn as all other noise is
+            random = torch.special.ndtr(self.noise_of_actions(count)) * 2 - 1  # uniform, drawn as all other noise is
             found = [(random, torch.full((rows,), -size * math.log(2.0), device=self.device))]
             for at in (obs, minibatch["next_obs"]):
                 inputs = self.policy.actor(at).repeat(config.num_actions, 1)
-                found.append(SquashedGaussian(inputs).sample(self.noise(rows)))
+                found.append(SquashedGaussian(inputs).sample(self.noise_of_actions(count)))
             actions = torch.cat([each for each, _ in found]).reshape(-1, *recorded.shape[1:])
             log_density = torch.cat([density for _, density in found]).reshape(-1, count)
         return {
@@ -91,6 +91,10 @@ class CQLLearner(SACLearner):
             "actions": torch.cat([recorded, actions.to(recorded.dtype)]),
             "log_density": log_density,
         }
+
+    def noise_of_actions(self, count: int) -> Tensor:
+        """[k count, n], one action after the other, so that each learner has its rows of every one."""
+        return torch.cat([self.noise(count) for _ in range(self.config.num_actions)])
 
     def critic_loss(self, outputs: Tensor, minibatch: Columns) -> Loss:
         """SAC's, and the conservative loss (equation 4); `outputs`: [critics, (1 + k) N]."""

@@ -146,6 +146,9 @@ class LoopVectorEnv(VectorEnv):
         """Bring a column to its saved state and say so in `resumed`; return the actions [n, *act] that it took."""
         saved = state["columns"][column]
         actions = saved["actions"]
+        if not self.seeds.episodes[column]:  # it was never begun
+            self._begin(column)
+            return np.empty((0, *self.action_layout.shape))
         self._tasks.restore(column, state, "begun")
         self._tasks.begin(column)
         if actions is None:

@@ -26,7 +26,7 @@ def gae(
     carries = gamma * lambda_ * (alive & ~truncated)
     deltas = rewards + gamma * next_values * alive - values
     if mask is not None:
-        deltas, carries = deltas * mask, carries * mask
+        deltas, carries = np.where(mask, deltas, 0.0), np.where(mask, carries, 0.0)
     deltas, carries = deltas.astype(np.float32), carries.astype(np.float32)
     advantages = np.empty_like(deltas)
     last = np.zeros(deltas.shape[1], np.float32)

@@ -101,7 +101,7 @@ def sums(
     going = ~ends
     for k in range(1, min(n, length)):
         ahead = going[: length - k]
-        returns[: length - k] += powers[k] * rewards[k:] * ahead
+        returns[: length - k] += np.where(ahead, powers[k] * rewards[k:], 0)  # a dead step may hold anything
         reach[: length - k] += ahead
         going[: length - k] = ahead & ~ends[k:]
     return returns, reach, going
