@@ -78,6 +78,19 @@ def test_without_a_critic_the_advantages_are_the_returns() -> None:
     np.testing.assert_allclose(columns["advantages"].reshape(3, 2), [[1.75, 1.75], [1.5, 1.5], [1.0, 1.0]])
 
 
+def test_without_a_critic_a_return_ends_where_the_episode_is_cut_and_with_one_it_goes_on() -> None:
+    batch = rollout(3, 2)
+    batch.truncated[-1] = True
+    without = learner(PGConfig, gamma=0.5).prepare(batch)["advantages"].reshape(3, 2)
+    np.testing.assert_allclose(without[:, 1], [1.75, 1.5, 1.0])
+    one = learner(PGConfig, gamma=0.5, use_critic=True, use_gae=False)
+    weights = one.policy.get_weights()
+    weights["vf.weight"][:], weights["vf.bias"][:] = 0.0, 8.0
+    one.policy.set_weights(weights)
+    targets = one.prepare(batch)["value_targets"].reshape(3, 2)
+    np.testing.assert_allclose(targets[:, 1], [1.75 + 1, 1.5 + 2, 1.0 + 4], rtol=1e-6)
+
+
 def test_without_a_critic_its_layer_stays_as_it_is() -> None:
     one = learner(PGConfig)
     before = one.policy.get_weights()
