@@ -232,6 +232,7 @@ def test_actions_are_scaled_to_the_bounds_of_the_environment() -> None:
         ("Pendulum-v1", {"torch_compile_learner": True}, "torch_compile_learner=True: not available yet with SAC"),
         ("Pendulum-v1", {"initial_alpha": 0.0}, "initial_alpha=0.0: must be larger than 0"),
         ("Pendulum-v1", {"target_entropy": "much"}, "target_entropy='much'"),
+        ("CartPole-v1", {"target_entropy": 0.7}, "target_entropy=0.7: random actions among 2 have an entropy of 0.693"),
         ("Pendulum-v1", {"model": {"custom_model": "torch.nn:Linear"}}, "custom_model is not available yet with SAC"),
     ],
 )

@@ -5,6 +5,7 @@ Rollout [T, B] -> n-step transitions -> replay, uniform or prioritized -> one st
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, Literal
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from reef.algorithms.q_critics import QCriticsConfig, QCriticsLearner
 from reef.algorithms.replaying import ReplayingAlgorithm
 from reef.config import Scheduled, default, setting
+from reef.errors import ConfigError
 from reef.math.td import td_targets
 from reef.nn.gradients import Columns, Loss
 from reef.nn.q_critics import Critics, SoftActorCritic, SoftContinuous, SoftDiscrete
@@ -40,7 +42,14 @@ class SACConfig(QCriticsConfig):
 
 
 def soft_actor_critic(config: SACConfig, observation_space: Space, action_space: Space) -> SoftActorCritic:
-    """Build the networks for these settings."""
+    """Build the networks for these settings; ConfigError for an entropy that no policy of the actions can have."""
+    if isinstance(action_space, spaces.Discrete):
+        most, wanted = math.log(action_space.n), config.target_entropy
+        if wanted != "auto" and float(wanted) >= most:
+            raise ConfigError(
+                f"target_entropy={wanted}: random actions among {action_space.n} have an entropy of {most:.3f}, and "
+                "alpha would grow without end. Set less, or 'auto'."
+            )
     kind = SoftDiscrete if isinstance(action_space, spaces.Discrete) else SoftContinuous
     return kind(config, observation_space, action_space, twin_q=config.twin_q, initial_alpha=config.initial_alpha)
 
