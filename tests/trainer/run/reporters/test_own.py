@@ -6,16 +6,16 @@ import json
 import os
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from reef import PPOConfig
 from reef.cli.main import main
-from reef.errors import CallbackError, ConfigError
-from reef.run.build import run_experiment
-from reef.run.reporters.own import own_reporters
+from reef.errors import CallbackError, ConfigError, TrainingError
+from reef.run.build import reporting, run_experiment
+from reef.run.reporters.own import Guarded, own_reporters
 from reef.run.reporters.reporter import Reporter
 
 HERE = "tests.trainer.run.reporters.test_own"
@@ -58,6 +58,40 @@ def test_what_it_raises_ends_the_run_with_its_line(tmp_path: Path) -> None:
     config = PPOConfig.from_dict({**SMALL, "logger_creator": Log, "logger_config": given})
     with pytest.raises(CallbackError, match="logger_creator: report raised KeyError: 'disk'"):
         run_experiment(config, stop=ONE, storage_path=tmp_path, reporters=[])
+    assert [path.name for path in tmp_path.glob("*/*/checkpoint_*")] == ["checkpoint_000001"]  # nothing is lost
+
+
+class Shown(Reporter):
+    """One of those that show a run; it may fail."""
+
+    def __init__(self, fails: bool = False) -> None:
+        self.fails, self.finished = fails, False
+
+    def report(self, result: Any) -> None:
+        if self.fails:
+            raise TrainingError("the loss is NaN")
+
+    def finish(self, summary: Any) -> None:
+        self.finished = True
+
+
+class FailsAtTheEnd(Shown):
+    """Cannot take how the run ended."""
+
+    def finish(self, summary: Any) -> None:
+        raise OSError("no connection")
+
+
+def test_what_finish_raises_does_not_hide_how_the_run_ended(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = PPOConfig.from_dict({**SMALL, "logger_creator": FailsAtTheEnd})
+    shown = Shown()
+    assert run_experiment(config, stop=ONE, storage_path=tmp_path, reporters=[shown]).exit_code == 0
+    assert shown.finished
+    assert "logger_creator: finish raised OSError: no connection" in caplog.text
+    with pytest.raises(TrainingError, match="the loss is NaN"):
+        run_experiment(config, stop=ONE, storage_path=tmp_path, reporters=[Shown(fails=True)])
+    own = reporting(config.checked(), None, [shown], verbosity=0)[-1]
+    assert isinstance(own, Guarded)  # after those that show the run
 
 
 @pytest.mark.parametrize(
@@ -90,6 +124,10 @@ def test_without_a_result_folder_one_is_told(caplog: pytest.LogCaptureFixture) -
         assert "logger_creator has no effect here" in caplog.text
 
 
+class NoAccess(Exception):  # noqa: N818
+    """What the library raises."""
+
+
 class StandIn(ModuleType):
     """What is used of the library of Weights & Biases."""
 
@@ -99,20 +137,34 @@ class StandIn(ModuleType):
         self.logged: list[tuple[int, dict[str, Any]]] = []
         self.ended: list[int] = []
         self.keys: list[str | None] = []
+        self.errors = SimpleNamespace(Error=NoAccess)
+        self.failing: set[str] = set()  # names of what raises
 
     def Settings(self, **options: Any) -> dict[str, Any]:  # noqa: N802 (as the library calls it)
         return options
 
+    def fail(self, name: str) -> None:
+        if name in self.failing:
+            raise NoAccess(f"{name} does not go")
+
+    def login(self, *, verify: bool) -> bool:
+        self.fail("login")
+        return not verify
+
     def init(self, *, project: Any = None, name: Any = None, id: Any = None, dir: Any = None, resume: Any = None,
-             config: Any = None, reinit: Any = None, settings: Any = None, tags: Any = None) -> StandIn:  # fmt: skip
+             config: Any = None, reinit: Any = None, settings: Any = None, tags: Any = None,
+             group: Any = None, mode: Any = None) -> StandIn:  # fmt: skip
         self.begun.append(locals())
+        self.fail("init")
         self.keys.append(os.environ.get("WANDB_API_KEY"))
         return self
 
     def log(self, values: dict[str, Any], step: int) -> None:
+        self.fail("log")
         self.logged.append((step, values))
 
     def finish(self, exit_code: int) -> None:
+        self.fail("finish")
         self.ended.append(exit_code)
 
 
@@ -155,6 +207,27 @@ def test_a_document_logs_there_too(wandb: StandIn, tmp_path: Path) -> None:
     settings = {**SMALL, "logger_creator": "wandb", "logger_config": {"tags": ["a"]}}
     run_experiment(PPOConfig.from_dict(settings), stop=ONE, storage_path=tmp_path, reporters=[])
     assert (wandb.begun[0]["tags"], wandb.begun[0]["project"]) == (["a"], "reef")
+
+
+def test_without_a_key_nothing_begins(wandb: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wandb.failing = {"login"}
+    config = PPOConfig.from_dict({**SMALL, "logger_creator": "wandb"})
+    with pytest.raises(ConfigError, match="logger_creator='wandb': login does not go. Set WANDB_API_KEY, or"):
+        run_experiment(config, stop=ONE, storage_path=tmp_path, reporters=[])
+    assert not list(tmp_path.glob("*/*/result.json"))
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    assert run_experiment(config, stop=ONE, storage_path=tmp_path, reporters=[]).exit_code == 0
+
+
+@pytest.mark.parametrize(("failing", "tries"), [({"init"}, 1), ({"log", "finish"}, 1)])
+def test_what_does_not_get_there_costs_no_training(
+    wandb: StandIn, tmp_path: Path, caplog: pytest.LogCaptureFixture, failing: set[str], tries: int
+) -> None:
+    wandb.failing = failing
+    config = PPOConfig.from_dict({**SMALL, "logger_creator": "wandb"})
+    summary = run_experiment(config, stop={"training_iteration": 3}, storage_path=tmp_path, reporters=[])
+    assert (summary.exit_code, len(wandb.begun), wandb.logged) == (0, tries, [])
+    assert caplog.text.count("Weights & Biases did not take results, and training goes on: ") == 1
 
 
 def test_what_does_not_fit_is_said(wandb: StandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
