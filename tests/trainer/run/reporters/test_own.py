@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -11,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from reef import PPOConfig
+from reef import PPOConfig, load_policies
 from reef.cli.main import main
+from reef.config.groups.operations import LOGGERS
 from reef.errors import CallbackError, ConfigError, TrainingError
 from reef.run.build import reporting, run_experiment
-from reef.run.reporters.own import Guarded, own_reporters
+from reef.run.reporters.own import BY_NAME, Guarded, own_reporters
 from reef.run.reporters.reporter import Reporter
 
 HERE = "tests.trainer.run.reporters.test_own"
@@ -113,10 +115,55 @@ def test_what_is_no_reporter_is_refused(creator: Any, arguments: dict[str, Any],
 def test_settings_of_loggers_are_checked() -> None:
     with pytest.raises(ConfigError, match=r"logger_config=\['path'\]: there is no logger_creator that takes it"):
         PPOConfig.from_dict({**SMALL, "logger_config": {"path": "x"}}).validate()
-    given = {"logger_creator": "wandb", "logger_config": {"api_key": "x123"}}
-    with pytest.raises(ConfigError, match="logger_config: 'api_key' may hold a secret.*WANDB_API_KEY") as refused:
-        PPOConfig.from_dict({**SMALL, **given}).validate()
+    given = {"logger_creator": "wandb", "logger_config": {"tags": ["key"], "key_metric": "x"}}
+    PPOConfig.from_dict({**SMALL, **given}).validate()
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"api_key": "x123"}, "api_key"),
+        ({"apikey": "x123"}, "apikey"),
+        ({"api-key": "x123"}, "api-key"),
+        ({"apiKey": "x123"}, "apiKey"),
+        ({"passwd": "x123"}, "passwd"),
+        ({"settings": {"api_key": "x123"}}, "settings.api_key"),
+        ({"servers": [{"Access-Token": "x123"}]}, "servers.Access-Token"),
+    ],
+)
+def test_secrets_among_the_arguments_are_refused(given: dict[str, Any], named: str) -> None:
+    message = f"logger_config: '{named}' may hold a secret.*WANDB_API_KEY"
+    with pytest.raises(ConfigError, match=message) as refused:
+        PPOConfig.from_dict({**SMALL, "logger_creator": "wandb", "logger_config": given}).validate()
     assert "x123" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("creator", "message"),
+    [
+        ("nomod:X", "logger_creator 'nomod:X': there is no module 'nomod'"),
+        ("wandbs", "logger_creator 'wandbs': expected the form 'package.module:Name'. Did you mean 'wandb'?"),
+        (f"{HERE}:SMALL", "expected a class derived from reef.run.reporters.reporter.Reporter"),
+    ],
+)
+def test_a_logger_that_there_is_not_is_refused_before_anything_begins(creator: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        PPOConfig.from_dict({**SMALL, "logger_creator": creator}).validate()
+
+
+def test_settings_and_reporters_agree_about_names() -> None:
+    for name in LOGGERS:
+        PPOConfig.from_dict({**SMALL, "logger_creator": name}).validate()
+    assert tuple(BY_NAME) == LOGGERS
+
+
+def test_a_checkpoint_goes_without_the_logger_of_its_run(tmp_path: Path) -> None:
+    class Here(Shown):
+        """No path leads to it."""
+
+    config = PPOConfig.from_dict({**SMALL, "logger_creator": Here, "logger_config": {"fails": False}})
+    summary = run_experiment(config, stop=ONE, storage_path=tmp_path, reporters=[])
+    assert set(load_policies(summary.checkpoint)) == {"default_policy"}
 
 
 def test_without_a_result_folder_one_is_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -236,6 +283,37 @@ def test_what_does_not_fit_is_said(wandb: StandIn, tmp_path: Path, capsys: pytes
     given = json.dumps({"logger_creator": f"{HERE}:Log", "logger_config": {"path": "x"}})
     assert train(tmp_path, "--config", given, "--wandb-project", "x") == 2
     assert "--wandb-... asks for another one" in capsys.readouterr().err
+
+
+def document(tmp_path: Path, **spec: Any) -> str:
+    """The path of a job document, which has no spec where none is given."""
+    made: dict[str, Any] = {"apiVersion": "reef.dev/v1", "kind": "RLTrainingJob", "metadata": {"name": "a"}}
+    if spec:
+        made["spec"] = {"algorithm": "PPO", "environment": {"name": "CartPole-v1"}, "stop": ONE, **spec}
+    (tmp_path / "job.yaml").write_text(json.dumps(made))
+    return str(tmp_path / "job.yaml")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({}, "spec: is missing"),
+        ({"config": [1]}, "spec.config"),
+        ({"config": {"logger_config": None}}, "logger_config=None: expected mapping."),
+    ],
+)
+def test_flags_leave_what_is_wrong_in_a_document_to_its_check(
+    spec: dict[str, Any], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "file", document(tmp_path, **spec), "--wandb-project", "x"]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_flags_fill_in_a_logger_that_is_null(wandb: StandIn, tmp_path: Path) -> None:
+    small = {"train_batch_size": 16, "sgd_minibatch_size": 16, "num_sgd_iter": 1}
+    path = document(tmp_path, config={**small, "logger_creator": None})
+    assert main(["train", "file", path, "--wandb-project", "x", "--storage-path", str(tmp_path)]) == 0
+    assert wandb.begun[0]["project"] == "x"
 
 
 def test_without_the_library_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

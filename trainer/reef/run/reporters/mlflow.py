@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
-from reef.errors import ConfigError, sentence
+from reef.errors import ConfigError, redacted, sentence
 from reef.run.metrics import Result
 from reef.run.reporters.reporter import Reporter, Run, Summary, flatten, single_settings
 
@@ -55,7 +55,7 @@ class MlflowReporter(Reporter):
             text = f"logger_creator='mlflow', tracking_uri={self._place!r}: {sentence(error)}"
             if not run.restored_iteration:
                 raise ConfigError(f"{text} Correct the address, or start the server.") from error
-            log.warning("%s", text)
+            log.warning("%s", redacted(text))
 
     @property
     def _faults(self) -> tuple[type[Exception], ...]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from reef.callbacks.hooks import guarded
-from reef.config.loading import load
+from reef.config.loading import load_callable
 from reef.errors import ConfigError, ReefError
 from reef.run.metrics import Result
 from reef.run.reporters.reporter import Reporter, Run, Summary
@@ -27,9 +27,8 @@ def own_reporters(creator: Any, arguments: Mapping[str, Any]) -> list[Reporter]:
     """
     if creator is None:
         return []
-    found: Any = load(BY_NAME.get(creator, creator), KEY) if isinstance(creator, str) else creator
-    if not callable(found):
-        raise ConfigError(f"{KEY}={creator!r} is {found!r}: expected a class derived from {_NAME}.")
+    given = BY_NAME.get(creator, creator) if isinstance(creator, str) else creator
+    found = load_callable(given, KEY, f"a class derived from {_NAME}")
     made = guarded(KEY, found, **arguments)
     if not isinstance(made, Reporter):
         raise ConfigError(f"{KEY}={creator!r} made {made!r}: expected an object of a class derived from {_NAME}.")
