@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -14,7 +13,7 @@ import pytest
 
 from reef import PPOConfig, load_policies
 from reef.cli.main import main
-from reef.config.groups.operations import LOGGERS
+from reef.config.groups.logger import LOGGERS
 from reef.errors import CallbackError, ConfigError, TrainingError
 from reef.run.build import reporting, run_experiment
 from reef.run.reporters.own import BY_NAME, Guarded, own_reporters
@@ -110,45 +109,6 @@ def test_what_is_no_reporter_is_refused(creator: Any, arguments: dict[str, Any],
     assert own_reporters(None, {}) == []
     with pytest.raises(CallbackError, match="logger_creator raised TypeError: .*unexpected keyword argument 'colour'"):
         own_reporters(Log, {"colour": 1})
-
-
-def test_settings_of_loggers_are_checked() -> None:
-    with pytest.raises(ConfigError, match=r"logger_config=\['path'\]: there is no logger_creator that takes it"):
-        PPOConfig.from_dict({**SMALL, "logger_config": {"path": "x"}}).validate()
-    given = {"logger_creator": "wandb", "logger_config": {"tags": ["key"], "key_metric": "x"}}
-    PPOConfig.from_dict({**SMALL, **given}).validate()
-
-
-@pytest.mark.parametrize(
-    ("given", "named"),
-    [
-        ({"api_key": "x123"}, "api_key"),
-        ({"apikey": "x123"}, "apikey"),
-        ({"api-key": "x123"}, "api-key"),
-        ({"apiKey": "x123"}, "apiKey"),
-        ({"passwd": "x123"}, "passwd"),
-        ({"settings": {"api_key": "x123"}}, "settings.api_key"),
-        ({"servers": [{"Access-Token": "x123"}]}, "servers.Access-Token"),
-    ],
-)
-def test_secrets_among_the_arguments_are_refused(given: dict[str, Any], named: str) -> None:
-    message = f"logger_config: '{named}' may hold a secret.*WANDB_API_KEY"
-    with pytest.raises(ConfigError, match=message) as refused:
-        PPOConfig.from_dict({**SMALL, "logger_creator": "wandb", "logger_config": given}).validate()
-    assert "x123" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("creator", "message"),
-    [
-        ("nomod:X", "logger_creator 'nomod:X': there is no module 'nomod'"),
-        ("wandbs", "logger_creator 'wandbs': expected the form 'package.module:Name'. Did you mean 'wandb'?"),
-        (f"{HERE}:SMALL", "expected a class derived from reef.run.reporters.reporter.Reporter"),
-    ],
-)
-def test_a_logger_that_there_is_not_is_refused_before_anything_begins(creator: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(message)):
-        PPOConfig.from_dict({**SMALL, "logger_creator": creator}).validate()
 
 
 def test_settings_and_reporters_agree_about_names() -> None:

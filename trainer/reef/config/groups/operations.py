@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from reef.callbacks.hooks import Hooks
 from reef.config.callback_classes import callback_classes, problems_of
 from reef.config.declaration import setting
 from reef.config.groups.group import GroupSetter
-from reef.config.loading import load_callable
+from reef.config.groups.logger import logger_problems
 from reef.config.settings import Settings
-from reef.errors import ConfigError, nearest
 
 
 class ResourceSettings(Settings):
@@ -91,8 +89,6 @@ class PythonEnvironmentSettings(Settings):
     extra_python_environs_for_worker: dict[str, str] = setting({}, "Environment variables of rollout workers.")
 
 
-SECRET = re.compile(r"(key|token|password|passwd|secret)$")  # of a name in small letters, without "-" and "_"
-LOGGERS = ("mlflow", "wandb")  # that Reef brings
 FORMATS = ("json", "parquet")  # of files of recorded episodes
 COLUMNS = {
     "obs": "obs",
@@ -264,38 +260,9 @@ class DebuggingSettings(Settings):
     )
 
     def problems(self) -> Iterator[str]:
-        """Arguments need what takes them, and no secret may be among them, at any depth."""
+        """What is wrong with the logger."""
         yield from super().problems()
-        if self.logger_config and self.logger_creator is None:
-            yield f"logger_config={sorted(self.logger_config)}: there is no logger_creator that takes it. Set it too."
-        for path in secrets_in(self.logger_config):
-            yield (
-                f"logger_config: {path!r} may hold a secret, and would be in params.json and in checkpoints. Remove "
-                "it, and set a variable of the environment, such as WANDB_API_KEY."
-            )
-
-    def wrong_value(self, key: str) -> Iterator[str]:
-        """Also whether there is such a logger."""
-        wrong = list(super().wrong_value(key))
-        yield from wrong
-        if key == "logger_creator" and not wrong and self.logger_creator not in (None, *LOGGERS):
-            try:
-                load_callable(self.logger_creator, key, "a class derived from reef.run.reporters.reporter.Reporter")
-            except ConfigError as error:
-                yield f"{error}{nearest(str(self.logger_creator), LOGGERS)}"
-
-
-def secrets_in(value: Any, place: str = "") -> Iterator[str]:
-    """The dotted path of each key whose value may be a secret, by its name."""
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            if SECRET.search(re.sub("[-_]", "", str(key)).lower()):
-                yield f"{place}{key}"
-            else:
-                yield from secrets_in(inner, f"{place}{key}.")
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from secrets_in(inner, place)
+        yield from logger_problems(self.logger_creator, self.logger_config)
 
 
 class CallbackSettings(Settings):
