@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 from masked import ACTIONS, Allowed, AllowedOfSeveral, OtherKey, OverAtTheEnd, Stuck
 
 from reef.algorithms.dqn import DQNConfig
 from reef.algorithms.ppo import PPOConfig
 from reef.algorithms.registry import config_class
 from reef.config import AlgorithmConfig
-from reef.errors import ConfigError, EnvironmentError
+from reef.errors import CheckpointError, ConfigError, EnvironmentError
 from reef.nn.distributions.discrete import EXCLUDED
 
 REPLAYING = {"num_steps_sampled_before_learning_starts": 32, "train_batch_size": 16}
@@ -143,6 +144,32 @@ def test_a_step_without_any_allowed_action_is_named() -> None:
 def test_an_observation_without_the_key_is_refused() -> None:
     with pytest.raises(ConfigError, match="action_mask_key='legal': the observation space Dict.* has no such key"):
         settings("PPO", Allowed, {"action_mask_key": "legal"}).build()
+
+
+class TwoKeys(Allowed):
+    """Observations with two parts that may be the mask."""
+
+    def __init__(self, config: Any = None) -> None:
+        super().__init__(config)
+        own = self.observation_space
+        self.observation_space = spaces.Dict({**own.spaces, "legal": own["action_mask"]})
+
+    def observe(self) -> dict[str, Any]:
+        found = super().observe()
+        return {**found, "legal": found["action_mask"]}
+
+
+def test_a_checkpoint_goes_on_with_its_own_mask(tmp_path: Path) -> None:
+    """Older checkpoints do not say which it was."""
+    with settings("PPO", TwoKeys, {}).build() as one:
+        path, state = one.save(tmp_path / "here"), one.state()
+    with settings("PPO", TwoKeys, {"action_mask_key": "legal"}).build() as other:
+        message = "made with action_mask_key='action_mask', and this one with action_mask_key='legal'. Set the former"
+        with pytest.raises(CheckpointError, match=message):
+            other.restore(path)
+        for network in state["networks"].values():
+            del network["parts"]["action_mask_key"], network["settings"]["action_mask_key"]
+        other.set_state(state)
 
 
 def test_recorded_episodes_have_their_masks(tmp_path: Path) -> None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sweeps import Sweep, when
 
-from reef.errors import CheckpointError, TrainingError, WorkerError
+from reef import PPOConfig
+from reef.errors import CheckpointError, ConfigError, TrainingError, WorkerError
 from reef.run.checkpoint import find_checkpoint, read_metadata
 from reef.run.experiment import CheckpointSettings
 from reef.run.reporters.files import read_results
+from reef.tune.sweep import check_logger
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 
@@ -52,6 +55,13 @@ def test_every_trial_trains_in_a_folder_of_its_own_and_the_best_is_told(sweep):
     same.run({"lr": {"grid": [0.01, 1e-9]}}, tune={"numSamples": 2, "maxConcurrentTrials": 1}, iterations=3)
     assert [trial["metric"] for trial in same.trials()] == [trial["metric"] for trial in trials]
     assert trials[1]["metric"] != trials[3]["metric"]
+
+
+def test_a_logger_that_cannot_be_sent_is_refused():
+    lock = threading.Lock()
+    with pytest.raises(ConfigError, match="logger_creator=.*cannot be sent to the process that writes .*thread.lock"):
+        check_logger(PPOConfig().debugging(logger_creator=lambda: lock))
+    check_logger(PPOConfig().debugging(logger_creator=lambda: None))
 
 
 def test_trials_have_workers_evaluations_and_learners_inside_their_room(sweep):

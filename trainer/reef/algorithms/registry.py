@@ -53,5 +53,9 @@ def config_class(name: str) -> type[AlgorithmConfig]:
 
 
 def stored_config(metadata: Mapping[str, Any]) -> AlgorithmConfig:
-    """Return the settings in a checkpoint's metadata; ConfigError if the class that wrote it cannot be imported."""
-    return config_class(metadata.get("algorithm_class", metadata["algorithm"])).from_dict(metadata["config"])
+    """Return the settings in a checkpoint's metadata; ConfigError if the class that wrote it cannot be imported.
+
+    Without its logger, which was for the results of that run, and may not be here.
+    """
+    settings = {key: value for key, value in metadata["config"].items() if not key.startswith("logger_")}
+    return config_class(metadata.get("algorithm_class", metadata["algorithm"])).from_dict(settings)

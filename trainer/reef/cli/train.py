@@ -151,7 +151,7 @@ def _add_wandb(parser: argparse.ArgumentParser) -> None:
     wandb.add_argument("--wandb-run-name", metavar="NAME", help="name of the run (default that of its folder)")
 
 
-def _with_wandb(args: argparse.Namespace, document: dict[str, Any]) -> dict[str, Any]:
+def _with_wandb(args: argparse.Namespace, document: Any) -> Any:
     """The document of a job, which reports to Weights & Biases where a flag says so; the key is in no document."""
     named = {"project": args.wandb_project, "name": args.wandb_run_name}
     named = {key: value for key, value in named.items() if value is not None}
@@ -159,14 +159,17 @@ def _with_wandb(args: argparse.Namespace, document: dict[str, Any]) -> dict[str,
         return document
     if args.wandb_key is not None:
         os.environ["WANDB_API_KEY"] = args.wandb_key
-    config = document["spec"].get("config") or {}
-    if (given := config.get("logger_creator", "wandb")) != "wandb":
+    spec = document.get("spec") if isinstance(document, dict) else None
+    if not isinstance(spec, dict):  # the document is wrong, as its check says
+        return document
+    config = {} if spec.get("config") is None else spec["config"]
+    own = config.get("logger_config", {}) if isinstance(config, dict) else None
+    if not isinstance(own, dict):  # so here
+        return document
+    if (given := config.get("logger_creator")) not in (None, "wandb"):
         raise ConfigError(f"logger_creator={given!r}: --wandb-... asks for another one. Leave one of them out.")
-    given = {**config.get("logger_config", {}), **named}
-    return {
-        **document,
-        "spec": {**document["spec"], "config": {**config, "logger_creator": "wandb", "logger_config": given}},
-    }
+    config = {**config, "logger_creator": "wandb", "logger_config": {**own, **named}}
+    return {**document, "spec": {**spec, "config": config}}
 
 
 def json_mapping(text: str) -> dict[str, Any]:

@@ -58,23 +58,33 @@ def settings_class(algo_class: Any, asked: type[T], *, exactly: bool = False) ->
     )
 
 
+def load_callable(given: Any, key: str, expected: str) -> Callable[..., Any]:
+    """What the setting `key` holds or names by its path, and can be called; `expected` says in messages what it is.
+
+    Raises:
+        ConfigError: it cannot be loaded or called.
+    """
+    found: Any = load(given, key) if isinstance(given, str) else given
+    if not callable(found):
+        raise ConfigError(f"{key}={given!r} is {found!r}: expected {expected}.")
+    return found  # type: ignore[no-any-return]
+
+
 def load_function(given: Any, key: str, *arguments: str) -> Callable[..., Any]:
     """The function that the setting `key` holds or names; `arguments` are the names of what it is called with.
 
     Raises:
         ConfigError: it cannot be loaded, is no function, or takes other arguments.
     """
-    found: Any = load(given, key) if isinstance(given, str) else given
     called_with = f"({', '.join(arguments)})"
-    if not callable(found):
-        raise ConfigError(f"{key}={given!r} is {found!r}: expected a function of {called_with}.")
+    found = load_callable(given, key, f"a function of {called_with}")
     try:
         inspect.signature(found).bind(*arguments)
     except TypeError as error:
         raise ConfigError(f"{key}={given!r}: {error}. It is called with {called_with}: take these.") from error
     except ValueError:  # a compiled function without a signature
         pass
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _defined_in(holder: Any) -> list[str]:

@@ -145,10 +145,10 @@ def begin(
 def reporting(
     config: AlgorithmConfig, run_state: RunState | None, shown: Sequence[Reporter] | None, verbosity: int
 ) -> list[Reporter]:
-    """The reporters of a run: its files, `run_state`, the user's own, and those that show it (default: the console)."""
+    """The reporters of a run: its files, `run_state`, those that show it (default: the console), and the user's own."""
     own = own_reporters(config.logger_creator, config.logger_config)
     shown = [Console(lines=verbosity > 0)] if shown is None else shown
-    return [ResultFiles(), TensorBoardEvents(), *([run_state] if run_state else []), *own, *shown]
+    return [ResultFiles(), TensorBoardEvents(), *([run_state] if run_state else []), *shown, *own]
 
 
 def subscribe(reporter: Reporter, events: Events) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from reef.api.keys import stop_key_problem
 from reef.config import AlgorithmConfig
 from reef.envs.failures import env_name
-from reef.errors import EXIT_OK, ConfigError, DamagedCheckpointError, WorkerError
+from reef.errors import EXIT_OK, CallbackError, ConfigError, DamagedCheckpointError, WorkerError
 from reef.rollout.local_workers import without_episodes
 from reef.run.checkpoint import CheckpointStore, iteration_of, restoring
 from reef.run.events import CheckpointSaved, Events, ResultReported, RunEnded, RunStarted
@@ -179,8 +179,12 @@ class Experiment:
         self._warn_of_absent()
         identity = {"trial_id": self.folder.name.rpartition("_")[2], "experiment_tag": self.name}
         self.result.update(done=reason is not None, **identity)
-        with self.writing():
-            self.events.emit(ResultReported, self.result)
+        try:
+            with self.writing():
+                self.events.emit(ResultReported, self.result)
+        except CallbackError:  # of the user's reporter: what was learned is kept
+            self.save()
+            raise
         if self._checkpoint_is_due(ending=reason is not None):
             self.save()
         return reason

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from signal import Signals
 from typing import Any
 
 from reef.config import AlgorithmConfig
 from reef.envs.failures import env_name
-from reef.errors import CheckpointError
+from reef.errors import EXIT_OK, CheckpointError
 from reef.run.checkpoint import CheckpointStore, read_metadata
 from reef.run.experiment import CheckpointSettings
 from reef.run.folders import given_start, last_result, newest_start
@@ -20,8 +21,9 @@ from reef.run.remote.object_store import RemoteFolder
 from reef.run.reporters.files import ResultFiles
 from reef.run.reporters.own import own_reporters
 from reef.run.reporters.picture import draw_learning_curve
-from reef.run.reporters.reporter import Reporter, Run
+from reef.run.reporters.reporter import Reporter, Run, Summary
 from reef.run.reporters.tensorboard import TensorBoardEvents
+from reef.run.signals import EXIT_CODES
 from reef.run.stopping import StopConditions
 from reef.types import State
 
@@ -79,6 +81,7 @@ class TrialFolders:
         self._folder, self._configs, self._settings = folder, dict(configs), settings
         self._stop, self._restore_from = StopConditions(stop), restore_from
         self._reporters: dict[str, list[Reporter]] = {}
+        self._results: dict[str, Result | None] = {}  # the newest of each trial
         self._orders: dict[str, Order] = {}
         self._restarts: set[str] = set()
         self._for_all: Order | None = None
@@ -91,6 +94,7 @@ class TrialFolders:
         store.clean()
         start = newest_start(store, config.algorithm) or given_start(self._restore_from, config.algorithm)
         state, own = (start.state, start.within(folder)) if start else (None, None)
+        result = self._results[name] = last_result(folder, state["iteration"]) if own and state else None
         return Beginning(
             config=config,
             stop=self._stop,
@@ -98,7 +102,7 @@ class TrialFolders:
             folder=folder,
             state=state,
             checkpoint=own,
-            result=last_result(folder, state["iteration"]) if own and state else None,
+            result=result,
         )
 
     def _store_of(self, name: str) -> CheckpointStore:
@@ -111,14 +115,17 @@ class TrialFolders:
         return self._stores[name]
 
     def start(self, name: str, run: Run) -> None:
-        """A trial begins."""
-        own = own_reporters(run.config.get("logger_creator"), run.config.get("logger_config", {}))
+        """A trial begins, perhaps again: then its reporters are made again."""
+        self._finish_reporters(name, None)
+        config = self._configs[name]
+        own = own_reporters(config.logger_creator, config.logger_config)
         self._reporters[name] = [ResultFiles(), TensorBoardEvents(), *own]
         for reporter in self._reporters[name]:
-            reporter.start(run)
+            reporter.start(replace(run, sweep=self._folder.name))
 
     def report(self, name: str, result: Result) -> None:
         """Write a result of a trial."""
+        self._results[name] = result
         with self._claim.held(self._folder):
             for reporter in self._reporters[name]:
                 reporter.report(result)
@@ -151,13 +158,24 @@ class TrialFolders:
                 mirror.hurry()
         return [missing for _, missing in found if missing is not None]
 
-    def finish(self, name: str) -> None:
-        """A trial has ended."""
-        config = self._configs[name]
-        draw_learning_curve(self._folder / name, f"{name}: {config.algorithm} on {env_name(config.env)}")
-        for reporter in self._reporters.pop(name, []):
-            reporter.finish(None)
+    def finish(self, name: str, order: Order) -> None:
+        """A trial has ended, for the reason in `order`."""
+        config, folder = self._configs[name], self._folder / name
+        summary = Summary(
+            folder=folder,
+            checkpoint=next(reversed(self._store_of(name).paths()), None),
+            result=self._results.get(name),
+            exit_code=EXIT_OK if order.finished else EXIT_CODES[Signals[order.reason]],
+            reason=order.reason,
+            picture=draw_learning_curve(folder, f"{name}: {config.algorithm} on {env_name(config.env)}"),
+            uri=(self._remote / name).uri if self._remote else None,
+        )
+        self._finish_reporters(name, summary)
         self._upload(name)
+
+    def _finish_reporters(self, name: str, summary: Summary | None) -> None:
+        for reporter in self._reporters.pop(name, []):
+            reporter.finish(summary)
 
     def end(self, name: str | None, order: Order) -> None:
         """Let a trial, or all of them, end after the iteration under way."""
@@ -197,6 +215,7 @@ class TrialFolders:
     def fail(self, name: str, text: str) -> None:
         """Keep why a trial failed, for a driver that learns of it without the reason."""
         self._failures[name] = text
+        self._finish_reporters(name, None)
 
     def failure(self, name: str) -> str | None:
         """Why a trial failed; None when its process could not say so."""

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import ray
-from ray import tune
+from ray import cloudpickle, tune
 from ray.exceptions import RayError, RayTaskError
 from ray.tune import Callback, Stopper
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from reef.config import AlgorithmConfig
 from reef.envs.failures import env_name
-from reef.errors import EXIT_OK, EXIT_WRONG_USE, StorageError, TrainingError, WorkerError
+from reef.errors import EXIT_OK, EXIT_WRONG_USE, ConfigError, StorageError, TrainingError, WorkerError, sentence
 from reef.run.checkpoint import CheckpointStore
 from reef.run.experiment import CheckpointSettings, check_settings
 from reef.run.folders import DEFAULT_FOLDER, places_of
@@ -85,6 +85,7 @@ def run_sweep(
         WorkerError: every trial failed, and some by faults, which may heal: these wait for the sweep to be resumed.
     """
     check_settings(plan.base, stop, checkpoint, name)
+    check_logger(plan.base)
     claim = Claim()
     parent, remote = places_of(storage_path, local_folder, name)
     record, restore_from = begin(plan, parent, claim, resume=resume, remote=remote, restore_from=restore_from)
@@ -104,6 +105,17 @@ def run_sweep(
         if record.in_state("waiting"):
             run_trials(plan, configs, progress, signals, keeper_name, max_failures)
         return summarized(progress, signals)
+
+
+def check_logger(config: AlgorithmConfig) -> None:
+    """Raise `ConfigError` for a logger that cannot be sent to the process that writes the trials' files."""
+    try:
+        cloudpickle.dumps((config.logger_creator, config.logger_config))  # type: ignore[no-untyped-call]
+    except Exception as error:
+        raise ConfigError(
+            f"logger_creator={config.logger_creator!r}: it cannot be sent to the process that writes the files of a "
+            f"sweep: {sentence(error)} Name a class at the top of a module, as 'package.module:Class'."
+        ) from error
 
 
 def run_trials(

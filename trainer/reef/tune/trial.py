@@ -83,9 +83,9 @@ class TrialProcess(Trainable):
         except Exception as error:
             cause = getattr(error, "cause", error)  # what the keeper raised, without Ray's wrapping
             text = str(cause) if isinstance(cause, ReefError) else f"{type(cause).__name__}: {cause}"
+            self._files.ask("fail", text)
             if isinstance(cause, ReefError) and cause.exit_code == EXIT_WRONG_USE:
                 return {"done": True, REPORT: StepReport(failure=text)}
-            self._files.ask("fail", text)
             raise
 
     def _step(self) -> dict[str, Any]:
@@ -181,7 +181,7 @@ class TrialFiles(Reporter):
         One that is through waits until an object store has all of it, as no process goes on with it later; when the
         sweep is to end meanwhile, it is one that goes on. Raises `StoreUnavailableError` where waiting is of no use.
         """
-        self.ask("finish")
+        self.ask("finish", order)
         deadline = time.monotonic() + END_S
         while order.finished and (missing := self.ask("missing")) is not None:
             if missing.hopeless or time.monotonic() > deadline:

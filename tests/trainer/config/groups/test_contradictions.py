@@ -197,6 +197,12 @@ def test_frames_of_atari_games_are_prepared_in_one_way(preference, model, texts)
     assert [text for text in texts if text not in found] == []
 
 
+def test_evaluation_masks_actions_as_training_does():
+    config = AlgorithmConfig().evaluation(evaluation_config={"action_mask_key": "legal"})
+    with pytest.raises(ConfigError, match="evaluation_config.action_mask_key='legal': training has action_mask_key='a"):
+        config.validate()
+
+
 def test_evaluation_prepares_frames_as_training_does():
     config = AlgorithmConfig().evaluation(evaluation_config={"preprocessor_pref": None})
     with pytest.raises(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reef import PPOConfig
-from reef.errors import CallbackError, ConfigError
+from reef.errors import ConfigError
 from reef.run.build import run_experiment
 from reef.run.reporters.own import own_reporters
 
@@ -48,8 +48,13 @@ def test_a_server_that_is_not_there_is_said_at_the_start_and_one_that_is_lost_co
 ) -> None:
     mlflow = pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with pytest.raises(CallbackError, match="logger_creator: report raised MlflowException"):
+    with pytest.raises(ConfigError, match="logger_creator='mlflow', tracking_uri='http://127.*start the server"):
         train(tmp_path, 1, "http://127.0.0.1:9")
+    assert not list(tmp_path.rglob("result.json"))
+    train(tmp_path, 1, f"sqlite:///{tmp_path}/mlflow.db")
+    assert train(tmp_path, 2, "http://127.0.0.1:9", resume=True).exit_code == 0  # a run that goes on does without
+    assert "MLflow did not take a result: " in caplog.text
+    caplog.clear()
 
     def lost(*args: Any, **kwargs: Any) -> None:
         raise mlflow.exceptions.MlflowException("the server is gone")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +10,7 @@ from reef.callbacks.hooks import Hooks
 from reef.config.callback_classes import callback_classes, problems_of
 from reef.config.declaration import setting
 from reef.config.groups.group import GroupSetter
+from reef.config.groups.logger import logger_problems
 from reef.config.settings import Settings
 
 
@@ -89,7 +89,6 @@ class PythonEnvironmentSettings(Settings):
     extra_python_environs_for_worker: dict[str, str] = setting({}, "Environment variables of rollout workers.")
 
 
-SECRET = re.compile(r"(?i)(^|_)(key|token|password|secret)$")
 FORMATS = ("json", "parquet")  # of files of recorded episodes
 COLUMNS = {
     "obs": "obs",
@@ -261,16 +260,9 @@ class DebuggingSettings(Settings):
     )
 
     def problems(self) -> Iterator[str]:
-        """Arguments need what takes them, and no secret may be among them."""
+        """What is wrong with the logger."""
         yield from super().problems()
-        if self.logger_config and self.logger_creator is None:
-            yield f"logger_config={sorted(self.logger_config)}: there is no logger_creator that takes it. Set it too."
-        for key in self.logger_config:
-            if SECRET.search(str(key)):
-                yield (
-                    f"logger_config: {key!r} may hold a secret, and would be in params.json and in checkpoints. Remove "
-                    "it, and set a variable of the environment, such as WANDB_API_KEY."
-                )
+        yield from logger_problems(self.logger_creator, self.logger_config)
 
 
 class CallbackSettings(Settings):

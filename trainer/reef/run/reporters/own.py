@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
 from reef.callbacks.hooks import guarded
-from reef.config.loading import load
-from reef.errors import ConfigError
+from reef.config.loading import load_callable
+from reef.errors import ConfigError, ReefError
 from reef.run.metrics import Result
 from reef.run.reporters.reporter import Reporter, Run, Summary
 
+log = logging.getLogger(__name__)
 KEY = "logger_creator"
 BY_NAME = {
     "mlflow": "reef.run.reporters.mlflow:MlflowReporter",
@@ -25,9 +27,8 @@ def own_reporters(creator: Any, arguments: Mapping[str, Any]) -> list[Reporter]:
     """
     if creator is None:
         return []
-    found: Any = load(BY_NAME.get(creator, creator), KEY) if isinstance(creator, str) else creator
-    if not callable(found):
-        raise ConfigError(f"{KEY}={creator!r} is {found!r}: expected a class derived from {_NAME}.")
+    given = BY_NAME.get(creator, creator) if isinstance(creator, str) else creator
+    found = load_callable(given, KEY, f"a class derived from {_NAME}")
     made = guarded(KEY, found, **arguments)
     if not isinstance(made, Reporter):
         raise ConfigError(f"{KEY}={creator!r} made {made!r}: expected an object of a class derived from {_NAME}.")
@@ -38,7 +39,7 @@ _NAME = f"{Reporter.__module__}.{Reporter.__qualname__}"
 
 
 class Guarded(Reporter):
-    """Calls a person's reporter; what it raises is a CallbackError that says so."""
+    """Calls a person's reporter; what it raises before the end is a CallbackError that says so."""
 
     def __init__(self, reporter: Reporter) -> None:
         self.reporter = reporter
@@ -52,5 +53,8 @@ class Guarded(Reporter):
         guarded(f"{KEY}: report", self.reporter.report, result)
 
     def finish(self, summary: Summary | None) -> None:
-        """At the end."""
-        guarded(f"{KEY}: finish", self.reporter.finish, summary)
+        """At the end. What it raises is a warning, as how the run ended is known by now."""
+        try:
+            guarded(f"{KEY}: finish", self.reporter.finish, summary)
+        except ReefError as error:
+            log.warning("%s", error)

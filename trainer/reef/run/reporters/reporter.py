@@ -24,6 +24,12 @@ class Run:
     restored_iteration: int = 0  # results after this one are from a life that is continued, and are done again
     restored_timesteps: int = 0
     worker_problem: Callable[[], str] = lambda: ""  # of one that has failed and not sampled since; from any thread
+    sweep: str | None = None  # of a trial: the name of its sweep's folder
+
+    @property
+    def full_name(self) -> str:
+        """The name of the run's folder, with that of its sweep: trials of all sweeps are called trial_0001, ..."""
+        return f"{self.sweep}_{self.folder.name}" if self.sweep else self.folder.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
