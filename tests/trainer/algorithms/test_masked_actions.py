@@ -6,15 +6,18 @@ import json
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium import spaces
 from masked import ACTIONS, Allowed, AllowedOfSeveral, OtherKey, OverAtTheEnd, Stuck
 
 from reef.algorithms.dqn import DQNConfig
 from reef.algorithms.ppo import PPOConfig
 from reef.algorithms.registry import config_class
 from reef.config import AlgorithmConfig
-from reef.errors import ConfigError, EnvironmentError
+from reef.envs.multi_agent import MultiAgentEnv
+from reef.errors import CheckpointError, ConfigError, EnvironmentError
 from reef.nn.distributions.discrete import EXCLUDED
 
 REPLAYING = {"num_steps_sampled_before_learning_starts": 32, "train_batch_size": 16}
@@ -25,6 +28,7 @@ CASES: list[tuple[str, type[Allowed], dict[str, Any]]] = [
     ("PPO", AllowedOfSeveral, {}),
     ("PPO", OverAtTheEnd, {"observation_filter": "MeanStdFilter"}),
     ("PPO", OtherKey, {"action_mask_key": "legal"}),
+    ("PPO", OtherKey, {"policies": {"default_policy": {"config": {"action_mask_key": "legal"}}}}),
     ("PPO", Allowed, {"model": SMALL_MEMORY}),
     ("PPO", Allowed, {"exploration_config": {"type": "Random"}}),
     ("PPO", AllowedOfSeveral, {"exploration_config": {"type": "Random"}}),
@@ -143,6 +147,66 @@ def test_a_step_without_any_allowed_action_is_named() -> None:
 def test_an_observation_without_the_key_is_refused() -> None:
     with pytest.raises(ConfigError, match="action_mask_key='legal': the observation space Dict.* has no such key"):
         settings("PPO", Allowed, {"action_mask_key": "legal"}).build()
+
+
+class TwoMasks(Allowed):
+    """Either of two keys can be the mask."""
+
+    def __init__(self, _: Any = None) -> None:
+        super().__init__()
+        self.observation_space["legal"] = spaces.MultiBinary(ACTIONS)
+
+    def observe(self) -> dict[str, Any]:
+        found = super().observe()
+        return found | {"legal": found[self.key]}
+
+
+def test_weights_fit_the_mask_that_they_learned_with(tmp_path: Path) -> None:
+    text = "action_mask_key is action_mask, in this one legal.*with action_mask_key='legal'. Set the former"
+    with settings("PPO", TwoMasks, {}).build() as one:
+        path = one.save(tmp_path / "here")
+        with settings("PPO", TwoMasks, {"action_mask_key": "legal"}).build() as other:
+            with pytest.raises(CheckpointError, match=text):
+                other.restore(path)
+            state = one.state()
+            del state["networks"]["default_policy"]["parts"]["action_mask_key"]  # as in older checkpoints
+            other.set_state(state)
+
+
+class OneMasked(MultiAgentEnv):
+    """Agent "a" has a mask of another name, agent "b" none; `b` is free."""
+
+    def __init__(self, _: Any = None) -> None:
+        self.possible_agents = ["a", "b"]
+        self.masked, self.free = OtherKey(), gym.make("CartPole-v1")
+        self.observation_spaces = {"a": self.masked.observation_space, "b": self.free.observation_space}
+        self.action_spaces = {"a": self.masked.action_space, "b": self.free.action_space}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.agents = ["a", "b"]
+        return {"a": self.masked.reset(seed=seed)[0], "b": self.free.reset(seed=seed)[0]}, {}
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        """`masked` raises for an excluded action; the episode ends with that of `free`."""
+        a, b = self.masked.step(actions["a"]), self.free.step(actions["b"])
+        return (
+            {"a": a[0], "b": b[0]},
+            {"a": a[1], "b": b[1]},
+            {"a": b[2], "b": b[2], "__all__": b[2]},
+            {"a": b[3], "b": b[3], "__all__": b[3]},
+            {},
+        )
+
+
+def test_one_of_several_policies_may_have_a_mask_of_its_own() -> None:
+    policies = {"a": {"config": {"action_mask_key": "legal"}}, "b": {}}
+    with settings("PPO", OneMasked, {"policies": policies}).build() as algorithm:
+        algorithm.train()
+        masks = [algorithm.get_policy(name).action_mask for name in policies]
+        assert [mask and mask.key for mask in masks] == ["legal", None]
+    wrong = settings("PPO", OneMasked, {"policies": list(policies), "action_mask_key": "legal"})
+    with pytest.raises(ConfigError, match="no such key.*A policy without one has null in its config"):
+        wrong.build()
 
 
 def test_recorded_episodes_have_their_masks(tmp_path: Path) -> None:

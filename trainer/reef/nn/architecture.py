@@ -34,9 +34,11 @@ def architecture_of(network: nn.Module, settings: dict[str, Any], **parts: Any) 
 
 def another_network(stored: Architecture, own: Architecture) -> str:
     """Return how a checkpoint's network differs from this one and what to do; empty if they are equal."""
-    if (stored["shapes"], stored["parts"]) == (own["shapes"], own["parts"]):
-        return ""
     there, here = ({**each["shapes"], **each["parts"]} for each in (stored, own))
+    # older checkpoints do not say which mask they have
+    there.setdefault("action_mask_key", here.get("action_mask_key"))
+    if there == here:
+        return ""
     name = next(name for name in [*there, *here] if there.get(name) != here.get(name))
     differs = f"in its network {name} is {there.get(name, 'not there')}, in this one {here.get(name, 'not there')}"
     before, now = stored["settings"], own["settings"]

@@ -51,12 +51,12 @@ class Policy(QueriedPolicy):
 
     def architecture(self) -> Architecture:
         """What its weights fit: a checkpoint cannot be loaded into a network of another architecture."""
-        if self.config.model.custom_model:
-            return architecture_of(self, {})
-        settings = self.config.model.to_dict().items()
-        return architecture_of(
-            self, {f"model.{key}": value for key, value in settings if not key.startswith("custom_")}
-        )
+        settings: dict[str, Any] = {"action_mask_key": self.config.action_mask_key}
+        if not self.config.model.custom_model:
+            given = self.config.model.to_dict().items()
+            settings |= {f"model.{key}": value for key, value in given if not key.startswith("custom_")}
+        mask = None if self.action_mask is None else self.action_mask.key
+        return architecture_of(self, settings, action_mask_key=mask)
 
     @property
     def inputs(self) -> tuple[str, ...]:

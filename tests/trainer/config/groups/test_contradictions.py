@@ -40,6 +40,10 @@ CASES = {
         {"evaluation_config": {"env_task_fn": "builtins:max"}},
         ["evaluation_config.env_task_fn='builtins:max': tasks are chosen after training, for its environments. Remove"],
     ),
+    "another mask in evaluation": (
+        {"evaluation_config": {"action_mask_key": "legal"}},
+        ["evaluation_config.action_mask_key='legal': training has action_mask_key='action_mask', and what is"],
+    ),
     "misspelt in evaluation": (
         {"evaluation_config": {"explor": True}},
         ["evaluation_config.explor: AlgorithmConfig has no such setting. Did you mean 'explore'"],

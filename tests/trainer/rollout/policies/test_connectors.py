@@ -13,9 +13,10 @@ from gymnasium import spaces
 
 from reef import Algorithm
 from reef.algorithms.ppo import PPOConfig
-from reef.envs.multi_agent import IndependentAgents
+from reef.envs.multi_agent import IndependentAgents, MultiAgentEnv
 from reef.errors import CallbackError, ConfigError
 from reef.rollout.policies.connectors import ObservationConnector, action_connector, observed_space
+from reef.rollout.worker import RolloutWorker
 
 HERE = "tests.trainer.rollout.policies.test_connectors"
 SEEN: list[float] = []
@@ -148,6 +149,48 @@ def test_one_of_several_policies_may_have_its_own() -> None:
 
 def with_one(observations: Any) -> Any:
     return {"own": observations, "one": np.ones((len(observations), 1), np.float32)}
+
+
+class Coming(MultiAgentEnv):
+    """Observations are ones. Agent "b" is there in every other step if agents take turns, else in the second one."""
+
+    possible_agents = ("a", "b")
+
+    def __init__(self, context: Any) -> None:
+        self.agents_take_turns = context["turns"]
+        self.observation_spaces = dict.fromkeys(self.possible_agents, spaces.Box(0.5, 9, (2,)))
+        self.action_spaces = dict.fromkeys(self.possible_agents, spaces.Discrete(2))
+
+    def seen(self) -> dict[Any, Any]:
+        there = "ab"[self.t % 2] if self.agents_take_turns else "ab" if self.t == 1 else "a"
+        return {agent: np.ones(2, np.float32) for agent in there}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.t = 0
+        return self.seen(), {}
+
+    def step(self, actions: dict[Any, Any]) -> Any:
+        self.t += 1
+        ended = {"b": not self.agents_take_turns and self.t == 2, "__all__": self.t == 6}
+        return self.seen(), {}, ended, {}, {}
+
+
+def shares(observations: Any) -> Any:
+    assert observations.all(), "only observations of agents"
+    return observations / observations.sum(1, keepdims=True)
+
+
+@pytest.mark.parametrize("turns", [True, False])
+@pytest.mark.parametrize("observation_filter", ["NoFilter", "MeanStdFilter"])
+def test_it_gets_no_rows_of_agents_that_are_not_there(turns: bool, observation_filter: str) -> None:
+    given = {"env": Coming, "env_config": {"turns": turns}, "policies": ["a", "b"], "rollout_fragment_length": 8}
+    config = connected(**given, env_to_module_connector=shares, observation_filter=observation_filter)
+    worker = RolloutWorker(config.freeze())
+    for rollout in (worker.sample() and worker.sample()).rollouts.values():
+        expected = 0.5 if observation_filter == "NoFilter" else 0.0
+        assert (rollout.obs[rollout.mask] == expected).all()
+        assert (rollout.next_obs[rollout.mask] == expected).all()
+    RolloutWorker(config.freeze()).set_state(worker.state())
 
 
 @pytest.mark.ray

@@ -96,6 +96,7 @@ class MultiAgentSettings(Settings):
     # settings of other groups that a policy may have of its own
     of_one_policy: ClassVar[tuple[str, ...]] = (
         "exploration_config",
+        "action_mask_key",
         "normalize_actions",
         "clip_actions",
         "clip_rewards",

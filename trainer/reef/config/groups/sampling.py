@@ -187,7 +187,8 @@ class ExplorationSettings(Settings):
     )
 
 
-AS_TRAINED = ("model", "observation_filter", "preprocessor_pref")  # without which the trained weights mean nothing
+# without which the trained weights mean nothing
+AS_TRAINED = ("model", "observation_filter", "preprocessor_pref", "action_mask_key")
 
 OF_TRAINING = ("num_rollout_workers", "env_task_fn")
 

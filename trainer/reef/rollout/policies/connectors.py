@@ -35,11 +35,19 @@ class ObservationConnector:
         values.seed(0)
         sampled = self._layout.flatten(values.sample())[None]
         self.space = _space_of(self._called(sampled), observations)
-        self._returned = Preprocessor(self.space)
+        self._returned, self._changed = Preprocessor(self.space), Layout.of(self.space)
         self(sampled)
 
-    def __call__(self, obs: Array) -> Array:
-        """[B, *obs] of the environment -> [B, *obs] of the policy; CallbackError for another result."""
+    def __call__(self, obs: Array, present: Array | None = None) -> Array:
+        """[B, *obs] of the environment -> [B, *obs] of the policy; CallbackError for another result.
+
+        It is called with the rows that are `present` [B] alone, None: all; the others become zeros.
+        """
+        if present is not None and not present.all():
+            rows = np.zeros((len(obs), *self._changed.shape), self._changed.dtype)
+            if present.any():
+                rows[present] = self(obs[present])
+            return rows
         found = self._called(obs)
         try:
             rows = self._returned.observations(found)
