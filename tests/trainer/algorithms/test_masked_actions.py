@@ -226,6 +226,24 @@ def test_recorded_episodes_have_their_masks(tmp_path: Path) -> None:
             assert json.dumps(result["info"]["learner"]["default_policy"]["learner_stats"]).find("NaN") == -1
 
 
+def test_a_recorded_action_that_its_mask_excludes_is_left_out_and_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = {"next_obs": {"action_mask": [1] * ACTIONS, "hint": [0.0] * ACTIONS}, "reward": 1, "truncated": False}
+    steps = [
+        whole | {"obs": {"action_mask": [1, 1, 0, 0], "hint": [0.0] * ACTIONS}, "action": a, "terminated": end}
+        for a, end in ((0, False), (1, True))
+    ]
+    wrong = [steps[0], steps[1] | {"action": 2}]
+    file = tmp_path / "episodes.json"
+    file.write_text("".join(json.dumps({"steps": each}) + "\n" for each in (steps, wrong)))
+    given = {"input_": str(file), "train_batch_size": 8, "num_envs_per_worker": 1, "beta": 0.0}
+    with settings("MARWIL", Allowed, given | {"min_train_timesteps_per_iteration": None}).build() as algorithm:
+        assert "line 2: step 2 has an action that the mask in its observation excludes" in caplog.text
+        stats = algorithm.train()["info"]["learner"]["default_policy"]["learner_stats"]
+        assert abs(stats["policy_loss"]) < 10
+
+
 def test_without_a_mask_nothing_is_slower() -> None:
     """The fast forms stay for policies without a mask."""
     for config in (PPOConfig(), DQNConfig()):
