@@ -17,6 +17,7 @@ from reef.envs.multi_agent import IndependentAgents, MultiAgentEnv
 from reef.errors import CallbackError, ConfigError
 from reef.rollout.policies.connectors import ObservationConnector, action_connector, observed_space
 from reef.rollout.worker import RolloutWorker
+from reef.spaces import Layout
 
 HERE = "tests.trainer.rollout.policies.test_connectors"
 SEEN: list[float] = []
@@ -263,6 +264,8 @@ def test_a_batch_of_another_shape_is_refused_when_it_comes() -> None:
         (lambda actions: actions[:1], re.escape("for actions of the shape (2,): expected finite numbers")),
         (lambda actions: "left", "module_to_env_connector returned 'left'"),
         (lambda actions: actions + 3, re.escape("returned 3 at index [0, 0], expected 0 to 2")),
+        (lambda actions: actions + 0.5, re.escape("returned 0.5 at index [0, 0], expected 0 to 2")),
+        (lambda actions: [[0], [0, 1]], re.escape("for actions of the shape (2,): expected finite numbers")),
     ],
 )
 def test_other_actions_are_refused(function: Any, message: str) -> None:
@@ -270,6 +273,21 @@ def test_other_actions_are_refused(function: Any, message: str) -> None:
     assert connector is not None
     with pytest.raises(CallbackError, match=message):
         connector(np.zeros(2, np.int64))
+
+
+def test_real_numbers_may_be_indices_and_of_a_tuple_too() -> None:
+    several = spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (1,))])
+    for space, given in ((spaces.Discrete(3), 2.0), (several, [2.0, 0.5])):
+        config = PPOConfig().rollouts(module_to_env_connector=lambda actions, given=given: [given] * len(actions))
+        connector = action_connector(config, space)
+        actions = np.zeros((2, *Layout.of(space).shape), Layout.of(space).action_dtype)
+        assert connector is not None
+        assert connector(actions).tolist() == [given, given]
+        assert connector(actions).dtype == actions.dtype
+    connector = action_connector(PPOConfig().rollouts(module_to_env_connector=lambda actions: actions + 0.5), several)
+    assert connector is not None
+    with pytest.raises(CallbackError, match=re.escape("returned 0.5 at index [0, 0], expected 0 to 2")):
+        connector(np.zeros((2, 2), np.float32))
 
 
 def test_without_them_nothing_changes() -> None:

@@ -73,10 +73,11 @@ class ActionConnector:
         """[B, *action] -> [B, *action]; CallbackError for another result."""
         found = guarded(TO_ENV, self._function, actions.copy())
         try:
-            changed = np.asarray(found, actions.dtype)
-        except (TypeError, ValueError):
+            changed = np.asarray(found)
+        except (TypeError, ValueError):  # rows of several lengths
             changed = np.empty(0)
-        if changed.shape != actions.shape or not np.isfinite(changed).all():
+        is_numeric = changed.dtype.kind in "biuf"
+        if not is_numeric or changed.shape != actions.shape or not np.isfinite(changed).all():
             raise CallbackError(
                 f"{TO_ENV} returned {found!r} for actions of the shape {actions.shape}: expected finite numbers of the "
                 "same shape, a row for each."
@@ -84,7 +85,7 @@ class ActionConnector:
         if wrong := self._layout.first_impossible(changed):
             where, value, possible = wrong
             raise CallbackError(f"{TO_ENV} returned {value} at index {where}, expected {possible}.")
-        return changed
+        return changed.astype(actions.dtype)
 
 
 class ConnectedTransform:
