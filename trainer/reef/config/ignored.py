@@ -28,6 +28,7 @@ OF_RAMP = ("initial_epsilon", "final_epsilon", "warmup_timesteps", "epsilon_time
 REPLAY = "replay_buffer_config"
 # by preprocessor_pref: the settings of the model that say how frames of Atari games are prepared
 FOR_FRAMES = {"deepmind": ("dim", "framestack"), "rllib": ("dim", "grayscale", "zero_mean")}
+OF_FRAMES = tuple(dict.fromkeys(key for keys in FOR_FRAMES.values() for key in keys))
 FOR_ACTOR_CRITICS = ("model.free_log_std", "model.vf_share_layers")
 
 
@@ -83,8 +84,7 @@ def _ignored_beside_schedule(path: str, exploration: Mapping[str, Any]) -> Itera
 
 def given_for_frames(model: ModelConfig) -> list[str]:
     """The settings of Atari frames that are not at their defaults."""
-    keys = dict.fromkeys(key for keys in FOR_FRAMES.values() for key in keys)
-    return [key for key in keys if getattr(model, key) != model.declared[key].default]
+    return [key for key in OF_FRAMES if getattr(model, key) != model.declared[key].default]
 
 
 def problems_of_frames(model: ModelConfig, preference: str | None) -> Iterator[str]:

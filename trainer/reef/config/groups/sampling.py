@@ -75,11 +75,7 @@ class EnvironmentSettings(Settings):
     def problems(self) -> Iterator[str]:
         """A soft horizon needs a horizon; rewards have bounds apart; an environment draws in one way."""
         yield from super().problems()
-        if self.record_env and self.render_env:
-            yield (
-                f"record_env={self.record_env!r}, render_env=True: an environment draws in one way. Leave one of them "
-                "out."
-            )
+        yield from self.drawing_problems()
         if self.record_env == "":
             yield "record_env='': expected the path of a folder, or true for videos/ in the result folder."
         if self.soft_horizon and self.horizon is None:
@@ -89,6 +85,21 @@ class EnvironmentSettings(Settings):
             yield f"clip_rewards={clip!r}: expected two bounds, the lower one first, such as [-1.0, 1.0]."
         if isinstance(clip, float) and clip <= 0:
             yield f"clip_rewards={clip!r}: must be larger than 0, or false to clip nothing."
+
+    def drawing_problems(self) -> Iterator[str]:
+        """An environment draws in one way."""
+        if self.record_env and self.render_env:
+            yield (
+                f"record_env={self.record_env!r}, render_env=True: an environment draws in one way. Leave one of them "
+                "out."
+            )
+        given = self.env_config.get("render_mode")
+        for key, mode in (("record_env", "rgb_array"), ("render_env", "human")):
+            if getattr(self, key) and given not in (None, mode):
+                yield (
+                    f"env_config: render_mode={given!r}: has no effect with {key}, which takes {mode!r}. Leave it out, "
+                    f"or {key}."
+                )
 
 
 class RolloutSettings(Settings):
@@ -260,8 +271,12 @@ class EvaluationSettings(Settings):
         except ConfigError as error:
             yield from (f"evaluation_config.{problem}" for problem in str(error).splitlines())
             return
-        for key in self.evaluation_config:
-            yield from (f"evaluation_config.{problem}" for problem in changed.wrong_value(key))
+        wrong = [text for key in self.evaluation_config for text in changed.wrong_value(key)]
+        yield from (f"evaluation_config.{problem}" for problem in wrong)
+        if not wrong:
+            training: Any = self
+            known, found = ([*each.drawing_problems()] for each in (training, self.evaluation_settings()))
+            yield from (f"evaluation_config: {problem}" for problem in found if problem not in known)
         if (function := self.evaluation_config.get("env_task_fn")) is not None:
             yield (
                 f"evaluation_config.env_task_fn={function!r}: tasks are chosen after training, for its "
@@ -274,6 +289,10 @@ class EvaluationSettings(Settings):
                     f"evaluation_config.{key}={evaluated!r}: training has {key}={trained!r}, and what is evaluated is "
                     f"the policy that was trained so. Remove {key} from evaluation_config."
                 )
+
+    def evaluation_settings(self) -> Any:
+        """The settings of evaluation workers."""
+        raise NotImplementedError
 
     def _problems_beside_training(self) -> Iterator[str]:
         if self.evaluation_duration == "auto" and not self.evaluation_parallel_to_training:
