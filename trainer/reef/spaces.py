@@ -147,10 +147,9 @@ class Layout:
             if len(wrong):
                 *where, element = map(int, wrong[0])
                 start = int(np.broadcast_to(leaf.start, leaf.shape).reshape(-1)[element])
-                last = start + int(leaf.choices[element]) - 1
+                possible = f"{start} to {start + int(leaf.choices[element]) - 1} of {leaf.space}"
                 value = float(part[*where, element]) + start
-                shown = int(value) if value.is_integer() else round(value, 6)
-                return [*where, leaf.offset + element], shown, f"{start} to {last} of {leaf.space}"
+                return [*where, leaf.offset + element], int(value) if value.is_integer() else round(value, 6), possible
         return None
 
 

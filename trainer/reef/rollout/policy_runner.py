@@ -141,10 +141,7 @@ class PolicyRunner:
         return None if active is None and result.live is None else fragment.mask[t]
 
     def filtered(self, obs: Array, present: Array | None = None, *, update: bool = False) -> Array:
-        """Filter observations [B, *obs]; those that are not `present` [B] count for nothing, None: all are.
-
-        With `update` they are added to the statistics.
-        """
+        """Filter observations [B, *obs], of which those `present` [B] count, None: all; `update` learns from them."""
         if self.to_policy is not None:
             obs = self.to_policy(obs, present)
         if self.filter is None:

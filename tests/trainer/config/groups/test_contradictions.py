@@ -50,7 +50,7 @@ CASES = {
     ),
     "drawing in two ways in evaluation": (
         {"record_env": True, "evaluation_config": {"render_env": True}},
-        ["evaluation_config: record_env=True, render_env=True: an environment draws in one way"],
+        ["evaluation_config.record_env=True, render_env=True: an environment draws in one way"],
     ),
     "drawing in another way": (
         {"record_env": True, "env_config": {"render_mode": "rgb_array_list"}},
@@ -58,7 +58,7 @@ CASES = {
     ),
     "drawing in another way in evaluation": (
         {"env_config": {"render_mode": "rgb_array"}, "evaluation_config": {"render_env": True}},
-        ["evaluation_config: env_config: render_mode='rgb_array': has no effect with render_env, which takes 'human'"],
+        ["evaluation_config.env_config: render_mode='rgb_array': has no effect with render_env, which takes 'human'"],
     ),
     "misspelt in evaluation": (
         {"evaluation_config": {"explor": True}},

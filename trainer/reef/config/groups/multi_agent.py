@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from reef.config.aliases import translate
 from reef.config.declaration import setting
 from reef.config.groups.group import GroupSetter
-from reef.config.ignored import OF_FRAMES
+from reef.config.ignored import frames_of_one_policy
 from reef.config.loading import load, load_function
 from reef.config.settings import Settings
 from reef.config.spaces import as_space
@@ -196,12 +196,9 @@ class MultiAgentSettings(Settings):
         for key in shared:
             yield f"config.{key}={own[key]!r} has no effect for one policy: all policies share it. Set it for all."
         if not shared:
-            changed, alike = self.for_policy(policy_id), self.for_policy(None)
-            for key in OF_FRAMES:
-                if (given := getattr(changed.model, key)) != getattr(alike.model, key):
-                    text = "has no effect for one policy: all policies see the same frames. Set it for all."
-                    yield f"config.model.{key}={given!r} {text}"
-            known = {*alike.problems()}
+            changed = self.for_policy(policy_id)
+            yield from frames_of_one_policy(changed.model, self.for_policy(None).model)
+            known = {*self.for_policy(None).problems()}
             found = [*changed.wrong_values()] or [*changed.problems()]
             yield from (f"config.{problem}" for problem in found if problem not in known)
 

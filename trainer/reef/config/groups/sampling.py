@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from reef.config.declaration import setting
 from reef.config.groups.group import GroupSetter
+from reef.config.ignored import drawing_problems, drawn_in_evaluation
 from reef.config.settings import Settings
 from reef.config.spaces import as_space
 from reef.errors import ConfigError
@@ -75,7 +76,7 @@ class EnvironmentSettings(Settings):
     def problems(self) -> Iterator[str]:
         """A soft horizon needs a horizon; rewards have bounds apart; an environment draws in one way."""
         yield from super().problems()
-        yield from self.drawing_problems()
+        yield from drawing_problems(self)
         if self.record_env == "":
             yield "record_env='': expected the path of a folder, or true for videos/ in the result folder."
         if self.soft_horizon and self.horizon is None:
@@ -85,21 +86,6 @@ class EnvironmentSettings(Settings):
             yield f"clip_rewards={clip!r}: expected two bounds, the lower one first, such as [-1.0, 1.0]."
         if isinstance(clip, float) and clip <= 0:
             yield f"clip_rewards={clip!r}: must be larger than 0, or false to clip nothing."
-
-    def drawing_problems(self) -> Iterator[str]:
-        """An environment draws in one way."""
-        if self.record_env and self.render_env:
-            yield (
-                f"record_env={self.record_env!r}, render_env=True: an environment draws in one way. Leave one of them "
-                "out."
-            )
-        given = self.env_config.get("render_mode")
-        for key, mode in (("record_env", "rgb_array"), ("render_env", "human")):
-            if getattr(self, key) and given not in (None, mode):
-                yield (
-                    f"env_config: render_mode={given!r}: has no effect with {key}, which takes {mode!r}. Leave it out, "
-                    f"or {key}."
-                )
 
 
 class RolloutSettings(Settings):
@@ -198,8 +184,7 @@ class ExplorationSettings(Settings):
     )
 
 
-# without which the trained weights mean nothing
-AS_TRAINED = ("model", "observation_filter", "preprocessor_pref", "action_mask_key")
+AS_TRAINED = ("model", "observation_filter", "preprocessor_pref", "action_mask_key")  # weights fit no others
 
 OF_TRAINING = ("num_rollout_workers", "env_task_fn")
 
@@ -272,11 +257,7 @@ class EvaluationSettings(Settings):
             yield from (f"evaluation_config.{problem}" for problem in str(error).splitlines())
             return
         wrong = [text for key in self.evaluation_config for text in changed.wrong_value(key)]
-        yield from (f"evaluation_config.{problem}" for problem in wrong)
-        if not wrong:
-            training: Any = self
-            known, found = ([*each.drawing_problems()] for each in (training, self.evaluation_settings()))
-            yield from (f"evaluation_config: {problem}" for problem in found if problem not in known)
+        yield from (f"evaluation_config.{problem}" for problem in wrong or drawn_in_evaluation(self))
         if (function := self.evaluation_config.get("env_task_fn")) is not None:
             yield (
                 f"evaluation_config.env_task_fn={function!r}: tasks are chosen after training, for its "
@@ -289,10 +270,6 @@ class EvaluationSettings(Settings):
                     f"evaluation_config.{key}={evaluated!r}: training has {key}={trained!r}, and what is evaluated is "
                     f"the policy that was trained so. Remove {key} from evaluation_config."
                 )
-
-    def evaluation_settings(self) -> Any:
-        """The settings of evaluation workers."""
-        raise NotImplementedError
 
     def _problems_beside_training(self) -> Iterator[str]:
         if self.evaluation_duration == "auto" and not self.evaluation_parallel_to_training:
