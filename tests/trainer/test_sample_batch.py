@@ -104,6 +104,12 @@ def test_a_learner_connector_returns_the_batch_or_arrays_of_it() -> None:
     assert batch["rewards"].tolist() == [[1, 1]] * 3
     connect(lambda batch: halved(batch.copy()), batch)
     assert batch["rewards"].tolist() == [[0.5, 0.5]] * 3
+    ended = np.ones((3, 2), np.bool_)
+    connect(lambda batch: {**batch, "terminateds": ended}, batch)
+    assert batch["dones"].all(), "those from before may be there"
+    batch = SampleBatch.of(rollout())
+    connect(lambda batch: {"terminateds": ended, "dones": ended}, batch)
+    assert batch["dones"].all()
 
 
 @pytest.mark.parametrize(
@@ -112,6 +118,7 @@ def test_a_learner_connector_returns_the_batch_or_arrays_of_it() -> None:
         (None, "learner_connector returned None: expected the batch, or a dict"),
         ({"reward": 1}, "learner_connector: a batch has no array 'reward' to write to. Did you mean 'rewards'?"),
         ({"rewards": np.zeros(3)}, r"learner_connector: batch\['rewards'\] has the shape \[3, 2\], not \[3\]"),
+        ({"dones": np.ones((3, 2))}, "learner_connector changed 'dones', which can only be read: return terminateds"),
     ],
 )
 def test_what_a_learner_connector_may_not_return(found: Any, message: str) -> None:

@@ -136,20 +136,20 @@ class Layout:
     def first_impossible(
         self,
         values: Array,  # [..., *shape]
-    ) -> tuple[list[int], int, str] | None:
+    ) -> tuple[list[int], float, str] | None:
         """The first index that its leaf has not: where it is in [..., size], its value, what it may be."""
         flat = values.reshape(*values.shape[: values.ndim - len(self.shape)], self.size)
         for leaf in self.leaves:
             if leaf.choices is None:
                 continue
             part = flat[..., leaf.offset : leaf.offset + leaf.size]
-            wrong = np.argwhere((part < 0) | (part >= leaf.choices))
+            wrong = np.argwhere((part < 0) | (part >= leaf.choices) | (part != np.trunc(part)))
             if len(wrong):
                 *where, element = map(int, wrong[0])
                 start = int(np.broadcast_to(leaf.start, leaf.shape).reshape(-1)[element])
-                last = start + int(leaf.choices[element]) - 1
-                value = int(part[*where, element]) + start
-                return [*where, leaf.offset + element], value, f"{start} to {last} of {leaf.space}"
+                possible = f"{start} to {start + int(leaf.choices[element]) - 1} of {leaf.space}"
+                value = float(part[*where, element]) + start
+                return [*where, leaf.offset + element], int(value) if value.is_integer() else round(value, 6), possible
         return None
 
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -15,6 +16,7 @@ from reef.algorithms.dqn import DQNConfig
 from reef.algorithms.ppo import PPOConfig
 from reef.algorithms.registry import config_class
 from reef.config import AlgorithmConfig
+from reef.envs.multi_agent import MultiAgentEnv
 from reef.errors import CheckpointError, ConfigError, EnvironmentError
 from reef.nn.distributions.discrete import EXCLUDED
 
@@ -26,6 +28,7 @@ CASES: list[tuple[str, type[Allowed], dict[str, Any]]] = [
     ("PPO", AllowedOfSeveral, {}),
     ("PPO", OverAtTheEnd, {"observation_filter": "MeanStdFilter"}),
     ("PPO", OtherKey, {"action_mask_key": "legal"}),
+    ("PPO", OtherKey, {"policies": {"default_policy": {"config": {"action_mask_key": "legal"}}}}),
     ("PPO", Allowed, {"model": SMALL_MEMORY}),
     ("PPO", Allowed, {"exploration_config": {"type": "Random"}}),
     ("PPO", AllowedOfSeveral, {"exploration_config": {"type": "Random"}}),
@@ -146,30 +149,64 @@ def test_an_observation_without_the_key_is_refused() -> None:
         settings("PPO", Allowed, {"action_mask_key": "legal"}).build()
 
 
-class TwoKeys(Allowed):
-    """Observations with two parts that may be the mask."""
+class TwoMasks(Allowed):
+    """Either of two keys can be the mask."""
 
-    def __init__(self, config: Any = None) -> None:
-        super().__init__(config)
-        own = self.observation_space
-        self.observation_space = spaces.Dict({**own.spaces, "legal": own["action_mask"]})
+    def __init__(self, _: Any = None) -> None:
+        super().__init__()
+        self.observation_space["legal"] = spaces.MultiBinary(ACTIONS)
 
     def observe(self) -> dict[str, Any]:
         found = super().observe()
-        return {**found, "legal": found["action_mask"]}
+        return found | {"legal": found[self.key]}
 
 
-def test_a_checkpoint_goes_on_with_its_own_mask(tmp_path: Path) -> None:
-    """Older checkpoints do not say which it was."""
-    with settings("PPO", TwoKeys, {}).build() as one:
-        path, state = one.save(tmp_path / "here"), one.state()
-    with settings("PPO", TwoKeys, {"action_mask_key": "legal"}).build() as other:
-        message = "made with action_mask_key='action_mask', and this one with action_mask_key='legal'. Set the former"
-        with pytest.raises(CheckpointError, match=message):
-            other.restore(path)
-        for network in state["networks"].values():
-            del network["parts"]["action_mask_key"], network["settings"]["action_mask_key"]
-        other.set_state(state)
+def test_weights_fit_the_mask_that_they_learned_with(tmp_path: Path) -> None:
+    text = "action_mask_key is action_mask, in this one legal.*with action_mask_key='legal'. Set the former"
+    with settings("PPO", TwoMasks, {}).build() as one:
+        path = one.save(tmp_path / "here")
+        with settings("PPO", TwoMasks, {"action_mask_key": "legal"}).build() as other:
+            with pytest.raises(CheckpointError, match=text):
+                other.restore(path)
+            state = one.state()
+            del state["networks"]["default_policy"]["parts"]["action_mask_key"]  # as in older checkpoints
+            other.set_state(state)
+
+
+class OneMasked(MultiAgentEnv):
+    """Agent "a" has a mask of another name, agent "b" none; `b` is free."""
+
+    def __init__(self, _: Any = None) -> None:
+        self.possible_agents = ["a", "b"]
+        self.masked, self.free = OtherKey(), gym.make("CartPole-v1")
+        self.observation_spaces = {"a": self.masked.observation_space, "b": self.free.observation_space}
+        self.action_spaces = {"a": self.masked.action_space, "b": self.free.action_space}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.agents = ["a", "b"]
+        return {"a": self.masked.reset(seed=seed)[0], "b": self.free.reset(seed=seed)[0]}, {}
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        """`masked` raises for an excluded action; the episode ends with that of `free`."""
+        a, b = self.masked.step(actions["a"]), self.free.step(actions["b"])
+        return (
+            {"a": a[0], "b": b[0]},
+            {"a": a[1], "b": b[1]},
+            {"a": b[2], "b": b[2], "__all__": b[2]},
+            {"a": b[3], "b": b[3], "__all__": b[3]},
+            {},
+        )
+
+
+def test_one_of_several_policies_may_have_a_mask_of_its_own() -> None:
+    policies = {"a": {"config": {"action_mask_key": "legal"}}, "b": {}}
+    with settings("PPO", OneMasked, {"policies": policies}).build() as algorithm:
+        algorithm.train()
+        masks = [algorithm.get_policy(name).action_mask for name in policies]
+        assert [mask and mask.key for mask in masks] == ["legal", None]
+    wrong = settings("PPO", OneMasked, {"policies": list(policies), "action_mask_key": "legal"})
+    with pytest.raises(ConfigError, match="no such key.*A policy without one has null in its config"):
+        wrong.build()
 
 
 def test_recorded_episodes_have_their_masks(tmp_path: Path) -> None:
@@ -187,6 +224,24 @@ def test_recorded_episodes_have_their_masks(tmp_path: Path) -> None:
             result = algorithm.train()
             assert result["evaluation"]["episodes_this_iter"] == 2
             assert json.dumps(result["info"]["learner"]["default_policy"]["learner_stats"]).find("NaN") == -1
+
+
+def test_a_recorded_action_that_its_mask_excludes_is_left_out_and_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = {"next_obs": {"action_mask": [1] * ACTIONS, "hint": [0.0] * ACTIONS}, "reward": 1, "truncated": False}
+    steps = [
+        whole | {"obs": {"action_mask": [1, 1, 0, 0], "hint": [0.0] * ACTIONS}, "action": a, "terminated": end}
+        for a, end in ((0, False), (1, True))
+    ]
+    wrong = [steps[0], steps[1] | {"action": 2}]
+    file = tmp_path / "episodes.json"
+    file.write_text("".join(json.dumps({"steps": each}) + "\n" for each in (steps, wrong)))
+    given = {"input_": str(file), "train_batch_size": 8, "num_envs_per_worker": 1, "beta": 0.0}
+    with settings("MARWIL", Allowed, given | {"min_train_timesteps_per_iteration": None}).build() as algorithm:
+        assert "line 2: step 2 has an action that the mask in its observation excludes" in caplog.text
+        stats = algorithm.train()["info"]["learner"]["default_policy"]["learner_stats"]
+        assert abs(stats["policy_loss"]) < 10
 
 
 def test_without_a_mask_nothing_is_slower() -> None:

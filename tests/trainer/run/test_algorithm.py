@@ -495,6 +495,14 @@ def test_states_and_earlier_actions_of_several_observations_come_by_their_names(
             for mine, theirs in zip(after[name], own, strict=True):
                 np.testing.assert_allclose(mine, theirs, atol=1e-6)
             assert isinstance(actions[name], int)
+        first = algorithm.compute_actions(obs, states | {0: None}, explore=False)[2][0]["action_dist_inputs"]
+        begun = algorithm.compute_single_action(obs[0], full_fetch=True, explore=False)[2]["action_dist_inputs"]
+        np.testing.assert_allclose(first, begun, atol=1e-6)
+        for wrong in (5, states[0][:1], ["a"] * 4, [[[1.0], [1.0, 2.0]]] * 4, [np.zeros(3)] * 4):
+            with pytest.raises(ConfigError, match=r"^state(=.* is no list of arrays| has arrays of the shapes)"):
+                algorithm.compute_actions(obs, states | {0: wrong})
+            with pytest.raises(ConfigError, match=r"^state(=.* is no list of arrays| has arrays of the shapes)"):
+                algorithm.compute_single_action(obs[0], wrong)  # type: ignore[arg-type]
 
 
 def test_a_timestep_says_where_the_schedules_of_the_exploration_are() -> None:

@@ -105,9 +105,9 @@ class OfflineAlgorithm(Algorithm):
         ((self.policy_id, runner),) = self.workers.local_worker().runners.items()
         policy, columns = runner.policy, runner.columns
         action_transform = None if config.actions_in_input_normalized else columns.action_transform
-        reader = EpisodeReader(
-            policy.observation_layout, policy.action_layout, action_transform, columns.reward_transform
-        )
+        excludes = None if policy.action_mask is None else policy.action_mask.excludes
+        layouts = policy.observation_layout, policy.action_layout
+        reader = EpisodeReader(*layouts, action_transform, columns.reward_transform, excludes)
         weights = config.input_.items() if isinstance(config.input_, dict) else [(config.input_, 1.0)]
         sources = [Source(reader.read(files_of(places)), weight) for places, weight in weights]
         self.recorded = RecordedSteps(sources, gamma=config.gamma, n_step=config.summed_rewards, seed=config.seed)

@@ -169,11 +169,18 @@ def connect(function: Callable[[SampleBatch], Any], batch: SampleBatch) -> None:
         raise CallbackError(
             f"learner_connector returned {found!r}: expected the batch, or a dict of those of its arrays that change."
         )
+    if found is batch:
+        return
+    before = batch["dones"]
     try:
-        for name in () if found is batch else found.keys() - {"dones"}:
+        for name in found.keys() - {"dones"}:
             batch[name] = found[name]
     except CallbackError as error:
         raise CallbackError(f"learner_connector: {str(error).removeprefix('callbacks: ')}") from error
+    if "dones" in found and not any(np.array_equal(found["dones"], each) for each in (before, batch["dones"])):
+        raise CallbackError(
+            "learner_connector changed 'dones', which can only be read: return terminateds, truncateds."
+        )
 
 
 def summarized(array: Array) -> str:

@@ -1,4 +1,4 @@
-"""Settings that were given although the network does not read them: a text for each, with the reason."""
+"""Settings that were given although nothing reads them: a text for each, with the reason."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ OF_RAMP = ("initial_epsilon", "final_epsilon", "warmup_timesteps", "epsilon_time
 REPLAY = "replay_buffer_config"
 # by preprocessor_pref: the settings of the model that say how frames of Atari games are prepared
 FOR_FRAMES = {"deepmind": ("dim", "framestack"), "rllib": ("dim", "grayscale", "zero_mean")}
+OF_FRAMES = tuple(dict.fromkeys(key for keys in FOR_FRAMES.values() for key in keys))
 FOR_ACTOR_CRITICS = ("model.free_log_std", "model.vf_share_layers")
 
 
@@ -83,8 +84,7 @@ def _ignored_beside_schedule(path: str, exploration: Mapping[str, Any]) -> Itera
 
 def given_for_frames(model: ModelConfig) -> list[str]:
     """The settings of Atari frames that are not at their defaults."""
-    keys = dict.fromkeys(key for keys in FOR_FRAMES.values() for key in keys)
-    return [key for key in keys if getattr(model, key) != model.declared[key].default]
+    return [key for key in OF_FRAMES if getattr(model, key) != model.declared[key].default]
 
 
 def problems_of_frames(model: ModelConfig, preference: str | None) -> Iterator[str]:
@@ -95,6 +95,36 @@ def problems_of_frames(model: ModelConfig, preference: str | None) -> Iterator[s
                 f"model.{key}={getattr(model, key)!r}: has no effect with preprocessor_pref={preference!r}. "
                 f"Leave it at {model.declared[key].default!r}."
             )
+
+
+def frames_of_one_policy(own: ModelConfig, alike: ModelConfig) -> Iterator[str]:
+    """A text for each setting of Atari frames that differs for one policy: an environment prepares them once."""
+    for key in OF_FRAMES:
+        if (value := getattr(own, key)) != getattr(alike, key):
+            text = "has no effect for one policy: all policies see the same frames. Set it for all."
+            yield f"config.model.{key}={value!r} {text}"
+
+
+def drawing_problems(config: Any) -> Iterator[str]:
+    """Settings by which an environment would have to draw in two ways."""
+    if config.record_env and config.render_env:
+        yield (
+            f"record_env={config.record_env!r}, render_env=True: an environment draws in one way. Leave one of them "
+            "out."
+        )
+    given = config.env_config.get("render_mode")
+    for key, mode in (("record_env", "rgb_array"), ("render_env", "human")):
+        if getattr(config, key) and given not in (None, mode):
+            yield (
+                f"env_config: render_mode={given!r}: has no effect with {key}, which takes {mode!r}. Leave it out, or "
+                f"{key}."
+            )
+
+
+def drawn_in_evaluation(config: Any) -> Iterator[str]:
+    """The `drawing_problems` of evaluation that training does not have."""
+    known = [*drawing_problems(config)]
+    yield from (text for text in drawing_problems(config.evaluation_settings()) if text not in known)
 
 
 def ignored_with(config: AlgorithmConfig, has_image: bool, *for_vectors: str) -> Iterator[str]:

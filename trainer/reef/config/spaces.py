@@ -98,5 +98,5 @@ def require_mask(config: AlgorithmConfig, space: Any) -> None:
     if key not in keys:
         raise ConfigError(
             f"action_mask_key={key!r}: the observation space {space} has no such key: it must be a Dict with it."
-            f"{nearest(str(key), keys)}"
+            f"{nearest(str(key), keys)}{' A policy without one has null in its config.' * (len(config.policies) > 1)}"
         )

@@ -17,7 +17,7 @@ from reef.envs.failures import describe, failure
 from reef.envs.old_api import STEPS_TO_NEW_API
 from reef.errors import ConfigError, EnvironmentError
 from reef.spaces import Layout, Space
-from reef.types import Array
+from reef.types import DEFAULT_POLICY, Array
 
 Differences = Callable[..., Iterator[str]]  # of a value, and what it is called, from its space
 RENDERS = (
@@ -35,6 +35,7 @@ def check_env(env: Any, name: str, config: AlgorithmConfig | None = None) -> Non
     """
     observed, acted = check_spaces(env, name, config)
     if config is not None:
+        config = config.for_policy(DEFAULT_POLICY)
         require_mask(config, observed)
     is_given = config is not None and config.observation_space is not None
     differences = partial(mismatches, observed, bounded=not is_given)

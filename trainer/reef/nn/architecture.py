@@ -34,8 +34,9 @@ def architecture_of(network: nn.Module, settings: dict[str, Any], **parts: Any) 
 
 def another_network(stored: Architecture, own: Architecture) -> str:
     """Return how a checkpoint's network differs from this one and what to do; empty if they are equal."""
-    own_mask = {"action_mask_key": own["parts"]["action_mask_key"]}  # older checkpoints do not say theirs
-    there, here = ({**own_mask, **each["shapes"], **each["parts"]} for each in (stored, own))
+    there, here = ({**each["shapes"], **each["parts"]} for each in (stored, own))
+    # older checkpoints do not say which mask they have
+    there.setdefault("action_mask_key", here.get("action_mask_key"))
     if there == here:
         return ""
     name = next(name for name in [*there, *here] if there.get(name) != here.get(name))

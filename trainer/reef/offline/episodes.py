@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,13 +65,16 @@ class EpisodeReader:
         actions: Layout,
         action_transform: ActionTransform | None,
         reward_transform: RewardTransform,
+        excludes: Callable[[Array, Array], Array] | None = None,
     ) -> None:
         """The transforms are those of sampling, as files hold what the environment got and gave.
 
-        `action_transform`: None if the recorded actions are those that a policy chose.
+        `action_transform`: None if the recorded actions are those that a policy chose. `excludes`: of observations
+        [T, 1, *obs] and actions [T, 1, *action] the steps [T, 1] whose action a mask excludes; None: no mask.
         """
         self._observations, self._actions = observations, actions
         self._action_transform, self._reward_transform = action_transform, reward_transform
+        self._excludes = excludes
 
     def read(self, files: Sequence[Path]) -> list[Rollout]:
         """All episodes of the files, each [T, 1]; what is no episode of these spaces is left out, and named.
@@ -104,9 +107,13 @@ class EpisodeReader:
         rewards = np.array([[step["reward"]] for step in steps], np.float32)
         if not np.isfinite(rewards).all():
             raise ValueError("a reward is no finite number")
+        obs = self._observed([step["obs"] for step in steps])
+        actions = self._acted([step["action"] for step in steps])
+        if self._excludes is not None and (excluded := self._excludes(obs, actions)).any():
+            raise ValueError(f"step {excluded.argmax() + 1} has an action that the mask in its observation excludes")
         return Rollout(
-            obs=self._observed([step["obs"] for step in steps]),
-            actions=self._acted([step["action"] for step in steps]),
+            obs=obs,
+            actions=actions,
             rewards=self._reward_transform(rewards),
             next_obs=self._observed([step["next_obs"] for step in steps]),
             terminated=terminated,

@@ -80,7 +80,7 @@ class PolicyRunner:
     def begin(self, steps: int, first: Array | None = None) -> None:
         """Allocate `steps` steps; with the `first` observations [B, *obs] new episodes start in all columns."""
         if first is not None:
-            self.obs = self.filtered(first, update=True)
+            self.obs = self.filtered(first, self.columns.present, update=True)
             self.recurrent = self.policy.initial_state(len(first))
         assert self.obs is not None, "episodes have begun"
         if self.parameter_noise is not None:
@@ -120,7 +120,7 @@ class PolicyRunner:
         Returns where its rewards count, [B] bool; None: everywhere.
         """
         fragment = self.fragment
-        fragment.obs[t + 1] = self.filtered(result.obs, update=True)
+        fragment.obs[t + 1] = self.filtered(result.obs, self.columns.present, update=True)
         fragment.observed = t + 2
         fragment.rewards[t] = result.rewards
         fragment.terminated[t] = result.terminated
@@ -140,16 +140,16 @@ class PolicyRunner:
             self.recurrent = self.policy.after_step(self.recurrent, fragment.actions[t], result.rewards, done)
         return None if active is None and result.live is None else fragment.mask[t]
 
-    def filtered(self, obs: Array, *, update: bool = False) -> Array:
-        """Filter observations [B, *obs]; with `update` those of present agents are added to the statistics."""
+    def filtered(self, obs: Array, present: Array | None = None, *, update: bool = False) -> Array:
+        """Filter observations [B, *obs], of which those `present` [B] count, None: all; `update` learns from them."""
         if self.to_policy is not None:
-            obs = self.to_policy(obs)
+            obs = self.to_policy(obs, present)
         if self.filter is None:
             return obs
-        update, there = update and self.update_filter, self.columns.present
-        if update and there is not None and not there.all():
-            if there.any():
-                self.filter(obs[there], update=True)
+        update = update and self.update_filter
+        if update and present is not None and not present.all():
+            if present.any():
+                self.filter(obs[present], update=True)
             update = False
         return self.filter(obs, update=update)
 
@@ -190,7 +190,7 @@ class PolicyRunner:
 
     def resume(self, state: State, first: Array, resumed: Array) -> None:
         """Continue from `state` in the columns where `resumed` [B] is True; the others start with `first` [B, *obs]."""
-        obs = self.filtered(first)
+        obs = self.filtered(first, self.columns.present)
         if state["obs"] is None:
             return
         require_like(state["obs"][:0], obs[:0], "obs")

@@ -89,7 +89,7 @@ class Inference(ABC):
     def compute_actions(
         self,
         observations: Mapping[Any, Any],  # by agent, or by any other name
-        state: Mapping[Any, Sequence[Array]] | None = None,
+        state: Mapping[Any, Sequence[Array] | None] | None = None,
         *,
         prev_action: Mapping[Any, Any] | None = None,
         prev_reward: Mapping[Any, float] | None = None,
@@ -115,10 +115,11 @@ class Inference(ABC):
         if not names:
             return ({}, {}, {}) if all_of_it else {}
         policy = self.get_policy(policy_id)
-        states = _of("state", state, names)
+        given = _of("state", state, names)
+        states = None if given is None else [policy.one_state(each) for each in given]
         actions, after, extras = policy.compute_actions(
             np.stack([policy.observed(each) for each in observations.values()]),
-            None if states is None else [np.stack(part) for part in zip(*states, strict=True)],
+            None if states is None else [np.concatenate(part) for part in zip(*states, strict=True)],
             _of("prev_action", prev_action, names),
             _of("prev_reward", prev_reward, names),
             _of("info", info, names),

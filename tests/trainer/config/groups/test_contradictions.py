@@ -40,6 +40,26 @@ CASES = {
         {"evaluation_config": {"env_task_fn": "builtins:max"}},
         ["evaluation_config.env_task_fn='builtins:max': tasks are chosen after training, for its environments. Remove"],
     ),
+    "another mask in evaluation": (
+        {"evaluation_config": {"action_mask_key": "legal"}},
+        ["evaluation_config.action_mask_key='legal': training has action_mask_key='action_mask', and what is"],
+    ),
+    "drawing in two ways": (
+        {"record_env": True, "render_env": True},
+        ["record_env=True, render_env=True: an environment draws in one way"],
+    ),
+    "drawing in two ways in evaluation": (
+        {"record_env": True, "evaluation_config": {"render_env": True}},
+        ["evaluation_config.record_env=True, render_env=True: an environment draws in one way"],
+    ),
+    "drawing in another way": (
+        {"record_env": True, "env_config": {"render_mode": "rgb_array_list"}},
+        ["env_config: render_mode='rgb_array_list': has no effect with record_env, which takes 'rgb_array'. Leave it"],
+    ),
+    "drawing in another way in evaluation": (
+        {"env_config": {"render_mode": "rgb_array"}, "evaluation_config": {"render_env": True}},
+        ["evaluation_config.env_config: render_mode='rgb_array': has no effect with render_env, which takes 'human'"],
+    ),
     "misspelt in evaluation": (
         {"evaluation_config": {"explor": True}},
         ["evaluation_config.explor: AlgorithmConfig has no such setting. Did you mean 'explore'"],
@@ -154,6 +174,8 @@ def test_is_refused_in_one_message(settings, texts):
         {"optimizer": {"eps": "1e-5", "betas": (0.9, 0.99)}},
         {"evaluation_interval": 0},
         {"evaluation_config": {"explore": True, "env_config": {"level": 3}}},
+        {"record_env": True, "env_config": {"render_mode": "rgb_array"}},
+        {"record_env": True, "evaluation_config": {"record_env": False, "render_env": True}},
         {"lr": [[0, "1e-4"], [1e6, 1e-5]]},
         {"lr": [[0, 1e-3], [1000, 0.0]]},
         {"ignore_worker_failures": True, "restart_failed_sub_environments": True},

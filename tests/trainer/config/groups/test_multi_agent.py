@@ -92,6 +92,10 @@ def test_a_path_leads_to_a_setting_of_one_policy() -> None:
         ),
         ({"a": {"config": {"train_batch_size": 9}}}, "config.train_batch_size=9 has no effect for one policy"),
         ({"a": {"config": {"num_rollout_workers": 2}}}, "config.num_rollout_workers=2 has no effect for one policy"),
+        (
+            {"a": {"config": {"model": {"dim": 42}}}},
+            "config.model.dim=42 has no effect for one policy: all policies see the same frames. Set it for all",
+        ),
         ({"a": {"config": {"explore": False}}}, "config.explore=False has no effect for one policy"),
     ],
 )

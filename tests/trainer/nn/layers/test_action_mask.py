@@ -179,3 +179,13 @@ def test_null_makes_it_an_observation_like_any_other() -> None:
     assert policy.action_mask is None
     assert next(policy.parameters()).shape[-2] == 5 or 5 in next(policy.parameters()).shape
     assert made(PPOConfig(), spaces.Dict({"mask": spaces.MultiBinary(3), "z": VECTOR})).action_mask is None
+
+
+def test_which_actions_it_excludes() -> None:
+    one, several = mask_of(observed()), mask_of(observed(5), SEVERAL)
+    obs = np.array([[1, 0, 1, 0, 0]] * 2, np.float32)
+    assert one.excludes(obs, np.array([1, 2])).tolist() == [True, False]
+    # of the last row's first element nothing is allowed, so all is
+    obs = np.array([[[1, 0, 0, 1, 1, 0, 0]] * 3, [[0, 0, 0, 1, 1, 0, 0]] * 3], np.float32)
+    chosen = np.array([[[0, 0], [0, 1], [1, 1]], [[0, 0], [1, 2], [1, 1]]])
+    assert several.excludes(obs, chosen).tolist() == [[True, False, True], [True, False, False]]

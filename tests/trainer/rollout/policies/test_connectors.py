@@ -13,9 +13,11 @@ from gymnasium import spaces
 
 from reef import Algorithm
 from reef.algorithms.ppo import PPOConfig
-from reef.envs.multi_agent import IndependentAgents
+from reef.envs.multi_agent import IndependentAgents, MultiAgentEnv
 from reef.errors import CallbackError, ConfigError
 from reef.rollout.policies.connectors import ObservationConnector, action_connector, observed_space
+from reef.rollout.worker import RolloutWorker
+from reef.spaces import Layout
 
 HERE = "tests.trainer.rollout.policies.test_connectors"
 SEEN: list[float] = []
@@ -150,6 +152,48 @@ def with_one(observations: Any) -> Any:
     return {"own": observations, "one": np.ones((len(observations), 1), np.float32)}
 
 
+class Coming(MultiAgentEnv):
+    """Observations are ones. Agent "b" is there in every other step if agents take turns, else in the second one."""
+
+    possible_agents = ("a", "b")
+
+    def __init__(self, context: Any) -> None:
+        self.agents_take_turns = context["turns"]
+        self.observation_spaces = dict.fromkeys(self.possible_agents, spaces.Box(0.5, 9, (2,)))
+        self.action_spaces = dict.fromkeys(self.possible_agents, spaces.Discrete(2))
+
+    def seen(self) -> dict[Any, Any]:
+        there = "ab"[self.t % 2] if self.agents_take_turns else "ab" if self.t == 1 else "a"
+        return {agent: np.ones(2, np.float32) for agent in there}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.t = 0
+        return self.seen(), {}
+
+    def step(self, actions: dict[Any, Any]) -> Any:
+        self.t += 1
+        ended = {"b": not self.agents_take_turns and self.t == 2, "__all__": self.t == 6}
+        return self.seen(), {}, ended, {}, {}
+
+
+def shares(observations: Any) -> Any:
+    assert observations.all(), "only observations of agents"
+    return observations / observations.sum(1, keepdims=True)
+
+
+@pytest.mark.parametrize("turns", [True, False])
+@pytest.mark.parametrize("observation_filter", ["NoFilter", "MeanStdFilter"])
+def test_it_gets_no_rows_of_agents_that_are_not_there(turns: bool, observation_filter: str) -> None:
+    given = {"env": Coming, "env_config": {"turns": turns}, "policies": ["a", "b"], "rollout_fragment_length": 8}
+    config = connected(**given, env_to_module_connector=shares, observation_filter=observation_filter)
+    worker = RolloutWorker(config.freeze())
+    for rollout in (worker.sample() and worker.sample()).rollouts.values():
+        expected = 0.5 if observation_filter == "NoFilter" else 0.0
+        assert (rollout.obs[rollout.mask] == expected).all()
+        assert (rollout.next_obs[rollout.mask] == expected).all()
+    RolloutWorker(config.freeze()).set_state(worker.state())
+
+
 @pytest.mark.ray
 def test_workers_have_them(ray_cluster: Any) -> None:
     config = connected(env_to_module_connector=f"{HERE}:with_square", num_rollout_workers=1)
@@ -220,6 +264,8 @@ def test_a_batch_of_another_shape_is_refused_when_it_comes() -> None:
         (lambda actions: actions[:1], re.escape("for actions of the shape (2,): expected finite numbers")),
         (lambda actions: "left", "module_to_env_connector returned 'left'"),
         (lambda actions: actions + 3, re.escape("returned 3 at index [0, 0], expected 0 to 2")),
+        (lambda actions: actions + 0.5, re.escape("returned 0.5 at index [0, 0], expected 0 to 2")),
+        (lambda actions: [[0], [0, 1]], re.escape("for actions of the shape (2,): expected finite numbers")),
     ],
 )
 def test_other_actions_are_refused(function: Any, message: str) -> None:
@@ -227,6 +273,21 @@ def test_other_actions_are_refused(function: Any, message: str) -> None:
     assert connector is not None
     with pytest.raises(CallbackError, match=message):
         connector(np.zeros(2, np.int64))
+
+
+def test_real_numbers_may_be_indices_and_of_a_tuple_too() -> None:
+    several = spaces.Tuple([spaces.Discrete(3), spaces.Box(-1, 1, (1,))])
+    for space, given in ((spaces.Discrete(3), 2.0), (several, [2.0, 0.5])):
+        config = PPOConfig().rollouts(module_to_env_connector=lambda actions, given=given: [given] * len(actions))
+        connector = action_connector(config, space)
+        actions = np.zeros((2, *Layout.of(space).shape), Layout.of(space).action_dtype)
+        assert connector is not None
+        assert connector(actions).tolist() == [given, given]
+        assert connector(actions).dtype == actions.dtype
+    connector = action_connector(PPOConfig().rollouts(module_to_env_connector=lambda actions: actions + 0.5), several)
+    assert connector is not None
+    with pytest.raises(CallbackError, match=re.escape("returned 0.5 at index [0, 0], expected 0 to 2")):
+        connector(np.zeros((2, 2), np.float32))
 
 
 def test_without_them_nothing_changes() -> None:

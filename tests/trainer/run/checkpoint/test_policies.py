@@ -90,7 +90,7 @@ def test_an_older_checkpoint_says_what_to_do(tmp_path: Path) -> None:
         load_policies(tmp_path / "checkpoint")
 
 
-def test_policies_that_do_not_learn_are_left_out(tmp_path: Path) -> None:
+def test_policies_that_do_not_learn_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = two_policies(checkpoint_trainable_policies_only=True)
     with config.build() as algorithm:
         learned = algorithm.get_policy("0").get_weights()["pi.bias"] + 1
@@ -105,6 +105,7 @@ def test_policies_that_do_not_learn_are_left_out(tmp_path: Path) -> None:
         first, second = (algorithm.get_policy(name).get_weights()["pi.bias"] for name in ("0", "1"))
         assert (first == learned).all()
         assert (second != learned).all()
+        assert "no weights of policies that do not learn: 1; checkpoint_trainable_policies_only left" in caplog.text
         algorithm.train()
     with pytest.raises(CheckpointError, match="policy '1' is not in it: checkpoint_trainable_policies_only left it"):
         load_policies(path)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from reef.config.aliases import translate
 from reef.config.declaration import setting
 from reef.config.groups.group import GroupSetter
+from reef.config.ignored import frames_of_one_policy
 from reef.config.loading import load, load_function
 from reef.config.settings import Settings
 from reef.config.spaces import as_space
@@ -96,6 +97,7 @@ class MultiAgentSettings(Settings):
     # settings of other groups that a policy may have of its own
     of_one_policy: ClassVar[tuple[str, ...]] = (
         "exploration_config",
+        "action_mask_key",
         "normalize_actions",
         "clip_actions",
         "clip_rewards",
@@ -195,6 +197,7 @@ class MultiAgentSettings(Settings):
             yield f"config.{key}={own[key]!r} has no effect for one policy: all policies share it. Set it for all."
         if not shared:
             changed = self.for_policy(policy_id)
+            yield from frames_of_one_policy(changed.model, self.for_policy(None).model)
             known = {*self.for_policy(None).problems()}
             found = [*changed.wrong_values()] or [*changed.problems()]
             yield from (f"config.{problem}" for problem in found if problem not in known)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from reef.config.declaration import setting
 from reef.config.groups.group import GroupSetter
+from reef.config.ignored import drawing_problems, drawn_in_evaluation
 from reef.config.settings import Settings
 from reef.config.spaces import as_space
 from reef.errors import ConfigError
@@ -75,11 +76,7 @@ class EnvironmentSettings(Settings):
     def problems(self) -> Iterator[str]:
         """A soft horizon needs a horizon; rewards have bounds apart; an environment draws in one way."""
         yield from super().problems()
-        if self.record_env and self.render_env:
-            yield (
-                f"record_env={self.record_env!r}, render_env=True: an environment draws in one way. Leave one of them "
-                "out."
-            )
+        yield from drawing_problems(self)
         if self.record_env == "":
             yield "record_env='': expected the path of a folder, or true for videos/ in the result folder."
         if self.soft_horizon and self.horizon is None:
@@ -187,8 +184,7 @@ class ExplorationSettings(Settings):
     )
 
 
-# Without which the trained weights mean nothing.
-AS_TRAINED = ("model", "observation_filter", "preprocessor_pref", "action_mask_key")
+AS_TRAINED = ("model", "observation_filter", "preprocessor_pref", "action_mask_key")  # weights fit no others
 
 OF_TRAINING = ("num_rollout_workers", "env_task_fn")
 
@@ -260,8 +256,8 @@ class EvaluationSettings(Settings):
         except ConfigError as error:
             yield from (f"evaluation_config.{problem}" for problem in str(error).splitlines())
             return
-        for key in self.evaluation_config:
-            yield from (f"evaluation_config.{problem}" for problem in changed.wrong_value(key))
+        wrong = [text for key in self.evaluation_config for text in changed.wrong_value(key)]
+        yield from (f"evaluation_config.{problem}" for problem in wrong or drawn_in_evaluation(self))
         if (function := self.evaluation_config.get("env_task_fn")) is not None:
             yield (
                 f"evaluation_config.env_task_fn={function!r}: tasks are chosen after training, for its "

@@ -79,9 +79,24 @@ class ActionMask:
 
     def excludes_all(self, obs: Array) -> Array:
         """[..., *obs] -> [...] bool, whether some element of the action has no allowed value."""
-        elements = np.split(obs[..., self.place] > 0, np.cumsum(self.sizes)[:-1], -1)
-        allows: Array = np.all([each.any(-1) for each in elements], 0)
+        allows: Array = np.all([each.any(-1) for each in self._elements(obs)], 0)
         return ~allows
+
+    def excludes(
+        self,
+        obs: Array,  # [..., *obs]
+        actions: Array,  # [..., *action]
+    ) -> Array:  # [...] bool
+        """Whether some element of the action is excluded."""
+        chosen = actions.reshape(*obs.shape[:-1], len(self.sizes), 1).astype(np.int64)
+        found: Array = np.zeros(obs.shape[:-1], np.bool_)
+        for index, allowed in enumerate(self._elements(obs)):
+            found |= allowed.any(-1) & ~np.take_along_axis(allowed, chosen[..., index, :], -1)[..., 0]
+        return found
+
+    def _elements(self, obs: Array) -> list[Array]:
+        """[..., *obs] -> for each element of the action [..., values] bool, which are allowed."""
+        return np.split(obs[..., self.place] > 0, np.cumsum(self.sizes)[:-1], -1)
 
     def check(
         self,

@@ -146,7 +146,7 @@ class QueriedPolicy(nn.Module):
         rows = self.preprocessor.flatten(obs)[None] if composite else np.asarray(obs)[None]
         actions, after, extras = self.compute_actions(
             rows,
-            None if state is None else [np.asarray(each)[None] for each in state],
+            None if state is None else self.one_state(state),
             None if prev_action is None else [prev_action],
             None if prev_reward is None else [prev_reward],
             None if info is None else [info],
@@ -165,10 +165,14 @@ class QueriedPolicy(nn.Module):
     def given_state(self, rows: int, state: Sequence[Array] | None) -> RecurrentState:
         """A copy of a recurrent state [rows, ...] by name, or the first one; ConfigError for one of other shapes."""
         own = self.initial_state(rows)
-        if state is None or not len(state):
+        if not (given := _arrays(state)):
             return own
-        self.check_state(own, state)
-        return {name: np.array(each, own[name].dtype) for name, each in zip(own, state, strict=True)}
+        self.check_state(own, given)
+        return {name: each.astype(values.dtype) for (name, values), each in zip(own.items(), given, strict=True)}
+
+    def one_state(self, state: Sequence[Array] | None) -> list[Array]:
+        """The state [...] each of one observation, as [1, ...] each; the first one for None. ConfigError as above."""
+        return list(self.given_state(1, [each[None] for each in _arrays(state)]).values())
 
     def check_state(self, own: RecurrentState, state: Sequence[Any]) -> None:
         """Raise ConfigError unless a state has arrays or tensors of the shapes of its `own`."""
@@ -242,6 +246,16 @@ class QueriedPolicy(nn.Module):
         if flat.shape != layout.shape:
             raise ConfigError(f"the previous action {action!r} is no value of {layout.space}.")
         return flat
+
+
+def _arrays(state: Any) -> list[Array]:
+    try:
+        found = [] if state is None else [np.asarray(each) for each in state]
+    except (TypeError, ValueError, RuntimeError):  # NumPy's, and torch's for what is not in this memory
+        found = [np.empty(0, object)]
+    if any(each.dtype.kind not in "biuf" for each in found):
+        raise ConfigError(f"state={state!r} is no list of arrays of numbers: give what the call before returned.")
+    return found
 
 
 def _refuse_infos(infos: Sequence[Any]) -> None:

@@ -35,11 +35,19 @@ class ObservationConnector:
         values.seed(0)
         sampled = self._layout.flatten(values.sample())[None]
         self.space = _space_of(self._called(sampled), observations)
-        self._returned = Preprocessor(self.space)
+        self._returned, self._changed = Preprocessor(self.space), Layout.of(self.space)
         self(sampled)
 
-    def __call__(self, obs: Array) -> Array:
-        """[B, *obs] of the environment -> [B, *obs] of the policy; CallbackError for another result."""
+    def __call__(self, obs: Array, present: Array | None = None) -> Array:
+        """[B, *obs] of the environment -> [B, *obs] of the policy; CallbackError for another result.
+
+        It is called with the rows that are `present` [B] alone, None: all; the others become zeros.
+        """
+        if present is not None and not present.all():
+            rows = np.zeros((len(obs), *self._changed.shape), self._changed.dtype)
+            if present.any():
+                rows[present] = self(obs[present])
+            return rows
         found = self._called(obs)
         try:
             rows = self._returned.observations(found)
@@ -65,10 +73,11 @@ class ActionConnector:
         """[B, *action] -> [B, *action]; CallbackError for another result."""
         found = guarded(TO_ENV, self._function, actions.copy())
         try:
-            changed = np.asarray(found, actions.dtype)
-        except (TypeError, ValueError):
+            changed = np.asarray(found)
+        except (TypeError, ValueError):  # rows of several lengths
             changed = np.empty(0)
-        if changed.shape != actions.shape or not np.isfinite(changed).all():
+        is_numeric = changed.dtype.kind in "biuf"
+        if not is_numeric or changed.shape != actions.shape or not np.isfinite(changed).all():
             raise CallbackError(
                 f"{TO_ENV} returned {found!r} for actions of the shape {actions.shape}: expected finite numbers of the "
                 "same shape, a row for each."
@@ -76,7 +85,7 @@ class ActionConnector:
         if wrong := self._layout.first_impossible(changed):
             where, value, possible = wrong
             raise CallbackError(f"{TO_ENV} returned {value} at index {where}, expected {possible}.")
-        return changed
+        return changed.astype(actions.dtype)
 
 
 class ConnectedTransform:

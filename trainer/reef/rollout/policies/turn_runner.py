@@ -36,7 +36,7 @@ class TurnRunner(PolicyRunner):
         before, rows = self.fragment, self.fragment.rows
         self.fragment = TurnFragment(self.policy, len(rows), steps)
         if first is not None:
-            self._held = self.filtered(first, update=True)
+            self._held = self.filtered(first, self.columns.present, update=True)
             self.recurrent = self.policy.initial_state(len(rows))
             self._open[:] = False
         else:
@@ -84,7 +84,7 @@ class TurnRunner(PolicyRunner):
         Returns where rewards count, [B] bool; None: everywhere.
         """
         assert result.live is not None
-        self._held = self.filtered(result.obs, update=True)
+        self._held = self.filtered(result.obs, self.columns.present, update=True)
         counted = None if active is None else active[self.columns.envs]
         live = result.live if counted is None else result.live & counted
         fragment, columns = self.fragment, np.flatnonzero(live)

@@ -149,7 +149,14 @@ class ChangingPolicies(Inference):
     def restore_fixed_weights(self, state: State) -> None:
         """Take over the weights of policies that do not learn here, or did not in a checkpoint."""
         local, stored = self.workers.local_worker(), state.get("fixed", {})
-        local.set_weights(weights_of(state, self.fixed_weights()), local.policy_version)
+        fixed = self.fixed_weights()
+        if left_out := sorted(fixed.keys() - weights_of(state, fixed).keys()):
+            log.warning(
+                "the checkpoint has no weights of policies that do not learn: %s; checkpoint_trainable_policies_only "
+                "left them out. They keep those that they have here; use set_weights to give them others.",
+                ", ".join(left_out),
+            )
+        local.set_weights(weights_of(state, fixed), local.policy_version)
         if learn_now := {name: weights for name, weights in stored.items() if self.config.may_train(name)}:
             self.learners.set_weights(learn_now)
         self.has_new_fixed_weights = True
