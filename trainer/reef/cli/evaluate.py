@@ -142,9 +142,9 @@ def _play(args: argparse.Namespace, stack: ExitStack) -> EpisodeReporter:
     limit = (DEFAULT_STEPS if args.steps is None and not args.episodes else args.steps) or math.inf
     while reporter.episodes < (args.episodes or math.inf) and reporter.steps < limit:
         recorded.begin(reporter.episodes + 1, limit - reporter.steps)
-        sample = worker.sample_episodes(1)
+        worker.sample_episodes(1)
         if videos is not None:
-            videos.write_all(sample.videos, algorithm.iteration)
+            videos.write_all(worker.take_videos(), algorithm.iteration)
         reporter.report(recorded.episode)
     return reporter
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from reef.batch import Rollout, Sample
+from reef.batch import Rollout, Sample, Video
 from reef.callbacks.default import OF_EPISODES, OF_WORKER
 from reef.config import AlgorithmConfig
 from reef.envs.by_policy import EnvStep, PolicyEnvs
@@ -133,7 +133,7 @@ class RolloutWorker(WorkerPolicies):
             worker_index=self.worker_index,
             timers={"sample": time.perf_counter() - started, **self._timers(prepared_before)},
             fragment_index=indices,
-            videos=self.drawing.take_videos() if self.drawing else [],
+            videos=[] if self.config.in_evaluation else self.take_videos(),
         )
         if "on_sample_end" in self.hooks:
             self.hooks.call("on_sample_end", worker=self, samples=sample)
@@ -169,6 +169,10 @@ class RolloutWorker(WorkerPolicies):
         if self.episode_hooks is not None:
             self.episode_hooks.postprocess(rollouts)
         return rollouts
+
+    def take_videos(self) -> list[Video]:
+        """The videos that were completed since this was called last; samples bring those of training."""
+        return self.drawing.take_videos() if self.drawing else []
 
     def sample_episodes(self, count: int) -> Sample:
         """Exactly `count` new episodes, a fixed share per environment: long ones weigh as much as short ones."""
