@@ -25,7 +25,7 @@ from reef.rollout.episode_hooks import BaseEnv, EpisodeHooks
 from reef.rollout.episode_recorder import episode_recorder
 from reef.rollout.episodes import Collection, EpisodeTracker
 from reef.rollout.policies.held import WorkerPolicies
-from reef.rollout.videos.drawing import drawing_of
+from reef.rollout.videos.drawing import DRAWN, drawing_of
 from reef.types import Array, PolicyId, State
 
 T = TypeVar("T")
@@ -346,6 +346,8 @@ class RolloutWorker(WorkerPolicies):
         first, resumed = self.env.set_state(state["env"])
         for policy_id, runner in self.runners.items():
             runner.resume(state["runners"][policy_id], first[policy_id], resumed[runner.columns.envs])
+        if self.drawing is not None and resumed[DRAWN] and self.episodes.lengths[DRAWN]:
+            self.drawing.goes_on()
         self._fragment_index[:] = 0
         for env, goes_on in enumerate(resumed):
             if goes_on:
