@@ -122,6 +122,14 @@ def test_a_folder_of_the_settings_stays_that_of_the_run(tmp_path: Path):
     assert folder.write(4) == {}
 
 
+def test_no_video_is_overwritten(tmp_path: Path):
+    for content in (b"first", b"second", b"third"):  # by several runs, or by a worker that was restarted
+        VideoFolder(str(tmp_path)).write_all([Video(content, {"episode": 1, "return": len(content)})], 3)
+    files = [tmp_path / f"iteration_000003_episode_000001{end}.mp4" for end in ("", "_2", "_3")]
+    assert [file.read_bytes() for file in files] == [b"first", b"second", b"third"]
+    assert [json.loads(file.with_suffix(".json").read_text())["return"] for file in files] == [5, 6, 5]
+
+
 def test_a_disk_that_refuses_is_warned_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     (tmp_path / "file").write_text("in the way")
     folder = VideoFolder(str(tmp_path / "file" / "videos"))
