@@ -115,6 +115,7 @@ def _play(args: argparse.Namespace, stack: ExitStack) -> EpisodeReporter:
     from reef.envs.make import env_context, make_env
     from reef.offline.episode_files import STEP_KEYS
     from reef.rollout.recording import recording_worker
+    from reef.rollout.videos.drawing import take_videos
     from reef.run.evaluation import tell_of_greedy
     from reef.run.process.watchdog import Watchdog
     from reef.run.reporters.episodes import EpisodeReporter
@@ -139,7 +140,7 @@ def _play(args: argparse.Namespace, stack: ExitStack) -> EpisodeReporter:
         recorded.begin(reporter.episodes + 1, limit - reporter.steps)
         worker.sample_episodes(1)
         if videos is not None:
-            videos.write_all(worker.take_videos(), algorithm.iteration)
+            videos.write_all(take_videos(worker), algorithm.iteration)
         reporter.report(recorded.episode)
     return reporter
 

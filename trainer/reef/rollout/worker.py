@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from reef.batch import Rollout, Sample, Video
+from reef.batch import Rollout, Sample
 from reef.callbacks.default import OF_EPISODES, OF_WORKER
 from reef.config import AlgorithmConfig
 from reef.envs.by_policy import EnvStep, PolicyEnvs
@@ -133,7 +133,7 @@ class RolloutWorker(WorkerPolicies):
             worker_index=self.worker_index,
             timers={"sample": time.perf_counter() - started, **self._timers(prepared_before)},
             fragment_index=indices,
-            videos=[] if self.config.in_evaluation else self.take_videos(),
+            videos=self.drawing.take_videos() if self.drawing and not self.config.in_evaluation else [],
         )
         if "on_sample_end" in self.hooks:
             self.hooks.call("on_sample_end", worker=self, samples=sample)
@@ -169,10 +169,6 @@ class RolloutWorker(WorkerPolicies):
         if self.episode_hooks is not None:
             self.episode_hooks.postprocess(rollouts)
         return rollouts
-
-    def take_videos(self) -> list[Video]:
-        """The videos that were completed since this was called last; samples bring those of training."""
-        return self.drawing.take_videos() if self.drawing else []
 
     def sample_episodes(self, count: int) -> Sample:
         """Exactly `count` new episodes, a fixed share per environment: long ones weigh as much as short ones."""
@@ -348,11 +344,9 @@ class RolloutWorker(WorkerPolicies):
             runner.resume(state["runners"][policy_id], first[policy_id], resumed[runner.columns.envs])
         if self.drawing is not None and resumed[DRAWN] and self.episodes.lengths[DRAWN]:
             self.drawing.goes_on()
-        self._fragment_index[:] = 0
         for env, goes_on in enumerate(resumed):
-            if goes_on:
-                self._fragment_index[env] = state["fragment_index"][env]
-            else:
+            self._fragment_index[env] = state["fragment_index"][env] if goes_on else 0
+            if not goes_on:
                 self.episodes.forget(env)  # the environment could not resume and started an episode
 
     def stop(self) -> None:

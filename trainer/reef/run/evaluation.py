@@ -23,6 +23,7 @@ from reef.envs.make import LOOP_SETTINGS, make_envs
 from reef.errors import ConfigError, WorkerTimeoutError, sentence
 from reef.rollout.policies.connectors import TO_ENV, TO_POLICY, observed_space
 from reef.rollout.seams import Workers
+from reef.rollout.videos.drawing import take_videos
 from reef.rollout.worker import RolloutWorker
 from reef.run.metrics import summarize_episodes
 from reef.run.process.deadline import BackgroundDeadline, Deadline
@@ -228,7 +229,7 @@ class Evaluation:
         """Where the videos of an evaluation are, whoever had it played; nothing where none are recorded."""
         if self.videos is None:
             return {}
-        videos = [video for each in workers.collect(RolloutWorker.take_videos) for video in each]
+        videos = [video for each in workers.collect(take_videos) for video in each]
         return {"episode_media": self.videos.write_all(videos, iteration)}
 
     def _play(self, workers: Workers) -> tuple[list[Episode], int]:

@@ -220,6 +220,11 @@ def drawing_of(worker: RolloutWorker, config: AlgorithmConfig, then: EpisodeList
     return Window(then) if config.render_env else None
 
 
+def take_videos(worker: RolloutWorker) -> list[Video]:
+    """The videos of a worker that were completed since this was called last; samples bring those of training."""
+    return worker.drawing.take_videos() if worker.drawing else []
+
+
 def _about(worker: RolloutWorker) -> dict[str, Any]:
     assert worker.env is not None, "its environment was drawn"
     return {
