@@ -23,12 +23,12 @@ from imageio_ffmpeg import read_frames
 
 from reef.algorithms.ppo import PPOConfig
 from reef.algorithms.registry import config_class
-from reef.cli import evaluate
 from reef.cli.main import main
 from reef.config import AlgorithmConfig
 from reef.envs.vector import VectorEnv
 from reef.errors import EXIT_WRONG_USE
 from reef.rollout.policy_runner import PolicyRunner
+from reef.rollout.videos import encoder
 
 BROKEN: dict[str, Any] = {  # the second step of an environment that returns something else
     "three values": lambda obs, reward, ended, cut, info: (obs, reward, ended),
@@ -453,7 +453,7 @@ def test_every_episode_becomes_a_video(checkpoint: str, tmp_path: Path, capsys: 
 def test_videos_without_an_encoder_say_what_to_install(
     checkpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(evaluate, "find_spec", lambda name: None)
+    monkeypatch.setattr(encoder, "find_spec", lambda name: None)
     assert main(["evaluate", checkpoint, "--video-dir", str(tmp_path / "videos")]) == 2
-    assert "pip install imageio-ffmpeg" in capsys.readouterr().err
+    assert "mp4 files: pip install imageio-ffmpeg, or Reef with its extra 'video'." in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

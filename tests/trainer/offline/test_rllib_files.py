@@ -34,6 +34,10 @@ def batch(without: tuple[str, ...] = (), **changed: Any) -> dict[str, Any]:
     return {key: value for key, value in (BATCH | changed).items() if key not in without}
 
 
+def several(policies: Any) -> dict[str, Any]:
+    return {"type": "MultiAgentBatch", "count": 5, "policy_batches": policies}
+
+
 def test_rows_of_one_episode_are_its_steps() -> None:
     first, second = episodes_of(batch())
     assert first[1] == {
@@ -57,11 +61,9 @@ def test_without_next_observations_a_last_step_that_goes_on_is_left_out() -> Non
 
 
 def test_a_batch_of_one_policy_is_read_and_one_of_several_is_not() -> None:
-    one = {"type": "MultiAgentBatch", "count": 5, "policy_batches": {"main": batch()}}
-    assert len(list(episodes_of(one))) == 2
-    several = one | {"policy_batches": {"main": batch(), "other": batch()}}
+    assert len(list(episodes_of(several({"main": batch()})))) == 2
     with pytest.raises(ValueError, match=r"the policies \['main', 'other'\] acted"):
-        list(episodes_of(several))
+        list(episodes_of(several({"main": batch(), "other": batch()})))
 
 
 @pytest.mark.parametrize(
@@ -73,6 +75,11 @@ def test_a_batch_of_one_policy_is_read_and_one_of_several_is_not() -> None:
         (batch(rewards=[1.0]), "new_obs has 5 rows, and rewards has 1|obs has 5 rows"),
         (batch(actions=3), "actions is int, expected a list"),
         (batch(truncateds="BCJN"), "truncateds is packed"),
+        (several([1]), "policy_batches is list, expected a batch by policy"),
+        (several(3), "policy_batches is int, expected"),
+        (several(None), "policy_batches is NoneType, expected"),
+        (several({}), r"the policies \[\] acted"),
+        (several({"p": 3}), "the batch of the policy 'p' is int, expected columns by name"),
     ],
 )
 def test_what_is_wrong_with_a_batch_is_said(wrong: dict[str, Any], said: str, tmp_path: Path) -> None:
@@ -86,6 +93,19 @@ def reader() -> EpisodeReader:
     actions = Layout.of(spaces.Discrete(2))
     transform = ActionTransform(actions, normalize=True, clip=False)
     return EpisodeReader(Layout.of(spaces.Box(0.0, 1.0, (1,))), actions, transform, RewardTransform(None, atari=False))
+
+
+def test_a_row_that_nothing_follows_is_no_episode_and_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    columns = {key: value[:1] for key, value in batch(("type", "new_obs")).items()}
+    file = tmp_path / "output.json"
+    file.write_text(json.dumps({"type": "SampleBatch", **columns}))
+    with pytest.raises(ConfigError, match="line 1: its last step has no successor"):
+        reader().read([file])
+    file.write_text(json.dumps(batch(("new_obs",), eps_id=[7, 7, 8, 8, 9])))
+    assert [len(episode.rewards) for episode in reader().read([file])] == [2, 1]
+    assert f"left out of the recorded episodes: {file}, line 1: its last step has no successor" in caplog.text
 
 
 def test_a_file_may_hold_batches_beside_episodes(tmp_path: Path) -> None:

@@ -8,9 +8,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from games import LEFT, RIGHT, Game
 
 from reef.algorithms.ppo import PPOConfig
 from reef.config import AlgorithmConfig
+from reef.envs.make import env_context, make_env
 from reef.errors import EnvironmentError
 from reef.offline.episode_files import STEP_KEYS
 from reef.rollout.recording import RecordedEnv, recording_worker
@@ -58,6 +60,23 @@ def test_one_episode_is_played_whenever_one_is_asked_for() -> None:
         assert (sample.env_steps, sample.episodes[0].reward) == (5, 15.0)
         assert line.place == 5, "the next one has not begun"
     assert line.resets == [3, None]
+
+
+def test_a_lost_life_is_an_end_for_the_policy_as_in_training() -> None:
+    config = PPOConfig().environment(lambda context: Game())
+    config.training(model={"conv_filters": [[2, 8, 8]], "post_fcnet_hiddens": [4]})
+    settings = config.evaluation_settings().freeze()
+    game = make_env(settings, env_context(settings, 0, recreated=False))
+    worker, recorded = recording_worker(settings, RolloutWorker(config.freeze(), with_env=False), game)
+    assert worker.env is not None
+    recorded.begin(1, math.inf)
+    worker.env.reset()
+    ends = []
+    for action in (LEFT, RIGHT, LEFT, LEFT):
+        result = worker.env.step({"default_policy": np.array([action])}).results["default_policy"]
+        ends.append((result.terminated.tolist(), bool(result.final_obs)))
+    assert ends == [([True], False), ([False], False), ([True], False), ([True], True)]
+    assert (recorded.episode.length, recorded.episode.complete) == (4, True)
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ class NotThereYet(LocalWorkers):
 def test_steps_are_shared_by_workers_that_are_still_to_come() -> None:
     settings = config(evaluation_duration=40, evaluation_duration_unit="timesteps", evaluation_num_workers=1)
     evaluation = Evaluation(settings.freeze(), partial(make_workers, deadline=Deadline()))
-    _, steps, _ = evaluation._play(NotThereYet(evaluation.settings))
+    _, steps = evaluation._play(NotThereYet(evaluation.settings))
     assert steps == 40
 
 

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from reef.run.reporters.videos import VideoFolder
 
 DEFAULT_STEPS = 10_000
-ENCODER = "imageio_ffmpeg"
 ALONE = {  # the settings of an algorithm without other processes and GPUs
     "num_rollout_workers": 0,
     "num_learner_workers": 0,
@@ -93,11 +91,8 @@ def _count(text: str) -> int:
 def _command(args: argparse.Namespace) -> int:
     if args.render and args.video_dir:
         raise ConfigError("--render and --video-dir exclude each other: an environment renders in one way.")
-    if args.video_dir and find_spec(ENCODER) is None:
-        raise ConfigError(
-            "--video-dir needs imageio-ffmpeg to write mp4 files: pip install imageio-ffmpeg, or Reef with its extra "
-            "'video'."
-        )
+    if args.video_dir:
+        _require_encoder()
     needy = [f"--{key.replace('_', '-')}" for key in ("save_info", "track_progress", "use_shelve") if vars(args)[key]]
     if needy and not args.out:
         raise ConfigError(f"{', '.join(needy)}: is about the file that --out names. Give --out FILE.")
@@ -120,6 +115,7 @@ def _play(args: argparse.Namespace, stack: ExitStack) -> EpisodeReporter:
     from reef.envs.make import env_context, make_env
     from reef.offline.episode_files import STEP_KEYS
     from reef.rollout.recording import recording_worker
+    from reef.rollout.videos.drawing import take_videos
     from reef.run.evaluation import tell_of_greedy
     from reef.run.process.watchdog import Watchdog
     from reef.run.reporters.episodes import EpisodeReporter
@@ -142,9 +138,9 @@ def _play(args: argparse.Namespace, stack: ExitStack) -> EpisodeReporter:
     limit = (DEFAULT_STEPS if args.steps is None and not args.episodes else args.steps) or math.inf
     while reporter.episodes < (args.episodes or math.inf) and reporter.steps < limit:
         recorded.begin(reporter.episodes + 1, limit - reporter.steps)
-        sample = worker.sample_episodes(1)
+        worker.sample_episodes(1)
         if videos is not None:
-            videos.write_all(sample.videos, algorithm.iteration)
+            videos.write_all(take_videos(worker), algorithm.iteration)
         reporter.report(recorded.episode)
     return reporter
 
@@ -196,6 +192,13 @@ def _change(config: AlgorithmConfig, args: argparse.Namespace) -> None:
         if isinstance(own.get("env_config"), dict):
             settings = before.get("env_config", {}) | over.get("env_config", {}) | own["env_config"]
             config.evaluation_config["env_config"] = settings
+
+
+def _require_encoder() -> None:
+    from reef.rollout.videos.encoder import INSTALL, has_encoder
+
+    if not has_encoder():
+        raise ConfigError(f"--video-dir needs imageio-ffmpeg to write mp4 files: {INSTALL}.")
 
 
 def _video_folder(path: str) -> VideoFolder:

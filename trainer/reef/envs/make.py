@@ -19,8 +19,8 @@ from reef.envs.agents.aec import AECAgents
 from reef.envs.agents.envs import MultiAgentEnvs
 from reef.envs.agents.observing import ObservedAgents
 from reef.envs.agents.turns import TurnEnvs
-from reef.envs.atari.frames import LivesEnv, check_frame_settings, prepared_frames
-from reef.envs.atari.lives import GamesVectorEnv
+from reef.envs.atari.frames import check_frame_settings, prepared_frames
+from reef.envs.atari.lives import GamesVectorEnv, lives_of
 from reef.envs.atari.names import arguments, atari_hint, is_atari, registered
 from reef.envs.by_policy import PolicyEnvs, SingleAgentEnvs
 from reef.envs.check import (
@@ -92,7 +92,7 @@ def _vector_env(config: AlgorithmConfig, worker_index: int, num_envs: int, make:
     vectorised = None if spec is None else _vectorised(config, spec, num_envs, one_by_one=one_by_one)
     if vectorised is not None:
         return AdaptedVector(config, worker_index, vectorised)
-    kind = GamesVectorEnv if isinstance(make.first(), LivesEnv) else LoopVectorEnv
+    kind = LoopVectorEnv if lives_of(make.first()) is None else GamesVectorEnv
     return kind(config, worker_index, num_envs, make, make.listener)
 
 

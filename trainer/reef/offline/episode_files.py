@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from reef.errors import ConfigError, StorageError
 from reef.offline import rllib_files
@@ -206,7 +206,7 @@ def _in_line(place: str, line: str) -> Iterator[tuple[str, Callable[[], Any]]]:
         return
     try:
         for steps in rllib_files.episodes_of(found):
-            yield place, lambda steps=steps: steps  # type: ignore[misc]
+            yield place, partial(_given, steps, rllib_files.NO_SUCCESSOR)
     except ValueError as error:
         yield place, partial(_refuse, str(error))
 
@@ -234,5 +234,10 @@ def _rows(batch: pa.RecordBatch) -> Steps:
     return rows
 
 
-def _refuse(reason: str) -> None:
+def _given(steps: Steps, missing: str) -> Steps:
+    """The steps; ValueError where there are none, for which `missing` is the reason."""
+    return steps or _refuse(missing)
+
+
+def _refuse(reason: str) -> NoReturn:
     raise ValueError(reason)

@@ -13,6 +13,7 @@ from typing import Any
 from reef.errors import nearest
 
 Steps = list[dict[str, Any]]
+NO_SUCCESSOR = "its last step has no successor, as the batch ends there and has no new_obs"
 KINDS = ("SampleBatch", "MultiAgentBatch")
 NAMES = {"obs": "obs", "action": "actions", "next_obs": "new_obs", "reward": "rewards"}  # of a step: its column
 END, STOP = ("terminateds", "dones"), "truncateds"  # older batches have `dones` for both
@@ -26,16 +27,14 @@ def is_batch(line: Any) -> bool:
 def episodes_of(batch: Mapping[str, Any]) -> Iterator[Steps]:
     """The steps of each episode in a batch, with the keys of Reef's own files.
 
-    Without `new_obs` the observation of the next row is taken, and a last step that did not terminate is left out.
+    Without `new_obs` the observation of the next row is taken, and a last step that did not terminate is left out:
+    an episode of such a step alone has no steps.
 
     Raises:
         ValueError: a column is missing, packed or of another length, or several policies acted.
     """
     if batch["type"] == "MultiAgentBatch":
-        policies = batch.get("policy_batches", {})
-        if len(policies) != 1:
-            raise ValueError(f"the policies {sorted(policies)} acted, and one can learn from it")
-        (batch,) = policies.values()
+        batch = _only_policy(batch)
     columns = _columns(batch)
     ids, terminated, truncated = (columns.pop(key) for key in ("eps_id", "terminated", "truncated"))
     rows = range(len(ids))
@@ -45,13 +44,24 @@ def episodes_of(batch: Mapping[str, Any]) -> Iterator[Steps]:
             after = columns["next_obs"][start:end]
         else:
             after = columns["obs"][start + 1 : end] + columns["obs"][end - 1 : end] * bool(terminated[end - 1])
-        steps = [
+        yield [
             {key: column[row] for key, column in columns.items()}
             | {"next_obs": after[row - start], "terminated": terminated[row], "truncated": truncated[row]}
             for row in range(start, start + len(after))
         ]
-        if steps:
-            yield steps
+
+
+def _only_policy(batch: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The batch of the one policy that acted."""
+    policies = batch.get("policy_batches", {})
+    if not isinstance(policies, Mapping):
+        raise ValueError(f"policy_batches is {type(policies).__name__}, expected a batch by policy")
+    if len(policies) != 1:
+        raise ValueError(f"the policies {sorted(policies)} acted, and one can learn from it")
+    ((policy_id, only),) = policies.items()
+    if not isinstance(only, Mapping):
+        raise ValueError(f"the batch of the policy {policy_id!r} is {type(only).__name__}, expected columns by name")
+    return only
 
 
 def _columns(batch: Mapping[str, Any]) -> dict[str, Any]:

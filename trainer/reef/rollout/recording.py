@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from reef.config import AlgorithmConfig
+from reef.envs.atari.lives import lives_of
 from reef.envs.atari.names import is_atari
 from reef.envs.check import check_spaces
 from reef.envs.failures import env_name, failure
@@ -33,6 +34,7 @@ class RecordedEnv:
         self._seed, self._horizon = config.seed, config.horizon
         self._read_spaces(config)
         self.metadata, self.render_mode = getattr(env, "metadata", {}), getattr(env, "render_mode", None)
+        self.lives_env = lives_of(env)  # or a lost life would be no end for the policy, as it is in training
         self.begin(0, math.inf)
 
     def _read_spaces(self, config: AlgorithmConfig) -> None:

@@ -25,7 +25,7 @@ from reef.rollout.episode_hooks import BaseEnv, EpisodeHooks
 from reef.rollout.episode_recorder import episode_recorder
 from reef.rollout.episodes import Collection, EpisodeTracker
 from reef.rollout.policies.held import WorkerPolicies
-from reef.rollout.videos.drawing import drawing_of
+from reef.rollout.videos.drawing import DRAWN, drawing_of
 from reef.types import Array, PolicyId, State
 
 T = TypeVar("T")
@@ -133,7 +133,7 @@ class RolloutWorker(WorkerPolicies):
             worker_index=self.worker_index,
             timers={"sample": time.perf_counter() - started, **self._timers(prepared_before)},
             fragment_index=indices,
-            videos=self.drawing.take_videos() if self.drawing else [],
+            videos=self.drawing.take_videos() if self.drawing and not self.config.in_evaluation else [],
         )
         if "on_sample_end" in self.hooks:
             self.hooks.call("on_sample_end", worker=self, samples=sample)
@@ -342,11 +342,11 @@ class RolloutWorker(WorkerPolicies):
         first, resumed = self.env.set_state(state["env"])
         for policy_id, runner in self.runners.items():
             runner.resume(state["runners"][policy_id], first[policy_id], resumed[runner.columns.envs])
-        self._fragment_index[:] = 0
+        if self.drawing is not None and resumed[DRAWN] and self.episodes.lengths[DRAWN]:
+            self.drawing.goes_on()
         for env, goes_on in enumerate(resumed):
-            if goes_on:
-                self._fragment_index[env] = state["fragment_index"][env]
-            else:
+            self._fragment_index[env] = state["fragment_index"][env] if goes_on else 0
+            if not goes_on:
                 self.episodes.forget(env)  # the environment could not resume and started an episode
 
     def stop(self) -> None:

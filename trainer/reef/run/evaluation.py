@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from reef.batch import Episode, Video
+from reef.batch import Episode
 from reef.callbacks.hooks import guarded
 from reef.config import AlgorithmConfig
 from reef.config.loading import load_function
@@ -23,6 +23,7 @@ from reef.envs.make import LOOP_SETTINGS, make_envs
 from reef.errors import ConfigError, WorkerTimeoutError, sentence
 from reef.rollout.policies.connectors import TO_ENV, TO_POLICY, observed_space
 from reef.rollout.seams import Workers
+from reef.rollout.videos.drawing import take_videos
 from reef.rollout.worker import RolloutWorker
 from reef.run.metrics import summarize_episodes
 from reef.run.process.deadline import BackgroundDeadline, Deadline
@@ -213,19 +214,26 @@ class Evaluation:
         if self.config.custom_evaluation_function is not None:
             function = load_function(self.config.custom_evaluation_function, CUSTOM, "algorithm", "evaluation_workers")
             metrics = guarded(CUSTOM, function, algorithm, workers)
-            return {"training_iteration": iteration, **checked_metrics(metrics)}
-        episodes, steps, videos = self._play(workers)
+            return {"training_iteration": iteration, **self._media(workers, iteration), **checked_metrics(metrics)}
+        episodes, steps = self._play(workers)
         return {
             "training_iteration": iteration,
             **summarize_episodes(episodes, keep_per_episode=self.config.keep_per_episode_custom_metrics),
-            "episode_media": self.videos.write_all(videos, iteration) if self.videos else {},
+            **{"episode_media": {}, **self._media(workers, iteration)},
             "episodes_this_iter": len(episodes),
             "timesteps_this_iter": steps,
             "num_healthy_workers": workers.num_healthy if self.config.evaluation_num_workers else 0,
         }
 
-    def _play(self, workers: Workers) -> tuple[list[Episode], int, list[Video]]:
-        """Play rounds until the duration is reached; returns the episodes, the number of steps, and videos.
+    def _media(self, workers: Workers, iteration: int) -> dict[str, Any]:
+        """Where the videos of an evaluation are, whoever had it played; nothing where none are recorded."""
+        if self.videos is None:
+            return {}
+        videos = [video for each in workers.collect(take_videos) for video in each]
+        return {"episode_media": self.videos.write_all(videos, iteration)}
+
+    def _play(self, workers: Workers) -> tuple[list[Episode], int]:
+        """Play rounds until the duration is reached; returns the episodes and the number of steps.
 
         One round is enough, unless workers fail in it. With the duration "auto" a round is an episode of each
         environment, or a fragment, and none begins once training is over.
@@ -233,7 +241,6 @@ class Evaluation:
         config, unit, wanted = self.config, self.config.evaluation_duration_unit, self.config.evaluation_duration
         log.info("Evaluating current policy for %s.", "one iteration" if wanted == "auto" else f"{wanted} {unit}")
         episodes: list[Episode] = []
-        videos: list[Video] = []
         steps = done = 0
         for number in count():
             num_workers = workers.num_healthy or config.evaluation_num_workers  # none yet: they are waited for
@@ -245,14 +252,13 @@ class Evaluation:
                 samples = workers.sample(length, reset_episodes=number == 0)
             for sample in samples:
                 episodes += sample.episodes
-                videos += sample.videos
                 steps += sample.env_steps
             done = len(episodes) if unit == "episodes" else steps
             if config.evaluation_num_workers:
                 log.info("Running round %d of parallel evaluation (%d/%s %s)", number, done, wanted, unit)
             if done and self._training_is_over.is_set() if wanted == "auto" else done >= wanted:
                 break
-        return episodes, steps, videos
+        return episodes, steps
 
     def state(self) -> State:
         """The latest metrics and the workers' states, without those of workers that an evaluation is under way with."""

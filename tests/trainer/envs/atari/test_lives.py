@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from games import LEFT, NOOP, RIGHT, Game
 
 from reef.algorithms.ppo import PPOConfig
-from reef.envs.atari.lives import GamesVectorEnv
+from reef.envs.atari.frames import wrap_deepmind
+from reef.envs.atari.lives import GamesVectorEnv, lives_of
 from reef.envs.by_policy import SingleAgentEnvs
 from reef.envs.make import make_vector_env
 from reef.rollout.worker import RolloutWorker
@@ -45,6 +47,15 @@ def test_an_environment_has_ended_only_where_its_game_is_over(games):
         step = envs.step({"default_policy": np.array(actions)})
         assert (step.ended if step.ended is None else step.ended.tolist()) == ended
     assert step.results["default_policy"].terminated.tolist() == [True, True]
+
+
+def test_lives_are_known_below_other_wrappers(settings):
+    env = make_vector_env(settings(lambda context: gym.wrappers.TimeLimit(wrap_deepmind(Game()), 3)), 0, 1)
+    env.reset()
+    assert step(env, LEFT) == ([True], [False], [])
+    assert step(env, RIGHT) == ([False], [False], [])
+    assert step(env, LEFT) == ([False], [True], [0]), "the time is over"
+    assert lives_of(gym.wrappers.TimeLimit(Game(), 3)) is None
 
 
 def test_no_done_at_end_marks_no_lives(games):

@@ -136,6 +136,28 @@ def test_an_episode_that_spans_samples_is_one_video(tmp_path: Path):
     assert [len(worker.sample().videos) for _ in range(10)] == [0] * 8 + [0, 1]  # the 8th ends with the 24th step
 
 
+def test_an_episode_of_which_a_part_was_before_the_checkpoint_is_not_recorded(tmp_path: Path):
+    worker, resumed = (RolloutWorker(settings(rollout_fragment_length=2)) for _ in range(2))
+    worker.sample()
+    resumed.set_state(worker.state())
+    assert resumed.sample().videos == [], "the third step of the episode, and one of the next"
+    (video,) = resumed.sample().videos
+    assert (video.description["episode"], video.description["length"]) == (1, 3)
+    assert shades(video, tmp_path) == [0, 80, 160, 240]
+    resumed.sample()
+    resumed.set_state(resumed.state())
+    assert resumed.episodes.lengths[0] == 2, "of the third episode"
+    assert [len(resumed.sample().videos) for _ in range(11)] == [0] * 10 + [1], "8th that began here"
+
+
+def test_an_episode_without_steps_at_the_checkpoint_is_recorded(tmp_path: Path):
+    worker, resumed = (RolloutWorker(settings(rollout_fragment_length=3)) for _ in range(2))
+    worker.sample()
+    resumed.set_state(worker.state())
+    (video,) = resumed.sample().videos
+    assert shades(video, tmp_path) == [0, 80, 160, 240]
+
+
 def test_only_the_first_worker_and_environment_are_drawn():
     Shade.drawn.clear()
     config = settings(num_rollout_workers=2, num_envs_per_worker=3)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from reef.cli.main import main
-from reef.run.reporters.curves import curves_of, runs_in
+from reef.run.reporters.curves import curves_of, newest_video, runs_in
 
 
 def run(folder: Path, rewards: list[float | None], **settings: object) -> Path:
@@ -52,6 +52,32 @@ def test_pictures_of_every_kind(name: str, begins: bytes, tmp_path: Path, capsys
     assert main(["plot", str(folder), "--out", str(file)]) == 0
     assert file.read_bytes().startswith(begins)
     assert "algorithm=PPO: episode_reward_mean 3 at timesteps_total 200" in capsys.readouterr().out
+
+
+def test_a_result_cannot_put_another_file_into_a_page(tmp_path: Path) -> None:
+    folder = run(tmp_path / "PPO_a", [1.0])
+    own = folder / "videos" / "a.mp4"
+    own.parent.mkdir()
+    others = {name: tmp_path / name for name in ("secret", "other.mp4", "described.mp4")}
+    for file in (own, *others.values()):
+        file.write_bytes(b"content")
+    others["described.mp4"].with_suffix(".json").write_text("{}")
+    link = folder / "videos" / "link.mp4"
+    link.symlink_to(others["secret"])
+
+    def chosen(*names: object) -> list[Path]:
+        return newest_video(folder, [{"episode_media": {"videos": [*names]}}])
+
+    assert chosen("videos/a.mp4") == [own]
+    assert chosen(str(others["described.mp4"])) == [others["described.mp4"]], "that of record_env: FOLDER"
+    wrong = [str(others["secret"]), "../other.mp4", "videos/link.mp4", "videos", "videos/gone.mp4", "\0.mp4", 3, None]
+    assert chosen(*wrong) == []
+    assert chosen("videos/a.mp4", *wrong) == [own]
+
+
+@pytest.mark.parametrize("media", [[1], 3, {"videos": 3}, {"videos": {"a": 1}}])
+def test_media_of_another_form_are_no_videos(media: object, tmp_path: Path) -> None:
+    assert newest_video(tmp_path, [{"episode_media": media}, {"evaluation": [1]}]) == []
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,22 @@ def test_evaluation_can_be_recorded_alone(tmp_path: Path, monkeypatch: pytest.Mo
     }
 
 
+def test_a_function_that_evaluates_has_videos_too(tmp_path: Path):
+    def play(_: Any, workers: Any) -> dict[str, Any]:
+        played = workers.foreach_worker(lambda worker: worker.sample_episodes(1).env_steps)
+        return {"steps": played[0] + workers.sample_episodes(1)[0].env_steps}
+
+    changed = {"custom_evaluation_function": play, "record_env": False, "evaluation_config": {"record_env": True}}
+    summary = run_experiment(
+        config(**changed, evaluation_interval=1), stop={"training_iteration": 2}, storage_path=tmp_path, reporters=[]
+    )
+    first, second = (result["evaluation"] for result in read_results(summary.folder))
+    (name,) = first["episode_media"]["videos"]
+    assert (summary.folder / name).read_bytes()[4:8] == b"ftyp"
+    assert first["steps"] > 1
+    assert second["episode_media"] == {}, "the episodes 3 and 4 of this worker are none that is recorded"
+
+
 def test_evaluation_has_a_folder_of_its_own(tmp_path: Path):
     own = {"record_env": str(tmp_path / "own")}
     changed = {"evaluation_config": own, "evaluation_interval": 1, "evaluation_duration": 1}
@@ -104,6 +120,14 @@ def test_a_folder_of_the_settings_stays_that_of_the_run(tmp_path: Path):
     folder.add(sample(1))
     assert folder.write(3) == {"videos": [str(tmp_path / "given" / "iteration_000003_episode_000001.mp4")]}
     assert folder.write(4) == {}
+
+
+def test_no_video_is_overwritten(tmp_path: Path):
+    for content in (b"first", b"second", b"third"):  # by several runs, or by a worker that was restarted
+        VideoFolder(str(tmp_path)).write_all([Video(content, {"episode": 1, "return": len(content)})], 3)
+    files = [tmp_path / f"iteration_000003_episode_000001{end}.mp4" for end in ("", "_2", "_3")]
+    assert [file.read_bytes() for file in files] == [b"first", b"second", b"third"]
+    assert [json.loads(file.with_suffix(".json").read_text())["return"] for file in files] == [5, 6, 5]
 
 
 def test_a_disk_that_refuses_is_warned_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture):

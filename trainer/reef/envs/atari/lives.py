@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
+
+from reef.envs.atari.frames import LivesEnv
 from reef.envs.loop import LoopVectorEnv
 from reef.envs.vector import StepResult
 from reef.types import Array
+
+
+def lives_of(env: Any) -> LivesEnv | None:
+    """The part of a game that knows its lives, below Gymnasium's wrappers and a recording; None for what has none."""
+    while isinstance(env, gym.Wrapper):
+        if isinstance(env, LivesEnv):
+            return env
+        env = env.env
+    return getattr(env, "lives_env", None)
 
 
 class GamesVectorEnv(LoopVectorEnv):
@@ -16,7 +28,7 @@ class GamesVectorEnv(LoopVectorEnv):
     """
 
     def __init__(self, config: Any, *arguments: Any) -> None:
-        """As of `LoopVectorEnv`, whose environments are `LivesEnv`."""
+        """As of `LoopVectorEnv`, whose environments have `lives_of`."""
         super().__init__(config, *arguments)
         self._marks_lives = not config.no_done_at_end
 
@@ -28,6 +40,7 @@ class GamesVectorEnv(LoopVectorEnv):
         result = super().step(actions)
         if self._marks_lives:
             for column, env in enumerate(self.envs):
-                if env.life_lost:
+                lives = lives_of(env)
+                if lives is not None and lives.life_lost:
                     self._terminated[column] = True
         return result

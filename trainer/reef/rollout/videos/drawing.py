@@ -43,6 +43,9 @@ class Drawing(EpisodeRelay):
             self.environment = environment
         super().made(env, environment, context)
 
+    def goes_on(self) -> None:
+        """The running episode was begun before: a checkpoint was restored in the middle of it."""
+
     def take_videos(self) -> list[Video]:
         """The videos that were completed since this was called last."""
         return []
@@ -111,6 +114,7 @@ class VideoRecorder(Drawing):
         super().__init__(then)
         self.describe, self.wanted = describe, wanted
         self._episode = self._length = self._frames = 0  # numbered by the episodes that began and did not break
+        self._is_whole = True  # the running episode began here
         self._return = 0.0
         self._encoder: Encoder | None = None
         self._first: Array | None = None  # of an episode to record, which has no step yet
@@ -121,9 +125,14 @@ class VideoRecorder(Drawing):
         super().began(env, obs, infos)
         if env == DRAWN:
             self._cancel()
-            self._length, self._return = 0, 0.0
+            self._length, self._return, self._is_whole = 0, 0.0, True
             if self.wanted(self._episode + 1):
                 self._first = self._frame()
+
+    def goes_on(self) -> None:
+        """Neither record nor count an episode of which there is a part alone."""
+        self._cancel()
+        self._is_whole = False
 
     def stepped(self, env: int, actions: Mapping[AgentId, Any], step: AgentsStep, *, ended: bool) -> None:
         """Add a picture, and complete the video after the last one."""
@@ -132,7 +141,7 @@ class VideoRecorder(Drawing):
             return
         self._length += 1
         self._return += sum(map(float, step.rewards.values()))
-        self._episode += ended
+        self._episode += ended and self._is_whole
         if self._encoder is None and self._first is None:
             return
         try:
@@ -209,6 +218,11 @@ def drawing_of(worker: RolloutWorker, config: AlgorithmConfig, then: EpisodeList
     if config.record_env:
         return VideoRecorder(then, lambda: _about(worker))
     return Window(then) if config.render_env else None
+
+
+def take_videos(worker: RolloutWorker) -> list[Video]:
+    """The videos of a worker that were completed since this was called last; samples bring those of training."""
+    return worker.drawing.take_videos() if worker.drawing else []
 
 
 def _about(worker: RolloutWorker) -> dict[str, Any]:

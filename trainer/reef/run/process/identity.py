@@ -29,9 +29,13 @@ class Owner(NamedTuple):
 def owner_of(folder: Path) -> Owner:
     """Which process took the folder of a run over last; OSError where none has."""
     file = folder / OWNER
-    if found := re.match(OWN.format(pid=r"(\d+)", host=r"(\S+)"), file.read_text()):
+    if found := re.match(OWN.format(pid=r"(\d+)", host=r"(\S+)"), _text(file)):
         return Owner(int(found[1]), found[2], file.stat().st_mtime)
     raise OSError(f"{file} names no process")
+
+
+def _text(file: Path) -> str:
+    return file.read_text(encoding="utf-8", errors="replace")
 
 
 class Claim:
@@ -65,7 +69,7 @@ class Claim:
 
     def _check(self, folder: Path) -> None:
         try:
-            owner = (folder / OWNER).read_text()
+            owner = _text(folder / OWNER)
         except FileNotFoundError:
             self.take(folder)
             return

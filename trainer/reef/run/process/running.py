@@ -16,6 +16,7 @@ from reef.run.process.identity import OWNER, owner_of
 
 Process = Any  # of psutil, which is imported where it is used
 INSTALL = "pip install 'reef[debug]'."
+REFUSED = re.compile("permission denied|operation not permitted", re.IGNORECASE)
 CLOCKS_S = 2.0  # by which the times of a file and of a process may differ
 SERVICES = re.compile(r"/ray/(_private|dashboard|autoscaler)/|ray::(IDLE|DashboardAgent|RuntimeEnvAgent)")
 DRIVER_LOG = re.compile(r"(?P<logs>.*)/python-core-driver-(?P<job>[0-9a-f]{8})[0-9a-f]*_[0-9]+\.log")
@@ -24,6 +25,7 @@ NOT_ALLOWED = (
     "or with sudo, start a container with --cap-add SYS_PTRACE, or set kernel.yama.ptrace_scope to 0. The pods of a "
     "job do not have it."
 )
+NOT_READ = "py-spy cannot read the stacks of process {pid}: {problem} Try again: it may be starting or ending."
 
 
 def driver_of(run: str) -> Process:
@@ -60,8 +62,13 @@ def processes_of(driver: Process) -> list[Process]:
 
     Where it joined a cluster, these are no children of it: they write into the same folder of logs, each into a file
     that names the job, or none where Ray started it before there was one.
+
+    Raises ConfigError for a driver that has ended.
     """
-    below = driver.children(recursive=True)
+    try:
+        below = driver.children(recursive=True)
+    except _psutil().Error as error:
+        raise ConfigError(f"process {driver.pid} has ended, or may not be looked at: {error}.") from error
     if not any(_is_named(each, "raylet") for each in below):
         for found in filter(None, map(DRIVER_LOG.fullmatch, _open_files(driver))):
             logs, job = found.groups()
@@ -74,25 +81,31 @@ def stack_of(process: Process) -> str | None:
     """The stack of each thread of a Python process; None where it has ended.
 
     Raises:
-        ReefError: py-spy may not look into it.
+        ReefError: py-spy may not look into it, or fails.
         ConfigError: py-spy is not installed.
     """
     command = [py_spy(), "dump", "--pid", str(process.pid)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 (no shell)
     if ended.returncode == 0:
         return ended.stdout
-    if not process.is_running():
+    if _has_ended(process):
         return None
-    raise ReefError(NOT_ALLOWED.format(pid=process.pid, problem=_in_one_line(ended.stderr)))
+    raise _failure(process, ended.stderr)
 
 
 def watch(process: Process) -> int:
     """Show in which functions a process and those below it spend their time, until Ctrl-C; returns the exit code."""
     command = [py_spy(), "top", "--subprocesses", "--pid", str(process.pid)]
     ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)  # noqa: S603 (no shell)
-    if ended.returncode and process.is_running():
-        raise ReefError(NOT_ALLOWED.format(pid=process.pid, problem=_in_one_line(ended.stderr)))
+    if ended.returncode and not _has_ended(process):
+        raise _failure(process, ended.stderr)
     return 0
+
+
+def _failure(process: Process, said: str) -> ReefError:
+    """Why py-spy failed, by what it said."""
+    text = NOT_ALLOWED if REFUSED.search(said) else NOT_READ
+    return ReefError(text.format(pid=process.pid, problem=_in_one_line(said.partition("Stack backtrace:")[0])))
 
 
 def py_spy() -> str:
@@ -116,9 +129,17 @@ def _existing(pid: int) -> Process | None:
     known = _psutil()
     try:
         found = known.Process(pid)
-        return None if found.status() == known.STATUS_ZOMBIE else found
-    except known.Error:
+        return None if _has_ended(found) else found
+    except (known.Error, ValueError):
         return None
+
+
+def _has_ended(process: Process) -> bool:
+    known = _psutil()
+    try:
+        return not process.is_running() or process.status() == known.STATUS_ZOMBIE
+    except known.Error:
+        return True
 
 
 def _workers() -> Iterator[Process]:

@@ -6,7 +6,7 @@ import base64
 import html
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -85,12 +85,28 @@ def curves_of(folders: Iterable[Path], x: str, y: str) -> list[Curve]:
 def newest_video(folder: Path, results: Sequence[Result]) -> list[Path]:
     """The newest video of a run, of training or an evaluation, that is still there and not too large for a page."""
     for result in reversed(results):
-        for episodes in (result.get("evaluation") or {}, result):
-            named = (episodes.get("episode_media") or {}).get(VIDEOS, [])
-            there = [folder / name for name in named if (folder / name).is_file()]
-            if small := [path for path in there if path.stat().st_size <= LARGEST_VIDEO]:
-                return small[-1:]
+        for episodes in (result.get("evaluation"), result):
+            media = episodes.get("episode_media") if isinstance(episodes, Mapping) else None
+            named = media.get(VIDEOS) if isinstance(media, Mapping) else None
+            names = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
+            if videos := [path for name in names if (path := _video(folder, name))]:
+                return videos[-1:]
     return []
+
+
+def _video(folder: Path, name: str) -> Path | None:
+    """The file that a result of a run names, or None: results may come from others, and name any file.
+
+    A video is in the folder of the run, or was written to another one with its description beside it.
+    """
+    try:
+        path = (folder / name).resolve(strict=True)
+        if path.suffix != ".mp4" or path.stat().st_size > LARGEST_VIDEO:
+            return None
+        ours = path.is_relative_to(folder.resolve()) or path.with_suffix(".json").is_file()
+        return path if path.is_file() and ours else None
+    except (OSError, ValueError):  # ValueError: a name with a zero byte
+        return None
 
 
 def _settings(folder: Path) -> dict[str, Any]:

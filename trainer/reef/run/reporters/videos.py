@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable
+from itertools import chain, count
 from pathlib import Path
 
 from reef.batch import Sample, Video
@@ -58,9 +59,15 @@ class VideoFolder:
     def _write(self, video: Video, iteration: int) -> str:
         about = {"iteration": iteration, **video.description}
         kind = "evaluation_" if about.get("evaluation") else ""
-        path = self.folder / f"{kind}iteration_{iteration:06d}_episode_{about['episode']:06d}.mp4"
+        path = _unused(self.folder / f"{kind}iteration_{iteration:06d}_episode_{about['episode']:06d}.mp4")
         self.folder.mkdir(parents=True, exist_ok=True)
         replace_bytes(path, video.content)
         replace_bytes(path.with_suffix(".json"), (json.dumps(about, indent=2) + "\n").encode())
         inside = self._run is not None and path.is_relative_to(self._run)
         return str(path.relative_to(self._run) if inside and self._run else path.absolute())
+
+
+def _unused(path: Path) -> Path:
+    """The path, with a number behind its name where there is such a file: a restarted worker counts from 1 again."""
+    numbered = (path.with_stem(f"{path.stem}_{number}") for number in count(2))
+    return next(each for each in chain([path], numbered) if not each.exists())
