@@ -14,8 +14,8 @@ import numpy as np
 
 @functools.cache
 def recorded(env: str | type[gymnasium.Env[Any, Any]], right: float = 0.0, episodes: int = 100) -> str:
-    """The path of episodes of random actions, or with probability `right` of the action that is observed."""
-    made = gymnasium.make(env) if isinstance(env, str) else env()
+    """The path of episodes of random actions, or with probability `right` of the environment's own `best`."""
+    made: Any = gymnasium.make(env) if isinstance(env, str) else env()
     draw = np.random.default_rng(0)
     made.action_space.seed(0)
     path = Path(tempfile.mkdtemp(prefix="recorded-")) / "episodes.json"
@@ -24,7 +24,7 @@ def recorded(env: str | type[gymnasium.Env[Any, Any]], right: float = 0.0, episo
             obs, _ = made.reset(seed=number)
             steps, over = [], False
             while not over:
-                action = obs if draw.random() < right else made.action_space.sample()
+                action = made.best if draw.random() < right else made.action_space.sample()
                 next_obs, reward, terminated, truncated, _ = made.step(action)
                 steps.append(
                     {

@@ -100,19 +100,6 @@ def test_without_a_critic_its_layer_stays_as_it_is() -> None:
     assert moved and not any(name.startswith("vf.") for name in moved)
 
 
-def test_two_learners_compute_the_gradient_of_one() -> None:
-    gradients: list[torch.Tensor] = []
-    config = A2CConfig().training(model={"fcnet_hiddens": [4]}, grad_clip=None).debugging(seed=0)
-    for rank, world_size in ((0, 1), (0, 2), (1, 2)):
-        share: dict[str, Any] = {"rank": rank, "world_size": world_size}
-        one = A2CLearner(config, OBS, ACTIONS, reduce=lambda flat: gradients.append(flat.clone()), **share)
-        one.begin(0)
-        (minibatch,) = one.minibatches(one.prepare(rollout()))
-        one.step(minibatch)
-    torch.testing.assert_close((gradients[1] + gradients[2]) / 2, gradients[0], rtol=1e-4, atol=1e-6)
-    assert not torch.allclose(gradients[1], gradients[2])
-
-
 @pytest.mark.parametrize("model", [{"use_lstm": True, "lstm_cell_size": 8}, {"use_attention": True}])
 def test_a_memory_is_trained(model: dict[str, Any]) -> None:
     config = A2CConfig().environment("CartPole-v1").training(model=model | {"fcnet_hiddens": [4]}).debugging(seed=0)

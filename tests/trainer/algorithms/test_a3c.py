@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from rollouts import LSTM, NESTED, CutOff, Nested, learner, rollout
+from rollouts import LSTM, NESTED, Nested, learner, rollout
 
 from reef.algorithms.a2c import A2CConfig, A2CLearner
 from reef.algorithms.a3c import A3C, A3CConfig, A3CLearner, A3CWorker
@@ -139,15 +138,6 @@ def test_the_limit_of_staleness_grows_with_the_requests_in_flight() -> None:
     assert config.training(max_requests_in_flight_per_sampler_worker=2).staleness_limit == 160
     assert config.training(max_gradient_staleness=0).staleness_limit == 0
     assert A3CConfig().staleness_limit == 10
-
-
-def test_the_value_of_an_episode_that_is_only_ever_cut_off_is_that_of_one_without_an_end() -> None:
-    config = small(gamma=0.9, lr=0.03, rollout_fragment_length=7, entropy_coeff=0.0)
-    with config.environment(CutOff).build() as algorithm:
-        for _ in range(60):
-            algorithm.train()
-        policy = algorithm.learners.learners["default_policy"].policy  # type: ignore[attr-defined]
-        assert policy.values(torch.ones(1, 1)).item() == pytest.approx(10.0, abs=0.5)
 
 
 @pytest.mark.parametrize("model", [LSTM, {"use_attention": True, "attention_dim": 8}])

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rollouts import CutOff
 
 from reef.algorithms.apex import Apex, ApexDQNConfig
 from reef.algorithms.apex_ddpg import ApexDDPGConfig
@@ -114,15 +113,6 @@ def test_first_priorities_are_the_td_errors_of_the_learner() -> None:
         rows = batch.extras["indices"]
         np.testing.assert_allclose(np.abs(errors) + 1e-6, stored["priorities"][rows], rtol=1e-4, atol=1e-5)
         assert len(set(stored["priorities"].tolist())) > 10
-
-
-def test_the_value_of_an_episode_that_is_only_ever_cut_off_is_that_of_one_without_an_end() -> None:
-    settings = {"gamma": 0.9, "lr": 0.01, "target_network_update_freq": 20, "training_intensity": 8.0}
-    config = small(**settings, rollout_fragment_length=7, min_sample_timesteps_per_iteration=2500)
-    with config.environment(CutOff).build() as algorithm:
-        algorithm.train()
-        policy: Any = algorithm.learners.learners["default_policy"].policy  # type: ignore[attr-defined]
-        assert policy.state_values(torch.ones(1, 1)).item() == pytest.approx(10.0, abs=0.7)
 
 
 @pytest.mark.parametrize("filtered", [False, True])

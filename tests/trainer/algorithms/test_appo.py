@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from rollouts import learner, rollout
+from gymnasium import spaces
+from rollouts import OBS, learner, rollout
 
 from reef.algorithms.appo import APPOConfig, APPOLearner
 from reef.algorithms.impala import IMPALAConfig, IMPALALearner
@@ -111,10 +113,16 @@ def test_weights_that_are_set_are_the_targets_too() -> None:
     np.testing.assert_array_equal(one.target.network.flat.numpy(), one.weights())
 
 
-def test_the_optimizer_knows_no_parameter_of_the_target() -> None:
-    one = made()
-    mine = {parameter.data_ptr() for parameter in one.parameters.flat.parameters}
-    assert not mine & {parameter.data_ptr() for parameter in one.target.network.parameters()}
+def test_the_divergence_of_real_actions_is_zero_from_the_same_policy_and_stays_finite() -> None:
+    given = {"use_kl_loss": True, "target_update_frequency": 100, "lr": 0.01, "model": {"fcnet_hiddens": [4]}}
+    one = APPOLearner(APPOConfig.from_dict(given | {"seed": 0}), OBS, spaces.Box(-1.0, 1.0, (1,)))
+    batch = rollout()
+    batch = replace(batch, actions=np.tanh(batch.rewards)[..., None])
+    columns = one.prepare(batch)
+    first = one.loss(one.policy(columns["obs"]), columns)
+    assert first.stats["kl"].item() == pytest.approx(0.0, abs=1e-6)
+    kl = [one.update(batch, 0).stats["kl"] for _ in range(20)]
+    assert np.isfinite(kl).all() and kl[-1] > 1e-3
 
 
 @pytest.mark.parametrize("vtrace", [True, False])

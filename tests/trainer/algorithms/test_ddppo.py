@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from ranks import Average
 from rollouts import ACTIONS, LSTM, NESTED, OBS, Nested, rollout
 
 from reef.algorithms.ddppo import DDPPOConfig, DDPPOLearner
@@ -21,24 +21,6 @@ from reef.learn.learner import Update
 from reef.nn.gradients import SHARE, Columns
 
 SMALL = {"lr": 0.01, "sgd_minibatch_size": 8, "num_sgd_iter": 3, "kl_coeff": 0.2, "entropy_coeff": 0.01}
-
-
-class Average:
-    """Averages tensors of two threads, as all-reduce does for two processes."""
-
-    def __init__(self) -> None:
-        self.barrier = threading.Barrier(2, timeout=20.0)
-        self.given: list[torch.Tensor] = [torch.zeros(0)] * 2
-
-    def of(self, rank: int) -> Callable[[torch.Tensor], None]:
-        def average(tensor: torch.Tensor) -> None:
-            self.given[rank] = tensor.clone()
-            self.barrier.wait()
-            mean = (self.given[0] + self.given[1]) / 2
-            self.barrier.wait()
-            tensor.copy_(mean)
-
-        return average
 
 
 def two_ranks(batches: list[Rollout], updates: int = 1, **training: Any) -> tuple[list[DDPPOLearner], list[Update]]:

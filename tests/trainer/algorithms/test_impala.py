@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from rollouts import LSTM, NESTED, CutOff, Nested, learner, rollout
+from rollouts import LSTM, NESTED, Nested, learner, rollout
 
 from reef.algorithms.a2c import A2CConfig, A2CLearner
 from reef.algorithms.impala import IMPALAConfig, IMPALALearner
@@ -85,15 +85,6 @@ def test_fragments_of_different_length_are_estimated_each_for_itself() -> None:
         padded[mask] = joint[name]
         np.testing.assert_allclose(padded[:, :2].reshape(-1), one.prepare(long)[name], rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(padded[:4, 2], one.prepare(short)[name], rtol=1e-5, atol=1e-6)
-
-
-def test_the_value_of_an_episode_that_is_only_ever_cut_off_is_that_of_one_without_an_end() -> None:
-    config = small(gamma=0.9, lr=0.03, rollout_fragment_length=7, train_batch_size=28, entropy_coeff=0.0)
-    with config.environment(CutOff).build() as algorithm:
-        for _ in range(60):
-            algorithm.train()
-        policy = algorithm.learners.learners["default_policy"].policy  # type: ignore[attr-defined]
-        assert policy.values(torch.ones(1, 1)).item() == pytest.approx(10.0, abs=0.5)
 
 
 def test_what_a_recurrent_policy_would_do_is_computed_as_it_acted() -> None:

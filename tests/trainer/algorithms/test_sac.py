@@ -186,24 +186,6 @@ def test_importance_weights_scale_the_gradient_of_the_critics() -> None:
     torch.testing.assert_close(weighted.critics.flat.gradient, 0.25 * plain.critics.flat.gradient)
 
 
-def test_two_learners_compute_the_gradients_of_one() -> None:
-    """Each draws the noise of both and takes its own part of it."""
-    gradients: list[torch.Tensor] = []
-    config = SACConfig().training(model={"fcnet_hiddens": [4]}, train_batch_size=4).debugging(seed=0)
-    for rank, world_size in ((0, 1), (0, 2), (1, 2)):
-        one = SACLearner(
-            config, OBS, ACTIONS, rank=rank, world_size=world_size, reduce=lambda flat: gradients.append(flat.clone())
-        )
-        minibatch = next(one.minibatches(one.prepare(batch())))
-        targets = one.targets(minibatch)
-        one.actor.gradient(minibatch)
-        gradients.append(one.actor.flat.gradient.clone())
-        one.critics.descend(minibatch | {"targets": targets})
-    for whole, first, second in zip(gradients[:2], gradients[2:4], gradients[4:], strict=True):
-        torch.testing.assert_close((first + second) / 2, whole, rtol=1e-4, atol=1e-6)
-        assert not torch.allclose(first, second)
-
-
 @pytest.mark.parametrize(("frequency", "moved_at"), [(0, [0, 1, 2]), (2, [2])])
 def test_targets_follow_gradient_steps_or_environment_steps(frequency: int, moved_at: list[int]) -> None:
     one, moved = learner(target_network_update_freq=frequency, tau=0.5), []

@@ -5,6 +5,7 @@ It tests reef.run.inference too.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -450,6 +451,24 @@ def test_a_compiled_worker_acts_the_same() -> None:
     assert first["episode_reward_mean"] == second["episode_reward_mean"]
     eager, traced = (result["info"]["learner"][DEFAULT_POLICY]["learner_stats"] for result in (first, second))
     assert eager == pytest.approx(traced, rel=1e-3, abs=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_compiled_worker_acts_by_the_newest_weights(backend: str) -> None:
+    settings = config().training(lr=0.05)
+    settings.framework(torch_compile_worker=True, torch_compile_worker_dynamo_backend=backend)
+    with settings.build() as algorithm:
+        outputs = []
+        learner = algorithm.learners.learners[DEFAULT_POLICY]  # type: ignore[attr-defined]
+        for _ in range(3):
+            rollout = algorithm.workers.sample(10)[0].rollouts[DEFAULT_POLICY]
+            with torch.inference_mode():
+                expected = learner.policy.dist_inputs(torch.from_numpy(rollout.obs.copy()).flatten(0, 1))
+                outputs.append(learner.policy.dist_inputs(torch.ones(1, 4)))
+            acted = rollout.extras["action_dist_inputs"].reshape(expected.shape)
+            np.testing.assert_allclose(acted, expected, rtol=1e-4, atol=1e-5)
+            algorithm.train()
+    assert min((one - two).abs().max() for one, two in pairwise(outputs)) > 0.01, "and they are not the ones before"
 
 
 def test_actions_of_several_observations_come_by_their_names() -> None:
