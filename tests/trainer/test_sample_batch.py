@@ -20,7 +20,7 @@ def rollout(first: float = 0.0, **changed: Any) -> Rollout:
     ended[1, 1] = True
     mask = np.ones((3, 2), np.bool_)
     mask[2, 1] = False
-    arrays = {"obs": obs, "next_obs": obs + 2, "actions": np.zeros((3, 2), np.int64), "rewards": obs[..., 0]}
+    arrays = {"obs": obs, "next_obs": obs + 2, "actions": np.zeros((3, 2), np.int64), "rewards": obs[..., 0].copy()}
     arrays |= {"terminated": ended, "truncated": np.zeros_like(ended), "mask": mask}
     return Rollout(**(arrays | {"extras": {"action_logp": obs[..., 0] - 1}} | changed))
 

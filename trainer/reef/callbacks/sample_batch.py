@@ -173,8 +173,9 @@ def connect(function: Callable[[SampleBatch], Any], batch: SampleBatch) -> None:
         return
     before = batch["dones"]
     try:
-        for name in found.keys() - {"dones"}:
-            batch[name] = found[name]
+        for name in found:
+            if name != "dones":
+                batch[name] = found[name]
     except CallbackError as error:
         raise CallbackError(f"learner_connector: {str(error).removeprefix('callbacks: ')}") from error
     if "dones" in found and not any(np.array_equal(found["dones"], each) for each in (before, batch["dones"])):
