@@ -102,15 +102,18 @@ def test_the_latest_evaluation_is_attached_when_asked_for() -> None:
     assert run_state.progress()["evaluation"]["iteration"] == 2
 
 
-def test_single_actions_are_filtered_unsquashed_and_deterministic_on_request() -> None:
-    settings = (
+def filtered_pendulum() -> PPOConfig:
+    return (
         PPOConfig()
         .environment("Pendulum-v1")
         .rollouts(observation_filter="MeanStdFilter")
         .training(train_batch_size=64, sgd_minibatch_size=64, num_sgd_iter=1)
         .debugging(seed=0)
     )
-    with settings.build() as algorithm:
+
+
+def test_single_actions_are_filtered_unsquashed_and_deterministic_on_request() -> None:
+    with filtered_pendulum().build() as algorithm:
         algorithm.train()
         obs = np.array([1.0, 0.0, 5.0], np.float32)
         seen = algorithm.workers.local_worker().filters[DEFAULT_POLICY].state()
@@ -472,15 +475,8 @@ def test_a_compiled_worker_acts_by_the_newest_weights(backend: str) -> None:
 
 
 def test_actions_of_several_observations_come_by_their_names() -> None:
-    settings = (
-        PPOConfig()
-        .environment("Pendulum-v1")
-        .rollouts(observation_filter="MeanStdFilter")
-        .training(train_batch_size=64, sgd_minibatch_size=64, num_sgd_iter=1)
-        .debugging(seed=0)
-    )
     observations = {"left": np.array([1.0, 0.0, 5.0]), "right": np.array([0.0, 1.0, -5.0])}
-    with settings.build() as algorithm:
+    with filtered_pendulum().build() as algorithm:
         algorithm.train()
         found = algorithm.compute_actions(observations, explore=False)
         for name, obs in observations.items():

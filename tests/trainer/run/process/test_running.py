@@ -132,14 +132,18 @@ def test_a_driver_that_ends_meanwhile_is_said():
         processes_of(driver)
 
 
+def py_spy_is(script: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have lines of a shell stand in for py-spy."""
+    (folder / "py-spy").write_text(f"#!/bin/sh\n{script}")
+    (folder / "py-spy").chmod(0o755)
+    monkeypatch.setattr(running, "py_spy", lambda: str(folder / "py-spy"))
+
+
 @pytest.mark.parametrize("command", ["stack", "top"])
 def test_other_failures_of_py_spy_are_no_missing_right(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    failing = tmp_path / "py-spy"
-    failing.write_text("#!/bin/sh\necho Failed to find a version. >&2\necho Stack backtrace: 0 anyhow >&2\nexit 1\n")
-    failing.chmod(0o755)
-    monkeypatch.setattr(running, "py_spy", lambda: str(failing))
+    py_spy_is("echo Failed to find a version. >&2\necho Stack backtrace: 0 anyhow >&2\nexit 1\n", tmp_path, monkeypatch)
     assert main([command, str(os.getpid())]) == 1
     message = capsys.readouterr().err
     assert f"cannot read the stacks of process {os.getpid()}: Failed to find a version. Try again" in message
@@ -148,10 +152,7 @@ def test_other_failures_of_py_spy_are_no_missing_right(
 
 
 def test_a_process_that_ended_while_py_spy_looked_has_no_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    failing = tmp_path / "py-spy"
-    failing.write_text("#!/bin/sh\nexit 1\n")
-    failing.chmod(0o755)
-    monkeypatch.setattr(running, "py_spy", lambda: str(failing))
+    py_spy_is("exit 1\n", tmp_path, monkeypatch)
     ending = subprocess.Popen(["sleep", "100"])
     process = driver_of(str(ending.pid))
     ending.kill()
@@ -165,10 +166,7 @@ def test_a_process_that_ended_while_py_spy_looked_has_no_stack(tmp_path: Path, m
 def test_a_process_that_may_not_be_traced(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    refusing = tmp_path / "py-spy"
-    refusing.write_text("#!/bin/sh\necho Operation not permitted >&2\nexit 1\n")
-    refusing.chmod(0o755)
-    monkeypatch.setattr(running, "py_spy", lambda: str(refusing))
+    py_spy_is("echo Operation not permitted >&2\nexit 1\n", tmp_path, monkeypatch)
     assert main([command, str(os.getpid())]) == 1
     message = capsys.readouterr().err
     assert f"may not look into process {os.getpid()}: Operation not permitted It needs the right" in message

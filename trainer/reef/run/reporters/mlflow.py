@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +11,7 @@ from typing import Any
 
 from reef.errors import ConfigError, redacted, sentence
 from reef.run.metrics import Result
-from reef.run.reporters.reporter import Reporter, Run, Summary, flatten, single_settings
+from reef.run.reporters.reporter import Reporter, Run, Summary, numbers_in, single_settings
 
 log = logging.getLogger(__name__)
 PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}  # or minutes for each result
@@ -68,11 +67,7 @@ class MlflowReporter(Reporter):
     def _send(self, result: Result) -> None:
         self._run_id = self._run_id or self._begin()
         step, moment = result["timesteps_total"], round(time.time() * 1000)
-        metrics = [
-            self._entities.Metric(name, float(value), moment, step)
-            for name, value in flatten(result)
-            if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        ]
+        metrics = [self._entities.Metric(name, float(value), moment, step) for name, value in numbers_in(result)]
         for part in _parts(metrics, MOST_NUMBERS):
             self._client.log_batch(self._run_id, metrics=part)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -70,6 +71,13 @@ def flatten(result: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
                 yield from flatten(value, f"{prefix}{key}/")
         elif not isinstance(value, list):
             yield prefix + key, value
+
+
+def numbers_in(result: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Name and value of every finite number of a result, named as by `flatten`."""
+    for name, value in flatten(result):
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            yield name, value
 
 
 def single_settings(settings: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, Any]]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import math
 import socket
 import time
 from typing import Any, BinaryIO
 
 from reef.run.metrics import Result
 from reef.run.reporters.files import storage_errors
-from reef.run.reporters.reporter import Reporter, Summary, flatten
+from reef.run.reporters.reporter import Reporter, Summary, numbers_in
 
 log = logging.getLogger(__name__)
 
@@ -38,11 +37,7 @@ class TensorBoardEvents(Reporter):
                     log.warning("no TensorBoard curves: %s. `pip install tensorboard` brings them.", error)
                     self._missing = True
                     return
-            values = [
-                self._summary.Value(tag=name, simple_value=value)
-                for name, value in flatten(result)
-                if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-            ]
+            values = [self._summary.Value(tag=name, simple_value=value) for name, value in numbers_in(result)]
             summary = self._summary(value=values)
             self._add(wall_time=float(result["timestamp"]), step=result["timesteps_total"], summary=summary)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import math
 import os
 from collections.abc import Callable
 from importlib import import_module
@@ -12,7 +11,7 @@ from typing import Any
 
 from reef.errors import ConfigError, nearest, sentence
 from reef.run.metrics import Result
-from reef.run.reporters.reporter import Reporter, Run, Summary, flatten
+from reef.run.reporters.reporter import Reporter, Run, Summary, numbers_in
 
 log = logging.getLogger(__name__)
 SENDS_NOTHING = ("offline", "disabled", "dryrun")  # modes that need no key
@@ -61,13 +60,8 @@ class WandbReporter(Reporter):
             if self._has_failed:  # each try waits for a minute and more
                 return
             self._run = self._try(self._begin)
-        values = {
-            name: value
-            for name, value in flatten(result)
-            if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        }
         if self._run is not None:
-            self._try(lambda: self._run.log(values, step=result["timesteps_total"]))
+            self._try(lambda: self._run.log(dict(numbers_in(result)), step=result["timesteps_total"]))
 
     def finish(self, summary: Summary | None) -> None:
         """End the run, with its exit code."""
