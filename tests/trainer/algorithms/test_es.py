@@ -5,6 +5,7 @@ It tests reef.nn.fast.perturbed too.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch import nn
 from reef.algorithms.es import ESConfig, ESLearner, centered_ranks, play
 from reef.batch import Perturbations
 from reef.errors import ConfigError
+from reef.nn import perturbed
 from reef.nn.make import make_policy
 from reef.nn.perturbed import PerturbedPolicy, noise_table
 from reef.rollout.worker import RolloutWorker
@@ -59,6 +61,34 @@ def test_an_index_is_the_same_noise_in_every_process() -> None:
     policy = make_policy(settings(), OBS, ACTIONS)
     assert isinstance(policy, PerturbedPolicy)
     assert policy.noise(np.array([3]))[0, :5].tolist() == noise_table(10_000)[3:8].tolist()
+
+
+def test_processes_of_a_node_share_a_large_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(perturbed, "SHARED_FROM", 100)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    path = tmp_path / "reef" / "noise-100.npy"
+    expected = np.random.default_rng(0).standard_normal(100, np.float32)
+    for damage in (None, lambda whole: b"", lambda whole: b"torn", lambda whole: whole[:-4]):
+        if damage:
+            path.write_bytes(damage(path.read_bytes()))
+        noise_table.cache_clear()
+        table = noise_table(100)
+        assert isinstance(table, np.memmap)
+        assert table.tolist() == expected.tolist() == np.load(path).tolist()
+        assert [file.name for file in path.parent.iterdir()] == [path.name]
+    noise_table.cache_clear()
+
+
+def test_a_table_that_cannot_be_shared_is_one_of_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(perturbed, "SHARED_FROM", 100)
+    (tmp_path / "reef").write_text("not a folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    noise_table.cache_clear()
+    assert noise_table(100).tolist() == np.random.default_rng(0).standard_normal(100, np.float32).tolist()
+    assert "each process has a table of noise of its own" in caplog.text
+    noise_table.cache_clear()
 
 
 def test_ranks_are_centered_and_equal_returns_share_theirs() -> None:

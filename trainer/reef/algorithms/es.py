@@ -46,7 +46,7 @@ class ESConfig(AlgorithmConfig):
     episodes_per_batch: int = setting(1000, "Fewest episodes of perturbed policies per update.", minimum=2)
     noise_stdev: float = setting(0.02, "Standard deviation of the noise added to the weights.", above=0.0)
     noise_size: int = setting(
-        25_000_000, "Numbers in the table of noise, 4 bytes each, of which every process has a copy.", minimum=1
+        25_000_000, "Numbers in the table of noise, 4 bytes each, which the processes of a node share.", minimum=1
     )
     l2_coeff: float = setting(0.005, "Weight of half the squared length of the weights in the loss.", minimum=0.0)
     eval_prob: float = setting(

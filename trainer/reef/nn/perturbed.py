@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -18,11 +22,47 @@ from reef.nn.q_critics import Actor
 from reef.spaces import Space
 from reef.types import Array
 
+log = logging.getLogger(__name__)
+
+SHARED_FROM = 1_000_000  # numbers; a smaller table is made faster than it is read
+
 
 @cache
 def noise_table(size: int) -> NDArray[np.float32]:
-    """Standard normal numbers [size], the same in every process: an index into it stands for a vector of noise."""
+    """Standard normal numbers [size], the same in every process: an index into it stands for a vector of noise.
+
+    A large one is a file in the cache folder of the user, by which the processes of a node share its memory; where
+    that cannot be written, each has a table of its own.
+    """
+    if size < SHARED_FROM:
+        return _drawn(size)
+    path = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "reef", f"noise-{size}.npy").expanduser()
+    try:
+        return _mapped(path, size)
+    except (OSError, EOFError, ValueError):  # not there, or damaged
+        table = _drawn(size)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=path.parent) as folder:
+            written = Path(folder, path.name)
+            np.save(written, table)
+            written.replace(path)
+        return _mapped(path, size)
+    except OSError as error:
+        log.warning("each process has a table of noise of its own, %d MB: %s", size * 4 // 2**20, error)
+        return table
+
+
+def _drawn(size: int) -> NDArray[np.float32]:
     return np.random.default_rng(0).standard_normal(size, np.float32)
+
+
+def _mapped(path: Path, size: int) -> NDArray[np.float32]:
+    """Raises OSError, EOFError or ValueError when the file is not there or is not such a table."""
+    table: NDArray[np.float32] = np.load(path, mmap_mode="r")
+    if table.shape != (size,) or table.dtype != np.float32:
+        raise ValueError(f"{path} holds {table.dtype} {table.shape}")
+    return table
 
 
 class PerturbedPolicy(Policy):
