@@ -28,9 +28,9 @@ def recorded(env: str | type[gymnasium.Env[Any, Any]], right: float = 0.0, episo
                 next_obs, reward, terminated, truncated, _ = made.step(action)
                 steps.append(
                     {
-                        "obs": np.asarray(obs).tolist(),
-                        "action": np.asarray(action).tolist(),
-                        "next_obs": np.asarray(next_obs).tolist(),
+                        "obs": plain(obs),
+                        "action": plain(action),
+                        "next_obs": plain(next_obs),
                         "reward": float(reward),
                         "terminated": bool(terminated),
                         "truncated": bool(truncated),
@@ -39,3 +39,8 @@ def recorded(env: str | type[gymnasium.Env[Any, Any]], right: float = 0.0, episo
                 obs, over = next_obs, terminated or truncated
             out.write(json.dumps({"number": number, "complete": True, "steps": steps}) + "\n")
     return str(path)
+
+
+def plain(value: Any) -> Any:
+    """A value of a space as JSON has it; a tuple is a list of its parts."""
+    return [plain(part) for part in value] if isinstance(value, tuple) else np.asarray(value).tolist()
