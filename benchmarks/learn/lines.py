@@ -18,6 +18,7 @@ from reef.cli.catalog import NOT_MEASURED, REACHES
 from reef.config.loading import load
 
 TIMES_BC = "reef.dev/times-bc"  # annotation: how many times BC's reward on the same data to reach besides
+FAILS_WITHOUT = "reef.dev/fails-without"  # annotation: setting of the model without which the line must not be met
 QUICK, LONG = "reef.dev/quick", "reef.dev/long"  # labels
 EVALUATIONS = 50  # in a run: one every 2 % of its steps
 SEEDS = (1, 2, 3)
@@ -41,6 +42,7 @@ class Line:
     environment: str
     reaches: str
     times_bc: float | None
+    fails_without: str | None
     is_quick: bool
     is_long: bool
     fingerprint: str
@@ -57,6 +59,7 @@ class Line:
             environment=spec["environment"]["name"],
             reaches=annotations[REACHES],
             times_bc=float(annotations[TIMES_BC]) if TIMES_BC in annotations else None,
+            fails_without=annotations.get(FAILS_WITHOUT),
             is_quick=labels.get(QUICK) == "true",
             is_long=labels.get(LONG) == "true",
             fingerprint=_fingerprint(job),
@@ -87,7 +90,7 @@ class Line:
 def _fingerprint(job: dict[str, Any]) -> str:
     """Changes with the document, but for its comments and its name, and with the files of its algorithm."""
     annotations = job["metadata"]["annotations"]
-    promises = [annotations[key] for key in (REACHES, TIMES_BC) if key in annotations]
+    promises = [annotations[key] for key in (REACHES, TIMES_BC, FAILS_WITHOUT) if key in annotations]
     digest = hashlib.sha256(json.dumps([*promises, job["spec"]], sort_keys=True).encode())
     for path in sorted(_algorithm_files(job["spec"]["algorithm"])):
         digest.update(Path(path).read_bytes())

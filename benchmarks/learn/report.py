@@ -25,6 +25,7 @@ COLUMNS = (
     "sampled policy, last",
     "random policy",
     "untrained policy",
+    "best without its memory",
     "BC on the same data",
     "recorded episodes",
     "measured",
@@ -45,7 +46,7 @@ def is_met(line: Line, record: Record) -> bool:
     """Whether a seed met the line."""
     if "error" in record:
         return False
-    unlearned = record["random"], record["untrained"]
+    unlearned = [record[key] for key in ("random", "untrained", "without") if key in record]
     return met(evaluations_of(record), line.thresholds, unlearned, compared(line, record))
 
 
@@ -79,6 +80,7 @@ def cells(line: Line, seeds: dict[str, Record]) -> Iterator[str]:
     yield each_of([run["sampled"] for run in runs], number)
     yield number(max(run["random"] for run in runs))
     yield number(max(run["untrained"] for run in runs))
+    yield "" if line.fails_without is None else each_of([run.get("without") for run in runs], number)
     for key in ("bc", "recorded"):
         yield "" if line.times_bc is None else each_of([run[key] for run in runs], number)
     yield ", ".join(sorted({f"{run['date'][:10]} ({run['commit']})" for run in runs}))

@@ -8,12 +8,13 @@ from typing import Any
 
 from benchmarks.learn.lines import FOLDER, Line
 from benchmarks.learn.recorded import make_missing, mean_reward
+from benchmarks.learn.rule import Evaluation
 from reef.api import load_job
 from reef.config import AlgorithmConfig
 from reef.job.settings import config_of
 from reef.rollout.local_workers import LocalWorkers
 from reef.run.algorithm import Algorithm
-from reef.run.evaluation import Evaluation
+from reef.run.evaluation import Evaluation as Evaluator
 from reef.types import PolicyId
 
 STARTS = 100  # episodes of an evaluation, one of each environment
@@ -31,12 +32,7 @@ def train(document: Path, seed: int) -> dict[str, Any]:
     random = evaluation_settings(config, explore=True, exploration_config={"type": "Random"})
     with config.build() as algorithm:
         record = {"random": evaluate(algorithm, random), "untrained": evaluate(algorithm, greedy)}
-        evaluations, seconds, result = [], 0.0, {}
-        while algorithm.timestep < line.steps:
-            started = time.perf_counter()
-            result = algorithm.train()
-            seconds += time.perf_counter() - started
-            evaluations.append((algorithm.timestep, round(seconds, 2), evaluate(algorithm, greedy)))
+        evaluations, result = trained(algorithm, line, greedy)
         runners = algorithm.workers.local_worker().runners.values()
         draws = any(runner.exploration.draws_from_policy for runner in runners)
         return record | {
@@ -44,7 +40,27 @@ def train(document: Path, seed: int) -> dict[str, Any]:
             "sampled": evaluate(algorithm, sampled) if draws else None,
             "training": lowest(result) if result["policy_reward_mean"] else None,  # nothing is played offline
             **({} if line.times_bc is None else imitation(config, seed)),
+            **({} if line.fails_without is None else {"without": best_without(config, line, line.fails_without)}),
         }
+
+
+def trained(algorithm: Algorithm, line: Line, greedy: AlgorithmConfig) -> tuple[list[Evaluation], dict[str, Any]]:
+    """Train for all steps of the line; returns the evaluations along the way and the last result."""
+    evaluations, seconds, result = [], 0.0, {}
+    while algorithm.timestep < line.steps:
+        started = time.perf_counter()
+        result = algorithm.train()
+        seconds += time.perf_counter() - started
+        evaluations.append(Evaluation(algorithm.timestep, round(seconds, 2), evaluate(algorithm, greedy)))
+    return evaluations, result
+
+
+def best_without(config: AlgorithmConfig, line: Line, setting: str) -> float:
+    """Return the highest evaluation of the same document with a setting of its model off."""
+    own = config.copy().training(model={setting: False})
+    with own.build() as algorithm:
+        evaluations, _ = trained(algorithm, line, evaluation_settings(own))
+    return max(each.reward for each in evaluations)
 
 
 def imitation(config: AlgorithmConfig, seed: int) -> dict[str, float]:
@@ -70,7 +86,7 @@ def evaluate(algorithm: Algorithm, settings: AlgorithmConfig) -> float:
 
     The environments are made each time: so their first episodes are always the same.
     """
-    evaluation = Evaluation(settings, lambda own, count: LocalWorkers(own))
+    evaluation = Evaluator(settings, lambda own, count: LocalWorkers(own))
     try:
         result = evaluation.run(algorithm)
     finally:

@@ -13,9 +13,9 @@ import pytest
 from benchmarks.learn import __main__ as learn
 from benchmarks.learn.curves import write_curves
 from benchmarks.learn.lines import FOLDER, SEEDS, TUNED, Line, documents
-from benchmarks.learn.report import report
+from benchmarks.learn.report import is_met, report
 from benchmarks.learn.rule import Threshold
-from benchmarks.learn.training import evaluate, evaluation_settings, lowest, train
+from benchmarks.learn.training import evaluate, evaluation_settings, lowest
 
 from reef.algorithms.ppo import PPOConfig
 from reef.algorithms.sac import SACConfig
@@ -71,16 +71,11 @@ def test_every_policy_has_to_learn():
     assert lowest({"policy_reward_mean": {"left": 500.0, "right": 20.0}}) == 20.0
 
 
-@pytest.mark.slow
-@pytest.mark.learn
-def test_without_its_memory_the_same_document_falls_short(tmp_path: Path):
-    text = (FOLDER / "cartpole-ppo-lstm.yaml").read_text()
-    assert "use_lstm: true" in text
-    path = tmp_path / "forgetful.yaml"
-    path.write_text(text.replace("use_lstm: true", "use_lstm: false"))
-    rewards = [reward for _, _, reward in train(path, seed=1)["evaluations"]]
-    assert len(rewards) > 40
-    assert max(rewards) < 225
+def test_a_line_that_is_met_without_its_memory_is_not_met(tmp_path: Path):
+    line = Line.of(FOLDER / "cartpole-ppo-lstm.yaml")
+    record = {"random": 20.0, "untrained": 20.0, "evaluations": [[line.steps, 1.0, 500.0]] * 3}
+    assert is_met(line, record | {"without": 100.0})
+    assert not is_met(line, record | {"without": 450.0})
 
 
 def test_evaluations_of_all_algorithms_and_seeds_begin_with_the_same_observations():
