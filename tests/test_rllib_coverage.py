@@ -33,7 +33,6 @@ MISSING = {
     "Results": 1,
     "Checkpoints": 1,
     "Scaling": 1,
-    "Further promises": 1,
 }
 # They work in algorithms that read recorded episodes; the others refuse them.
 OFFLINE = {"input_", "input", "postprocess_inputs", "actions_in_input_normalized"}

@@ -30,7 +30,7 @@ PENDULUM = {"env": "Pendulum-v1", "model": {"fcnet_hiddens": [8]}}
 
 def test_documents_that_say_that_they_were_not_measured_are_not_in_the_table():
     left_out = {path.name for path in TUNED.glob("*.yaml")} - {path.name for path in DOCUMENTS}
-    assert left_out == {"pong-ppo.yaml"}
+    assert left_out == {"pong-impala-gpu.yaml", "pong-ppo.yaml"}
 
 
 def document(folder: Path, reaches: str, comment: str = "") -> Path:

@@ -73,6 +73,16 @@ def test_pong_is_trained_in_short_form(tmp_path: Path, capsys: pytest.CaptureFix
     assert json.loads(result.read_text())["timesteps_total"] == 32
 
 
+def test_an_example_for_a_gpu_has_it_where_it_learns(capsys: pytest.CaptureFixture[str]):
+    path = ROOT / "examples" / "tuned" / "pong-impala-gpu.yaml"
+    job = load_job(path)
+    assert job.spec.head.gpu is not None
+    assert job.spec.config["num_gpus"] == job.spec.head.gpu.count == 1
+    assert main(["validate", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "On Kubernetes: 15 rollout workers in the head and 3 pods" in said
+
+
 @pytest.mark.parametrize(
     ("command", "said"),
     [
