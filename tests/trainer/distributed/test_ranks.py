@@ -58,7 +58,7 @@ def stats_of(result: dict[str, Any]) -> dict[str, float]:
 
 def test_two_ranks_learn_what_ppo_learns_from_two_workers() -> None:
     """A minibatch is the whole batch, so that it does not matter which steps each minibatch has."""
-    whole = {"sgd_minibatch_size": 80, "lr": 0.003}
+    whole = {"sgd_minibatch_size": 80, "lr": [[0, 0.003], [240, 0.001]], "entropy_coeff": [[0, 0.1], [160, 0.01]]}
     with settings(PPOConfig, **whole).build() as ppo, settings(**whole).build() as ddppo:
         for _ in range(3):
             expected, found = ppo.train(), ddppo.train()
@@ -251,17 +251,6 @@ def test_an_update_may_take_longer_than_a_sample() -> None:
         started = time.monotonic()
         algorithm.train()
         assert time.monotonic() - started > 4.0, "one average in each of four steps"
-
-
-def test_without_the_flags_a_lost_rank_ends_the_run_by_name() -> None:
-    with settings().build() as algorithm:
-        algorithm.train()
-        os.kill(ranks_of(algorithm)[1][0], signal.SIGKILL)
-        started = time.monotonic()
-        with pytest.raises(WorkerError, match="rollout worker 2 failed in"):
-            algorithm.train()
-            algorithm.train()
-        assert time.monotonic() - started < 60.0
 
 
 def test_all_that_are_lost_take_the_weights_with_them() -> None:
