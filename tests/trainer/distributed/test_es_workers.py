@@ -1,10 +1,7 @@
-"""ES on Ray workers: other noise on each, and a worker whose environment raises costs its episodes alone."""
+"""ES on Ray workers: other noise on each."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -13,33 +10,12 @@ from reef.algorithms.es import ESConfig
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
 
-class Raises(gym.Wrapper[Any, Any, Any, Any]):
-    """Raises at the 30th step of worker 2, unless that one was recreated."""
-
-    def __init__(self, env_config: Any) -> None:
-        super().__init__(gym.make("CartPole-v1"))
-        self.left = 30 if env_config.worker_index == 2 and not env_config.recreated_worker else 10**9
-
-    def step(self, action: Any) -> Any:
-        self.left -= 1
-        if not self.left:
-            raise RuntimeError("lost the simulator")
-        return super().step(action)
-
-
 def settings() -> ESConfig:
     config = ESConfig().environment("CartPole-v1").debugging(seed=0)
     config = config.rollouts(num_rollout_workers=2, num_envs_per_worker=4)
     return config.training(
         episodes_per_batch=16, train_batch_size=1, noise_size=10_000, model={"fcnet_hiddens": [8]}, eval_prob=0.0
     ).reporting(min_sample_timesteps_per_iteration=1)
-
-
-def test_a_worker_whose_environment_raises_is_recreated() -> None:
-    config = settings().environment(Raises).fault_tolerance(recreate_failed_workers=True)
-    with config.build() as algorithm:
-        results = [algorithm.train() for _ in range(3)]
-    assert results[-1]["num_worker_restarts"] == 1
 
 
 def test_workers_play_other_noise() -> None:
