@@ -103,6 +103,7 @@ def ray_cluster() -> Iterator[Cluster]:
             "num_cpus": 4,
             "num_gpus": torch.cuda.device_count(),
             "object_store_memory": store,
+            "include_dashboard": False,
             "_system_config": NODE_CHECKS,
         },
     )

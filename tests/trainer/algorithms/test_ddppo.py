@@ -31,8 +31,8 @@ def two_ranks(batches: list[Rollout], updates: int = 1, **training: Any) -> tupl
         for r in range(2)
     ]
     with ThreadPoolExecutor(2) as pool:
-        for _ in range(updates):
-            found = list(pool.map(lambda one, batch: one.update(batch, 0), ranks, batches))
+        for timestep in range(updates):
+            found = list(pool.map(lambda one, batch, t=timestep: one.update(batch, t), ranks, batches))
     return ranks, found
 
 
@@ -69,6 +69,20 @@ def test_two_ranks_come_to_the_weights_of_one_on_the_joint_batch(columns: tuple[
     assert found[0].stats == found[1].stats
     if columns == (3, 3):
         assert found[0].stats == pytest.approx(expected, rel=1e-3, abs=1e-5)
+
+
+def test_two_ranks_follow_schedules_as_one_does_over_100_updates() -> None:
+    batches = [rollout(6, 3, seed=seed) for seed in range(2)]
+    schedules = {"lr": [[0, 0.01], [60, 0.002], [100, 0.0005]], "entropy_coeff": [[0, 0.1], [50, 0.01]]}
+    shared = schedules | {"sgd_minibatch_size": 36, "train_batch_size": 36, "kl_coeff": 0.0}
+    alone = PPOLearner(settings(PPOConfig, **shared), OBS, ACTIONS)
+    ranks, found = two_ranks(batches, 100, **shared)
+    for timestep in range(100):
+        expected = alone.update(concat_columns(batches), timestep).stats
+    np.testing.assert_array_equal(ranks[0].weights(), ranks[1].weights())
+    np.testing.assert_allclose(ranks[0].weights(), alone.weights(), rtol=1e-4, atol=1e-4)
+    assert found[0].stats == found[1].stats == pytest.approx(expected, rel=1e-3, abs=1e-5)
+    assert 0.0005 < expected["cur_lr"] < 0.002
 
 
 def test_minibatches_of_two_ranks_are_those_of_one_that_are_their_unions() -> None:

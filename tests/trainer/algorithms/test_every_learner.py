@@ -57,9 +57,17 @@ FROM_RECORDINGS: list[Case] = [
     *((name, actions, RECORDED) for name in ("BC", "MARWIL") for actions in (ACTIONS, REAL)),
 ]
 WITH_TARGET = [*PRIORITIZED, *FROM_RECORDINGS[:2], ("APPO", ACTIONS, {})]
+SCHEDULES: dict[str, list[list[float]]] = {  # over 100 steps; those of them that an algorithm has
+    "lr": [[0, 0.01], [60, 0.002], [100, 0.0005]],
+    "actor_lr": [[0, 0.001], [80, 0.005]],
+    "entropy_coeff": [[0, 0.1], [50, 0.01]],
+}
+# The weight of a penalty that is adapted would grow without an end, as the batch stays.
+KL = {"kl_coeff": 0.0}
 # A3C and ES refuse more learners than one; those of DD-PPO have batches of their own, see test_ddppo.py.
 ALONE = {"A3C", "DDPPO", "ES"}
 TOGETHER = [case for case in (*FROM_ROLLOUTS, *PRIORITIZED, *FROM_RECORDINGS) if case[0] not in ALONE]
+ONE_OF_EACH = [*{name: (name, actions, given) for name, actions, given in TOGETHER}.values()]
 
 
 def each(cases: list[Case]) -> Any:
@@ -128,6 +136,27 @@ def test_two_learners_come_to_the_weights_of_one_on_the_joint_batch(
     assert not torch.equal(*shares[:2]), "each has its own part of the batch"
     np.testing.assert_array_equal(both[0].weights(), both[1].weights())
     np.testing.assert_allclose(both[0].weights(), one.weights(), rtol=1e-4, atol=1e-5)
+
+
+@each(ONE_OF_EACH)
+def test_two_learners_follow_schedules_as_one_does_over_100_updates(
+    name: str, actions: spaces.Space[Any], given: dict[str, Any]
+) -> None:
+    average = Average()
+    known = algorithm_class(name).config_class.by_key.keys()
+    given = given | {key: value for key, value in (SCHEDULES | KL).items() if key in known}
+    one = learner(name, actions, given)
+    both = [learner(name, actions, given, rank=rank, world_size=2, reduce=average.of(rank)) for rank in range(2)]
+    taken = played(one) if one.learns_from is Rollout else replayed(actions, weights=importance())
+    with ThreadPoolExecutor(2) as pool:
+        for timestep in range(100):
+            steps = replace(taken, rewards=np.roll(taken.rewards, timestep, axis=0))
+            expected = update(one, steps, timestep).stats
+            for found in pool.map(lambda each, *made: update(each, *made).stats, both, [steps] * 2, [timestep] * 2):
+                rates = {key for key in found if key.endswith("lr") or key in SCHEDULES}
+                assert rates and {key: found[key] for key in rates} == {key: expected[key] for key in rates}
+    np.testing.assert_array_equal(both[0].weights(), both[1].weights())
+    np.testing.assert_allclose(both[0].weights(), one.weights(), rtol=1e-4, atol=1e-4)
 
 
 def with_dead_steps(steps: Rollout, garbage: float) -> Rollout:

@@ -105,24 +105,6 @@ def test_workers_shards_and_learner_work_side_by_side() -> None:
         assert len({*np.round(stored[0]["priorities"], 6).tolist()}) > 5, "no priority is that of another transition"
 
 
-def test_a_worker_that_is_killed_in_a_request_is_made_again_while_the_run_goes_on() -> None:
-    with settings(recreate_failed_workers=True).build() as algorithm:
-        workers, _ = parts(algorithm)
-        until_learned(algorithm)
-        while not workers._group.num_in_flight(2):
-            algorithm.train()
-        os.kill(workers._group.pid(2), signal.SIGKILL)
-        deadline = time.monotonic() + 90.0
-        result = algorithm.train()
-        while not (result["num_worker_restarts"] == 1 and result["num_healthy_workers"] == 2):
-            assert time.monotonic() < deadline
-            result = algorithm.train()
-        version = algorithm.policy_version
-        while workers.foreach_worker(lambda worker: worker.policy_version)[2] < version:
-            assert time.monotonic() < deadline
-            algorithm.train()
-
-
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_shard_that_is_killed_comes_back_empty_and_the_run_goes_on(
     count: int, caplog: pytest.LogCaptureFixture

@@ -1,7 +1,5 @@
 """IMPALA and APPO with workers and learners in processes of their own."""
 
-import os
-import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -55,28 +53,6 @@ def settings(kind: type[IMPALAConfig] = IMPALAConfig, **given: Any) -> IMPALACon
 
 def stats_of(result: dict[str, Any]) -> dict[str, float]:
     return result["info"]["learner"]["default_policy"]["learner_stats"]
-
-
-def test_a_worker_that_is_killed_in_a_request_is_made_again_while_the_run_goes_on() -> None:
-    config = settings(recreate_failed_workers=True, observation_filter="MeanStdFilter")
-    with config.build() as algorithm:
-        workers = algorithm.workers
-        assert isinstance(workers, RayWorkers)
-        for _ in range(3):
-            result = algorithm.train()
-        assert workers._group.num_in_flight(2) > 0, "it is in the middle of a fragment"
-        os.kill(workers._group.pid(2), signal.SIGKILL)
-        before, updates, from_the_new_one = result["num_env_steps_trained"], 0, False
-        deadline = time.monotonic() + 90.0
-        while not from_the_new_one:
-            assert time.monotonic() < deadline
-            result = algorithm.train()
-            updates += 1
-            from_the_new_one = result["num_worker_restarts"] == 1 and result["num_healthy_workers"] == 2
-        assert result["num_env_steps_trained"] == before + 20 * updates
-        versions = workers.foreach_worker(lambda worker: worker.policy_version)
-        assert versions[2] > 3, "it has the weights of the run, not those of its start"
-        assert algorithm.train()["counters"]["num_batches_dropped"] == 0
 
 
 @pytest.mark.parametrize("to", [None, [1]])

@@ -139,42 +139,49 @@ def test_training_does_not_wait_for_an_asynchronous_evaluation() -> None:
         }
 
 
-MODES = pytest.mark.parametrize("mode", [{}, PARALLEL, AUTO, ASYNC], ids=["waiting", "parallel", "auto", "async"])
+# How it is when training waits is in test_evaluation_workers.py.
+MODES = {"parallel": PARALLEL, "auto": AUTO, "async": ASYNC}
+COVERED = [
+    ("parallel", "recreate_failed_workers"),
+    ("auto", "ignore_worker_failures"),
+    ("async", "recreate_failed_workers"),
+    ("async", "ignore_worker_failures"),
+]
 
 
-@MODES
-@pytest.mark.parametrize("covered", ["recreate_failed_workers", "ignore_worker_failures"])
-def test_a_worker_that_kills_itself_costs_no_episode(mode: dict[str, Any], covered: str) -> None:
-    settings = config(train_s=0.3, evaluated={"dies_in": 3, "step_s": 0.01}, evaluation_num_workers=2, **mode)
+@pytest.mark.parametrize(("mode", "covered"), COVERED)
+def test_a_worker_that_kills_itself_costs_no_episode(mode: str, covered: str) -> None:
+    evaluated = {"dies_in": 3, "step_s": 0.01}
+    settings = config(train_s=0.3, evaluated=evaluated, evaluation_num_workers=2, **MODES[mode])
     with settings.fault_tolerance(**{covered: True}).build() as algorithm:
         evaluations = [until_evaluated(algorithm) for _ in range(3)]
         assert all(each["episodes_this_iter"] for each in evaluations)
-        if "evaluation_duration" not in mode:
+        if mode != "auto":
             assert [each["episodes_this_iter"] for each in evaluations] == [3, 3, 3]
         assert algorithm.evaluation.workers.num_restarts == (covered == "recreate_failed_workers")
 
 
-@MODES
-def test_a_worker_that_kills_itself_ends_the_run_by_default(mode: dict[str, Any]) -> None:
+@pytest.mark.parametrize("mode", ["parallel", "async"])
+def test_a_worker_that_kills_itself_ends_the_run_by_default(mode: str) -> None:
     with (
-        config(evaluated={"dies_in": 3, "step_s": 0.01}, **mode).build() as algorithm,
+        config(evaluated={"dies_in": 3, "step_s": 0.01}, **MODES[mode]).build() as algorithm,
         pytest.raises(WorkerError, match=r"evaluation worker 1 failed in sample_episodes\(\): its process \d+ died"),
     ):
         for _ in range(3):
             until_evaluated(algorithm)
 
 
-@MODES
+@pytest.mark.parametrize("mode", MODES)
 def test_an_evaluation_that_hangs_is_a_warning_and_the_next_one_has_new_workers(
-    mode: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    mode: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     hangs = tmp_path / "hangs"
-    settings = config(train_s=0.1, evaluated={"hangs": str(hangs)}, evaluation_sample_timeout_s=2.0, **mode)
+    settings = config(train_s=0.1, evaluated={"hangs": str(hangs)}, evaluation_sample_timeout_s=2.0, **MODES[mode])
     with settings.build() as algorithm:
         first = until_evaluated(algorithm)
         hangs.touch()
         # an asynchronous one may have ended before
-        again = [until_evaluated(algorithm) for _ in range(1 + (mode == ASYNC))][-1]
+        again = [until_evaluated(algorithm) for _ in range(1 + (mode == "async"))][-1]
         assert again["training_iteration"] in (first["training_iteration"], first["training_iteration"] + 1)
         assert "evaluation took longer than evaluation_sample_timeout_s=2" in caplog.text
         for remedy in ("(1) raise evaluation_sample_timeout_s", "(2) lower", "(3) raise evaluation_num_workers"):

@@ -1,7 +1,5 @@
 """A3C with workers in processes of their own."""
 
-import os
-import signal
 import time
 from typing import Any
 
@@ -81,27 +79,6 @@ def test_the_gradients_of_a_worker_that_is_far_behind_are_dropped() -> None:
             assert stats_of(result)["staleness_max"] <= 20
         assert result["num_env_steps_sampled"] - result["num_env_steps_trained"] == 10 * dropped
         assert algorithm.policy_version == 1 + result["num_env_steps_trained"] // 10
-
-
-def test_a_worker_that_is_killed_in_a_request_is_made_again_while_the_run_goes_on() -> None:
-    with settings(recreate_failed_workers=True, observation_filter="MeanStdFilter").build() as algorithm:
-        workers = algorithm.workers
-        assert isinstance(workers, RayWorkers)
-        for _ in range(4):
-            algorithm.train()
-        workers.request(2)  # as the next round would
-        assert workers._group.num_in_flight(2) > 0, "it is in the middle of a fragment"
-        os.kill(workers._group.pid(2), signal.SIGKILL)
-        deadline, from_the_new_one = time.monotonic() + 90.0, False
-        while not from_the_new_one:
-            assert time.monotonic() < deadline
-            result = algorithm.train()
-            from_the_new_one = result["num_worker_restarts"] == 1 and result["num_healthy_workers"] == 2
-        versions = workers.foreach_worker(lambda worker: worker.policy_version)
-        assert versions[2] > 4, "it has the weights of the run, not those of its start"
-        before = algorithm.learners.weights()["default_policy"]
-        algorithm.train()
-        assert (algorithm.learners.weights()["default_policy"] != before).any()
 
 
 def test_a_run_on_workers_resumes_from_its_checkpoint_with_another_number_of_them(tmp_path: Any) -> None:

@@ -40,7 +40,7 @@ def test_remote_workers_sample_and_a_policy_learns() -> None:
 
 
 def test_several_learners_descend_a_loss_function() -> None:
-    with MyTrainer(env="CartPole-v1", config=SMALL | {"num_learner_workers": 2}) as trainer:
+    with MyTrainer(env="CartPole-v1", config=SMALL | {"num_rollout_workers": 0, "num_learner_workers": 2}) as trainer:
         before = trainer.get_policy().get_weights()
         trainer.train()
         after = trainer.get_policy().get_weights()

@@ -58,7 +58,7 @@ def stats_of(result: dict[str, Any]) -> dict[str, float]:
 
 def test_two_ranks_learn_what_ppo_learns_from_two_workers() -> None:
     """A minibatch is the whole batch, so that it does not matter which steps each minibatch has."""
-    whole = {"sgd_minibatch_size": 80, "lr": 0.003}
+    whole = {"sgd_minibatch_size": 80, "lr": [[0, 0.003], [240, 0.001]], "entropy_coeff": [[0, 0.1], [160, 0.01]]}
     with settings(PPOConfig, **whole).build() as ppo, settings(**whole).build() as ddppo:
         for _ in range(3):
             expected, found = ppo.train(), ddppo.train()
@@ -95,36 +95,14 @@ def test_after_the_loss_of_a_rank_the_others_go_on_from_what_they_have_learned(f
             assert time.monotonic() < deadline
             time.sleep(0.5)
             algorithm.train()
-        algorithm.train()
+        sampled = algorithm.timestep
+        assert algorithm.train()["num_env_steps_sampled"] == sampled + 80, "one that is left alone samples all"
         found = ranks_of(algorithm)
         assert len(found) == (2 if flag == "recreate_failed_workers" else 1)
         newest = algorithm.learners.weights()["default_policy"]
         for _, weights, acting in found:
             np.testing.assert_array_equal(weights, newest)
             np.testing.assert_array_equal(acting, newest)
-
-
-class Ending(gym.Wrapper[Any, Any, Any, Any]):
-    """Ends the process of worker 2 in its 130th step, in the midst of a batch."""
-
-    def __init__(self, env_config: Any) -> None:
-        super().__init__(gym.make("CartPole-v1"))
-        self.left = 130 if env_config.worker_index == 2 else 10**9
-
-    def step(self, action: Any) -> Any:
-        self.left -= 1
-        if not self.left:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().step(action)
-
-
-def test_a_rank_that_is_lost_while_it_samples_is_done_without() -> None:
-    config = settings(num_envs_per_worker=1, ignore_worker_failures=True).environment(Ending)
-    with config.build() as algorithm:
-        results = [algorithm.train() for _ in range(6)]
-        assert results[-1]["num_healthy_workers"] == 1
-        assert all(np.isfinite(stats_of(result)["total_loss"]) for result in results)
-        assert results[-1]["num_env_steps_sampled"] == 3 * 80 + 40 + 2 * 80, "the one that is left samples all"
 
 
 def die_in_the_second_step(worker: RolloutWorker) -> None:
@@ -251,17 +229,6 @@ def test_an_update_may_take_longer_than_a_sample() -> None:
         started = time.monotonic()
         algorithm.train()
         assert time.monotonic() - started > 4.0, "one average in each of four steps"
-
-
-def test_without_the_flags_a_lost_rank_ends_the_run_by_name() -> None:
-    with settings().build() as algorithm:
-        algorithm.train()
-        os.kill(ranks_of(algorithm)[1][0], signal.SIGKILL)
-        started = time.monotonic()
-        with pytest.raises(WorkerError, match="rollout worker 2 failed in"):
-            algorithm.train()
-            algorithm.train()
-        assert time.monotonic() - started < 60.0
 
 
 def test_all_that_are_lost_take_the_weights_with_them() -> None:

@@ -34,8 +34,8 @@ def config(**settings: Any) -> PPOConfig:
             "train_batch_size": 64,
             "sgd_minibatch_size": 16,
             "num_sgd_iter": 2,
-            "lr": 0.01,
-            "entropy_coeff": 0.01,
+            "lr": [[0, 0.01], [6400, 0.001]],
+            "entropy_coeff": [[0, 0.1], [3200, 0.01]],
             "grad_clip": 0.5,
             "model": {"fcnet_hiddens": [8]},
             "num_learner_workers": 2,
@@ -101,10 +101,10 @@ def learners(ray_cluster) -> Iterator[RayLearners]:
     made.stop()
 
 
-def test_two_learners_and_one_come_to_the_same_weights_even_when_one_is_killed(learners):
+def test_two_learners_follow_schedules_as_one_does_over_100_updates_even_when_one_is_killed(learners):
     alone = local_learners(PPOLearner, config(num_learner_workers=0), SPACES)
     learners.set_state(alone.state())
-    for step in range(5):
+    for step in range(100):
         batch = {"default_policy": rollout(step)}
         if step == 3:
             os.kill(learners._group.pid(2), signal.SIGKILL)
@@ -112,8 +112,10 @@ def test_two_learners_and_one_come_to_the_same_weights_even_when_one_is_killed(l
         stats = learners.update(batch, step * 64)["default_policy"].stats
         assert stats.keys() == expected.keys()
         assert stats["total_loss"] == pytest.approx(expected["total_loss"], rel=1e-4)
-        assert stats["cur_kl_coeff"] == expected["cur_kl_coeff"]
-        assert np.allclose(learners.weights()["default_policy"], alone.weights()["default_policy"], atol=1e-6)
+        for name in ("cur_kl_coeff", "cur_lr", "entropy_coeff"):
+            assert stats[name] == expected[name]
+        own = learners.weights()["default_policy"]
+        assert np.allclose(own, alone.weights()["default_policy"], rtol=1e-4, atol=1e-5)
     assert learners._group.num_restarts == 2  # both: the survivor cannot go on alone
 
 
@@ -166,11 +168,10 @@ def test_all_learners_hold_the_same_state(learners):
     assert np.array_equal(learners.weights()["default_policy"], weights["default_policy"])
 
 
-@pytest.mark.parametrize("num_atoms", [1, 5])
-def test_two_learners_of_dqn_and_one_come_to_the_same_weights_and_td_errors(num_atoms):
+def test_two_learners_of_dqn_and_one_come_to_the_same_weights_and_td_errors() -> None:
     def made(count: int) -> DQNConfig:
         settings = DQNConfig().environment("CartPole-v1").debugging(seed=5)
-        settings.training(train_batch_size=16, lr=0.01, num_atoms=num_atoms, target_network_update_freq=64)
+        settings.training(train_batch_size=16, lr=0.01, target_network_update_freq=64)
         settings.training(model={"fcnet_hiddens": [8]}, hiddens=[8])
         return settings.resources(num_learner_workers=count, num_cpus_per_learner_worker=0.5).validate().freeze()
 
@@ -193,12 +194,11 @@ def test_two_learners_of_dqn_and_one_come_to_the_same_weights_and_td_errors(num_
         two.stop()
 
 
-@pytest.mark.parametrize("recreate", [False, True])
-def test_what_is_not_finite_in_another_process_ends_the_run_at_once(recreate):
-    two = RayLearners(PPOLearner, config(recreate_failed_workers=recreate), SPACES)
+def test_what_is_not_finite_in_another_process_ends_the_run_at_once() -> None:
+    two = RayLearners(PPOLearner, config(recreate_failed_workers=True), SPACES)
     try:
-        if recreate:  # a round that went well does not make this one worth repeating
-            two.update({"default_policy": rollout(1)}, 0)
+        # a round that went well does not make this one worth repeating
+        two.update({"default_policy": rollout(1)}, 0)
         batch = rollout(0)
         batch.rewards[2, 1] = np.nan
         with pytest.raises(WorkerError, match="is not finite") as caught:

@@ -131,7 +131,8 @@ class Own(gym.Env):
 """
 
 
-def test_what_an_environment_prints_is_in_the_log_of_the_pod_that_runs_it(job, document):
+def test_the_runtime_environment_is_everywhere_and_when_ray_ends_so_does_the_head(job, document):
+    """What an environment prints is in the log of the pod that runs it."""
     folder = job.folder / "code"
     folder.mkdir()
     printing = OWN_ENVIRONMENT.replace("self.limit = ", "print('made in', os.getpid()); self.limit = ")
@@ -150,6 +151,16 @@ def test_what_an_environment_prints_is_in_the_log_of_the_pod_that_runs_it(job, d
     job.wait_until("the next worker's line", lambda: set(line.findall(pod.said)) - {first})
     assert "(worker 1)" not in head.said
     assert re.search(r"^\(head\) made in \d+$", head.said, re.MULTILINE)
+    (server,) = [
+        pid
+        for pid in map(int, filter(str.isdigit, os.listdir("/proc")))
+        if (b"gcs_server" in (command := cmdline(pid)) and str(job.gcs_port).encode() in command)
+    ]
+    os.kill(server, signal.SIGKILL)
+    assert head.ends(60.0) == 1
+    ending = head.ending()
+    assert ending["reason"] == "Failed"
+    assert "Ray's" in ending["message"], "the driver may abort before Ray's end is noticed: words were ready for that"
 
 
 @pytest.mark.parametrize(("role", "code"), [("head", 143), ("worker", 0)])
@@ -175,29 +186,6 @@ def test_a_head_that_waits_ends_at_once(job, document):
     head.process.send_signal(signal.SIGTERM)
     assert head.ends(60.0) == 143
     assert head.ending()["message"] == "ended by SIGTERM before the first iteration"
-
-
-def test_the_runtime_environment_is_everywhere_and_when_ray_ends_so_does_the_head(job, document):
-    folder = job.folder / "code"
-    folder.mkdir()
-    (folder / "own_env.py").write_text(OWN_ENVIRONMENT)
-    asked = document(
-        environment={"name": "own_env:Own"},
-        runtimeEnv={"working_dir": str(folder), "env_vars": {"OWN_LIMIT": "5"}},
-        config={"num_rollout_workers": 1},
-    )
-    head = job.head(asked)
-    job.wait_for("training", lambda progress: progress.get("training", {}).get("rewardMax") == 5.0)
-    (server,) = [
-        pid
-        for pid in map(int, filter(str.isdigit, os.listdir("/proc")))
-        if (b"gcs_server" in (line := cmdline(pid)) and str(job.gcs_port).encode() in line)
-    ]
-    os.kill(server, signal.SIGKILL)
-    assert head.ends(60.0) == 1
-    ending = head.ending()
-    assert ending["reason"] == "Failed"
-    assert "Ray's" in ending["message"], "the driver may abort before Ray's end is noticed: words were ready for that"
 
 
 EXITING_ENVIRONMENT = """

@@ -66,20 +66,18 @@ def with_curriculum(config: dict[str, Any]) -> None:
 
 
 def test_a_function_with_a_curriculum_trains_in_tune_with_the_resources_of_its_workers(tmp_path: Path) -> None:
-    space = {"lr": tune.grid_search([0.01, 0.001])}
     room = tune.trainable("PPO").default_resource_request(settings_of({}).to_dict() | {"env": "CartPole-v1"})
     assert room.bundles == [{"CPU": 1.0}, {"CPU": 0.5}, {"CPU": 0.5}]
     options: dict[str, Any] = {"storage_path": tmp_path, "metric": "level", "mode": "max", "verbose": 0}
-    analysis = tune.run(with_curriculum, config=space, resources_per_trial=room, **options)
-    assert len(analysis.trials) == 2
-    for trial in analysis.trials:
-        last = trial.last_result
-        assert (trial.status, last["training_iteration"], last["level"]) == ("TERMINATED", LEVELS, LEVELS)
-        assert last["tasks"] == [LEVELS] * 2
-        assert last["num_healthy_workers"] == 2
-        assert last["timesteps_total"] == LEVELS * SMALL["train_batch_size"]
-        assert last["lr"] == trial.config["lr"]
-        assert trial.placement_group_factory.bundles == room.bundles
+    analysis = tune.run(with_curriculum, config={"lr": 0.001}, resources_per_trial=room, **options)
+    (trial,) = analysis.trials
+    last = trial.last_result
+    assert (trial.status, last["training_iteration"], last["level"]) == ("TERMINATED", LEVELS, LEVELS)
+    assert last["tasks"] == [LEVELS] * 2
+    assert last["num_healthy_workers"] == 2
+    assert last["timesteps_total"] == LEVELS * SMALL["train_batch_size"]
+    assert last["lr"] == trial.config["lr"] == 0.001
+    assert trial.placement_group_factory.bundles == room.bundles
     assert analysis.best_result["level"] == LEVELS
 
 
@@ -109,17 +107,16 @@ def test_command_line_program_and_tune_train_alike(tmp_path: Path) -> None:
         result = algorithm.train()
         found["program"] = outcome(result), algorithm.get_weights()["default_policy"]
 
-    for algorithm_name in ("PPO", PPOTrainer):
-        analysis = tune.run(
-            algorithm_name,
-            config={"env": "CartPole-v1", **settings},
-            stop={"training_iteration": 1},
-            checkpoint_at_end=True,
-            storage_path=tmp_path / "tune",
-            verbose=0,
-        )
-        (trial,) = analysis.trials
-        found[f"tune {algorithm_name}"] = outcome(trial.last_result), weights_at(trial.checkpoint)
+    analysis = tune.run(
+        PPOTrainer,
+        config={"env": "CartPole-v1", **settings},
+        stop={"training_iteration": 1},
+        checkpoint_at_end=True,
+        storage_path=tmp_path / "tune",
+        verbose=0,
+    )
+    (trial,) = analysis.trials
+    found["tune"] = outcome(trial.last_result), weights_at(trial.checkpoint)
 
     expected, weights = found.pop("program")
     assert np.isfinite(expected).all()

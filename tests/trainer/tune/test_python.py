@@ -54,7 +54,7 @@ def test_run_by_name_has_the_checkpoints_of_every_trial(ray_cluster: Any) -> Non
 
 @pytest.mark.ray
 def test_workers_of_a_trial_run_in_the_room_that_its_settings_ask_for(ray_cluster: Any, tmp_path: Path) -> None:
-    config = small_config().rollouts(num_rollout_workers=1).training(lr=tune.grid_search([0.01, 0.001]))
+    config = small_config().rollouts(num_rollout_workers=1)
     results = tune.Tuner(
         PPO,
         param_space=config,
@@ -65,7 +65,7 @@ def test_workers_of_a_trial_run_in_the_room_that_its_settings_ask_for(ray_cluste
             verbose=0,
         ),
     ).fit()
-    assert [result.metrics["num_healthy_workers"] for result in results] == [1, 1]
+    assert [result.metrics["num_healthy_workers"] for result in results] == [1]
     best = results.get_best_result("episode_reward_mean", "max")
     assert str(tmp_path) in best.path
     with Algorithm.from_checkpoint(best.checkpoint) as algorithm:
@@ -190,7 +190,7 @@ def test_a_trial_goes_on_from_a_checkpoint_with_settings_of_its_own(tmp_path: Pa
     ids=["hyperband", "median"],
 )
 def test_schedulers_of_ray_work(scheduler: Any, ray_cluster: Any, tmp_path: Path) -> None:
-    config = {**SMALL, "lr": tune.grid_search([0.01, 0.001, 1e-9])}
+    config = {**SMALL, "lr": tune.grid_search([0.01, 1e-9])}
     options: dict[str, Any] = {"storage_path": tmp_path, "verbose": 0, "scheduler": scheduler()}
     analysis = tune.run("PPO", config=config, stop={"training_iteration": 3}, **options)
     assert {trial.status for trial in analysis.trials} == {"TERMINATED"}
