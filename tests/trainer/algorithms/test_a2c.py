@@ -5,6 +5,7 @@ It tests reef.algorithms.actor_critic and reef.algorithms.pg too.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from reef.algorithms.a2c import A2CConfig, A2CLearner
+from reef.algorithms.a2c import A2CConfig, A2CLearner, MicrobatchLearner, parts
 from reef.algorithms.pg import PGConfig
 from reef.batch import Rollout
 from reef.errors import ConfigError
@@ -23,6 +24,10 @@ OBS, ACTIONS = spaces.Box(-1, 1, (2,)), spaces.Discrete(2)
 def learner(kind: type[A2CConfig] = A2CConfig, **training: Any) -> A2CLearner:
     config = kind().training(**({"model": {"fcnet_hiddens": [4]}} | training)).debugging(seed=0)
     return A2CLearner(config, OBS, ACTIONS)
+
+
+def microbatches(**training: Any) -> MicrobatchLearner:
+    return MicrobatchLearner(A2CConfig().training(**training).debugging(seed=0), OBS, ACTIONS)
 
 
 def rollout(steps: int = 3, columns: int = 2) -> Rollout:
@@ -100,6 +105,43 @@ def test_without_a_critic_its_layer_stays_as_it_is() -> None:
     assert moved and not any(name.startswith("vf.") for name in moved)
 
 
+@pytest.mark.parametrize("grad_clip", [None, 0.01])
+@pytest.mark.parametrize("size", [1, 4, 8])
+@pytest.mark.parametrize("model", [{}, {"use_lstm": True, "lstm_cell_size": 3, "max_seq_len": 1}])
+def test_parts_of_a_batch_make_the_step_of_the_whole_batch(model: Any, size: int, grad_clip: float | None) -> None:
+    given = {"model": {"fcnet_hiddens": [4]} | model, "grad_clip": grad_clip, "lr": 0.1}
+    given |= {"normalize_advantages": True, "train_batch_size": 10, "optimizer": {"type": "SGD"}}
+    whole, by_parts = microbatches(**given), microbatches(**given, microbatch_size=size)
+    batch = replace(rollout(5, 2), state_in=whole.policy.initial_state(2))  # 10 steps
+    updates = [each.update(batch, 0) for each in (whole, by_parts)]
+    np.testing.assert_allclose(whole.weights(), by_parts.weights(), atol=1e-7)
+    assert updates[0].stats == pytest.approx(updates[1].stats, abs=1e-6)
+
+
+def test_parts_are_whole_sequences_and_weigh_by_their_valid_steps() -> None:
+    model = {"fcnet_hiddens": [4], "use_lstm": True, "lstm_cell_size": 3, "max_seq_len": 4}
+    given = {"model": model, "lr": 0.1, "train_batch_size": 12, "optimizer": {"type": "SGD"}}
+    whole, by_parts = microbatches(**given), microbatches(**given, microbatch_size=9)
+    batch = replace(rollout(6, 2), state_in=whole.policy.initial_state(2))
+    batch.mask[4:, 0] = False  # the second sequence of this column is dropped, that of the other has 2 of 4 steps
+    (minibatch,) = by_parts.minibatches(by_parts.prepare(batch))
+    found = list(parts(minibatch, 9, by_parts.policy.inputs))
+    assert [part["obs"].shape[:2] for part in found] == [(2, 4), (1, 4)]
+    assert sum(len(part["actions"]) for part in found) == 10
+    for each in (whole, by_parts):
+        each.update(batch, 0)
+    np.testing.assert_allclose(whole.weights(), by_parts.weights(), atol=1e-7)
+
+
+def test_no_part_has_more_steps_than_said() -> None:
+    one, seen = microbatches(microbatch_size=4, train_batch_size=10), []
+    loss = one.loss
+    one.loss = lambda outputs, minibatch: seen.append(len(minibatch["actions"])) or loss(outputs, minibatch)  # type: ignore[method-assign,func-returns-value]
+    one.setup()
+    one.update(rollout(5, 2), 0)
+    assert seen == [4, 4, 2]
+
+
 @pytest.mark.parametrize("model", [{"use_lstm": True, "lstm_cell_size": 8}, {"use_attention": True}])
 def test_a_memory_is_trained(model: dict[str, Any]) -> None:
     config = A2CConfig().environment("CartPole-v1").training(model=model | {"fcnet_hiddens": [4]}).debugging(seed=0)
@@ -116,6 +158,10 @@ def test_a_memory_is_trained(model: dict[str, Any]) -> None:
         (A2CConfig, {"use_critic": False}, "use_critic=False cannot bootstrap"),
         (PGConfig, {"batch_mode": "truncate_episodes"}, "use_critic=False cannot bootstrap"),
         (A2CConfig, {"clip_param": 0.1}, "clip_param"),
+        (A2CConfig, {"microbatch_size": 0}, "microbatch_size=0"),
+        (A2CConfig, {"microbatch_size": 200}, "microbatch_size=200: a learner's train batch has 200 steps"),
+        (A2CConfig, {"microbatch_size": 100, "num_learner_workers": 2}, "train batch has 100 steps"),
+        (A2CConfig, {"microbatch_size": 8, "model": {"use_lstm": True}}, "microbatch_size=8 holds no sequence"),
         (A2CConfig, {"entropy_coeff": "much"}, "entropy_coeff='much'"),
     ],
 )

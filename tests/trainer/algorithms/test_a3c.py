@@ -90,7 +90,7 @@ def test_in_process_the_weights_are_as_old_as_the_requests_are_many(in_flight: i
 
 def train_with_old_gradient(max_staleness: int, monkeypatch: pytest.MonkeyPatch) -> tuple[A3C, Any, list[int]]:
     """A fifth iteration with a gradient of before the first: its result, and the versions that the worker got in it."""
-    algorithm = small(min_sample_timesteps_per_iteration=0, max_gradient_staleness=max_staleness).build()
+    algorithm = small(min_sample_timesteps_per_iteration=0, max_staleness=max_staleness).build()
     workers, versions = algorithm.workers, []
     (late,), ready, publish = workers.sample(), workers.ready, workers.set_weights
 
@@ -136,7 +136,7 @@ def test_the_limit_of_staleness_grows_with_the_requests_in_flight() -> None:
     config = A3CConfig().rollouts(num_rollout_workers=8)
     assert config.staleness_limit == 80
     assert config.training(max_requests_in_flight_per_sampler_worker=2).staleness_limit == 160
-    assert config.training(max_gradient_staleness=0).staleness_limit == 0
+    assert config.training(max_staleness=0).staleness_limit == 0
     assert A3CConfig().staleness_limit == 10
 
 

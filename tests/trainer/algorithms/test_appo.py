@@ -147,6 +147,7 @@ def test_the_weight_of_a_penalty_that_is_not_there_is_named_in_the_log(caplog: p
     ("settings", "problem"),
     [
         ({"use_kl_loss": True}, "use_kl_loss=True has no effect with target_update_frequency=1"),
+        ({"use_kl_loss": True, "num_sgd_iter": 2, "minibatch_buffer_size": 2}, "Set target_update_frequency above 1"),
         ({"clip_param": 0.0}, "clip_param=0.0: must be larger than 0"),
         ({"num_aggregation_workers": 1}, "num_aggregation_workers=1: the driver puts the batches together"),
         ({"sgd_minibatch_size": 64}, "sgd_minibatch_size"),

@@ -1,4 +1,7 @@
-"""IMPALA: V-trace on its batches, the queue before its learner, and what it refuses."""
+"""IMPALA: V-trace on its batches, the queue before its learner, and what it refuses.
+
+It tests reef.algorithms.asynchronous too.
+"""
 
 from __future__ import annotations
 
@@ -124,9 +127,12 @@ def test_two_agents_with_two_policies_have_their_own_staleness() -> None:
     assert learned["0"]["learner_stats"]["staleness"] >= 0.0
 
 
-@pytest.mark.parametrize("interval", [1, 3])
-def test_a_run_resumes_bit_for_bit_whatever_waits_in_the_queue(interval: int, tmp_path: Path) -> None:
-    config = small(num_envs_per_worker=3, train_batch_size=90, broadcast_interval=interval)
+AGAIN = {"num_sgd_iter": 2, "minibatch_buffer_size": 2, "replay_proportion": 0.5, "replay_buffer_num_slots": 3}
+
+
+@pytest.mark.parametrize("settings", [{}, {"broadcast_interval": 3}, AGAIN, AGAIN | {"max_staleness": 2}])
+def test_a_run_resumes_bit_for_bit_whatever_waits_in_the_queue(settings: dict[str, Any], tmp_path: Path) -> None:
+    config = small(**{"num_envs_per_worker": 3, "train_batch_size": 90} | settings)
     with config.build() as one:
         for _ in range(3):
             one.train()
@@ -144,7 +150,10 @@ def test_a_run_resumes_bit_for_bit_whatever_waits_in_the_queue(interval: int, tm
     ("key", "value", "problem"),
     [
         ("num_aggregation_workers", 2, "the driver puts the batches together. Leave it at 0."),
-        ("replay_proportion", 0.5, "not available yet: every batch is learned from once. Leave it at 0.0."),
+        ("replay_proportion", 0.5, "no old fragment is kept with replay_buffer_num_slots=0. Set it to 1 or more."),
+        ("replay_proportion", -0.5, "must be at least 0"),
+        ("minibatch_buffer_size", 0, "must be at least 1 batches"),
+        ("max_staleness", -1, "must be at least 0 updates"),
         ("opt_type", "rmsprop", "the optimizer is chosen by optimizer"),
         ("learner_queue_timeout", 10, "sample_timeout_s limits a fragment"),
         ("sample_async", True, "workers always sample ahead of the learner here"),
@@ -170,6 +179,34 @@ def test_limits_of_ratios_that_are_not_computed_are_named_in_the_log(caplog: pyt
     caplog.clear()
     small(vtrace_clip_rho_threshold=2.0).build().stop()
     assert not caplog.messages
+
+
+def test_settings_of_batches_that_are_not_learned_from_again_are_named_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    small(minibatch_buffer_size=4, replay_buffer_num_slots=5).build().stop()
+    assert "minibatch_buffer_size=4 has no effect with num_sgd_iter=1." in caplog.messages
+    assert "replay_buffer_num_slots=5 has no effect without replay_proportion." in caplog.messages
+    caplog.clear()
+    small(**AGAIN).build().stop()
+    assert not caplog.messages
+
+
+def test_each_pass_over_a_batch_has_its_own_likelihood_ratios(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = list[torch.Tensor]()
+    prepare = IMPALALearner.prepare
+
+    def prepared(self: IMPALALearner, batch: Rollout) -> Any:
+        columns = prepare(self, batch)
+        seen.append(columns["advantages"])
+        return columns
+
+    monkeypatch.setattr(IMPALALearner, "prepare", prepared)
+    with small(num_sgd_iter=2, lr=0.1).reporting(min_sample_timesteps_per_iteration=0).build() as algorithm:
+        for _ in range(2):
+            algorithm.train()
+        assert algorithm.timestep == 40, "one batch"
+    assert not torch.allclose(*seen)
 
 
 def test_settings_of_it_are_refused_by_others() -> None:

@@ -184,6 +184,24 @@ def test_all_whole_batches_are_learned_from_before_more_is_sampled() -> None:
     assert results[-1]["num_env_steps_trained"] == 240
 
 
+def test_batches_of_older_weights_are_dropped_and_counted() -> None:
+    settings = {"num_envs_per_worker": 4, "train_batch_size": 40, "max_requests_in_flight_per_sampler_worker": 3}
+    with asynchronous(**settings, max_staleness=1).build() as algorithm:
+        results = [algorithm.train() for _ in range(4)]
+    assert [stats_of(result)["staleness_max"] for result in results] == [0, 1, 0, 1]
+    assert [result["num_env_steps_sampled"] for result in results] == [120, 120, 240, 240]
+    assert [result["counters"]["num_batches_dropped"] for result in results] == [0, 0, 1, 1]
+
+
+def test_every_batch_is_learned_from_in_num_sgd_iter_updates_in_turn_with_others() -> None:
+    with asynchronous(num_sgd_iter=2, minibatch_buffer_size=2).build() as algorithm:
+        results = [algorithm.train() for _ in range(8)]
+    assert [result["num_env_steps_sampled"] // 20 for result in results] == [1, 2, 3, 3, 3, 4, 5, 5]
+    assert [result["num_env_steps_trained"] // 20 for result in results] == [1, 2, 3, 4, 5, 6, 7, 8]
+    # the second and third batch are there again, then the fourth and the fifth
+    assert [stats_of(result)["staleness"] for result in results] == [0, 0, 0, 2, 2, 0, 0, 2]
+
+
 def test_workers_sample_while_an_update_is_under_way_and_a_full_queue_drops_its_oldest_batch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

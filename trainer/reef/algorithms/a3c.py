@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from reef.algorithms.a2c import A2CLearner
-from reef.algorithms.actor_critic import ActorCriticConfig
+from reef.algorithms.asynchronous import AsynchronousConfig
 from reef.batch import FragmentGradient, Rollout, Sample
-from reef.config import Scheduled, default, setting
+from reef.config import Scheduled, default
 from reef.config.ignored import Network, ignored
 from reef.config.loading import load
 from reef.learn.device import to_device
@@ -27,15 +27,13 @@ from reef.run.flows.gradients import gradients
 from reef.types import PolicyId, Stats, Weights
 
 
-class A3CConfig(ActorCriticConfig):
+class A3CConfig(AsynchronousConfig):
     """Settings of A3C."""
 
     policies_may_change: ClassVar[bool] = False
     algorithm: ClassVar[str] = "A3C"
     algorithm_class: ClassVar[str] = "reef.algorithms.a3c:A3C"
     worker_class: ClassVar[str] = "reef.algorithms.a3c:A3CWorker"
-    asynchronous: ClassVar[bool] = True
-    of_all_policies: ClassVar[tuple[str, ...]] = (*ActorCriticConfig.of_all_policies, "max_gradient_staleness")
 
     lr: Scheduled = default(1e-4)
     grad_clip: float | None = default(40.0)
@@ -46,19 +44,12 @@ class A3CConfig(ActorCriticConfig):
     normalize_advantages: bool = default(False)
     # a worker that waits for its new weights is behind by the gradients of the others alone
     max_requests_in_flight_per_sampler_worker: int = default(1)
-    max_gradient_staleness: int | None = setting(
-        None,
-        "Gradients of weights that are older than this many versions are dropped; null: 10 for each request that all "
-        "workers may have in flight.",
-        minimum=0,
-        unit="updates",
-    )
 
     @property
     def staleness_limit(self) -> int:
-        """`max_gradient_staleness`, by default that of a worker which is about 10 times slower than the others."""
-        if self.max_gradient_staleness is not None:
-            return self.max_gradient_staleness
+        """`max_staleness`, by default that of a worker which is about 10 times slower than the others."""
+        if self.max_staleness is not None:
+            return self.max_staleness
         return 10 * max(self.num_rollout_workers, 1) * self.max_requests_in_flight_per_sampler_worker
 
     def problems(self) -> Iterator[str]:

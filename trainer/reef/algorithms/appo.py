@@ -35,7 +35,6 @@ class APPOConfig(IMPALAConfig):
     algorithm_class: ClassVar[str] = "reef.algorithms.appo:APPO"
 
     clip_param: float = setting(0.4, "The likelihood ratio is clipped to 1 +- this (eq. 7)", above=0.0)
-    num_sgd_iter: int = setting(1, "Passes over each train batch", minimum=1)
     target_update_frequency: int = setting(
         1, "Updates between two moves of the target network.", minimum=1, unit="updates"
     )
@@ -44,13 +43,19 @@ class APPOConfig(IMPALAConfig):
     kl_coeff: float = setting(1.0, "First weight of the KL penalty (eq. 8); 0 switches it off", minimum=0.0)
     kl_target: float = setting(0.01, "KL in nats that the adaptive penalty steers to", above=0.0)
 
+    @property
+    def passes_per_update(self) -> int:
+        """All of a batch, unless it takes turns with others: the target network does not move between them."""
+        return self.num_sgd_iter if self.minibatch_buffer_size == 1 else 1
+
     def problems(self) -> Iterator[str]:
         """Yield contradictions between these settings."""
         yield from super().problems()
-        if self.use_kl_loss and self.target_update_frequency == self.num_sgd_iter == self.tau == 1:
+        if self.use_kl_loss and self.target_update_frequency == self.passes_per_update == self.tau == 1:
             yield (
-                "use_kl_loss=True has no effect with target_update_frequency=1, num_sgd_iter=1 and tau=1: the target "
-                "network equals the policy in each step. Set target_update_frequency or num_sgd_iter above 1."
+                "use_kl_loss=True has no effect with target_update_frequency=1, tau=1 and one pass in an update: the "
+                "target network equals the policy in each step. Set target_update_frequency above 1, or num_sgd_iter "
+                "with minibatch_buffer_size=1."
             )
 
     def ignored_settings(self, network: Network) -> Iterator[str]:
@@ -67,7 +72,7 @@ class APPOLearner(IMPALALearner):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.num_updates, self.passes = 0, self.config.num_sgd_iter
+        self.num_updates, self.passes = 0, self.config.passes_per_update
         self.kl_penalty = KLPenalty(self.config.kl_coeff, self.config.kl_target, self.device)
         self._target_layout = layout_of(self.target.network, self.config, self.device)
 

@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import ClassVar, Literal
 
 from reef.algorithms.a2c import A2CLearner
-from reef.algorithms.actor_critic import ActorCriticConfig
+from reef.algorithms.asynchronous import AsynchronousConfig
 from reef.batch import Rollout
 from reef.config import Scheduled, default, setting
 from reef.config.ignored import Network, ignored
 from reef.config.refusals import Refusal
 from reef.learn.device import to_device
-from reef.learn.learner_queue import LearnerQueue
+from reef.learn.learner_queue import FragmentReplay, LearnerQueue
 from reef.learn.minibatches import Rows
 from reef.learn.sequences import Sequences
 from reef.math.vtrace import vtrace
@@ -29,30 +29,25 @@ from reef.trees import require_like
 from reef.types import Array, PolicyId, State, Stats
 
 OPTIMIZER = "the optimizer is chosen by optimizer, for example {type: RMSpropTF, eps: 0.1}"
-NO_REPLAY = "not available yet: every batch is learned from once"
 NO_AGGREGATION = "the driver puts the batches together"
 NO_TIMEOUT = "the flow waits for whichever comes first, fragments or the learner; sample_timeout_s limits a fragment"
 
 
-class IMPALAConfig(ActorCriticConfig):
+class IMPALAConfig(AsynchronousConfig):
     """Settings of IMPALA."""
 
     algorithm: ClassVar[str] = "IMPALA"
     algorithm_class: ClassVar[str] = "reef.algorithms.impala:IMPALA"
-    asynchronous: ClassVar[bool] = True
     of_all_policies: ClassVar[tuple[str, ...]] = (
-        *ActorCriticConfig.of_all_policies,
-        "learner_queue_size",
-        "broadcast_interval",
+        *AsynchronousConfig.of_all_policies,
+        *("learner_queue_size", "broadcast_interval", "num_sgd_iter", "minibatch_buffer_size"),
+        *("replay_proportion", "replay_buffer_num_slots"),
     )
     refusals: ClassVar[Mapping[str, Refusal]] = {
-        **ActorCriticConfig.refusals,
+        **AsynchronousConfig.refusals,
         "num_aggregation_workers": Refusal("training", 0, NO_AGGREGATION),
         "max_requests_in_flight_per_aggregator_worker": Refusal("training", 2, NO_AGGREGATION),
         "timeout_s_aggregator_manager": Refusal("training", 0.0, NO_AGGREGATION),
-        "replay_proportion": Refusal("training", 0.0, NO_REPLAY),
-        "replay_buffer_num_slots": Refusal("training", 0, NO_REPLAY),
-        "minibatch_buffer_size": Refusal("training", 1, NO_REPLAY),
         "num_multi_gpu_tower_stacks": Refusal("training", 1, "each learner has one GPU; set num_learner_workers"),
         "learner_queue_timeout": Refusal("training", 300, NO_TIMEOUT),
         "timeout_s_sampler_manager": Refusal("training", 0.0, NO_TIMEOUT),
@@ -82,13 +77,46 @@ class IMPALAConfig(ActorCriticConfig):
         16, "Train batches that may wait for the learner; one more drops the oldest.", minimum=1
     )
     broadcast_interval: int = setting(1, "Updates between two publications of the weights.", minimum=1, unit="updates")
+    num_sgd_iter: int = setting(1, "Passes over each train batch", minimum=1)
+    minibatch_buffer_size: int = setting(
+        1,
+        "Train batches that are learned from in turn; one that had num_sgd_iter passes is replaced by the next.",
+        minimum=1,
+        unit="batches",
+    )
+    replay_proportion: float = setting(
+        0.0,
+        "Old fragments that are mixed into the train batches for each new one; on average, if a fraction.",
+        minimum=0.0,
+    )
+    replay_buffer_num_slots: int = setting(
+        0, "Newest fragments from which the old ones are drawn.", minimum=0, unit="fragments"
+    )
+
+    @property
+    def passes_per_update(self) -> int:
+        """Gradient steps along one estimate of the advantages; V-trace makes a new one for each pass."""
+        return 1
+
+    def problems(self) -> Iterator[str]:
+        """Yield contradictions between these settings."""
+        yield from super().problems()
+        if self.replay_proportion and not self.replay_buffer_num_slots:
+            yield (
+                f"replay_proportion={self.replay_proportion}: no old fragment is kept with replay_buffer_num_slots=0. "
+                "Set it to 1 or more."
+            )
 
     def ignored_settings(self, network: Network) -> Iterator[str]:
-        """Yield notes for limits of ratios that are not computed."""
+        """Yield notes for limits of ratios that are not computed, and for batches that are not learned from again."""
         yield from super().ignored_settings(network)
         if not self.vtrace:
             limits = "vtrace_clip_rho_threshold", "vtrace_clip_pg_rho_threshold"
             yield from ignored(self, "without vtrace", *limits)
+        if self.num_sgd_iter == 1:
+            yield from ignored(self, "with num_sgd_iter=1", "minibatch_buffer_size")
+        if not self.replay_proportion:
+            yield from ignored(self, "without replay_proportion", "replay_buffer_num_slots")
 
 
 class IMPALALearner(A2CLearner):
@@ -142,7 +170,15 @@ class IMPALA(Algorithm):
 
     def setup(self) -> None:
         """Create the queue before the learner, and what knows whom weights are worth sending to."""
-        self.queue = LearnerQueue(self.config.learner_queue_size, self.config.enough_steps)
+        config, proportion = self.config, self.config.replay_proportion
+        self.queue = LearnerQueue(
+            config.learner_queue_size,
+            config.enough_steps,
+            slots=config.minibatch_buffer_size,
+            updates_per_batch=config.num_sgd_iter // config.passes_per_update,
+            max_staleness=config.max_staleness,
+            replay=FragmentReplay(proportion, config.replay_buffer_num_slots, config.seed) if proportion else None,
+        )
         self.recipients = Recipients()
         self.counters["num_batches_dropped"] = 0
 

@@ -54,6 +54,7 @@ RENAMED = {
     "learning_starts": "num_steps_sampled_before_learning_starts",
     "minibatch_size": "sgd_minibatch_size",
     "num_epochs": "num_sgd_iter",
+    "max_gradient_staleness": "max_staleness",
     "_enable_learner_api": "_enable_new_api_stack",
 }
 MOVED = {  # into another setting

@@ -25,14 +25,14 @@ def async_rollouts(
 ) -> dict[PolicyId, Stats]:
     """Wait for one update, while workers sample without waiting for it or for each other.
 
-    The oldest batch of the queue is learned from; whenever none is there, or learners in other processes are at work,
+    The next batch of the queue is learned from; whenever none is there, or learners in other processes are at work,
     fragments are collected, and every worker is asked for as many as it may have in flight.
     """
     learning: TrainBatch | None = None
     while True:
         algorithm.deadline.end_if_over()
         with algorithm.timer("learn"):
-            if learning is None and (learning := queue.pop()) is not None:
+            if learning is None and (learning := _next_batch(algorithm, queue)) is not None:
                 batches = learning.rollouts()
                 learned = {policy_id: batches[policy_id] for policy_id in algorithm.policies_to_learn(batches)}
                 algorithm.learners.submit(learned, algorithm.timestep)
@@ -48,6 +48,12 @@ def async_rollouts(
                     recipients.arrived(sample, time.monotonic())
                 algorithm.count_sampled(sample)
                 algorithm.counters["num_batches_dropped"] += queue.add(sample)
+
+
+def _next_batch(algorithm: Algorithm, queue: LearnerQueue) -> TrainBatch | None:
+    """Take a batch that is not too old, and count those that are."""
+    algorithm.counters["num_batches_dropped"] += queue.drop_stale(algorithm.policy_version + queue.unpublished)
+    return queue.pop()
 
 
 def _after_update(
