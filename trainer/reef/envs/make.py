@@ -37,7 +37,7 @@ from reef.envs.loop import Env, LoopVectorEnv
 from reef.envs.multi_agent import is_multi_agent
 from reef.envs.native import CartPoleVector
 from reef.envs.old_api import STEPS_TO_NEW_API, OldApiEnv, speaks_old_api
-from reef.envs.vector import EpisodeListener, VectorEnv
+from reef.envs.vector import EpisodeListener, SpacesAlone, VectorEnv
 from reef.errors import ConfigError, EnvironmentError, ReefError, nearest, own_traceback, sentence
 from reef.types import DEFAULT_POLICY
 
@@ -106,8 +106,11 @@ def make_envs(
 ) -> PolicyEnvs:
     """As `make_vector_env`, as a worker steps them; those of several agents too.
 
-    With a `listener` they are stepped one by one; ConfigError for one that has a vectorised form alone.
+    With a `listener` they are stepped one by one; ConfigError for one that has a vectorised form alone. Where
+    applications play, there are none, and only their spaces.
     """
+    if config.uses_policy_server:
+        return SingleAgentEnvs(SpacesAlone(config, worker_index))
     if config.render_env and worker_index <= 1:
         check_display(env_name(config.env))
     envs = _policy_envs(config, worker_index, num_envs, _Factory(config, worker_index, recreated, listener))
