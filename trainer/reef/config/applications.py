@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from reef.callbacks.default import OF_EPISODES
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from reef.config.algorithm_config import AlgorithmConfig
 
 SAMPLER, POLICY_SERVER = "sampler", "policy_server"
+EXTERNAL = "external"  # the environment of a document in which applications play
 # What only an environment that Reef steps would read.
 OF_STEPPED = (
     "env_config", "env_task_fn", "record_env", "render_env", "horizon", "soft_horizon", "no_done_at_end",
@@ -27,6 +28,12 @@ CONNECTORS = ("env_to_module_connector", "module_to_env_connector")
 def comes_from_applications(input_: Any) -> bool:
     """Whether this value of `input_` makes a policy server, and no environment is stepped."""
     return callable(input_) or (isinstance(input_, str) and (input_ == POLICY_SERVER or ":" in input_))
+
+
+def named_in_document(env: Any, settings: Mapping[str, Any]) -> Any:
+    """The `environment.name` of a job document for an `env` of these settings by key."""
+    played = comes_from_applications(settings.get("input_", settings.get("input")))
+    return EXTERNAL if env is None and played else env
 
 
 def input_problems(config: AlgorithmConfig) -> Iterator[str]:
@@ -50,7 +57,10 @@ def _application_problems(config: AlgorithmConfig) -> Iterator[str]:
         what = "sample_async=True" if config.sample_async else config.label
         yield f"{begin}: not available with {what}. Use PPO, A2C, PG, DQN, SimpleQ, SAC, DDPG or TD3 without it."
     if config.env is not None:
-        yield f"env={config.env!r}: {begin} has no environment: applications bring theirs. Set env to null."
+        yield (
+            f"env={config.env!r}: {begin} has no environment: applications bring theirs. Set env to null, "
+            f"in a job document environment.name to {EXTERNAL!r}."
+        )
     for key in ("observation_space", "action_space"):
         if getattr(config, key) is None:
             yield f"{key}: {begin} has no environment to read it from. Give it."

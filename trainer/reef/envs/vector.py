@@ -19,7 +19,6 @@ from reef.spaces import Layout, Space, first_outside
 from reef.types import AgentId, Array, State
 
 logger = logging.getLogger(__name__)
-NOT_STEPPED = "there is no environment to step"
 
 
 class StepResult(NamedTuple):
@@ -160,29 +159,6 @@ class VectorEnv(ABC):
     def _result(self, final_obs: dict[int, Array], live: Array | None = None) -> StepResult:
         rewards = self._rewards if self.reward_transform.identity else self.reward_transform(self._rewards)
         return StepResult(self._obs, rewards, self._terminated, self._truncated, final_obs, live, self._rewards)
-
-
-class SpacesAlone(VectorEnv):
-    """The spaces of the settings, for a worker that steps no environment: applications bring theirs."""
-
-    def __init__(self, config: AlgorithmConfig, worker_index: int) -> None:
-        """One column."""
-        super().__init__(config, worker_index, 1, config.observation_space, config.action_space)
-        self.envs = []
-
-    def _reset(self) -> None:
-        raise NotImplementedError(NOT_STEPPED)
-
-    def step(self, actions: Array) -> StepResult:
-        """Nothing can be stepped."""
-        raise NotImplementedError(NOT_STEPPED)
-
-    def state(self) -> State:
-        """No episode is in progress here."""
-        return {}
-
-    def _set_state(self, state: State) -> Array:
-        return np.zeros(1, np.bool_)
 
 
 def close_all(envs: Sequence[Any], name: str) -> None:

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 
 from reef.algorithms.registry import config_class
 from reef.envs.by_policy import SingleAgentEnvs
-from reef.envs.vector import SpacesAlone
+from reef.envs.make import SpacesAlone
 from reef.errors import ConfigError, PolicyServerError
 from reef.external.acting import PolicyOfApplications
 from reef.external.connection import Connection

@@ -326,7 +326,7 @@ class OfflineDataSettings(Settings):
     @property
     def uses_policy_server(self) -> bool:
         """Whether applications play, and no environment is stepped."""
-        return not self.reads_records and comes_from_applications(self.input_)
+        return not self.reads_records and self.input_ != SAMPLER and comes_from_applications(self.input_)
 
     def problems(self) -> Iterator[str]:
         """What is written is of a format that there is, and so are its columns; what is read goes with the rest."""
