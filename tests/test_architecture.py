@@ -28,6 +28,7 @@ LAYERS = [  # a module imports only from its own row and the rows above
     {"sweep"},
     {"algorithms"},
     {"agents"},
+    {"external"},
     {"distributed"},
     {"tune"},
     {"job"},

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from reef.algorithms.td3 import TD3Config
     from reef.config import AlgorithmConfig, PolicySpec
     from reef.envs.curriculum.tasks import TaskSettableEnv
+    from reef.external.client import PolicyClient
+    from reef.external.server_input import PolicyServerInput
     from reef.run.algorithm import Algorithm
     from reef.run.build import load_policies
     from reef.run.metrics import pretty_print
@@ -50,6 +52,8 @@ __all__ = [
     "MARWILConfig",
     "PGConfig",
     "PPOConfig",
+    "PolicyClient",
+    "PolicyServerInput",
     "PolicySpec",
     "SACConfig",
     "SimpleQConfig",
@@ -79,6 +83,8 @@ _HOMES = {
     "MARWILConfig": "reef.algorithms.marwil",
     "PGConfig": "reef.algorithms.pg",
     "PPOConfig": "reef.algorithms.ppo",
+    "PolicyClient": "reef.external.client",
+    "PolicyServerInput": "reef.external.server_input",
     "PolicySpec": "reef.config",
     "SACConfig": "reef.algorithms.sac",
     "SimpleQConfig": "reef.algorithms.simple_q",

@@ -90,6 +90,18 @@ class WorkerTimeoutError(WorkerError):
     """A worker gave no answer within its limit and was ended."""
 
 
+class PolicyServerError(ReefError):
+    """A policy server does not answer, refuses a request, or failed while it answered one."""
+
+
+class ExternalEpisodeError(PolicyServerError, ValueError):
+    """An episode of an application is not open, is lost, or is used in a wrong way."""
+
+
+class EpisodeLostError(ExternalEpisodeError):
+    """The server does not know an episode that was open: begin another one."""
+
+
 class TrainingError(ReefError):
     """Training cannot go on, for example because the loss became NaN."""
 

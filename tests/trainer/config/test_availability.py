@@ -26,7 +26,7 @@ NOT_YET = words(
     remote_worker_envs remote_env_batch_wait_ms compress_observations
     off_policy_estimation_methods ope_split_batch_by_episode
     policy_map_capacity policy_states_are_swappable
-    input_ input_config actions_in_input_normalized postprocess_inputs shuffle_buffer_size
+    actions_in_input_normalized postprocess_inputs shuffle_buffer_size
 """
 )
 NEVER = words(
@@ -79,7 +79,7 @@ WORKING = words(
     algorithm_config_overrides_per_module callbacks keep_per_episode_custom_metrics
     env_to_module_connector module_to_env_connector learner_connector
     export_native_model_files checkpoint_trainable_policies_only logger_creator logger_config
-    output output_compress_columns output_config output_max_file_size
+    input_ input_config output output_compress_columns output_config output_max_file_size
 """
 )
 UNREAD = {

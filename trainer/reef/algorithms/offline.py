@@ -20,8 +20,10 @@ class OfflineConfig(AlgorithmConfig):
     """Settings of what is read. The environment gives the spaces, and evaluation plays in it; training does not."""
 
     policies_may_change: ClassVar[bool] = False
+    reads_records: ClassVar[bool] = True
 
-    input_: str | list[str] | dict[str, float] = setting(
+    # no server of actions, but places to read
+    input_: str | list[str] | dict[str, float] = setting(  # type: ignore[assignment]
         "",
         "Recorded episodes: a file, a folder, a pattern such as data/*.json, or a list of these. A mapping of these to "
         "weights says how often steps of each are drawn.",
@@ -72,6 +74,8 @@ class OfflineConfig(AlgorithmConfig):
             yield f"input_: 'sampler': {self.label} samples nothing. Leave it out."
         if wrong := {place: weight for place, weight in weights.items() if not 0 < weight < math.inf}:
             yield f"input_={wrong}: expected weights above 0, such as 0.3. Leave out what is not to be read."
+        if self.input_config:
+            yield f"input_config={self.input_config!r}: has no effect with recorded episodes. Leave it out."
 
     def _sampling_problems(self) -> Iterator[str]:
         if self.num_rollout_workers:

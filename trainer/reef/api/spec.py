@@ -63,7 +63,8 @@ class Environment(DocumentModel):
     """The environment that is learnt."""
 
     name: Text = Field(
-        description="Gymnasium id such as CartPole-v1, a registered name, or a class as package.module:Class."
+        description="Gymnasium id such as CartPole-v1, a registered name, or a class as package.module:Class; "
+        "external for applications that bring their own loop (config.input_)."
     )
     config: FreeMapping = Field(default_factory=dict, description="Passed to the environment as its configuration.")
 

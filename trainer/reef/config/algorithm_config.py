@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from reef.config.aliases import GROUPS, translate
+from reef.config.applications import SAMPLER
 from reef.config.groups.multi_agent import MultiAgentSettings
 from reef.config.groups.operations import (
     CallbackSettings,
@@ -203,6 +204,7 @@ class AlgorithmConfig(
             "sample_async": False,
             "output": None,
             "render_env": False,
+            **({"input_": SAMPLER, "input_config": {}} if self.uses_policy_server else {}),
             **self.evaluation_config,
         }
         if "env_config" in changed:

@@ -85,8 +85,6 @@ REFUSALS: dict[str, Refusal] = {
     "policy_map_capacity": Refusal("multi_agent", 100),
     "policy_states_are_swappable": Refusal("multi_agent", False),
     "policy_map_cache": Refusal("multi_agent", None, "Reef keeps such policies in the result folder"),
-    "input_": Refusal("offline_data", "sampler"),
-    "input_config": Refusal("offline_data", {}),
     "actions_in_input_normalized": Refusal("offline_data", False),
     "input_evaluation": Refusal("offline_data", ["is", "wis"], "use off_policy_estimation_methods"),
     "postprocess_inputs": Refusal("offline_data", False),

@@ -11,6 +11,8 @@ RESULTS = {"reset": "(obs, info)", "step": "(obs, reward, terminated, truncated,
 
 def env_name(env: object) -> str:
     """The name of the setting `env` in messages and result folders."""
+    if env is None:  # applications bring theirs
+        return "external"
     return env if isinstance(env, str) else str(getattr(env, "__name__", type(env).__name__))
 
 

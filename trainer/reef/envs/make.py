@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import gymnasium as gym
+import numpy as np
 
 from reef.config import AlgorithmConfig
 from reef.config.loading import load
@@ -37,9 +38,9 @@ from reef.envs.loop import Env, LoopVectorEnv
 from reef.envs.multi_agent import is_multi_agent
 from reef.envs.native import CartPoleVector
 from reef.envs.old_api import STEPS_TO_NEW_API, OldApiEnv, speaks_old_api
-from reef.envs.vector import EpisodeListener, VectorEnv
+from reef.envs.vector import EpisodeListener, StepResult, VectorEnv
 from reef.errors import ConfigError, EnvironmentError, ReefError, nearest, own_traceback, sentence
-from reef.types import DEFAULT_POLICY
+from reef.types import DEFAULT_POLICY, Array, State
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -96,6 +97,29 @@ def _vector_env(config: AlgorithmConfig, worker_index: int, num_envs: int, make:
     return kind(config, worker_index, num_envs, make, make.listener)
 
 
+class SpacesAlone(VectorEnv):
+    """The spaces of the settings, for a worker that steps no environment: applications bring theirs."""
+
+    def __init__(self, config: AlgorithmConfig, worker_index: int) -> None:
+        """One column."""
+        super().__init__(config, worker_index, 1, config.observation_space, config.action_space)
+        self.envs = []
+
+    def _reset(self) -> None:
+        raise NotImplementedError("there is no environment to reset")
+
+    def step(self, actions: Array) -> StepResult:
+        """Nothing can be stepped."""
+        raise NotImplementedError("there is no environment to step")
+
+    def state(self) -> State:
+        """No episode is in progress here."""
+        return {}
+
+    def _set_state(self, state: State) -> Array:
+        return np.zeros(1, np.bool_)
+
+
 def make_envs(
     config: AlgorithmConfig,
     worker_index: int,
@@ -106,8 +130,11 @@ def make_envs(
 ) -> PolicyEnvs:
     """As `make_vector_env`, as a worker steps them; those of several agents too.
 
-    With a `listener` they are stepped one by one; ConfigError for one that has a vectorised form alone.
+    With a `listener` they are stepped one by one; ConfigError for one that has a vectorised form alone. Where
+    applications play, there are none, and only their spaces.
     """
+    if config.uses_policy_server:
+        return SingleAgentEnvs(SpacesAlone(config, worker_index))
     if config.render_env and worker_index <= 1:
         check_display(env_name(config.env))
     envs = _policy_envs(config, worker_index, num_envs, _Factory(config, worker_index, recreated, listener))

@@ -24,6 +24,7 @@ def config_of(job: RLTrainingJob, **also: Any) -> AlgorithmConfig:
         ConfigError: the algorithm is unknown, or settings are unknown, wrong or contradict each other.
     """
     from reef.algorithms.registry import config_class
+    from reef.config.applications import EXTERNAL
 
     spec = job.spec
     for key, field in (("env", "name"), ("env_config", "config")):
@@ -32,7 +33,8 @@ def config_of(job: RLTrainingJob, **also: Any) -> AlgorithmConfig:
     config = config_class(spec.algorithm).from_dict(spec.config).assign(also)
     if pools_decide(spec):
         config.num_rollout_workers = spec.num_rollout_workers
-    return config.environment(spec.environment.name, env_config=dict(spec.environment.config)).checked()
+    name = None if spec.environment.name == EXTERNAL else spec.environment.name
+    return config.environment(name, env_config=dict(spec.environment.config)).checked()
 
 
 def pools_decide(spec: JobSpec) -> bool:

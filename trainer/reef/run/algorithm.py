@@ -86,6 +86,10 @@ class Algorithm(ChangingPolicies):
         self.has_unpublished_weights = False  # whether the learners have some that the workers have not seen
         self.has_new_fixed_weights = True  # the same of policies that do not learn
         self.iteration = 0
+        # whether the last samples had no step, as applications were idle
+        self.is_idle = False
+        # what was sampled in iterations that could not learn from it yet
+        self.collected: list[Sample] = []
         self.counters = dict.fromkeys(
             ("num_env_steps_sampled", "num_env_steps_trained", "num_agent_steps_sampled", "num_agent_steps_trained"), 0
         )
@@ -170,9 +174,9 @@ class Algorithm(ChangingPolicies):
         return {policy_id: found for policy_id, found in info.items() if found}
 
     def _iteration_is_full(self, started: float, sampled_before: int, trained_before: int) -> bool:
-        """Whether the minimum time and steps of an iteration are reached."""
+        """Whether the minimum time and steps of an iteration are reached, or applications are idle."""
         config = self.config
-        return (
+        return self.is_idle or (
             time.monotonic() - started >= (config.min_time_s_per_iteration or 0)
             and self.timestep - sampled_before >= (config.min_sample_timesteps_per_iteration or 0)
             and self._trained - trained_before >= (config.min_train_timesteps_per_iteration or 0)
@@ -232,6 +236,7 @@ class Algorithm(ChangingPolicies):
         samples = self.workers.sample()
         for sample in samples:
             self.count_sampled(sample)
+        self.is_idle = self.config.uses_policy_server and not any(sample.env_steps for sample in samples)
         return samples
 
     def count_sampled(self, sample: Sample) -> None:

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 A = TypeVar("A", bound=Algorithm)
+EXTERNAL = "reef.external.worker:ExternalWorker"  # a rollout worker that samples what applications play
 RANK = "reef.distributed.ranks.rank:Rank"  # a rollout worker that is a learner too
 
 
@@ -324,9 +325,15 @@ def make_local_worker(config: AlgorithmConfig, *, with_env: bool) -> RolloutWork
     """The worker of this process; its environment may read the variables that are set for the driver."""
     os.environ.update(config.extra_python_environs_for_driver)
     keep_freed_memory()  # within limits that those variables may set
-    worker_class = load(config.worker_class, "worker_class") if config.worker_class else RolloutWorker
+    own = sampling_class(config)
+    worker_class = load(own, "worker_class") if isinstance(own, str) else own
     worker: RolloutWorker = worker_class(with_registered_envs(config), with_env=with_env)
     return worker
+
+
+def sampling_class(config: AlgorithmConfig) -> type[RolloutWorker] | str:
+    """The class of the workers that sample, or its path."""
+    return EXTERNAL if config.uses_policy_server else config.worker_class or RolloutWorker
 
 
 def with_registered_envs(config: AlgorithmConfig) -> AlgorithmConfig:
@@ -349,7 +356,7 @@ def make_workers(
     if count == 0:
         return LocalWorkers(config, local)
     ray_workers = load("reef.distributed.ray_workers:RayWorkers")
-    own = RANK if config.decentralized else config.worker_class or RolloutWorker
+    own = RANK if config.decentralized else sampling_class(config)
     worker_class = RolloutWorker if evaluation else own
     workers: Workers = ray_workers(
         config, count, local, worker_class=worker_class, evaluation=evaluation, deadline=deadline

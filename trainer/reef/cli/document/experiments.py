@@ -68,9 +68,11 @@ def document_of(experiment: dict[str, Any], name: str, where: str) -> dict[str, 
     Raises:
         ConfigError: it has no environment, or a scheduler for a single trial.
     """
+    from reef.config.applications import named_in_document
+
     given = {key: value for key, value in experiment.items() if value is not None}
     config = dict(given.get("config", {}))
-    env = given.get("env", config.pop("env", None))
+    env = named_in_document(given.get("env", config.pop("env", None)), config)
     if not env:
         raise ConfigError(f"{where}: it has no env. Give one, such as env: CartPole-v1.")
     if "framework" in given:

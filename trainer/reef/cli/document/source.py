@@ -120,6 +120,7 @@ def document_of(path: Path) -> dict[str, Any]:
         ConfigError: it cannot be run, or `config` is neither an AlgorithmConfig nor settings with an algorithm.
     """
     from reef.algorithms.registry import ALGORITHMS
+    from reef.config.applications import named_in_document
     from reef.config.values import MisfitError, plain
 
     module = run_python(path)
@@ -128,7 +129,10 @@ def document_of(path: Path) -> dict[str, Any]:
         settings = {key: plain(value) for key, value in config.changed().items()}
     except MisfitError as error:
         raise ConfigError(f"{path}: config holds something that a result folder cannot: {sentence(error)}") from error
-    environment = {"name": settings.pop("env", None), "config": settings.pop("env_config", {})}
+    environment = {
+        "name": named_in_document(settings.pop("env", None), settings),
+        "config": settings.pop("env_config", {}),
+    }
     algorithm = config.algorithm if config.algorithm in ALGORITHMS else config.algorithm_class
     parameters: dict[str, Any] = {}
     environment["config"] = without_searches(environment["config"], parameters, "env_config.")

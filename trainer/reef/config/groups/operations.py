@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from reef.callbacks.hooks import Hooks
+from reef.config.applications import SAMPLER, comes_from_applications, input_problems
 from reef.config.callback_classes import callback_classes, problems_of
 from reef.config.declaration import setting
 from reef.config.groups.group import GroupSetter
@@ -293,7 +294,18 @@ class OfflineDataSettings(Settings):
     """Where experience is read from and written to."""
 
     offline_data = GroupSetter()
+    # whether recorded episodes are all that is learned from
+    reads_records: ClassVar[bool] = False
 
+    input_: str | Callable[..., Any] = setting(
+        SAMPLER,
+        "Where steps come from. 'sampler': environments are stepped. 'policy_server': applications with a loop of "
+        "their own ask a server for actions, see docs/external.md. Or a function of an InputContext, or its path, that "
+        "returns a PolicyServerInput.",
+    )
+    input_config: dict[str, Any] = setting(
+        {}, "Arguments by name of the policy server, such as address, port and token_env; of a function: ioctx has it."
+    )
     output: str | None = setting(
         None,
         "Folder for the episodes that workers sample: each goes into a file of its worker when it ends, for input_. "
@@ -311,9 +323,17 @@ class OfflineDataSettings(Settings):
         f"Columns of Parquet that are compressed, by LZ4, of {', '.join(COLUMNS)}. Lines of JSON are plain text.",
     )
 
+    @property
+    def uses_policy_server(self) -> bool:
+        """Whether applications play, and no environment is stepped."""
+        return not self.reads_records and self.input_ != SAMPLER and comes_from_applications(self.input_)
+
     def problems(self) -> Iterator[str]:
-        """What is written is of a format that there is, and so are its columns."""
+        """What is written is of a format that there is, and so are its columns; what is read goes with the rest."""
         yield from super().problems()
+        config: Any = self
+        if not self.reads_records:
+            yield from input_problems(config)
         columns = self.output_compress_columns
         if unknown := [name for name in columns if name not in COLUMNS]:
             known = ", ".join(COLUMNS)

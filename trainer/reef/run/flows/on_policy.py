@@ -14,18 +14,21 @@ if TYPE_CHECKING:
 def on_policy(algorithm: Algorithm) -> dict[PolicyId, Stats]:
     """Sample a train batch with the newest weights, learn from it once, publish the weights, merge the filters."""
     with algorithm.timer("sample"):
+        samples = algorithm.collected
+        # dead steps are progress too, or a few of them would cost one more round
+        while sum(sample.progress for sample in samples) < algorithm.config.enough_steps:
+            samples += algorithm.sample()
+            if algorithm.is_idle:
+                return {}
+        algorithm.collected = []
         rollouts: dict[PolicyId, list[Rollout]] = {}
-        steps = 0
-        progress = 0  # towards the batch; dead steps count here, or a few of them would cost one more round
-        while progress < algorithm.config.enough_steps:
-            for sample in algorithm.sample():
-                steps += sample.env_steps
-                progress += sample.progress
-                for policy_id, rollout in sample.rollouts.items():
-                    rollouts.setdefault(policy_id, []).append(rollout)
+        for sample in samples:
+            for policy_id, rollout in sample.rollouts.items():
+                rollouts.setdefault(policy_id, []).append(rollout)
     with algorithm.timer("learn"):
         batches = {policy_id: concat_columns(parts) for policy_id, parts in rollouts.items()}
         updates = algorithm.learn(batches)
+        steps = sum(sample.env_steps for sample in samples)
         algorithm.count_trained(steps, sum(len(batches[policy_id]) for policy_id in updates))
     algorithm.publish_weights()
     algorithm.synchronize_filters()

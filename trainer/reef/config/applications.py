@@ -1,0 +1,94 @@
+"""Settings of training from applications that bring their own loop: what goes with them, and what their clients get."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from reef.callbacks.default import OF_EPISODES
+from reef.config.loading import load_function
+from reef.config.values import plain
+from reef.errors import ConfigError
+
+if TYPE_CHECKING:
+    from reef.config.algorithm_config import AlgorithmConfig
+
+SAMPLER, POLICY_SERVER = "sampler", "policy_server"
+EXTERNAL = "external"  # the environment of a document in which applications play
+# What only an environment that Reef steps would read.
+OF_STEPPED = (
+    "env_config", "env_task_fn", "record_env", "render_env", "horizon", "soft_horizon", "no_done_at_end",
+    "restart_failed_sub_environments", "num_envs_per_worker", "create_env_on_local_worker", "observation_fn", "output",
+)  # fmt: skip
+# What a client's policy is made with.
+OF_POLICY = ("training", "exploration", "environment")
+CONNECTORS = ("env_to_module_connector", "module_to_env_connector")
+
+
+def comes_from_applications(input_: Any) -> bool:
+    """Whether this value of `input_` makes a policy server, and no environment is stepped."""
+    return callable(input_) or (isinstance(input_, str) and (input_ == POLICY_SERVER or ":" in input_))
+
+
+def named_in_document(env: Any, settings: Mapping[str, Any]) -> Any:
+    """The `environment.name` of a job document for an `env` of these settings by key."""
+    played = comes_from_applications(settings.get("input_", settings.get("input")))
+    return EXTERNAL if env is None and played else env
+
+
+def input_problems(config: AlgorithmConfig) -> Iterator[str]:
+    """What is wrong with `input_` of an algorithm that samples, and with what it does not go together."""
+    if comes_from_applications(config.input_):
+        yield from _application_problems(config)
+        return
+    if config.input_ != SAMPLER:
+        yield (
+            f"input_={config.input_!r}: {config.label} learns from what it samples; BC, MARWIL and CQL learn from "
+            f"recorded episodes. Set it to {SAMPLER!r}, or to {POLICY_SERVER!r} for applications with their own loop."
+        )
+    if config.input_config:
+        yield f"input_config={config.input_config!r}: has no effect with input_={config.input_!r}. Leave it out."
+
+
+def _application_problems(config: AlgorithmConfig) -> Iterator[str]:
+    begin = f"input_={config.input_!r}"
+    yield from _function_problems(config.input_)
+    if config.asynchronous or config.decentralized or config.worker_class or config.sample_async:
+        what = "sample_async=True" if config.sample_async else config.label
+        yield f"{begin}: not available with {what}. Use PPO, A2C, PG, DQN, SimpleQ, SAC, DDPG or TD3 without it."
+    if config.env is not None:
+        yield (
+            f"env={config.env!r}: {begin} has no environment: applications bring theirs. Set env to null, "
+            f"in a job document environment.name to {EXTERNAL!r}."
+        )
+    for key in ("observation_space", "action_space"):
+        if getattr(config, key) is None:
+            yield f"{key}: {begin} has no environment to read it from. Give it."
+    if len(config.policies) > 1:
+        yield f"policies={list(config.policies)}: {begin} serves one policy. Leave it out."
+    if config.model.memories:
+        yield f"model.{config.model.memories[0]}: {begin} serves policies without a memory. Leave it out."
+    yield from _without_effect(config, begin)
+
+
+def _without_effect(config: AlgorithmConfig, begin: str) -> Iterator[str]:
+    for key in OF_STEPPED:
+        if (value := getattr(config, key)) != config.declared[key].fresh():
+            yield f"{key}={value!r}: has no effect with {begin}, which steps no environment. Leave it out."
+    if hooks := [name for name in OF_EPISODES if name in config.hooks(*OF_EPISODES)]:
+        yield f"callbacks: {', '.join(hooks)}: not called with {begin}, which steps no environment. Leave them out."
+
+
+def _function_problems(input_: Any) -> Iterator[str]:
+    try:
+        if input_ != POLICY_SERVER:
+            load_function(input_, "input_", "ioctx")
+    except ConfigError as error:
+        yield str(error)
+
+
+def as_sent(config: AlgorithmConfig) -> dict[str, Any]:
+    """The settings, as JSON data, with which a client makes its copy of the policy."""
+    wanted = {key: value for key, value in config.changed().items() if config.groups[key] in OF_POLICY}
+    wanted |= {key: getattr(config, key) for key in CONNECTORS if getattr(config, key) is not None}
+    return {key: plain(value) for key, value in wanted.items()}

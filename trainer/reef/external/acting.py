@@ -1,0 +1,98 @@
+"""The policy as applications use it: observations checked and filtered, actions chosen, in the forms of the spaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+
+from reef.config import AlgorithmConfig
+from reef.config.applications import as_sent
+from reef.envs.wrappers import env_actions
+from reef.errors import ConfigError
+from reef.external.episodes import LONGEST
+from reef.external.wire import Specification
+from reef.rollout.policy_runner import PolicyRunner
+from reef.types import Array
+
+
+class PolicyOfApplications:
+    """Acts with a `PolicyRunner`, whose columns are the observations of one call."""
+
+    def __init__(
+        self,
+        config: AlgorithmConfig,
+        runner: PolicyRunner,
+        lock: AbstractContextManager[Any],
+        published: Callable[[], tuple[int, int]],
+        fragment_length: int = LONGEST,
+    ) -> None:
+        """`lock`: held while the runner is used. `published()`: version of the weights, environment steps so far."""
+        self.config, self.runner, self.lock, self.published = config, runner, lock, published
+        # steps of an episode after which it is cut
+        self.fragment_length = LONGEST if config.batch_mode == "complete_episodes" else fragment_length
+        self.records_inputs = "action_dist_inputs" in runner.policy.acting_extras
+
+    def observed(self, observation: Any, *, update: bool = True) -> Array:
+        """A value of the observation space -> [*obs] as the network takes it; ConfigError for another value.
+
+        `update`: the filter learns from it.
+        """
+        runner = self.runner
+        source = runner.policy if runner.to_policy is None else runner.to_policy
+        flat = source.preprocessor.flatten(observation)
+        with self.lock:
+            return np.array(runner.filtered(flat[None], update=update)[0])
+
+    def chosen(self, action: Any) -> Array:
+        """A value of the action space -> [*action] as a policy chooses it; ConfigError for another value."""
+        layout = self.runner.policy.action_layout
+        try:
+            flat = np.asarray(layout.flatten(action))
+            wrong = None if flat.shape == layout.shape and np.isfinite(flat).all() else f"got {action!r}"
+            if wrong is None and (impossible := layout.first_impossible(flat)):
+                wrong = f"got {impossible[1]}, expected {impossible[2]}"
+        except (ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
+            wrong = str(error)
+        if wrong is not None:
+            raise ConfigError(f"the action is no value of {layout.space}: {wrong}.")
+        return np.asarray(self.runner.columns.action_transform.inverse(flat), layout.action_dtype)
+
+    def act(self, obs: Sequence[Array]) -> tuple[Array, list[Array | None], int]:
+        """N observations [*obs] -> actions [N, *action], the distribution's inputs [D] of each, version of the weights.
+
+        The inputs are None where the policy records none.
+        """
+        with self.lock:
+            version, timestep = self.published()
+            actions, inputs = self.runner.choose(np.stack(obs), timestep)
+        return actions, list(inputs) if self.records_inputs else [None] * len(obs), version
+
+    def for_application(self, actions: Array) -> list[Any]:
+        """[N, *action] as the policy chose them -> N values of the action space."""
+        runner = self.runner
+        if runner.to_env is not None:
+            actions = runner.to_env(actions)
+        return env_actions(actions, runner.policy.action_layout, runner.columns.action_transform)
+
+    def specification(self, max_request_bytes: int) -> Specification:
+        """What a client needs to act by itself; ConfigError where it cannot."""
+        if self.runner.filter is not None:
+            raise ConfigError(
+                f"observation_filter={self.config.observation_filter!r}: its statistics are in the server, so that a "
+                "client cannot act by itself. Use inference_mode='remote', or set it to 'NoFilter'."
+            )
+        return Specification(
+            algorithm=self.config.algorithm_class,
+            settings=as_sent(self.config),
+            fragment_length=self.fragment_length,
+            max_request_bytes=max_request_bytes,
+        )
+
+    def weights(self) -> tuple[bytes, int, int]:
+        """The parameters as a safetensors file, their version, and environment steps so far."""
+        with self.lock:
+            return safetensors.numpy.save(self.runner.policy.get_weights()), *self.published()

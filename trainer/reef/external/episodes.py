@@ -1,0 +1,145 @@
+"""Episodes that applications play, as they are recorded step by step."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from reef.batch import Episode
+from reef.errors import ExternalEpisodeError
+from reef.types import DEFAULT_POLICY, Array
+
+LONGEST = 100_000  # steps of an episode after which it is cut, also where whole episodes are asked for
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedSteps:
+    """T consecutive steps of one episode."""
+
+    obs: Array  # [T + 1, *obs] as the network takes them; the last one follows the last step
+    actions: Array  # [T, *action] as the policy chose them
+    rewards: Array  # [T] float32 as the application gave them
+    dist_inputs: Array | None  # [T, D] of the action distribution; None: the policy records none
+    terminated: bool  # the episode ended with the last step
+    truncated: bool  # it was cut off there
+    version: int  # of the weights that acted
+    episode: Episode | None = None  # where it is over
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+
+@dataclass(slots=True)
+class ExternalEpisode:
+    """One episode that an application plays; `learns`: whether its steps are kept."""
+
+    episode_id: str
+    learns: bool = True
+    obs: list[Array] = field(default_factory=list)
+    actions: list[Array] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    dist_inputs: list[Array] = field(default_factory=list)
+    version: int = 0
+    reward: float = 0.0  # of the whole episode
+    length: int = 0
+    used_at: float = field(default_factory=time.monotonic)
+
+    def check_reward(self, reward: float) -> None:
+        """Raise ExternalEpisodeError for a reward that is not finite, or that no action came before."""
+        if not math.isfinite(reward):
+            raise ExternalEpisodeError(
+                f"episode {self.episode_id!r}: the reward is {reward}, expected a finite number."
+            )
+        if reward and not self.length:
+            raise ExternalEpisodeError(
+                f"episode {self.episode_id!r}: a reward of {reward:g} before the first action. A reward is credited to "
+                "the action before it: call get_action or log_action first."
+            )
+
+    def credit(self, reward: float) -> None:
+        """Add a reward, which was checked, to that of the last action."""
+        self.reward += reward
+        if self.rewards:
+            self.rewards[-1] += reward
+
+    def cut(self, obs: Array, steps: int) -> RecordedSteps | None:
+        """The steps so far, if there are at least `steps` of them; `obs` [*obs] follows the last one."""
+        return self._take(obs) if self.learns and len(self.rewards) >= steps else None
+
+    def act(self, obs: Array, action: Array, dist_inputs: Array | None, version: int) -> None:
+        """Record a step."""
+        self.length += 1
+        if not self.learns:
+            return
+        if not self.rewards:
+            self.version = version
+        self.obs.append(obs)
+        self.actions.append(action)
+        self.rewards.append(0.0)
+        if dist_inputs is not None:
+            self.dist_inputs.append(dist_inputs)
+
+    def end(self, obs: Array, *, truncated: bool) -> RecordedSteps | None:
+        """The last steps of the episode; None where there are none to learn from."""
+        if not self.rewards:
+            return None
+        done = Episode(self.reward, self.length, policy_rewards={DEFAULT_POLICY: self.reward})
+        return self._take(obs, terminated=not truncated, truncated=truncated, episode=done)
+
+    def _take(
+        self, obs: Array, *, terminated: bool = False, truncated: bool = False, episode: Episode | None = None
+    ) -> RecordedSteps:
+        found = RecordedSteps(
+            obs=np.stack([*self.obs, obs]),
+            actions=np.stack(self.actions),
+            rewards=np.array(self.rewards, np.float32),
+            dist_inputs=np.stack(self.dist_inputs) if self.dist_inputs else None,
+            terminated=terminated,
+            truncated=truncated,
+            version=self.version,
+            episode=episode,
+        )
+        for steps in (self.obs, self.actions, self.rewards, self.dist_inputs):
+            steps.clear()
+        return found
+
+
+class StepQueue:
+    """Finished fragments between the server's thread and the worker that learns from them."""
+
+    def __init__(self, most_steps: int) -> None:
+        """`most_steps`: from this number on it is full."""
+        self._most, self._steps = most_steps, 0
+        self._fragments: deque[RecordedSteps] = deque()
+        self._changed = threading.Condition()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no application should play on until some were learned from."""
+        return self._steps >= self._most
+
+    def put(self, fragment: RecordedSteps) -> None:
+        """Add a fragment."""
+        with self._changed:
+            self._fragments.append(fragment)
+            self._steps += len(fragment)
+            self._changed.notify()
+
+    def take(self, steps: int, idle_timeout_s: float) -> list[RecordedSteps]:
+        """Fragments of together at least `steps`; fewer, or none, after `idle_timeout_s`."""
+        taken: list[RecordedSteps] = []
+        missing, deadline = steps, time.monotonic() + idle_timeout_s
+        with self._changed:
+            while missing > 0:
+                if not self._changed.wait_for(lambda: self._fragments, max(deadline - time.monotonic(), 0.0)):
+                    break
+                fragment = self._fragments.popleft()
+                self._steps -= len(fragment)
+                missing -= len(fragment)
+                taken.append(fragment)
+        return taken

@@ -1,0 +1,107 @@
+"""Acting in the client, with a copy of the server's policy."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from safetensors import SafetensorError
+
+from reef.algorithms.registry import config_class
+from reef.envs.by_policy import SingleAgentEnvs
+from reef.envs.make import SpacesAlone
+from reef.errors import ConfigError, PolicyServerError
+from reef.external.acting import PolicyOfApplications
+from reef.external.connection import Connection
+from reef.external.episodes import ExternalEpisode, RecordedSteps
+from reef.external.fragments import as_message
+from reef.external.wire import EndEpisode, PublishedWeights, Specification, Step
+from reef.rollout.policy_runner import PolicyRunner
+from reef.types import DEFAULT_POLICY
+
+
+class LocalActing:
+    """Acts with the policy that the server described, and sends whole fragments."""
+
+    def __init__(self, connection: Connection, update_interval: float | None) -> None:
+        """Fetches the policy; raises as `Connection.get`, and ConfigError where it cannot be made here."""
+        self.connection, self._update_interval = connection, update_interval
+        self._episodes: dict[str, ExternalEpisode] = {}
+        self._version, self._timestep, self._updated_at = -1, 0, 0.0
+        specification = connection.get("policy", Specification)
+        settings = config_class(specification.algorithm).from_dict(specification.settings)
+        config = settings.debugging(seed=None).freeze()  # clients explore in different ways
+        columns = SingleAgentEnvs(SpacesAlone(config, 0)).columns[DEFAULT_POLICY]
+        runner = PolicyRunner(config, 0, columns)
+        length = _fitting(specification, runner)
+        self.policy = PolicyOfApplications(config, runner, threading.RLock(), self._published, length)
+        self.update_weights()
+
+    def _published(self) -> tuple[int, int]:
+        return self._version, self._timestep
+
+    def update_weights(self) -> None:
+        """Fetch the newest weights, unless they are here."""
+        found = self.connection.get(f"weights?version={self._version}", PublishedWeights)
+        if found.weights is not None:
+            try:
+                self.policy.runner.policy.set_weights(safetensors.numpy.load(found.weights))
+            except (SafetensorError, ConfigError) as error:
+                raise PolicyServerError(f"the weights of the policy server do not fit: {error}") from error
+        self._version, self._timestep = found.version, found.timestep
+        self._updated_at = time.monotonic()
+
+    def start(self, episode_id: str, learns: bool) -> str:
+        """Begin an episode."""
+        self._episodes[episode_id] = ExternalEpisode(episode_id, learns)
+        return episode_id
+
+    def act(self, steps: list[Step]) -> list[Any]:
+        """The actions for observations of different episodes."""
+        if self._update_interval is not None and time.monotonic() - self._updated_at >= self._update_interval:
+            self.update_weights()
+        episodes = [self._episodes[step.episode_id] for step in steps]
+        for step, episode in zip(steps, episodes, strict=True):
+            episode.check_reward(step.reward)
+        chosen = [None if step.action is None else self.policy.chosen(step.action) for step in steps]
+        observed = [self.policy.observed(step.obs) for step in steps]
+        actions, inputs, version = self.policy.act(observed)
+        values = self.policy.for_application(actions)
+        fragments = []
+        for i, (step, episode, obs) in enumerate(zip(steps, episodes, observed, strict=True)):
+            episode.credit(step.reward)
+            fragments.append(episode.cut(obs, self.policy.fragment_length))
+            own = chosen[i]
+            episode.act(obs, np.array(actions[i]) if own is None else own, inputs[i], version)
+            values[i] = values[i] if own is None else step.action
+        for fragment in fragments:
+            self._send(fragment)
+        return values
+
+    def end(self, message: EndEpisode) -> None:
+        """End an episode, and send the rest of it."""
+        episode = self._episodes[message.episode_id]
+        episode.check_reward(message.reward)
+        obs = self.policy.observed(message.obs, update=False)
+        episode.credit(message.reward)
+        self.forget(message.episode_id)
+        self._send(episode.end(obs, truncated=message.truncated))
+
+    def forget(self, episode_id: str) -> None:
+        """Drop a lost episode."""
+        self._episodes.pop(episode_id, None)
+
+    def _send(self, fragment: RecordedSteps | None) -> None:
+        if fragment is not None:
+            self.connection.post("fragments", as_message(fragment), None)
+
+
+def _fitting(specification: Specification, runner: PolicyRunner) -> int:
+    """The steps of a fragment, such that one fits into a request."""
+    policy = runner.policy
+    row = policy.observation_layout.size * policy.observation_layout.dtype.itemsize
+    row += policy.action_layout.size * 8 + policy.dist_class.num_inputs * 4 + 64
+    return max(min(specification.fragment_length, specification.max_request_bytes // (2 * row)), 1)

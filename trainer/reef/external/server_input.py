@@ -1,0 +1,136 @@
+"""`PolicyServerInput`: an input that waits at a port for applications."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from reef.errors import ConfigError
+from reef.external.acting import PolicyOfApplications
+from reef.external.episodes import StepQueue
+from reef.external.server import Limits, PolicyServer
+
+log = logging.getLogger(__name__)
+FEWEST_QUEUED_STEPS = 1000
+
+
+class PolicyServerInput:
+    """A server at which applications ask for actions, and what they played, for the worker that it belongs to.
+
+    It listens from when it is made, and answers once the worker has its policy.
+    """
+
+    def __init__(
+        self,
+        ioctx: Any,  # of the function in `input_`; the worker comes with `serve`, so that None will do
+        address: str = "127.0.0.1",
+        port: int = 9900,
+        idle_timeout: float = 3.0,  # seconds after which a sample is returned that is not complete
+        *,
+        token_env: str | None = None,  # environment variable that holds the token of clients
+        token_file: str | None = None,  # or the file that does
+        max_queued_steps: int | None = None,  # from which on clients wait; None: two train batches, at least 1000
+        max_episodes: int = 1000,  # open at the same time
+        episode_timeout: float = 300.0,  # seconds without a request, after which an episode is dropped
+        max_request_bytes: int = 16 * 2**20,
+    ) -> None:
+        """Port 0 takes any free one, see `port`. Without a token, everybody who reaches the port is a client.
+
+        Raises:
+            ConfigError: an argument is wrong, or there is no token where one should be.
+            OSError: the port is in use, or the address is not one of this machine; it is printed too.
+        """
+        numbers = {
+            "idle_timeout": idle_timeout,
+            "max_queued_steps": 1 if max_queued_steps is None else max_queued_steps,
+            "max_episodes": max_episodes,
+            "episode_timeout": episode_timeout,
+            "max_request_bytes": max_request_bytes,
+        }
+        if problems := [*_problems(address, port, numbers)]:
+            raise ConfigError("\n".join(problems))
+        self.idle_timeout = float(idle_timeout)
+        self._max_queued_steps = max_queued_steps
+        self._limits = Limits(max_episodes, float(episode_timeout), max_request_bytes)
+        self._token = read_token(token_env, token_file)
+        self._server: PolicyServer | None = None
+        self.queue = StepQueue(FEWEST_QUEUED_STEPS)
+        try:
+            self._socket = _listening(address, port)
+        except OSError as error:
+            print(f"PolicyServerInput cannot listen at {address}:{port}: {error}")
+            raise
+        self.address, self.port = address, int(self._socket.getsockname()[1])
+        if self._token is None and not _is_loopback(address):
+            log.warning(
+                "the policy server at %s:%d has no token, so that everybody who reaches it can change what is "
+                "learned. Give token_env or token_file, or address='127.0.0.1'.", address, self.port,
+            )  # fmt: skip
+
+    def serve(self, policy: PolicyOfApplications) -> None:
+        """Answer clients with this policy, from a thread of its own, until `stop`."""
+        most = self._max_queued_steps
+        if most is None:
+            most = max(2 * policy.config.total_train_batch_size, FEWEST_QUEUED_STEPS)
+        self.queue = StepQueue(most)
+        self._server = PolicyServer(self._socket, policy, self.queue, self._limits, self._token)
+        log.info("policy server at http://%s:%d", self.address, self.port)
+
+    def stop(self) -> None:
+        """Close all connections, and free the port."""
+        if self._server is not None:
+            self._server.stop()
+        self._socket.close()
+
+
+def read_token(env: str | None, file: str | None) -> str | None:
+    """The token in an environment variable or a file; None where neither is named. ConfigError where it is not there.
+
+    The value itself is no setting: settings are written to results and checkpoints.
+    """
+    if env is not None and file is not None:
+        raise ConfigError(f"token_env={env!r}, token_file={file!r}: give one of them.")
+    if env is not None:
+        found, where = os.environ.get(env, ""), f"token_env={env!r}: the environment variable"
+    elif file is not None:
+        where = f"token_file={file!r}: the file"
+        try:
+            found = Path(file).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{where} cannot be read: {error}.") from error
+    else:
+        return None
+    token = found.strip()
+    if not token or not token.isascii() or not token.isprintable():
+        raise ConfigError(f"{where} holds no token: put a long random text of ASCII characters there.")
+    return token
+
+
+def _problems(address: Any, port: Any, numbers: dict[str, Any]) -> Iterator[str]:
+    if not isinstance(address, str) or not address:
+        yield f"address={address!r}: expected the address to listen at, such as '127.0.0.1' or '0.0.0.0'."
+    if type(port) is not int or not 0 <= port < 65536:
+        yield f"port={port!r}: expected a whole number from 0 to 65535."
+    for name, value in numbers.items():
+        whole = name.startswith("max_")
+        if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or not value > 0:
+            yield f"{name}={value!r}: expected a {'whole ' * whole}number above 0."
+
+
+def _listening(address: str, port: int) -> socket.socket:
+    """A socket that listens at the first address of this name."""
+    found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _, _, _, place = found[0]
+    return socket.create_server(place[:2], family=family, backlog=128)
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"

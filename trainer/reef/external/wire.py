@@ -1,0 +1,160 @@
+"""What a policy server and its clients send: messages in MessagePack, of which no code is ever made.
+
+docs/external.md describes the protocol for clients in other languages.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+
+from reef.types import Array
+
+VERSION = "/v1"
+CONTENT_TYPE = "application/msgpack"
+ARRAY_KEYS = {"dtype", "shape", "data"}
+DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
+          "float64")  # fmt: skip
+NOT_DECODED = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError)
+
+
+class MessageError(ValueError):
+    """Bytes from the network that are no message."""
+
+
+class Message(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A message: a map of its fields by name; an unknown field is refused."""
+
+
+class StartEpisode(Message):
+    """Begin an episode."""
+
+    episode_id: str | None = None  # null: the server chooses one
+    training_enabled: bool = True  # false: its steps are never learned from
+
+
+class EpisodeStarted(Message):
+    """The answer to `StartEpisode`."""
+
+    episode_id: str
+
+
+class Step(Message):
+    """An observation of one episode, for which an action is asked or reported."""
+
+    episode_id: str
+    obs: Any  # a value of the observation space
+    reward: float = 0.0  # the sum since the last action of the episode, to which it is credited
+    action: Any = None  # a value of the action space that the application chose by itself; null: the policy is to act
+
+
+class Steps(Message):
+    """Observations of one or several episodes."""
+
+    steps: list[Step]
+
+
+class Actions(Message):
+    """The answer to `Steps`: an action for each of them, in their order."""
+
+    actions: list[Any]
+
+
+class EndEpisode(Message):
+    """The end of an episode."""
+
+    episode_id: str
+    obs: Any  # the last observation
+    reward: float = 0.0
+    truncated: bool = False  # the episode was cut off, and its last observation still has a value
+
+
+class Fragment(Message):
+    """T consecutive steps of one episode, acted by the client's copy of the policy."""
+
+    obs: Any  # [T + 1, *obs], as the network takes them; the last one follows the last step
+    actions: Any  # [T, *action], as the policy chose them
+    rewards: Any  # [T]
+    dist_inputs: Any = None  # [T, D] the inputs of the action distribution; null where the policy records none
+    terminated: bool = False  # whether the episode ended with the last step
+    truncated: bool = False  # whether it was cut off there
+    version: int = 0  # of the weights that acted
+    episode_reward: float = 0.0  # of the whole episode, where it is over
+    episode_length: int = 0
+
+
+class Specification(Message):
+    """What a client needs to act by itself."""
+
+    algorithm: str
+    settings: dict[str, Any]
+    fragment_length: int  # steps after which an episode is cut
+    max_request_bytes: int
+
+
+class PublishedWeights(Message):
+    """The weights of the policy; without `weights` the asking client has them already."""
+
+    version: int
+    timestep: int  # environment steps so far, for schedules of the exploration
+    weights: bytes | None = None  # safetensors
+
+
+M = TypeVar("M")
+
+
+def encode(message: Any) -> bytes:
+    """A message as bytes."""
+    return msgspec.msgpack.encode(message, enc_hook=_plain)
+
+
+def decode(body: bytes, kind: type[M]) -> M:
+    """The message of this kind that the bytes hold; MessageError for all other bytes."""
+    try:
+        message = msgspec.msgpack.decode(body, type=kind)
+        if isinstance(message, msgspec.Struct):
+            for name in message.__struct_fields__:
+                setattr(message, name, _with_arrays(getattr(message, name)))
+    except NOT_DECODED as error:
+        raise MessageError(f"the body is no {kind.__name__} message: {error}") from error
+    return message
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        if value.dtype.name not in DTYPES:
+            raise TypeError(f"an array of {value.dtype} cannot be sent, only of {', '.join(DTYPES)}")
+        little = np.ascontiguousarray(value, value.dtype.newbyteorder("<"))
+        return {"dtype": value.dtype.name, "shape": list(value.shape), "data": little.tobytes()}
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"a {type(value).__name__} cannot be sent: give arrays, numbers, text, lists or mappings")
+
+
+def _with_arrays(value: Any) -> Any:
+    """The value with arrays in place of the maps that stand for them."""
+    if isinstance(value, list):
+        return [_with_arrays(item) for item in value]
+    if isinstance(value, Step):
+        value.obs, value.action = _with_arrays(value.obs), _with_arrays(value.action)
+        return value
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == ARRAY_KEYS:
+        return _array(**value)
+    return {key: _with_arrays(item) for key, item in value.items()}
+
+
+def _array(dtype: Any, shape: Any, data: Any) -> Array:
+    if dtype not in DTYPES:
+        raise ValueError(f"an array has the dtype {dtype!r}, expected one of {', '.join(DTYPES)}")
+    if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
+        raise ValueError(f"an array has the shape {shape!r}, expected a list of sizes")
+    kind = np.dtype(dtype).newbyteorder("<")
+    expected = math.prod(shape) * kind.itemsize
+    if not isinstance(data, bytes) or len(data) != expected:
+        raise ValueError(f"an array of {dtype} and the shape {shape} needs {expected} bytes of data")
+    return np.frombuffer(data, kind).reshape(shape).astype(dtype)

@@ -1,0 +1,162 @@
+"""The rollout worker whose steps come from applications."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from reef.batch import Rollout, Sample
+from reef.config import AlgorithmConfig
+from reef.config.applications import POLICY_SERVER
+from reef.config.loading import load_function
+from reef.errors import ConfigError
+from reef.external.acting import PolicyOfApplications
+from reef.external.episodes import RecordedSteps
+from reef.external.server_input import PolicyServerInput
+from reef.rollout.policy_runner import Fragment, PolicyRunner
+from reef.rollout.worker import RolloutWorker
+from reef.types import DEFAULT_POLICY, PolicyId, State, Weights
+
+
+@dataclass(frozen=True, slots=True)
+class InputContext:
+    """What a function in the setting `input_` is called with."""
+
+    config: AlgorithmConfig
+    # 0 in the driver's process; workers in processes of their own count from 1
+    worker_index: int
+    # the setting input_config
+    input_config: dict[str, Any]
+    worker: RolloutWorker
+
+
+class ExternalWorker(RolloutWorker):
+    """Samples what applications play; it steps no environment.
+
+    It shares its policy with the server's thread: whichever uses it holds the lock.
+    """
+
+    def __init__(
+        self, config: AlgorithmConfig, worker_index: int = 0, *, with_env: bool = True, recreated: bool = False
+    ) -> None:
+        """Without `with_env` it only holds the policy; otherwise its server begins to listen.
+
+        Raises ConfigError for an input that cannot be made, OSError where its port is in use.
+        """
+        super().__init__(config, worker_index, with_env=False, recreated=recreated)
+        self.lock = threading.RLock()
+        self._check_policy()
+        self.source: PolicyServerInput | None = None
+        if with_env:
+            self.source = make_input(InputContext(config, worker_index, dict(config.input_config), self))
+            arguments = self.runner, self.lock, self.published, self.fragment_length
+            self.source.serve(PolicyOfApplications(config, *arguments))
+
+    def _check_policy(self) -> None:
+        """Raise ConfigError for what an application that begins and ends episodes as it likes cannot act with."""
+        if self.runner.policy.initial_state(1):
+            raise ConfigError("model.custom_model: a policy server serves policies without a memory. Give another one.")
+        if self.runner.parameter_noise is not None:
+            raise ConfigError(
+                "exploration_config.type='ParameterNoise': not available with a policy server, as its noise belongs to "
+                "the episodes of one environment. Use another exploration."
+            )
+
+    @property
+    def runner(self) -> PolicyRunner:
+        """That of the only policy."""
+        return self.runners[DEFAULT_POLICY]
+
+    def published(self) -> tuple[int, int]:
+        """Version of the weights, and environment steps so far."""
+        return self.policy_version, self.timestep
+
+    def sample(self, steps: int | None = None, reset_episodes: bool = False, episodes: int | None = None) -> Sample:
+        """At least `steps` (default `fragment_length`), in one column: fragments of episodes one after the other.
+
+        Fewer, or none, where applications do not play as many within the server's `idle_timeout`.
+        """
+        assert self.source is not None, "it has a server"
+        if self._posted:
+            self.set_acting_weights(*self._posted.pop())
+        self._begun_and_ended += 1
+        started = time.perf_counter()
+        fragments = self.source.queue.take(steps or self.fragment_length, self.source.idle_timeout)
+        rollouts: dict[PolicyId, Rollout] = {}
+        if fragments:
+            rollouts[DEFAULT_POLICY] = one_after_the_other(self.runner, fragments)
+        count = sum(map(len, fragments))
+        self._begun_and_ended += 1
+        sample = Sample(
+            rollouts,
+            [fragment.episode for fragment in fragments if fragment.episode is not None],
+            env_steps=count,
+            progress=count,
+            worker_index=self.worker_index,
+            timers={"sample": time.perf_counter() - started},
+        )
+        if "on_sample_end" in self.hooks and fragments:
+            self.hooks.call("on_sample_end", worker=self, samples=sample)
+        return sample
+
+    def set_weights(self, weights: Weights, version: int = 0, timestep: int = 0) -> None:
+        """Set the published weights, between two answers of the server."""
+        with self.lock:
+            super().set_weights(weights, version, timestep)
+
+    def set_acting_weights(self, weights: Weights, version: int, timestep: int) -> None:
+        """Likewise."""
+        with self.lock:
+            super().set_acting_weights(weights, version, timestep)
+
+    def set_filters(self, filters: dict[PolicyId, State]) -> None:
+        """Replace the observation statistics, between two answers of the server."""
+        with self.lock:
+            super().set_filters(filters)
+
+    def stop(self) -> None:
+        """Stop listening."""
+        if self.source is not None:
+            self.source.stop()
+        super().stop()
+
+
+def make_input(context: InputContext) -> PolicyServerInput:
+    """What the setting `input_` makes; ConfigError where that is no `PolicyServerInput`."""
+    given = context.config.input_
+    if given == POLICY_SERVER:
+        settings = dict(context.input_config)
+        # Several workers may be on one machine.
+        port = settings.pop("port", 9900) + max(context.worker_index - 1, 0)
+        return PolicyServerInput(context, settings.pop("address", "127.0.0.1"), port, **settings)
+    found = load_function(given, "input_", "ioctx")(context)
+    if not isinstance(found, PolicyServerInput):
+        raise ConfigError(f"input_={given!r} returned {found!r}: expected a reef.PolicyServerInput.")
+    return found
+
+
+def one_after_the_other(runner: PolicyRunner, fragments: Sequence[RecordedSteps]) -> Rollout:
+    """Fragments [T_i] of several episodes as one rollout [T, 1], in which each ends with its last step.
+
+    One that goes on in a later fragment is truncated: its last observation has a value.
+    """
+    steps = sum(map(len, fragments))
+    fragment = Fragment(runner.policy, fragments[0].obs[:1], steps, {})
+    fragment.actions[:, 0] = np.concatenate([each.actions for each in fragments])
+    fragment.rewards[:, 0] = runner.columns.reward_transform(np.concatenate([each.rewards for each in fragments]))
+    fragment.terminated[:], fragment.truncated[:] = False, False
+    if fragment.dist_inputs is not None:
+        fragment.dist_inputs[:, 0] = np.concatenate([each.dist_inputs for each in fragments])
+    end = 0
+    for each in fragments:
+        begin, end = end, end + len(each)
+        fragment.obs[begin:end, 0] = each.obs[:-1]
+        fragment.terminated[end - 1], fragment.truncated[end - 1] = each.terminated, not each.terminated
+        fragment.finals.append((end - 1, 0, each.obs[-1]))
+    fragment.obs[steps, 0] = fragments[-1].obs[-1]
+    return fragment.rollout(steps, min(each.version for each in fragments))
