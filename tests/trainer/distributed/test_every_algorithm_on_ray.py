@@ -93,8 +93,11 @@ def settings(name: str, flag: str) -> AlgorithmConfig:
 
 
 def train_until_lost(algorithm: Algorithm) -> None:
-    while algorithm.train()["num_lost_workers"] == 0:
-        assert algorithm.timestep < 2000
+    deadline = time.monotonic() + 60.0
+    result = algorithm.train()
+    while not (result["num_lost_workers"] or result["num_worker_restarts"]):
+        assert time.monotonic() < deadline
+        result = algorithm.train()
 
 
 def train_with_all(algorithm: Algorithm, newer_than: int) -> None:
