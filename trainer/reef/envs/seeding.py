@@ -30,7 +30,14 @@ class EpisodeSeeds:
 
     def current(self, column: int) -> int:
         """The seed of the episode in progress."""
-        root, number = self.roots[column], self.episodes[column] - 1
+        return self._seed(column, self.episodes[column] - 1)
+
+    def upcoming(self, column: int) -> int:
+        """The seed of the episode after the one in progress."""
+        return self._seed(column, self.episodes[column])
+
+    def _seed(self, column: int, number: int) -> int:
+        root = self.roots[column]
         return root if number <= 0 else int(np.random.SeedSequence([root, number]).generate_state(1)[0])
 
     def next(self, column: int) -> int:
