@@ -264,8 +264,8 @@ class RolloutWorker(WorkerPolicies):
         """Mask the steps since `first` [E] of the episodes that broke in the last of `steps`."""
         for env in np.flatnonzero(failed):
             for runner in self.runners.values():
-                for column in np.flatnonzero(runner.columns.envs == env):
-                    for part in runner.fragment.parts(column, first[env], steps):
+                for column in np.flatnonzero(runner.columns.envs == env).tolist():
+                    for part in runner.fragment.parts(column, int(first[env]), steps):
                         self._collection.env_steps -= int(np.count_nonzero(runner.fragment.mask[part, column]))
                         runner.fragment.mask[part, column] = False
 

@@ -6,10 +6,11 @@ import os
 import signal
 from collections.abc import Callable
 from contextlib import suppress
-from multiprocessing.connection import Connection
 from typing import Any
 
-from reef.envs.remote.messages import Begun, Failed, LostProcessError, Stepped
+from reef.envs.remote.channel import Channel
+from reef.envs.remote.messages import Begun, Failed, Stepped
+from reef.errors import LostProcessError
 
 CLOSE_S = 5.0  # seconds an environment has to close itself
 
@@ -17,9 +18,9 @@ CLOSE_S = 5.0  # seconds an environment has to close itself
 class EnvProcess:
     """The process of one environment: asked for a step or an episode, which it may do while others are asked."""
 
-    def __init__(self, connection: Connection, name: str) -> None:
+    def __init__(self, channel: Channel, name: str) -> None:
         """`name`: what messages call it."""
-        self._connection, self._name = connection, name
+        self._channel, self._name = channel, name
         self._begun: Begun | None = None
         self._asked = ""  # the call whose answer was not taken yet: "step" or "reset"
         self._early: Any = None  # this answer, where it had to be read
@@ -29,7 +30,7 @@ class EnvProcess:
 
     def fileno(self) -> int:
         """What can be read from once an answer is there."""
-        return self._connection.fileno()
+        return self._channel.fileno()
 
     @property
     def begun(self) -> Begun:
@@ -89,15 +90,15 @@ class EnvProcess:
         """Have the environment close itself; the process is killed where that does not end it."""
         self.ask_close()
         with suppress(OSError, EOFError):
-            while self._connection.poll(CLOSE_S):
-                self._connection.recv()
+            while self._channel.has_message(CLOSE_S):
+                self._channel.receive()
             os.kill(self.begun.pid, signal.SIGKILL)
-        self._connection.close()
+        self._channel.close()
 
     def ask_close(self) -> None:
         """Ask the environment to close itself, and its process to end."""
         with suppress(OSError):
-            self._connection.send(("close",))
+            self._channel.send(("close",))
 
     def _ask(self, name: str, *arguments: Any) -> None:
         self._send(name, *arguments)
@@ -106,7 +107,7 @@ class EnvProcess:
     def _send(self, *call: Any) -> None:
         _ = self.begun
         with suppress(OSError):  # it has ended: so says the answer
-            self._connection.send(call)
+            self._channel.send(call)
 
     def _answer(self) -> Any:
         answer = self._read() if self._early is None else self._early
@@ -120,13 +121,10 @@ class EnvProcess:
 
     def _read(self) -> Any:
         try:
-            return self._connection.recv()
+            return self._channel.receive()
         except (EOFError, OSError):
             pid = f" (pid {self._begun.pid})" if self._begun else ""
-            return LostProcessError(
-                f"{self._name}{pid} has ended: it was killed, ran out of memory or crashed. Set "
-                "restart_failed_sub_environments=True to replace it when that happens."
-            )
+            return LostProcessError(f"{self._name}{pid} has ended: it was killed, ran out of memory or crashed.")
 
     def _value(self, answer: Any) -> Any:
         if isinstance(answer, Failed):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from reef import errors
-from reef.errors import EnvironmentError, ReefError, own_traceback
+from reef.errors import ReefError, own_traceback
 
 
 class Setup(NamedTuple):
@@ -66,9 +66,3 @@ class RemoteError(Exception):
     """What an environment raised in its process; a subclass has the name of the class."""
 
     traceback_text = ""
-
-
-class LostProcessError(EnvironmentError):
-    """The process of an environment has ended: a retry may find it well again."""
-
-    exit_code = errors.EXIT_FAILED

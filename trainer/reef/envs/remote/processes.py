@@ -6,7 +6,7 @@ import os
 import socket
 import subprocess
 import sys
-from multiprocessing.connection import Connection
+from typing import Any
 
 from gymnasium.vector.utils import CloudpickleWrapper
 
@@ -14,9 +14,10 @@ from reef.config import AlgorithmConfig
 from reef.config.ignored import OF_FRAMES
 from reef.envs.atari.names import registered
 from reef.envs.failures import env_name
+from reef.envs.remote.channel import Channel
 from reef.envs.remote.env import EnvProcess, RemoteEnv
-from reef.envs.remote.messages import LostProcessError, Setup
-from reef.errors import ConfigError, sentence
+from reef.envs.remote.messages import Setup
+from reef.errors import ConfigError, LostProcessError, sentence
 
 # besides those of the group "environment"
 SETTINGS = ("num_rollout_workers", "preprocessor_pref", "seed", "in_evaluation", "remote_worker_envs")
@@ -36,9 +37,9 @@ class EnvProcesses:
         }
         settings["model"] = {key: getattr(config.model, key) for key in OF_FRAMES}
         setup = Setup(settings, registered(config.env), worker_index, recreated, with_infos)
-        self._config, self._setup = config, CloudpickleWrapper(setup)
+        self._config, self._setup = config, setup
         self._server: subprocess.Popen[bytes] | None = None
-        self._link: socket.socket
+        self._link: Channel
         self._old_api: bool | None = None  # found out with the first environment
 
     def __call__(self, index: int) -> RemoteEnv:
@@ -50,16 +51,17 @@ class EnvProcesses:
         name = f"environment {env_name(self._config.env)!r}: the process of environment {index}"
         with other:
             try:
-                socket.send_fds(self._link, [index.to_bytes(4, "big") + bytes([known])], [other.fileno()])
+                self._link.start_process(index.to_bytes(4, "big") + bytes([known]), other)
             except OSError as error:
                 raise LostProcessError(f"{name} cannot be started: {error}") from error
-        env = RemoteEnv(EnvProcess(Connection(own.detach()), f"{name} of worker {self._setup.fn.worker_index}"))
+        env = RemoteEnv(EnvProcess(Channel(own), f"{name} of worker {self._setup.worker_index}"))
         if self._old_api is None:
             self._old_api = env.process.begun.old_api  # waits until it is made and checked
         return env
 
     def _start_server(self) -> None:
-        self._link, other = socket.socketpair()
+        own, other = socket.socketpair()
+        self._link = Channel(own)
         with other:
             program = PROGRAM.format(path=sys.path, descriptor=other.fileno())
             self._server = subprocess.Popen(  # noqa: S603 (our own program)
@@ -69,18 +71,17 @@ class EnvProcesses:
                 start_new_session=True,  # Ctrl-C is for this process, which ends the others
                 env={"OMP_NUM_THREADS": "1", **os.environ},
             )
-        connection = Connection(os.dup(self._link.fileno()))
-        with connection:
-            try:
-                connection.send(self._setup)
-            except OSError:
-                raise
-            except Exception as error:
-                raise ConfigError(
-                    f"remote_worker_envs=True: environment {env_name(self._config.env)!r} cannot go to a process of "
-                    f"its own: {type(error).__name__}: {sentence(error)} Give env and env_config values that can be "
-                    "pickled, or leave remote_worker_envs out."
-                ) from error
+        try:
+            wrapped: Any = CloudpickleWrapper  # it takes any object, functions of no module too
+            self._link.send(wrapped(self._setup))
+        except OSError:
+            raise
+        except Exception as error:
+            raise ConfigError(
+                f"remote_worker_envs=True: environment {env_name(self._config.env)!r} cannot go to a process of its "
+                f"own: {type(error).__name__}: {sentence(error)} Give env and env_config values that can be pickled, "
+                "or leave remote_worker_envs out."
+            ) from error
 
     def end(self) -> None:
         """End all processes, those that hang too."""

@@ -9,7 +9,6 @@ import signal
 import socket
 import sys
 from contextlib import suppress
-from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -24,6 +23,7 @@ from reef.envs.failures import env_name
 from reef.envs.loop import flag
 from reef.envs.make import EnvFactory
 from reef.envs.multi_agent import is_multi_agent
+from reef.envs.remote.channel import LENGTH, Channel
 from reef.envs.remote.messages import Begun, Failed, Setup, Stepped
 from reef.errors import ConfigError
 
@@ -34,23 +34,21 @@ PR_SET_PDEATHSIG = 1
 
 def main(descriptor: int) -> None:
     """Fork a process for each request that comes through the socket, until it is closed at the other end."""
-    link = socket.socket(fileno=descriptor)
-    setup: Setup = Connection(os.dup(descriptor)).recv().fn
+    link = Channel(socket.socket(fileno=descriptor))
+    setup: Setup = link.receive(LENGTH).fn
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children that end leave nothing behind
     own = os.getpid()
-    while True:
-        request, descriptors, *_ = socket.recv_fds(link, REQUEST, 1)
-        if len(request) < REQUEST:
-            return
+    while (asked := link.next_process(REQUEST)) is not None:
+        request, channel = asked
         if os.fork() == 0:
             link.close()
             _live_no_longer_than(own)
             index = int.from_bytes(request[:4], "big")
-            _ServedEnv(setup, index, Connection(descriptors[0])).run(old_api=(None, False, True)[request[4]])
+            _ServedEnv(setup, index, channel).run(old_api=(None, False, True)[request[4]])
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(0)
-        os.close(descriptors[0])
+        channel.close()
 
 
 def _live_no_longer_than(parent: int) -> None:
@@ -65,8 +63,8 @@ def _live_no_longer_than(parent: int) -> None:
 class _ServedEnv:
     """One environment, which does what the worker asks for."""
 
-    def __init__(self, setup: Setup, index: int, connection: Connection) -> None:
-        self._setup, self._index, self._connection = setup, index, connection
+    def __init__(self, setup: Setup, index: int, channel: Channel) -> None:
+        self._setup, self._index, self._channel = setup, index, channel
         self._config = AlgorithmConfig().assign(setup.settings)
         self._env: Any = None
         self._lives: Any = None
@@ -78,9 +76,9 @@ class _ServedEnv:
         except Exception as error:
             begun = Failed.of(error)
         with suppress(OSError, EOFError):
-            self._connection.send(begun)
+            self._channel.send(begun)
             while self._env is not None:
-                name, *arguments = self._connection.recv()
+                name, *arguments = self._channel.receive()
                 if name == "close":
                     break
                 self._answer(name, arguments)
@@ -117,11 +115,11 @@ class _ServedEnv:
 
     def _answer(self, name: str, arguments: list[Any]) -> None:
         try:
-            self._connection.send(getattr(self, name)(*arguments))
+            self._channel.send(getattr(self, name)(*arguments))
         except (OSError, EOFError):
             raise
         except Exception as error:
-            self._connection.send(Failed.of(error))
+            self._channel.send(Failed.of(error))
 
     def step(self, action: Any, next_seed: int | None, cut: bool) -> Stepped:
         """Step, and begin the next episode where this one ends and `next_seed` is given."""

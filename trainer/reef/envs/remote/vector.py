@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,7 @@ class RemoteVectorEnv(LoopVectorEnv):
     """
 
     envs: list[RemoteEnv]
+    present: Array
 
     def __init__(
         self,
@@ -44,7 +46,7 @@ class RemoteVectorEnv(LoopVectorEnv):
         self._selector = selectors.DefaultSelector()
         self._descriptors: dict[int, int] = {}  # by column
 
-        def create(column: int) -> RemoteEnv:
+        def create(column: int) -> Any:
             env = self._processes(column)
             self._listen_to(column, env)
             if listener is not None:
@@ -69,6 +71,7 @@ class RemoteVectorEnv(LoopVectorEnv):
         self._counts = [0] * num_envs
         # A hook or a task may be due between two episodes.
         self._begins_ahead = listener is None and not self._tasks.exist
+        self._next_seeds: list[int | None] = [None] * num_envs  # of the episodes that begin ahead
 
     def _reset(self) -> None:
         if self._begins_ahead:
@@ -109,9 +112,8 @@ class RemoteVectorEnv(LoopVectorEnv):
         for column in np.flatnonzero(self.present).tolist():
             self._env_action[column], self._action[column] = taken[column], kept[column]
             cut = self._lengths[column] + 1 >= self._horizon and not self._soft_horizon
-            seed = self.seeds.upcoming(column) if self._begins_ahead else None
             with suppress(Exception):  # is raised by the step itself
-                self.envs[column].process.ask_step(taken[column], seed, cut=cut)
+                self.envs[column].process.ask_step(taken[column], self._next_seeds[column], cut=cut)
         self._asked |= self.present
         self.present[:] = False
 
@@ -158,6 +160,8 @@ class RemoteVectorEnv(LoopVectorEnv):
         self.present[:] = True
 
     def _forget_actions(self, column: int) -> None:
+        if self._begins_ahead:
+            self._next_seeds[column] = self.seeds.upcoming(column)
         self._taken[column].clear()
         self._counts[column] = 0
 
