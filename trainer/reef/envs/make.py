@@ -90,6 +90,11 @@ def _remote(
 ) -> VectorEnv:
     from reef.envs.remote.vector import RemoteVectorEnv  # whose processes import this module
 
+    if (spec := registered(config.env)) is not None and spec.entry_point is None:
+        raise ConfigError(
+            f"remote_worker_envs=True: environment {spec.id!r} is registered in its vectorised form alone, which steps "
+            "all columns in one process. Leave it out, or register a single environment (entry_point) too."
+        )
     return RemoteVectorEnv(config, worker_index, num_envs, recreated=recreated, listener=listener)
 
 

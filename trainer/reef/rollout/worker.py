@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -25,7 +24,7 @@ from reef.replay.step_values import with_step_values
 from reef.rollout.episode_hooks import BaseEnv, EpisodeHooks
 from reef.rollout.episode_recorder import episode_recorder
 from reef.rollout.episodes import Collection, EpisodeTracker
-from reef.rollout.policies.batch_runner import BatchRunner
+from reef.rollout.policies.batch_runner import BatchRunner, until_full
 from reef.rollout.policies.held import WorkerPolicies
 from reef.rollout.videos.drawing import DRAWN, drawing_of
 from reef.types import Array, PolicyId, State
@@ -77,7 +76,7 @@ class RolloutWorker(WorkerPolicies):
         self._warned_of_long = False
         self._fragment_index = np.zeros(envs.num_envs, np.int64)  # [E] fragments since each episode started
         self.use_columns()
-        self._in_step = not any(columns.in_batches for columns in envs.columns.values())
+        self._apart = [runner for runner in self.runners.values() if isinstance(runner, BatchRunner)]
         if with_env:
             context = env_context(config, worker_index, recreated=recreated)
             base_env = self.episode_hooks.base_env if self.episode_hooks else BaseEnv(envs.envs)
@@ -203,19 +202,11 @@ class RolloutWorker(WorkerPolicies):
         else:
             for runner in self.runners.values():
                 runner.begin(steps)
-        for t in range(steps) if self._in_step else self._until_full(steps):
+        for t in until_full(self._apart, steps) if self._apart else range(steps):
             self._step(t)
         for runner in self.runners.values():
             runner.go_on()
         return steps
-
-    def _until_full(self, steps: int) -> Iterator[int]:
-        """Count the steps of environments that answer apart, until each has made `steps` of its own."""
-        runners = [runner for runner in self.runners.values() if isinstance(runner, BatchRunner)]
-        for t in itertools.count():
-            if all([runner.fills(steps) for runner in runners]):
-                return
-            yield t
 
     def _whole_episodes(self, room: int, *, min_steps: int = 0, quota: Array | None = None) -> int:
         """Start episodes; step until every environment has ended one (or its `quota` [E]) and there are enough steps.

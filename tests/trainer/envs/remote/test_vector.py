@@ -1,6 +1,6 @@
 """Environments in processes of their own beside the same ones in this process.
 
-It tests reef.envs.remote.channel, messages and server too.
+It tests reef.envs.remote.channel, reef.envs.remote.messages and reef.envs.remote.server too.
 """
 
 import os
@@ -193,6 +193,12 @@ def test_a_killed_process_ends_the_run_or_is_replaced(remote, tmp_path, caplog):
 
 
 def test_what_cannot_be_used_is_refused(remote, settings):
+    gym.register("OnlyVector-v0", vector_entry_point="gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv")
+    try:
+        with pytest.raises(ConfigError, match="'OnlyVector-v0' is registered in its vectorised form alone"):
+            remote("OnlyVector-v0")
+    finally:
+        del gym.registry["OnlyVector-v0"]
     with pytest.raises(ConfigError, match=r"remote_worker_envs=True: not available yet with an environment of several"):
         remote(Pair)
     with pytest.raises(ConfigError, match=r"remote_worker_envs=True: environment 'Walk' cannot go to a process"):

@@ -77,7 +77,7 @@ class RemoteVectorEnv(LoopVectorEnv):
         if self._begins_ahead:
             for column, env in enumerate(self.envs):
                 with suppress(Exception):  # is raised by the reset itself
-                    env.process.ask_reset(self.seeds.upcoming(column))
+                    env.process.ask_reset(self.seeds.current(column, ahead=1))
         self._asked[:] = False
         super()._reset()
         self.present[:] = True
@@ -161,7 +161,7 @@ class RemoteVectorEnv(LoopVectorEnv):
 
     def _forget_actions(self, column: int) -> None:
         if self._begins_ahead:
-            self._next_seeds[column] = self.seeds.upcoming(column)
+            self._next_seeds[column] = self.seeds.current(column, ahead=1)
         self._taken[column].clear()
         self._counts[column] = 0
 

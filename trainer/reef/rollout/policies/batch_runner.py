@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import count, takewhile
+
 import numpy as np
 
+from reef.config import AlgorithmConfig
+from reef.envs.by_policy import Columns
 from reef.envs.vector import StepResult
 from reef.rollout.policies.turn_runner import TurnRunner
 from reef.rollout.policy_runner import PolicyRunner
-from reef.types import Array, State
+from reef.types import Array, PolicyId, State
 
 
 class BatchRunner(TurnRunner):
@@ -45,3 +50,14 @@ class BatchRunner(TurnRunner):
     def resume(self, state: State, first: Array, resumed: Array) -> None:
         """Continue from `state` in the columns where `resumed` [B] is True; the others start with `first` [B, *obs]."""
         PolicyRunner.resume(self, state, first, resumed)
+
+
+def until_full(runners: Sequence[BatchRunner], steps: int) -> Iterator[int]:
+    """Count the steps of a worker until each column has `steps` of its own."""
+    return takewhile(lambda _: not all([runner.fills(steps) for runner in runners]), count())
+
+
+def make_runner(config: AlgorithmConfig, worker_index: int, columns: Columns, policy_id: PolicyId) -> PolicyRunner:
+    """The runner of a policy in its columns; ConfigError if the network cannot be made."""
+    in_order = TurnRunner if columns.takes_turns else PolicyRunner
+    return (BatchRunner if columns.in_batches else in_order)(config, worker_index, columns, policy_id)

@@ -9,14 +9,13 @@ from collections.abc import Container
 from reef.callbacks.hooks import Hooks
 from reef.config import AlgorithmConfig
 from reef.envs.agents.turns import TurnEnvs
-from reef.envs.by_policy import Columns, PolicyEnvs
+from reef.envs.by_policy import PolicyEnvs
 from reef.math.running import RunningStat
 from reef.nn.policies import Policy
 from reef.rollout.episodes import EpisodeTracker
 from reef.rollout.exploration.on_request import OnRequest
 from reef.rollout.filters import Filters
-from reef.rollout.policies.batch_runner import BatchRunner
-from reef.rollout.policies.turn_runner import TurnRunner
+from reef.rollout.policies.batch_runner import make_runner
 from reef.rollout.policy_runner import PolicyRunner
 from reef.spaces import PolicySpaces
 from reef.types import DEFAULT_POLICY, PolicyId, State, Weights
@@ -41,7 +40,7 @@ class WorkerPolicies(ABC):
         """Have a runner for each policy that the environments have columns of; those that are there stay."""
         columns, before = self._envs.columns, self.runners
         self.runners = {
-            policy_id: before.get(policy_id) or _runner_class(own)(self.config, self.worker_index, own, policy_id)
+            policy_id: before.get(policy_id) or make_runner(self.config, self.worker_index, own, policy_id)
             for policy_id, own in columns.items()
         }
         self.policy_map = {policy_id: runner.policy for policy_id, runner in self.runners.items()}
@@ -131,9 +130,3 @@ class WorkerPolicies(ABC):
         for policy_id, own in self.filters.items():
             if policy_id in filters:
                 own.set_state(filters[policy_id])
-
-
-def _runner_class(columns: Columns) -> type[PolicyRunner]:
-    if columns.in_batches:
-        return BatchRunner
-    return TurnRunner if columns.takes_turns else PolicyRunner
