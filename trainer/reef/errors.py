@@ -41,6 +41,12 @@ class EnvironmentError(ReefError):
     exit_code = EXIT_WRONG_USE
 
 
+class LostProcessError(EnvironmentError):
+    """The process of an environment has ended: a retry may find it well."""
+
+    exit_code = EXIT_FAILED
+
+
 class CallbackError(ReefError):
     """A function of the user's, such as a hook of the setting `callbacks`, raised, or gave what cannot be used."""
 
@@ -151,7 +157,12 @@ def sentence(error: object) -> str:
 
 
 def own_traceback(error: Exception) -> str:
-    """Return the traceback from the first line of a user's code on, with words before it; "" where there is none."""
+    """Return the traceback from the first line of a user's code on, with words before it; "" where there is none.
+
+    An error of another process has it as `traceback_text`.
+    """
+    if (text := getattr(error, "traceback_text", None)) is not None:
+        return str(text)
     frames = own_frames(error)
     lines = traceback.format_exception(type(error), error, frames) if frames else []
     return " Its own traceback:\n" + "".join(lines).rstrip() if lines else ""

@@ -23,7 +23,7 @@ def words(text: str) -> list[str]:
 
 NOT_YET = words(
     """
-    remote_worker_envs remote_env_batch_wait_ms compress_observations
+    compress_observations
     off_policy_estimation_methods ope_split_batch_by_episode
     policy_map_capacity policy_states_are_swappable
     actions_in_input_normalized postprocess_inputs shuffle_buffer_size
@@ -61,7 +61,7 @@ WORKING = words(
     torch_compile_worker torch_compile_worker_dynamo_backend torch_compile_worker_dynamo_mode
     num_rollout_workers num_envs_per_worker create_env_on_local_worker rollout_fragment_length batch_mode
     validate_workers_after_construction observation_filter preprocessor_pref sample_async
-    max_requests_in_flight_per_sampler_worker
+    max_requests_in_flight_per_sampler_worker remote_worker_envs remote_env_batch_wait_ms
     synchronize_filters use_worker_filter_stats
     update_worker_filter_stats sampler_perf_stats_ema_coef explore exploration_config
     evaluation_interval evaluation_duration evaluation_duration_unit evaluation_sample_timeout_s evaluation_config

@@ -62,6 +62,8 @@ def ignored_beside_others(config: AlgorithmConfig) -> Iterator[str]:
         yield from ignored(config, "beside train_batch_size_per_learner", "train_batch_size")
     if not (config.sample_async or config.asynchronous):
         yield from ignored(config, "without sample_async", "max_requests_in_flight_per_sampler_worker")
+    if not (config.remote_worker_envs or config.evaluation_config.get("remote_worker_envs")):
+        yield from ignored(config, "without remote_worker_envs", "remote_env_batch_wait_ms")
     if not config.num_rollout_workers:
         yield from ignored(config, "without rollout workers in processes of their own", *OF_WORKERS)
         if not config.evaluation_num_workers:

@@ -49,8 +49,6 @@ REFUSALS: dict[str, Refusal] = {
     "local_tf_session_args": Refusal("framework", LOCAL_SESSION, f"{TENSORFLOW}use torch_threads_per_learner"),
     "env_runner_cls": Refusal("rollouts", None, OWN_WORKER),
     "sample_collector": Refusal("rollouts", None, OWN_WORKER),
-    "remote_worker_envs": Refusal("rollouts", False),
-    "remote_env_batch_wait_ms": Refusal("rollouts", 0),
     "compress_observations": Refusal("rollouts", False),
     "enable_connectors": Refusal(
         "rollouts",

@@ -30,6 +30,8 @@ class Columns(NamedTuple):
     agents: Sequence[AgentId] = (ONLY_AGENT,)
     # whether a column's own steps may span several of the environment: `live` says where one ends
     takes_turns: bool = False
+    # whether a step may be one of some environments alone, which `live` says, and the next one is for those `present`
+    in_batches: bool = False
 
 
 class EnvStep(NamedTuple):
@@ -94,7 +96,8 @@ class SingleAgentEnvs:
         self.env = env
         self.name, self.num_envs, self.envs = env.name, env.num_envs, env.envs
         transforms = env.action_transform, env.reward_transform
-        own = Columns(env.observation_space, env.action_space, *transforms, np.arange(env.num_envs))
+        own = Columns(env.observation_space, env.action_space, *transforms, np.arange(env.num_envs), env.present)
+        own = own._replace(in_batches=env.present is not None)
         self.columns = {DEFAULT_POLICY: own}
 
     def reset(self) -> dict[PolicyId, Array]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gymnasium as gym
 
-from reef.errors import EnvironmentError, own_frames, own_traceback
+from reef.errors import EnvironmentError, LostProcessError, own_traceback
 
 RESULTS = {"reset": "(obs, info)", "step": "(obs, reward, terminated, truncated, info)"}
 
@@ -18,7 +18,9 @@ def env_name(env: object) -> str:
 
 def describe(name: str, call: str, where: str, error: Exception) -> str:
     """One sentence: which environment did what wrong, in which call and where."""
-    what = "raised" if own_frames(error) else "breaks the Gymnasium API"
+    if isinstance(error, EnvironmentError):
+        return str(error)
+    what = "raised" if own_traceback(error) else "breaks the Gymnasium API"
     return f"environment {name!r} {what} in {call}() {where}: {type(error).__name__}: {error}"
 
 
@@ -34,6 +36,8 @@ def failure(
 
     An EnvironmentError, which a wrapper of ours raises, is raised as it is: it says where already.
     """
+    if isinstance(error, LostProcessError):
+        return LostProcessError(f"{error} {fix}")
     if isinstance(error, EnvironmentError):
         raise error
     if isinstance(error, gym.error.DependencyNotInstalled):

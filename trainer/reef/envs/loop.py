@@ -73,74 +73,88 @@ class LoopVectorEnv(VectorEnv):
         final_obs: dict[int, Array] = {}
         failed: list[int] = []
         for column, action in enumerate(self._env_actions(actions)):
-            self._lengths[column] += 1
-            try:
-                obs, reward, terminated, truncated, info = self.envs[column].step(action)
-                self._rewards[column] = reward
-                self._obs[column] = self.observation_layout.checked(obs)
-                if terminated is not True and terminated is not False:
-                    terminated = _flag("terminated", terminated)
-                if truncated is not True and truncated is not False:
-                    truncated = _flag("truncated", truncated)
-            except Exception as error:
-                self._fail(column, "step", error)
-                failed.append(column)
-                final_obs[column] = self._obs[column].copy()  # the last one before the failure
-                self._recreate(column)
-                continue
-            self._failures[column] = 0
-            cut = self._lengths[column] >= self._horizon
-            ended = terminated or truncated or cut
-            if self._listener is not None:
-                values: tuple[Any, ...] = obs, float(reward), terminated, truncated or cut, info
-                by_agent = AgentsStep(*({ONLY_AGENT: each} for each in values))
-                self._listener.stepped(column, {ONLY_AGENT: action}, by_agent, ended=ended)
-            if not ended:
-                continue
-            self._terminated[column] = terminated and not self._no_done_at_end
-            self._truncated[column] = truncated or cut or (terminated and self._no_done_at_end)
-            final_obs[column] = self._obs[column].copy()
-            if self._soft_horizon and not (terminated or truncated):
-                self._lengths[column] = 0  # a new episode in the same, still running, environment
-                self._begins_episode(column)
-                self._began_episode(column, obs, info)
-            else:
-                self._begin(column)
+            self._step_column(column, action, final_obs, failed)
         return self._result(final_obs, self._kill(failed) if failed else None)
+
+    def _step_column(self, column: int, action: Any, final_obs: dict[int, Array], failed: list[int]) -> None:
+        """Step one environment; where its episode ends it is in `final_obs`, and in `failed` if it was recreated."""
+        self._lengths[column] += 1
+        try:
+            obs, reward, terminated, truncated, info = self.envs[column].step(action)
+            self._rewards[column] = reward
+            self._obs[column] = self.observation_layout.checked(obs)
+            if terminated is not True and terminated is not False:
+                terminated = flag("terminated", terminated)
+            if truncated is not True and truncated is not False:
+                truncated = flag("truncated", truncated)
+        except Exception as error:
+            self._fail(column, "step", error)
+            failed.append(column)
+            final_obs[column] = self._obs[column].copy()  # the last one before the failure
+            self._recreate(column)
+            return
+        self._failures[column] = 0
+        cut = self._lengths[column] >= self._horizon
+        ended = terminated or truncated or cut
+        if self._listener is not None:
+            values: tuple[Any, ...] = obs, float(reward), terminated, truncated or cut, info
+            by_agent = AgentsStep(*({ONLY_AGENT: each} for each in values))
+            self._listener.stepped(column, {ONLY_AGENT: action}, by_agent, ended=ended)
+        if not ended:
+            return
+        self._terminated[column] = terminated and not self._no_done_at_end
+        self._truncated[column] = truncated or cut or (terminated and self._no_done_at_end)
+        final_obs[column] = self._obs[column].copy()
+        if self._soft_horizon and not (terminated or truncated):
+            self._lengths[column] = 0  # a new episode in the same, still running, environment
+            self._begins_episode(column)
+            self._began_episode(column, obs, info)
+        else:
+            self._begin(column)
 
     def state(self) -> State:
         """The seeds, and for each column the actions of its episode so far: what leads to the same state again."""
-        shape = (len(self._history), self.num_envs, *self.action_layout.shape)
-        actions = np.array(self._history).reshape(shape)
-        first = self._steps - len(actions)  # the step whose action is the oldest one kept
+        taken = self._actions_taken()
         columns = [
             {
                 "length": self._lengths[column],
-                "actions": actions[begin - first :, column].copy() if begin >= first else None,
+                "actions": taken[column],
                 "obs": np.array(self._obs[column]),  # also of a Discrete space, whose row is a number
             }
-            for column, begin in enumerate(self._begins)
+            for column in range(self.num_envs)
         ]
         return {"seeds": self.seeds.state(), "columns": columns, **self._tasks.state()}
 
+    def _actions_taken(self) -> list[Array | None]:
+        """For each column the actions [n, *act] since its environment was reset; None: they were too many to keep."""
+        shape = (len(self._history), self.num_envs, *self.action_layout.shape)
+        actions = np.array(self._history).reshape(shape)
+        first = self._steps - len(actions)  # the step whose action is the oldest one kept
+        return [
+            actions[begin - first :, column].copy() if begin >= first else None
+            for column, begin in enumerate(self._begins)
+        ]
+
     def _set_state(self, state: State) -> Array:
         """Re-seed and replay each column's episode; a column that cannot be replayed starts a fresh episode."""
-        self._history.clear()
-        self._steps = 0
         columns = state["columns"][: self.num_envs]
         self.seeds.restore(state["seeds"])
         resumed = np.zeros(self.num_envs, np.bool_)
-        replays = [self._replay(column, state, resumed) for column in range(len(columns))]
-        self._steps = max((len(actions) for actions in replays), default=0)
-        action = np.zeros((self._steps, self.num_envs, *self.action_layout.shape), _dtype(replays))
-        for column, actions in enumerate(replays):
-            self._begins[column] = self._steps - len(actions)
-            action[self._begins[column] :, column] = actions
-        self._history.extend(action)
+        self._keep_actions([self._replay(column, state, resumed) for column in range(len(columns))])
         for column in range(len(columns), self.num_envs):
             self._tasks.restore(column, state)
             self._begin(column)
         return resumed
+
+    def _keep_actions(self, taken: list[Array]) -> None:
+        """Replace the actions kept by those, [n, *act] each, that the first columns have taken since their reset."""
+        self._history.clear()
+        self._steps = max(map(len, taken), default=0)
+        action = np.zeros((self._steps, self.num_envs, *self.action_layout.shape), _dtype(taken))
+        for column, actions in enumerate(taken):
+            self._begins[column] = self._steps - len(actions)
+            action[self._begins[column] :, column] = actions
+        self._history.extend(action)
 
     def _replay(self, column: int, state: State, resumed: Array) -> Array:
         """Bring a column to its saved state and say so in `resumed`; return the actions [n, *act] that it took."""
@@ -216,8 +230,12 @@ class LoopVectorEnv(VectorEnv):
             self._recreate(column)
             return
         self._lengths[column] = 0
-        self._begins[column] = self._steps
+        self._forget_actions(column)
         self._began_episode(column, obs, info)
+
+    def _forget_actions(self, column: int) -> None:
+        """Drop the actions kept of a column, whose environment was reset."""
+        self._begins[column] = self._steps
         oldest = min(self._begins)
         while self._history and self._steps - len(self._history) < oldest:
             self._history.popleft()
@@ -260,7 +278,8 @@ class LoopVectorEnv(VectorEnv):
         return live
 
 
-def _flag(name: str, value: Any) -> bool:
+def flag(name: str, value: Any) -> bool:
+    """The truth of what `step` returned as `name`; TypeError for an array."""
     if getattr(value, "ndim", 0) or isinstance(value, list | tuple):
         raise TypeError(f"{name} is an array of shape {np.shape(value)}, expected True or False: return bool({name})")
     return bool(value)

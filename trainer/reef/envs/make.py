@@ -81,10 +81,25 @@ def make_vector_env(config: AlgorithmConfig, worker_index: int, num_envs: int, *
     Raises ConfigError for a name that leads nowhere and EnvironmentError for an environment that cannot be made or
     breaks the Gymnasium API. `recreated` says that the worker replaces one that failed.
     """
-    return _vector_env(config, worker_index, num_envs, _Factory(config, worker_index, recreated))
+    if config.remote_worker_envs:
+        return _remote(config, worker_index, num_envs, recreated, None)
+    return _vector_env(config, worker_index, num_envs, EnvFactory(config, worker_index, recreated))
 
 
-def _vector_env(config: AlgorithmConfig, worker_index: int, num_envs: int, make: _Factory) -> VectorEnv:
+def _remote(
+    config: AlgorithmConfig, worker_index: int, num_envs: int, recreated: bool, listener: EpisodeListener | None
+) -> VectorEnv:
+    from reef.envs.remote.vector import RemoteVectorEnv  # whose processes import this module
+
+    if (spec := registered(config.env)) is not None and spec.entry_point is None:
+        raise ConfigError(
+            f"remote_worker_envs=True: environment {spec.id!r} is registered in its vectorised form alone, which steps "
+            "all columns in one process. Leave it out, or register a single environment (entry_point) too."
+        )
+    return RemoteVectorEnv(config, worker_index, num_envs, recreated=recreated, listener=listener)
+
+
+def _vector_env(config: AlgorithmConfig, worker_index: int, num_envs: int, make: EnvFactory) -> VectorEnv:
     spec = registered(config.env)
     one_by_one = make.listener is not None or render_mode_of(config, worker_index) is not None
     if spec is not None and not one_by_one and _runs_natively(config, spec):
@@ -137,9 +152,14 @@ def make_envs(
         return SingleAgentEnvs(SpacesAlone(config, worker_index))
     if config.render_env and worker_index <= 1:
         check_display(env_name(config.env))
-    envs = _policy_envs(config, worker_index, num_envs, _Factory(config, worker_index, recreated, listener))
+    envs: PolicyEnvs
+    if config.remote_worker_envs:
+        envs = SingleAgentEnvs(_remote(config, worker_index, num_envs, recreated, listener))
+    else:
+        envs = _policy_envs(config, worker_index, num_envs, EnvFactory(config, worker_index, recreated, listener))
     try:
-        check_frame_settings(config, envs.envs[0], envs.name)
+        if not config.remote_worker_envs:  # or they are checked in their processes
+            check_frame_settings(config, envs.envs[0], envs.name)
         if config.env_task_fn is not None and any(task_settable(env) is None for env in envs.envs):
             raise ConfigError(
                 f"env_task_fn={config.env_task_fn!r}: environment {envs.name!r} has no get_task and set_task. Derive "
@@ -151,7 +171,7 @@ def make_envs(
     return envs
 
 
-def _policy_envs(config: AlgorithmConfig, worker_index: int, num_envs: int, make: _Factory) -> PolicyEnvs:
+def _policy_envs(config: AlgorithmConfig, worker_index: int, num_envs: int, make: EnvFactory) -> PolicyEnvs:
     if registered(config.env) is None and is_multi_agent(first := make.first()):
         if asked := [key for key in FOR_ONE_AGENT if getattr(config, key)]:
             raise ConfigError(
@@ -175,7 +195,7 @@ def _policy_envs(config: AlgorithmConfig, worker_index: int, num_envs: int, make
     return SingleAgentEnvs(_vector_env(config, worker_index, num_envs, make))
 
 
-class _Factory:
+class EnvFactory:
     """Makes the environments of a worker by their indices; the first one of all is checked."""
 
     def __init__(
@@ -184,12 +204,14 @@ class _Factory:
         worker_index: int,
         recreated_worker: bool,
         listener: EpisodeListener | None = None,
+        old_api: bool | None = None,
     ) -> None:
+        """`old_api`: whether they are of the old API, where one was looked at already."""
         self.listener = listener
         self._config = config
         self._worker_index = worker_index
         self._recreated_worker = recreated_worker
-        self._old_api: bool | None = None  # found out with the first environment
+        self.old_api = old_api  # None: is found out with the first environment
         self._first: Any = None  # made, and not used yet
 
     def first(self) -> Any:
@@ -219,12 +241,13 @@ class _Factory:
         return env_context(self._config, self._worker_index, index, recreated=self._recreated_worker)
 
     def __call__(self, index: int) -> Env:
+        """An environment of one agent, for use."""
         config, name = self._config, env_name(self._config.env)
-        if self._old_api is not None:
+        if self.old_api is not None:
             env = self.unchecked(index)
-            return self._reported(index, OldApiEnv(env) if self._old_api else env)
+            return self._reported(index, OldApiEnv(env) if self.old_api else env)
         env = prepared(config, self.unchecked(index), self._context(index))
-        self._old_api = isinstance(env, OldApiEnv)
+        self.old_api = isinstance(env, OldApiEnv)
         if not config.disable_env_checking:
             _check(env, name, config)
         return self._reported(index, env)
@@ -237,6 +260,7 @@ def env_context(config: AlgorithmConfig, worker_index: int, vector_index: int = 
         worker_index=worker_index,
         vector_index=vector_index,
         num_workers=config.num_rollout_workers,
+        remote=config.remote_worker_envs,
         recreated_worker=recreated,
         render_mode=render_mode_of(config, worker_index, vector_index),
     )

@@ -28,9 +28,9 @@ class EpisodeSeeds:
         self.roots = [int(root) for root in roots]
         self.episodes = [0] * len(self.roots)  # started so far
 
-    def current(self, column: int) -> int:
-        """The seed of the episode in progress."""
-        root, number = self.roots[column], self.episodes[column] - 1
+    def current(self, column: int, ahead: int = 0) -> int:
+        """The seed of the episode in progress, or of the one that is so many `ahead`."""
+        root, number = self.roots[column], self.episodes[column] - 1 + ahead
         return root if number <= 0 else int(np.random.SeedSequence([root, number]).generate_state(1)[0])
 
     def next(self, column: int) -> int:

@@ -75,6 +75,7 @@ class VectorEnv(ABC):
 
     envs: list[Any]  # the environments, or the one that holds all columns
     restarts = 0  # environments recreated after a failure
+    present: Array | None = None  # [B] bool, where they answer apart: which have answered; None: always all
 
     def __init__(
         self,

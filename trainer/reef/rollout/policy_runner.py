@@ -238,6 +238,10 @@ class Fragment:
         """Number of allocated steps."""
         return len(self.rewards)
 
+    def is_full(self, steps: int) -> bool:
+        """Whether there is no room for another step after these."""
+        return steps == self.capacity
+
     def parts(self, column: int, first: int, end: int) -> list[slice]:
         """The valid steps of a column from `first` to `end`, as slices without a gap."""
         valid = first + np.flatnonzero(self.mask[first:end, column])

@@ -151,6 +151,7 @@ def recording_worker(
         # frames are prepared in the recorded environment
         "preprocessor_pref": None,
         "num_envs_per_worker": 1,
+        "remote_worker_envs": False,
         "restart_failed_sub_environments": False,
         # or the check of the environment would be recorded
         "disable_env_checking": True,

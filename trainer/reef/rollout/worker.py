@@ -24,6 +24,7 @@ from reef.replay.step_values import with_step_values
 from reef.rollout.episode_hooks import BaseEnv, EpisodeHooks
 from reef.rollout.episode_recorder import episode_recorder
 from reef.rollout.episodes import Collection, EpisodeTracker
+from reef.rollout.policies.batch_runner import BatchRunner, until_full
 from reef.rollout.policies.held import WorkerPolicies
 from reef.rollout.videos.drawing import DRAWN, drawing_of
 from reef.types import Array, PolicyId, State
@@ -75,6 +76,7 @@ class RolloutWorker(WorkerPolicies):
         self._warned_of_long = False
         self._fragment_index = np.zeros(envs.num_envs, np.int64)  # [E] fragments since each episode started
         self.use_columns()
+        self._apart = [runner for runner in self.runners.values() if isinstance(runner, BatchRunner)]
         if with_env:
             context = env_context(config, worker_index, recreated=recreated)
             base_env = self.episode_hooks.base_env if self.episode_hooks else BaseEnv(envs.envs)
@@ -200,7 +202,7 @@ class RolloutWorker(WorkerPolicies):
         else:
             for runner in self.runners.values():
                 runner.begin(steps)
-        for t in range(steps):
+        for t in until_full(self._apart, steps) if self._apart else range(steps):
             self._step(t)
         for runner in self.runners.values():
             runner.go_on()
@@ -218,10 +220,9 @@ class RolloutWorker(WorkerPolicies):
         first = np.zeros(count, np.int64)  # step of the running episode
         t = 0
         while active.any():
-            if t == room:
+            if any(runner.fragment.is_full(t) for runner in self.runners.values()):
                 self._check()  # an episode that a NaN keeps from ending would run forever
                 self._warn_of_long_episode(int(self.episodes.lengths[active].max()))
-                room *= 2
                 for runner in self.runners.values():
                     runner.fragment.grow()
             step = self._step(t, active)
@@ -253,9 +254,11 @@ class RolloutWorker(WorkerPolicies):
     def _drop_broken(self, first: Array, steps: int, failed: Array) -> None:
         """Mask the steps since `first` [E] of the episodes that broke in the last of `steps`."""
         for env in np.flatnonzero(failed):
-            self._collection.env_steps -= steps - 1 - int(first[env])
             for runner in self.runners.values():
-                runner.fragment.mask[first[env] : steps, runner.columns.envs == env] = False
+                for column in np.flatnonzero(runner.columns.envs == env).tolist():
+                    for part in runner.fragment.parts(column, int(first[env]), steps):
+                        self._collection.env_steps -= int(np.count_nonzero(runner.fragment.mask[part, column]))
+                        runner.fragment.mask[part, column] = False
 
     def _begin(self, steps: int) -> None:
         """Start episodes in all environments, with `steps` allocated steps."""

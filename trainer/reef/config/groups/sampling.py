@@ -107,6 +107,16 @@ class RolloutSettings(Settings):
         "Environments of one worker, stepped together; the policy acts for all of them in one forward pass.",
         minimum=1,
     )
+    remote_worker_envs: bool = setting(
+        False, "Run each environment in a process of its own, on the machine of its worker: for slow environments."
+    )
+    remote_env_batch_wait_ms: float = setting(
+        0.0,
+        "How long the policy waits for further environments once one has answered; it acts for those that have. 0 "
+        "waits for none, a large value for all. Needs remote_worker_envs.",
+        minimum=0.0,
+        unit="milliseconds",
+    )
     create_env_on_local_worker: bool = setting(
         False, "Also make the environment in the algorithm's own process when there are rollout workers."
     )

@@ -57,17 +57,17 @@ class Tasks:
     def __init__(self, envs: Sequence[Any], name: str) -> None:
         """`envs`: kept up to date by its owner. EnvironmentError where a checkpoint could not hold a task."""
         self._envs, self._name = envs, name
-        self._exist = task_settable(envs[0]) is not None
-        self._begun = [self._now(env) for env in envs] if self._exist else []
+        self.exist = task_settable(envs[0]) is not None
+        self._begun = [self._now(env) for env in envs] if self.exist else []
 
     def begin(self, index: int) -> None:
         """An episode is about to begin."""
-        if self._exist:
+        if self.exist:
             self._begun[index] = self._now(self._envs[index])
 
     def carry_over(self, index: int, env: Any) -> Any:
         """Return `env`, which takes the place of one that failed, with the task of that one."""
-        if self._exist:
+        if self.exist:
             try:
                 task = task_settable(self._envs[index]).get_task()
             except Exception:  # it is broken
@@ -77,13 +77,13 @@ class Tasks:
 
     def state(self) -> State:
         """What is stored with the episodes in progress."""
-        if not self._exist:
+        if not self.exist:
             return {}
         return {TASKS: {"begun": list(self._begun), "now": [self._now(env) for env in self._envs]}}
 
     def restore(self, index: int, state: State, which: str = "now") -> None:
         """Set the stored task of an environment: that of `now`, or "begun", with which its episode began."""
-        if self._exist and (stored := state.get(TASKS)):
+        if self.exist and (stored := state.get(TASKS)):
             set_task(task_settable(self._envs[index]), stored[which][index % len(stored[which])])
 
     def _now(self, env: Any) -> Any:

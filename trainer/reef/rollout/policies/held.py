@@ -15,7 +15,7 @@ from reef.nn.policies import Policy
 from reef.rollout.episodes import EpisodeTracker
 from reef.rollout.exploration.on_request import OnRequest
 from reef.rollout.filters import Filters
-from reef.rollout.policies.turn_runner import make_runner
+from reef.rollout.policies.batch_runner import make_runner
 from reef.rollout.policy_runner import PolicyRunner
 from reef.spaces import PolicySpaces
 from reef.types import DEFAULT_POLICY, PolicyId, State, Weights

@@ -55,6 +55,10 @@ class TurnFragment(Fragment):
         self.obs[rows + 1, columns] = after[columns]
         self.rows[columns] += 1
 
+    def is_full(self, steps: int) -> bool:
+        """Whether a column has no row left for another result."""
+        return self.observed >= self.capacity
+
     def parts(self, column: int, first: int, end: int) -> list[slice]:
         """The rows of a column that ended in the steps from `first` to `end`."""
         ended_at = self.ended_at[: self.rows[column], column]

@@ -139,8 +139,3 @@ class TurnRunner(PolicyRunner):
 def _where(columns: Array, new: RecurrentState, old: RecurrentState) -> RecurrentState:
     """`new` in the `columns` [B] where it holds, else `old`."""
     return {name: np.where(columns.reshape(-1, *[1] * (new[name].ndim - 1)), new[name], old[name]) for name in new}
-
-
-def make_runner(config: AlgorithmConfig, worker_index: int, columns: Columns, policy_id: PolicyId) -> PolicyRunner:
-    """The runner of a policy in its columns; ConfigError if the network cannot be made."""
-    return (TurnRunner if columns.takes_turns else PolicyRunner)(config, worker_index, columns, policy_id)

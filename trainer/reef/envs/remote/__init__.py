@@ -1,0 +1,1 @@
+"""Environments that run in processes of their own."""
