@@ -26,7 +26,6 @@ ALIASES = RENAMED | MOVED
 MISSING = {
     "Algorithms": 1,
     "Settings": 9,
-    "Settings of some algorithms": 3,
     "Offline data": 6,
     "Several agents": 2,
     "External applications": 11,

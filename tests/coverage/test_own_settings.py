@@ -59,7 +59,7 @@ CHANGES: list[tuple[str, dict[str, Any], str, Any]] = [
     ("IMPALA", {"num_sgd_iter": 2}, "minibatch_buffer_size", 2),
     ("IMPALA", {"replay_buffer_num_slots": 4}, "replay_proportion", 1.0),
     ("IMPALA", {"replay_proportion": 1.0, "replay_buffer_num_slots": 1}, "replay_buffer_num_slots", 4),
-    ("IMPALA", OLD, "max_staleness", 1),
+    ("IMPALA", {"max_requests_in_flight_per_sampler_worker": 3}, "max_staleness", 0),
     ("APPO", {"num_sgd_iter": 3}, "clip_param", 1e-6),
     ("APPO", {}, "num_sgd_iter", 2),
     ("APPO", {}, "target_update_frequency", 3),

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from reef import DQNConfig, PPOConfig
+from reef import A3CConfig, DQNConfig, PPOConfig
 from reef.config.aliases import MOVED, RENAMED
 from reef.errors import ConfigError
 
@@ -169,7 +169,7 @@ def test_a_file_of_recorded_episodes_ends_at_its_size(size: int, files: int, tmp
 @pytest.mark.parametrize(("older", "name"), {**RENAMED, **MOVED}.items(), ids=[*RENAMED, *MOVED])
 def test_an_older_spelling_means_the_setting_with_one_warning(older: str, name: str) -> None:
     key, _, inner = name.partition(".")
-    kind = next(kind for kind in (PPOConfig, DQNConfig) if key in kind.groups)
+    kind = next(kind for kind in (PPOConfig, DQNConfig, A3CConfig) if key in kind.groups)
     value = getattr(kind(), key)
     value = getattr(value, inner) if inner else value
     with pytest.warns(FutureWarning, match=f"{older!r} is now called {name!r}") as warnings:

@@ -127,7 +127,7 @@ def test_two_agents_with_two_policies_have_their_own_staleness() -> None:
     assert learned["0"]["learner_stats"]["staleness"] >= 0.0
 
 
-AGAIN = {"num_sgd_iter": 2, "minibatch_buffer_size": 2, "replay_proportion": 0.5, "replay_buffer_num_slots": 3}
+AGAIN = {"num_sgd_iter": 2, "minibatch_buffer_size": 2, "replay_proportion": 0.75, "replay_buffer_num_slots": 3}
 
 
 @pytest.mark.parametrize("settings", [{}, {"broadcast_interval": 3}, AGAIN, AGAIN | {"max_staleness": 2}])
@@ -154,6 +154,7 @@ def test_a_run_resumes_bit_for_bit_whatever_waits_in_the_queue(settings: dict[st
         ("replay_proportion", -0.5, "must be at least 0"),
         ("minibatch_buffer_size", 0, "must be at least 1 batches"),
         ("max_staleness", -1, "must be at least 0 updates"),
+        ("max_staleness", 0, "weights may be 1 updates old before new ones are published. Set it to 1 or more."),
         ("opt_type", "rmsprop", "the optimizer is chosen by optimizer"),
         ("learner_queue_timeout", 10, "sample_timeout_s limits a fragment"),
         ("sample_async", True, "workers always sample ahead of the learner here"),
@@ -168,7 +169,7 @@ def test_a_run_resumes_bit_for_bit_whatever_waits_in_the_queue(settings: dict[st
 )
 def test_what_cannot_have_an_effect_is_refused_by_name(key: str, value: Any, problem: str) -> None:
     with pytest.raises(ConfigError, match=key) as refusal:
-        small(**{key: value}).build()
+        small(**{"broadcast_interval": 2} | {key: value}).build()
     assert problem in str(refusal.value)
     assert str(refusal.value).count("\n- ") <= 1, "one message"
 

@@ -15,6 +15,7 @@ class ExampleConfig(OffPolicyConfig):
     entropy_coeff: float = setting(0.0, "Weight.")
     sgd_minibatch_size: int = setting(1, "Steps.")
     num_sgd_iter: int = setting(1, "Passes.")
+    max_staleness: int = setting(1, "Updates.")
 
 
 def test_every_older_spelling_leads_to_a_setting():
@@ -36,6 +37,7 @@ def test_every_older_spelling_leads_to_a_setting():
         ("learning_starts", 9, "num_steps_sampled_before_learning_starts", 9),
         ("minibatch_size", 64, "sgd_minibatch_size", 64),
         ("num_epochs", 4, "num_sgd_iter", 4),
+        ("max_gradient_staleness", 4, "max_staleness", 4),
         ("num_cpus_for_driver", 2, "num_cpus_for_local_worker", 2.0),
         ("lr_schedule", [[0, 1], [10, 0]], "lr", [[0.0, 1.0], [10.0, 0.0]]),
     ],

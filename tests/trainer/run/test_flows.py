@@ -162,7 +162,8 @@ def test_no_worker_is_left_behind_where_fragments_differ_in_length(spread: float
 def test_a_publication_goes_only_to_some_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[list[int]] = []
 
-    def sent_to(to: list[int]) -> None:
+    def sent_to(to: list[int], is_new: bool) -> None:
+        assert is_new
         sent.append(to)
         algorithm.policy_version += 1
 
@@ -191,6 +192,17 @@ def test_batches_of_older_weights_are_dropped_and_counted() -> None:
     assert [stats_of(result)["staleness_max"] for result in results] == [0, 1, 0, 1]
     assert [result["num_env_steps_sampled"] for result in results] == [120, 120, 240, 240]
     assert [result["counters"]["num_batches_dropped"] for result in results] == [0, 0, 1, 1]
+
+
+def test_workers_whose_batches_are_too_old_get_the_newest_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reef.run.flows.recipients.Recipients.of_publication", lambda *_: [])
+    with asynchronous(max_staleness=0).build() as algorithm:
+        publish = algorithm.workers.set_weights
+        monkeypatch.setattr(algorithm.workers, "set_weights", lambda *given: given[-1] != [] and publish(*given))
+        results = [algorithm.train() for _ in range(3)]
+        assert algorithm.policy_version == 4, "one for each update"
+    assert [stats_of(result)["staleness_max"] for result in results] == [0, 0, 0]
+    assert [result["counters"]["num_batches_dropped"] for result in results] == [0, 1, 2]
 
 
 def test_every_batch_is_learned_from_in_num_sgd_iter_updates_in_turn_with_others() -> None:

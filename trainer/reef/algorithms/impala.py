@@ -106,6 +106,12 @@ class IMPALAConfig(AsynchronousConfig):
                 f"replay_proportion={self.replay_proportion}: no old fragment is kept with replay_buffer_num_slots=0. "
                 "Set it to 1 or more."
             )
+        unpublished = self.broadcast_interval - 1
+        if self.max_staleness is not None and self.max_staleness < unpublished:
+            yield (
+                f"max_staleness={self.max_staleness}: with broadcast_interval={self.broadcast_interval} weights may be "
+                f"{unpublished} updates old before new ones are published. Set it to {unpublished} or more."
+            )
 
     def ignored_settings(self, network: Network) -> Iterator[str]:
         """Yield notes for limits of ratios that are not computed, and for batches that are not learned from again."""

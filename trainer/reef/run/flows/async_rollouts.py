@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from reef.learn.learner import Update
@@ -51,9 +52,18 @@ def async_rollouts(
 
 
 def _next_batch(algorithm: Algorithm, queue: LearnerQueue) -> TrainBatch | None:
-    """Take a batch that is not too old, and count those that are."""
-    algorithm.counters["num_batches_dropped"] += queue.drop_stale(algorithm.policy_version + queue.unpublished)
+    """Take a batch; if some were too old, count them, and give all workers the weights that they lack."""
+    if dropped := queue.drop_stale(algorithm.policy_version + queue.unpublished):
+        algorithm.counters["num_batches_dropped"] += dropped
+        _publish(algorithm, queue, algorithm.workers.healthy)
     return queue.pop()
+
+
+def _publish(algorithm: Algorithm, queue: LearnerQueue, to: Collection[int]) -> None:
+    """Publish the weights. A version is an update, so staleness does not depend on how often that happens."""
+    algorithm.policy_version += max(queue.unpublished - 1, 0)
+    algorithm.publish_weights(to=to, is_new=queue.unpublished > 0)
+    queue.unpublished = 0
 
 
 def _after_update(
@@ -64,18 +74,13 @@ def _after_update(
     batch: TrainBatch,
     updates: dict[PolicyId, Update],
 ) -> dict[PolicyId, Stats]:
-    """Count what was learned from, and publish the weights every `broadcast_interval` updates.
-
-    A version is an update, so that staleness does not depend on how often the weights are published.
-    """
+    """Count what was learned from, and publish the weights every `broadcast_interval` updates."""
     algorithm.events.emit(BatchLearned, updates, batch.fragments)
     steps = {policy_id: sum(map(len, parts)) for policy_id, parts in batch.fragments.items()}
     algorithm.count_trained(batch.env_steps, sum(steps[policy_id] for policy_id in updates))
     staleness = batch.staleness(algorithm.policy_version + queue.unpublished)
     queue.unpublished += 1
     if queue.unpublished >= broadcast_interval:
-        algorithm.policy_version += queue.unpublished - 1
-        algorithm.publish_weights(to=recipients.of_publication(algorithm.workers.healthy, time.monotonic()))
-        queue.unpublished = 0
+        _publish(algorithm, queue, recipients.of_publication(algorithm.workers.healthy, time.monotonic()))
     waiting = {"batches_waiting": len(queue)}
     return {policy_id: update.stats | staleness[policy_id] | waiting for policy_id, update in updates.items()}
