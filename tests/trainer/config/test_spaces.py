@@ -8,6 +8,7 @@ from gymnasium import spaces
 
 from reef.config import AlgorithmConfig
 from reef.config.spaces import space_from_dict, space_to_dict
+from reef.config.values import plain
 from reef.errors import ConfigError
 
 SPACES = [
@@ -25,6 +26,7 @@ SPACES = [
 @pytest.mark.parametrize("space", SPACES, ids=lambda space: type(space).__name__)
 def test_round_trip(space):
     assert space_from_dict(json.loads(json.dumps(space_to_dict(space)))) == space
+    assert plain({"inside": space}) == {"inside": space_to_dict(space)}
 
 
 def test_a_configuration_takes_a_space_or_its_plain_form():

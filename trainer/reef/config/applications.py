@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from reef.callbacks.default import OF_EPISODES
+from reef.callbacks.hooks import is_overridden
+from reef.config.callback_classes import callback_classes
 from reef.config.loading import load_function
 from reef.config.values import plain
 from reef.errors import ConfigError
@@ -20,6 +22,7 @@ OF_STEPPED = (
     "env_config", "env_task_fn", "record_env", "render_env", "horizon", "soft_horizon", "no_done_at_end",
     "restart_failed_sub_environments", "num_envs_per_worker", "create_env_on_local_worker", "observation_fn", "output",
 )  # fmt: skip
+OF_STEPPING = ("on_environment_created", *OF_EPISODES)
 # What a client's policy is made with.
 OF_POLICY = ("training", "exploration", "environment")
 CONNECTORS = ("env_to_module_connector", "module_to_env_connector")
@@ -75,7 +78,8 @@ def _without_effect(config: AlgorithmConfig, begin: str) -> Iterator[str]:
     for key in OF_STEPPED:
         if (value := getattr(config, key)) != config.declared[key].fresh():
             yield f"{key}={value!r}: has no effect with {begin}, which steps no environment. Leave it out."
-    if hooks := [name for name in OF_EPISODES if name in config.hooks(*OF_EPISODES)]:
+    classes = callback_classes(config.callbacks_class)
+    if hooks := [name for name in OF_STEPPING if any(is_overridden(cls, name) for cls in classes)]:
         yield f"callbacks: {', '.join(hooks)}: not called with {begin}, which steps no environment. Leave them out."
 
 

@@ -124,14 +124,14 @@ def plain(value: Any) -> Any:
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if is_space(value):  # some are mappings or sequences too
+        return space_to_dict(value)
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, Sequence | set | frozenset):
         return [plain(item) for item in (sorted(value) if isinstance(value, set | frozenset) else value)]
     if hasattr(value, "to_dict"):
         return value.to_dict()
-    if is_space(value):
-        return space_to_dict(value)
     if hasattr(value, "__qualname__"):
         return f"{value.__module__}:{value.__qualname__}"
     if hasattr(value, "dtype"):

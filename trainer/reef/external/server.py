@@ -40,6 +40,7 @@ from reef.types import Array
 
 log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+CONNECTIONS = 500  # one too many is closed; a client tries again
 BODY_S = 30.0  # seconds in which the body of a request must come
 RETRY_AFTER_S = 1
 LONGEST_ID = 200  # characters
@@ -57,6 +58,14 @@ class Limits:
 
 class BusyError(Exception):
     """There is no room now; the client is to try again."""
+
+
+class _Closed(asyncio.Protocol):
+    """A connection that is not answered."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Close it."""
+        transport.close()
 
 
 class PolicyServer:
@@ -100,9 +109,15 @@ class PolicyServer:
         app.router.add_get(f"{VERSION}/weights", self._weights)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
-        await web.SockSite(runner, listening).start()
+        server = await self._loop.create_server(lambda: self._protocol(runner), sock=listening)
         await self._stopping.wait()
+        server.close()
         await runner.cleanup()
+
+    def _protocol(self, runner: web.AppRunner) -> asyncio.Protocol:
+        """What handles a new connection; one too many is closed."""
+        assert runner.server is not None
+        return runner.server() if len(runner.server.connections) < CONNECTIONS else _Closed()
 
     @web.middleware
     async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 import time
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from reef.batch import Rollout, Sample
 from reef.config import AlgorithmConfig
 from reef.config.applications import POLICY_SERVER
 from reef.config.loading import load_function
-from reef.errors import ConfigError
+from reef.errors import ConfigError, nearest
 from reef.external.acting import PolicyOfApplications
 from reef.external.episodes import RecordedSteps
 from reef.external.server_input import PolicyServerInput
@@ -130,14 +131,25 @@ def make_input(context: InputContext) -> PolicyServerInput:
     """What the setting `input_` makes; ConfigError where that is no `PolicyServerInput`."""
     given = context.config.input_
     if given == POLICY_SERVER:
-        settings = dict(context.input_config)
-        # Several workers may be on one machine.
-        port = settings.pop("port", 9900) + max(context.worker_index - 1, 0)
-        return PolicyServerInput(context, settings.pop("address", "127.0.0.1"), port, **settings)
+        return _server_of(context)
     found = load_function(given, "input_", "ioctx")(context)
     if not isinstance(found, PolicyServerInput):
         raise ConfigError(f"input_={given!r} returned {found!r}: expected a reef.PolicyServerInput.")
     return found
+
+
+def _server_of(context: InputContext) -> PolicyServerInput:
+    """The server with the arguments in `input_config`; of several workers the ports follow each other."""
+    arguments = {"address": "127.0.0.1", "port": 9900} | context.input_config
+    known = [*inspect.signature(PolicyServerInput).parameters][1:]
+    if unknown := [name for name in arguments if name not in known]:
+        raise ConfigError(
+            f"input_config={context.input_config}: PolicyServerInput takes no {unknown[0]!r}."
+            f"{nearest(unknown[0], known)} It takes {', '.join(known)}."
+        )
+    if arguments["port"] and isinstance(arguments["port"], int):
+        arguments["port"] += max(context.worker_index - 1, 0)
+    return PolicyServerInput(context, **arguments)
 
 
 def one_after_the_other(runner: PolicyRunner, fragments: Sequence[RecordedSteps]) -> Rollout:

@@ -1,0 +1,417 @@
+"""`PolicyClient` in both modes; with it reef.external.connection, local_acting, acting and fragments."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import numpy as np
+import pytest
+from applications import address, client_of, observation, settings
+from gymnasium import spaces
+
+from reef import PolicyClient
+from reef.errors import ConfigError, EpisodeLostError, ExternalEpisodeError, PolicyServerError
+from reef.external.worker import ExternalWorker
+
+Serve = Callable[..., ExternalWorker]
+MODES = ["remote", "local"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("algorithm", ["PPO", "DQN"])
+def test_an_episode_becomes_the_rollout_that_was_played(serve: Serve, mode: str, algorithm: str) -> None:
+    worker = serve(algorithm)
+    client = client_of(worker, mode)
+    episode = client.start_episode()
+    actions = []
+    for t in range(5):
+        actions.append(client.get_action(episode, observation(0.1 * t)))
+        client.log_returns(episode, t)
+        client.log_returns(episode, 0.5)
+    client.get_action(episode, observation(0.5))  # of which no reward is reported
+    client.end_episode(episode, observation(0.6))
+    sample = worker.sample(6)
+    rollout = sample.rollouts["default_policy"]
+    assert rollout.obs[:, 0, 0] == pytest.approx(0.1 * np.arange(6))
+    assert rollout.next_obs[:, 0, 0] == pytest.approx(0.1 * np.arange(1, 7))
+    assert rollout.actions[:5, 0].tolist() == actions
+    assert rollout.rewards[:, 0].tolist() == [0.5, 1.5, 2.5, 3.5, 4.5, 0.0]
+    assert rollout.terminated[:, 0].tolist() == 5 * [False] + [True]
+    assert rollout.truncated[:, 0].tolist() == [False, False, False, True, False, False]  # fragments have 4 steps
+    assert [(each.reward, each.length) for each in sample.episodes] == [(12.5, 6)]
+    assert (sample.env_steps, sample.progress) == (6, 6)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_distribution_is_recorded_as_a_sampled_step_s_is(serve: Serve, mode: str) -> None:
+    worker = serve()
+    client = client_of(worker, mode)
+    episode = client.start_episode()
+    actions = [client.get_action(episode, observation(0.3)) for _ in range(4)]
+    client.end_episode(episode, observation())
+    rollout = worker.sample(4).rollouts["default_policy"]
+    distribution, _ = worker.runner.policy.act(rollout.obs[:, 0], {})
+    assert rollout.extras["action_dist_inputs"][:, 0] == pytest.approx(distribution.inputs, abs=1e-5)
+    assert rollout.extras["action_logp"][:, 0] == pytest.approx(distribution.logp(np.array(actions)), abs=1e-5)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_actions_are_explored(serve: Serve, mode: str) -> None:
+    def actions(**given: Any) -> set[int]:
+        client = client_of(serve(**given), mode)
+        episode = client.start_episode()
+        return {client.get_action(episode, observation(0.1)) for _ in range(40)}
+
+    assert actions() == {0, 1}
+    assert len(actions(explore=False)) == 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_action_of_the_application_is_learned_from_as_it_was(serve: Serve, mode: str) -> None:
+    space = spaces.Box(np.array([0.0, -10.0], np.float32), np.array([4.0, 10.0], np.float32))
+    worker = serve(action_space=space)
+    client = client_of(worker, mode)
+    episode = client.start_episode()
+    assert client.log_action(episode, observation(), [1.0, 5.0]) is None
+    client.log_returns(episode, 1.0)
+    client.end_episode(episode, observation())
+    rollout = worker.sample(1).rollouts["default_policy"]
+    assert rollout.actions[0, 0].tolist() == [-0.5, 0.5]  # as the policy would have chosen it
+    distribution, _ = worker.runner.policy.act(rollout.obs[0], {})
+    assert rollout.extras["action_logp"][0] == pytest.approx(distribution.logp(rollout.actions[0]), abs=1e-5)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_actions_have_the_form_of_their_space(serve: Serve, mode: str) -> None:
+    box = spaces.Box(np.full(2, 4.0, np.float32), np.full(2, 6.0, np.float32))
+    space = spaces.Dict({"move": box, "press": spaces.Discrete(3, start=5)})
+    observed = spaces.Dict({"place": spaces.Box(-1, 1, (2,)), "mode": spaces.Discrete(2)})
+    worker = serve(action_space=space, observation_space=observed)
+    client = client_of(worker, mode)
+    episode = client.start_episode()
+    obs = {"place": np.array([0.25, 0.5], np.float32), "mode": np.int64(1)}
+    action = client.get_action(episode, obs)
+    assert action.keys() == {"move", "press"}
+    assert box.contains(np.clip(action["move"], 4, 6))
+    assert action["press"] in (5, 6, 7)
+    client.log_action(episode, obs, action)
+    client.end_episode(episode, obs)
+    rollout = worker.sample(2).rollouts["default_policy"]
+    assert rollout.obs[:, 0].tolist() == 2 * [rollout.obs[0, 0].tolist()]
+    assert sorted(rollout.obs[0, 0].tolist()) == [0.25, 0.5, 1.0]
+    (*moved, pressed), reported = rollout.actions[0, 0], rollout.actions[1, 0]
+    assert [*np.clip(moved, -1, 1), pressed] == pytest.approx(reported, abs=1e-5)  # what was done, within its bounds
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_list_of_episodes_gets_a_mapping_of_actions(serve: Serve, mode: str) -> None:
+    client = client_of(serve(), mode)
+    ids = [client.start_episode() for _ in range(3)]
+    actions = client.get_action(ids, {episode: observation(0.1) for episode in ids})
+    assert list(actions) == ids
+    assert set(actions.values()) <= {0, 1}
+    with pytest.raises(ConfigError, match="give a mapping {id: observation} with the same ids"):
+        client.get_action(ids, {ids[0]: observation()})
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nobody_learns_from_an_episode_without_training(serve: Serve, mode: str) -> None:
+    worker = serve()
+    client = client_of(worker, mode)
+    episode = client.start_episode("watched", training_enabled=False)
+    assert episode == "watched"
+    for _ in range(10):
+        client.get_action(episode, observation())
+        client.log_returns(episode, 1.0)
+    client.end_episode(episode, observation())
+    sample = worker.sample(1)
+    assert (sample.rollouts, sample.episodes, sample.env_steps) == ({}, [], 0)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_episode_may_be_cut_off(serve: Serve, mode: str) -> None:
+    worker = serve()
+    client = client_of(worker, mode)
+    episode = client.start_episode()
+    client.get_action(episode, observation())
+    client.end_episode(episode, observation(0.7), truncated=True)
+    rollout = worker.sample(1).rollouts["default_policy"]
+    assert (rollout.terminated.item(), rollout.truncated.item()) == (False, True)
+    assert rollout.next_obs[0, 0, 0] == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_whole_episodes_are_not_cut(serve: Serve, mode: str) -> None:
+    worker = serve(batch_mode="complete_episodes")
+    client = client_of(worker, mode)
+    episode = client.start_episode()
+    for _ in range(9):
+        client.get_action(episode, observation())
+    assert worker.sample(1).env_steps == 0
+    client.end_episode(episode, observation())
+    rollout = worker.sample(1).rollouts["default_policy"]
+    assert rollout.done[:, 0].tolist() == 8 * [False] + [True]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_wrong_use_is_refused_and_the_episode_goes_on(serve: Serve, mode: str) -> None:
+    worker = serve()
+    client = client_of(worker, mode)
+    episode = client.start_episode("a")
+    with pytest.raises(ExternalEpisodeError, match="episode 'a' is open already"):
+        client.start_episode("a")
+    client.log_returns(episode, 1.0)
+    with pytest.raises(ExternalEpisodeError, match="a reward of 1 before the first action"):
+        client.get_action(episode, observation())
+    client.log_returns(episode, -1.0)
+    client.get_action(episode, observation())
+    with pytest.raises(ConfigError, match=r"shape \(1,\), expected \(3,\)"):
+        client.get_action(episode, [0.0])
+    with pytest.raises(ConfigError, match="the action is no value of Discrete"):
+        client.log_action(episode, observation(), 7)
+    with pytest.raises(ConfigError, match="log_action: action is None"):
+        client.log_action(episode, observation(), None)
+    client.log_returns(episode, 2.0)
+    client.end_episode(episode, observation())
+    assert worker.sample(1).rollouts["default_policy"].rewards.tolist() == [[2.0]]
+    for call in (client.get_action, client.end_episode):
+        with pytest.raises(ExternalEpisodeError, match="episode 'a' is not open: it was never started here"):
+            call("a", observation())
+    with pytest.raises(ExternalEpisodeError, match="episode 'b' is not open"):
+        client.log_returns("b", 1.0)
+
+
+def test_what_has_no_effect_is_refused(serve: Serve) -> None:
+    client = client_of(serve())
+    episode = client.start_episode()
+    client.log_returns(episode, 0.0, {}, {})
+    with pytest.raises(ConfigError, match="info={'lives': 3} has no effect"):
+        client.log_returns(episode, 0.0, {"lives": 3})
+    with pytest.raises(ConfigError, match="Start an episode for each agent"):
+        client.log_returns(episode, 0.0, None, {"agent": True})
+    with pytest.raises(ConfigError, match="with inference_mode='remote' the server acts. Use 'local'"):
+        client.update_policy_weights()
+    with pytest.raises(ConfigError, match="it cannot be sent: a object cannot be sent: give arrays"):
+        client.get_action(episode, object())
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"inference_mode": "both"}, "inference_mode='both': expected 'local' or 'remote'"),
+        ({"update_interval": -1.0}, "update_interval=-1.0: expected seconds, or None"),
+        ({"address": "ftp://here"}, "address='ftp://here': expected the form 'http://host:port'"),
+        ({"address": "http://here/there"}, "expected the form"),
+        ({"address": ":9900"}, "expected the form"),
+    ],
+)
+def test_wrong_arguments_are_value_errors(given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem) as found:
+        PolicyClient(**{"address": "http://127.0.0.1:1"} | given)
+    assert isinstance(found.value, ConfigError)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_server_that_is_not_there_is_asked_for_a_while(mode: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    started = time.monotonic()
+    with pytest.raises(PolicyServerError, match=f"http://127.0.0.1:{port}: it does not answer.*Asked for 0.3 s"):
+        PolicyClient(f"127.0.0.1:{port}", mode, timeout_s=0.3).start_episode()
+    assert time.monotonic() - started < 10
+
+
+def test_a_busy_server_is_asked_again(serve: Serve) -> None:
+    worker = serve(input_config={"max_queued_steps": 4})
+    client = client_of(worker, timeout_s=30.0)
+    episode = client.start_episode()
+    for _ in range(5):
+        client.get_action(episode, observation())
+    threading.Timer(0.3, worker.sample, [4]).start()
+    assert client.get_action(episode, observation()) in (0, 1)
+    impatient = client_of(worker)
+    for _ in range(3):  # the last one cuts four steps again
+        client.get_action(episode, observation())
+    with pytest.raises(PolicyServerError, match="the queue of steps is full.*Asked for 0.5 s"):
+        other = impatient.start_episode()
+        impatient.get_action(other, observation())
+
+
+def test_a_token_is_sent(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLICY_TOKEN", "secret")
+    worker = serve(input_config={"token_env": "POLICY_TOKEN"})
+    assert client_of(worker, token="secret").start_episode()
+    with pytest.raises(PolicyServerError, match="answered 401: the token is missing or wrong"):
+        client_of(worker).start_episode()
+    monkeypatch.setenv("REEF_POLICY_TOKEN", "secret")
+    assert client_of(worker, "local").start_episode()
+
+
+def test_an_error_of_the_server_is_raised_with_its_traceback(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = serve()
+    client = client_of(worker)
+    episode = client.start_episode()
+    monkeypatch.setattr(worker.runner, "choose", lambda *_: 1 / 0)
+    with pytest.raises(PolicyServerError, match="(?s)answered 500: Traceback.*ZeroDivisionError"):
+        client.get_action(episode, observation())
+
+
+def test_an_episode_is_lost_with_its_server_and_the_next_begins(serve: Serve) -> None:
+    first = serve()
+    port = first.source.port
+    client = client_of(first, timeout_s=30.0)
+    episode = client.start_episode("lost")
+    client.get_action(episode, observation())
+    first.stop()
+    second = serve(input_config={"port": port})
+    with pytest.raises(EpisodeLostError, match="episode 'lost' is not open here.*or the server was started again"):
+        client.get_action(episode, observation())
+    with pytest.raises(ExternalEpisodeError, match="or was lost with its server"):
+        client.log_returns(episode, 1.0)
+    episode = client.start_episode("lost")
+    client.get_action(episode, observation())
+    client.end_episode(episode, observation())
+    assert second.sample(1).env_steps == 1
+
+
+def test_a_client_that_acts_by_itself_survives_a_restart_of_the_server(serve: Serve) -> None:
+    first = serve()
+    client = client_of(first, "local", timeout_s=30.0)
+    episode = client.start_episode()
+    client.get_action(episode, observation())
+    first.stop()
+    second = serve(input_config={"port": first.source.port})
+    client.get_action(episode, observation())
+    client.end_episode(episode, observation())
+    assert second.sample(2).env_steps == 2
+
+
+def published(worker: ExternalWorker, version: int) -> None:
+    """Publish weights with which action 1 is certain."""
+    policy = worker.runner.policy
+    weights = policy.get_weights()
+    weights["pi.bias"] = np.array([-50.0, 50.0], np.float32)
+    policy.set_weights(weights)
+    worker.set_weights(worker.get_weights(), version, 0)
+
+
+def actions_of(client: PolicyClient) -> set[int]:
+    episode = client.start_episode()
+    return {client.get_action(episode, observation(0.1)) for _ in range(30)}
+
+
+@pytest.mark.parametrize(("interval", "updated"), [(None, False), (1000.0, False), (0.0, True)])
+def test_weights_are_fetched_after_the_interval_or_by_hand(serve: Serve, interval: Any, updated: bool) -> None:
+    worker = serve()
+    client = client_of(worker, "local", update_interval=interval)
+    assert actions_of(client) == {0, 1}
+    published(worker, version=1)
+    assert actions_of(client) == ({1} if updated else {0, 1})
+    client.update_policy_weights()
+    assert actions_of(client) == {1}
+
+
+def test_the_version_of_the_weights_that_acted_is_recorded(serve: Serve) -> None:
+    worker = serve()
+    published(worker, version=7)
+    for client in (client_of(worker, "local"), client_of(worker)):
+        episode = client.start_episode()
+        client.get_action(episode, observation())
+        client.end_episode(episode, observation())
+        assert worker.sample(1).rollouts["default_policy"].policy_version == 7
+
+
+def test_a_filter_is_for_remote_inference(serve: Serve) -> None:
+    worker = serve(observation_filter="MeanStdFilter")
+    with pytest.raises(ConfigError, match="observation_filter='MeanStdFilter'.*Use inference_mode='remote'"):
+        client_of(worker, "local")
+    client = client_of(worker)
+    episode = client.start_episode()
+    for value in (0.0, 0.5, 1.0):
+        client.get_action(episode, observation(value))
+    client.end_episode(episode, observation())
+    rollout = worker.sample(3).rollouts["default_policy"]
+    assert rollout.obs[2, 0, 0] == pytest.approx(1.0, abs=0.1)  # half a range above the mean, by the deviation 0.5
+
+
+def test_a_fragment_fits_into_a_request(serve: Serve) -> None:
+    worker = serve(rollout_fragment_length=1000, train_batch_size=1000, input_config={"max_request_bytes": 2000})
+    client = client_of(worker, "local")
+    episode = client.start_episode()
+    for _ in range(50):
+        client.get_action(episode, observation())
+    client.end_episode(episode, observation())
+    assert worker.sample(50).env_steps == 50
+
+
+def test_another_server_is_found_out() -> None:
+    class Other(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html>")
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Other) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        client = PolicyClient(f"127.0.0.1:{server.server_port}", "remote", timeout_s=1.0)
+        with pytest.raises(PolicyServerError, match="no EpisodeStarted message.*Is it one of Reef?"):
+            client.start_episode()
+        server.shutdown()
+
+
+def test_settings_that_a_client_gets_hold_nothing_else(serve: Serve) -> None:
+    worker = serve(output_config={"format": "json"}, log_level="INFO")
+    client = client_of(worker, "local")
+    sent = client._acts.policy.config
+    assert sent.model == settings().model
+    assert (sent.seed, sent.log_level, sent.input_config) == (None, None, {})
+
+
+def test_a_client_whose_server_acts_loads_neither_torch_nor_gymnasium(serve: Serve) -> None:
+    worker = serve()
+    program = f"""
+import sys
+from reef import PolicyClient
+client = PolicyClient({address(worker)!r}, "remote")
+episode = client.start_episode()
+client.get_action(episode, [0.0, 0.0, 0.0])
+client.end_episode(episode, [0.0, 0.0, 0.0])
+client.close()
+print(*{{name.split(".")[0] for name in sys.modules}} & {{"torch", "ray", "gymnasium", "aiohttp"}})
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (found.stdout.strip(), found.stderr) == ("", "")
+    assert worker.sample(1).env_steps == 1
+
+
+def test_the_death_of_a_client_costs_nothing(serve: Serve) -> None:
+    worker = serve(input_config={"episode_timeout": 0.5, "max_episodes": 1})
+    program = f"""
+from reef import PolicyClient
+client = PolicyClient({address(worker)!r}, "remote")
+episode = client.start_episode()
+print("started", flush=True)
+while True:
+    client.get_action(episode, [0.0, 0.0, 0.0])
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "started\n"
+        assert worker.sample(4).env_steps >= 4
+        process.kill()
+    other = client_of(worker, timeout_s=30.0)
+    episode = other.start_episode()  # once the episode of the dead client is dropped
+    other.get_action(episode, observation())
+    other.end_episode(episode, observation())
+    while not (sample := worker.sample(1)).episodes:
+        assert sample.env_steps
+    assert sample.episodes[0].length == 1

@@ -1,0 +1,102 @@
+"""Episodes as they are recorded, and the queue of what is finished."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from reef.errors import ExternalEpisodeError
+from reef.external.episodes import ExternalEpisode, RecordedSteps, StepQueue
+
+
+def obs(value: int) -> np.ndarray:
+    return np.array([value], np.float32)
+
+
+def played(steps: int, learns: bool = True) -> ExternalEpisode:
+    """An episode in which the reward of step t is t + 1, of two parts."""
+    episode = ExternalEpisode("a", learns)
+    for t in range(steps):
+        episode.act(obs(t), np.array(t), obs(10 * t), version=5 + t)
+        episode.credit(t)
+        episode.credit(1.0)
+    return episode
+
+
+def test_the_end_gives_steps_with_their_successor() -> None:
+    steps = played(3).end(obs(3), truncated=False)
+    assert steps.obs[:, 0].tolist() == [0, 1, 2, 3]
+    assert steps.actions.tolist() == [0, 1, 2]
+    assert steps.rewards.tolist() == [1, 2, 3]
+    assert steps.dist_inputs[:, 0].tolist() == [0, 10, 20]
+    assert (steps.terminated, steps.truncated, steps.version) == (True, False, 5)
+    assert (steps.episode.reward, steps.episode.length, steps.episode.policy_rewards) == (6, 3, {"default_policy": 6})
+
+
+def test_an_episode_is_cut_once_it_is_long_enough_and_goes_on() -> None:
+    episode = played(2)
+    assert episode.cut(obs(2), steps=3) is None
+    first = episode.cut(obs(2), steps=2)
+    assert (len(first), first.terminated, first.truncated, first.episode) == (2, False, False, None)
+    episode.act(obs(2), np.array(2), None, version=9)
+    last = episode.end(obs(3), truncated=True)
+    assert last.obs[:, 0].tolist() == [2, 3]
+    assert (last.rewards.tolist(), last.terminated, last.truncated, last.version) == ([0], False, True, 9)
+    assert (last.episode.reward, last.episode.length) == (3, 3)
+
+
+def test_nothing_is_kept_of_an_episode_that_is_not_learned_from() -> None:
+    episode = played(5, learns=False)
+    assert episode.cut(obs(5), steps=1) is None
+    assert episode.obs == episode.rewards == []
+    assert episode.end(obs(5), truncated=False) is None
+
+
+def test_an_episode_without_a_step_gives_none() -> None:
+    assert ExternalEpisode("a").end(obs(0), truncated=False) is None
+
+
+@pytest.mark.parametrize("reward", [float("nan"), float("inf")])
+def test_a_reward_is_finite(reward: float) -> None:
+    with pytest.raises(ExternalEpisodeError, match=f"episode 'a': the reward is {reward}, expected a finite number"):
+        played(1).check_reward(reward)
+
+
+def test_a_reward_needs_an_action_before_it() -> None:
+    ExternalEpisode("a").check_reward(0.0)
+    with pytest.raises(ExternalEpisodeError, match="a reward of 2 before the first action.*call get_action"):
+        ExternalEpisode("a").check_reward(2.0)
+
+
+def fragment(steps: int) -> RecordedSteps:
+    return played(steps).end(obs(steps), truncated=False)
+
+
+def test_the_queue_gives_enough_steps_and_keeps_the_rest() -> None:
+    queue = StepQueue(most_steps=6)
+    for steps in (2, 3):
+        queue.put(fragment(steps))
+    assert not queue.is_full
+    queue.put(fragment(1))
+    assert queue.is_full
+    assert [len(each) for each in queue.take(3, 0.0)] == [2, 3]
+    assert not queue.is_full
+    assert [len(each) for each in queue.take(3, 0.0)] == [1]
+
+
+def test_an_idle_queue_gives_what_there_is_after_the_timeout() -> None:
+    queue = StepQueue(100)
+    started = time.monotonic()
+    assert queue.take(1, 0.1) == []
+    assert 0.1 <= time.monotonic() - started < 5
+    queue.put(fragment(2))
+    assert [len(each) for each in queue.take(3, 0.1)] == [2]
+
+
+def test_the_queue_wakes_who_waits() -> None:
+    queue = StepQueue(100)
+    threading.Timer(0.05, queue.put, [fragment(2)]).start()
+    assert [len(each) for each in queue.take(2, 30.0)] == [2]

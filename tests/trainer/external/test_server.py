@@ -1,0 +1,309 @@
+"""The policy server by plain HTTP, as docs/external.md describes it: messages, refusals and limits."""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from applications import address, observation
+
+from reef.batch import Rollout
+from reef.external import server
+from reef.external.wire import encode
+from reef.external.worker import ExternalWorker
+
+Serve = Callable[..., ExternalWorker]
+
+
+def ask(worker: ExternalWorker, path: str, message: Any = None, **headers: str) -> tuple[int, Any]:
+    """Status and content of an answer: a message, or the text of an error; bytes are sent as they are."""
+    body = message if isinstance(message, bytes) else None if message is None else encode(message)
+    request = urllib.request.Request(f"{address(worker)}/v1/{path}", body, headers)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, msgspec.msgpack.decode(answer.read())
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def step(episode_id: str = "a", **fields: Any) -> dict[str, Any]:
+    return {"steps": [{"episode_id": episode_id, "obs": observation(), **fields}]}
+
+
+def rollout_of(worker: ExternalWorker, steps: int) -> Rollout:
+    return worker.sample(steps).rollouts["default_policy"]
+
+
+def test_an_episode_from_beginning_to_end(serve: Serve) -> None:
+    worker = serve()
+    assert ask(worker, "episodes", {"episode_id": "a"}) == (200, {"episode_id": "a"})
+    status, found = ask(worker, "steps", step())
+    assert status == 200
+    assert found["actions"][0] in (0, 1)
+    assert ask(worker, "steps", step(reward=2, action=1)) == (200, {"actions": [1]})
+    assert ask(worker, "episodes/end", {"episode_id": "a", "obs": [0.5, 0, 0], "reward": 3}) == (200, None)
+    rollout = rollout_of(worker, 2)
+    assert rollout.rewards[:, 0].tolist() == [2, 3]
+    assert rollout.actions[:, 0].tolist() == [found["actions"][0], 1]
+    assert rollout.next_obs[-1, 0].tolist() == [0.5, 0, 0]
+    assert rollout.terminated[:, 0].tolist() == [False, True]
+
+
+def test_the_server_chooses_an_id_where_none_is_given(serve: Serve) -> None:
+    worker = serve()
+    first, second = (ask(worker, "episodes", {})[1]["episode_id"] for _ in range(2))
+    assert first != second
+    assert ask(worker, "steps", step(first))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "message", "status", "text"),
+    [
+        ("episodes", {"episode_id": "open"}, 409, "episode 'open' is open already"),
+        ("episodes", {"episode_id": ""}, 400, "episode_id has 0 characters, expected 1 to 200"),
+        ("steps", step("nowhere"), 404, "episode 'nowhere' is not open here"),
+        ("steps", {"steps": 2 * step("open")["steps"]}, 409, "an episode occurs twice in one request"),
+        ("steps", step("open", reward=1.0), 409, "a reward of 1 before the first action"),
+        ("steps", step("open", obs=[1.0]), 400, r"the observation has shape (1,), expected (3,)"),
+        ("steps", step("open", obs="left"), 400, "the observation is no value of Box"),
+        ("steps", step("open", obs=[float("nan")] * 3), 400, "the observation has values that are NaN or infinite"),
+        ("steps", step("open", obs=None), 400, "observation"),
+        ("steps", step("open", action=2), 400, "the action is no value of Discrete(2): got 2, expected 0 to 1"),
+        ("steps", step("open", action=[0, 1]), 400, "the action is no value of Discrete(2)"),
+        ("steps", step("open", action=1e300), 400, "the action is no value of Discrete(2)"),
+        ("steps", step("open", extra=1), 400, "unknown field `extra`"),
+        ("episodes/end", {"episode_id": "open", "obs": [2]}, 400, "the observation has shape"),
+        ("fragments", {"obs": 1, "actions": 1, "rewards": 1}, 400, "fragment: rewards: expected an array [T]"),
+    ],
+)
+def test_what_is_wrong_is_refused_and_changes_nothing(
+    serve: Serve, path: str, message: Any, status: int, text: str
+) -> None:
+    worker = serve()
+    ask(worker, "episodes", {"episode_id": "open"})
+    found = ask(worker, path, message)
+    assert found[0] == status
+    assert text in found[1]
+    assert ask(worker, "steps", step("open", action=0))[0] == 200
+    assert ask(worker, "episodes/end", {"episode_id": "open", "obs": observation(), "reward": 7.0})[0] == 200
+    assert rollout_of(worker, 1).rewards.tolist() == [[7.0]]
+
+
+@pytest.mark.parametrize(("path", "status"), [("nowhere", 404), ("../v2/steps", 404), ("policy", 405)])
+def test_other_places_and_methods_are_refused(serve: Serve, path: str, status: int) -> None:
+    assert ask(serve(), path, {})[0] == status
+
+
+def test_a_body_that_is_too_large_is_refused(serve: Serve) -> None:
+    worker = serve(input_config={"max_request_bytes": 1000})
+    assert ask(worker, "steps", bytes(2000))[0] == 413
+    assert ask(worker, "episodes", {})[0] == 200
+
+
+@pytest.mark.parametrize("sent", ["", "Bearer", "Bearer wrong", "Bearer secret ", "Basic secret", "Bearer sécret"])
+def test_a_wrong_token_is_refused_before_anything_else(
+    serve: Serve, sent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POLICY_TOKEN", " secret\n")
+    worker = serve(input_config={"token_env": "POLICY_TOKEN"})
+    headers = {"Authorization": sent} if sent else {}
+    if sent.endswith(" "):  # such as HTTP strips
+        assert ask(worker, "episodes", {}, **headers)[0] == 200
+        return
+    assert ask(worker, "nowhere", bytes(100), **headers) == (401, "the token is missing or wrong")
+    assert ask(worker, "weights", None, **headers)[0] == 401
+    assert ask(worker, "episodes", {}, Authorization="Bearer secret")[0] == 200
+
+
+def test_bytes_at_random_are_refused_and_do_no_harm(serve: Serve) -> None:
+    worker, chance = serve(), random.Random(1)
+    ask(worker, "episodes", {"episode_id": "a"})
+    whole = encode(step())
+    for number in range(60):
+        body = bytearray(whole if number % 2 else chance.randbytes(chance.randrange(200)))
+        for _ in range(chance.randrange(1, 6)):
+            if body:
+                body[chance.randrange(len(body))] = chance.randrange(256)
+        path = chance.choice(["episodes", "steps", "episodes/end", "fragments"])
+        status, found = ask(worker, path, bytes(body))
+        assert status in (200, 400, 404, 409), found
+    assert ask(worker, "episodes", {"episode_id": "b"})[0] == 200
+    assert ask(worker, "steps", step("b"))[0] == 200
+
+
+def test_garbage_in_place_of_http_does_no_harm(serve: Serve) -> None:
+    worker = serve()
+    with socket.create_connection(("127.0.0.1", worker.source.port)) as connection:
+        connection.sendall(bytes(range(256)) * 10)
+        assert b" 400 " in connection.recv(1000)
+    assert ask(worker, "episodes", {})[0] == 200
+
+
+def test_a_body_that_does_not_come_is_given_up(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "BODY_S", 0.1)
+    with socket.create_connection(("127.0.0.1", serve().source.port)) as connection:
+        connection.sendall(b"POST /v1/steps HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n12")
+        assert b" 408 " in connection.recv(1000)
+
+
+def test_connections_are_bounded(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "CONNECTIONS", 2)
+    worker = serve()
+    threads = threading.active_count()
+    held = [socket.create_connection(("127.0.0.1", worker.source.port)) for _ in range(2)]
+    time.sleep(0.1)
+    with socket.create_connection(("127.0.0.1", worker.source.port)) as third:
+        assert third.recv(100) == b""
+    assert threading.active_count() == threads
+    for connection in held:
+        connection.close()
+    time.sleep(0.1)
+    assert ask(worker, "episodes", {})[0] == 200
+
+
+def test_an_error_of_the_server_is_told_with_its_traceback(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = serve()
+    ask(worker, "episodes", {"episode_id": "a"})
+
+    def choose(*_: Any) -> None:
+        raise ZeroDivisionError("of the policy")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(worker.runner, "choose", choose)
+        status, text = ask(worker, "steps", step())
+    assert status == 500
+    assert "Traceback" in text
+    assert "ZeroDivisionError: of the policy" in text
+    assert ask(worker, "steps", step())[0] == 200
+
+
+def test_a_full_queue_makes_clients_wait(serve: Serve) -> None:
+    worker = serve(input_config={"max_queued_steps": 4})
+    for name in ("a", "b"):
+        ask(worker, "episodes", {"episode_id": name})
+    ask(worker, "episodes", {"episode_id": "watched", "training_enabled": False})
+    for _ in range(5):  # the fifth observation cuts four steps
+        assert ask(worker, "steps", step("a"))[0] == 200
+    assert ask(worker, "steps", step("b")) == (429, "the queue of steps is full until some were learned from")
+    assert ask(worker, "fragments", {"obs": 1, "actions": 1, "rewards": 1})[0] == 429
+    assert ask(worker, "steps", step("watched"))[0] == 200
+    assert len(rollout_of(worker, 4)) == 4
+    assert ask(worker, "steps", step("b"))[0] == 200
+
+
+def test_open_episodes_are_bounded_and_idle_ones_dropped(serve: Serve) -> None:
+    worker = serve(input_config={"max_episodes": 2, "episode_timeout": 0.5})
+    assert [ask(worker, "episodes", {"episode_id": name})[0] for name in "abc"] == [200, 200, 429]
+    time.sleep(0.6)
+    assert ask(worker, "steps", step("a"))[0] == 404
+    assert ask(worker, "episodes", {"episode_id": "c"})[0] == 200
+    assert ask(worker, "episodes", {"episode_id": "d"})[0] == 200
+
+
+def test_requests_that_come_together_are_one_forward_pass(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = serve()
+    names = [f"e{i}" for i in range(8)]
+    for name in names:
+        ask(worker, "episodes", {"episode_id": name})
+    rows, choose = [], worker.runner.choose
+
+    def counted(obs: Any, timestep: int) -> Any:
+        rows.append(len(obs))
+        time.sleep(0.2)  # in which the others come
+        return choose(obs, timestep)
+
+    monkeypatch.setattr(worker.runner, "choose", counted)
+    statuses: list[int] = []
+    threads = [
+        threading.Thread(target=lambda n=name: statuses.append(ask(worker, "steps", step(n))[0])) for name in names
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert statuses == [200] * 8
+    assert sum(rows) == 8
+    assert len(rows) < 8
+
+
+def test_weights_are_sent_once_per_version(serve: Serve) -> None:
+    worker = serve()
+    first = ask(worker, "weights")[1]
+    assert first["version"] == 0
+    assert len(first["weights"]) > 100
+    assert ask(worker, "weights?version=0")[1] == {"version": 0, "timestep": 0, "weights": None}
+    worker.set_weights({name: weights + 1 for name, weights in worker.get_weights().items()}, 1, 50)
+    second = ask(worker, "weights?version=0")[1]
+    assert (second["version"], second["timestep"]) == (1, 50)
+    assert second["weights"] != first["weights"]
+
+
+def fragment(**changed: Any) -> dict[str, Any]:
+    sent = {
+        "obs": np.zeros((3, 3), np.float32),
+        "actions": np.array([0, 1]),
+        "rewards": np.ones(2, np.float32),
+        "dist_inputs": np.zeros((2, 2), np.float32),
+        "terminated": True,
+        "episode_reward": 5.0,
+        "episode_length": 4,
+    }
+    return sent | changed
+
+
+def test_a_fragment_that_a_client_acted_is_learned_from(serve: Serve) -> None:
+    worker = serve()
+    assert ask(worker, "fragments", fragment())[0] == 200
+    sample = worker.sample(2)
+    rollout = sample.rollouts["default_policy"]
+    assert rollout.actions[:, 0].tolist() == [0, 1]
+    assert rollout.extras["action_logp"][:, 0] == pytest.approx(np.log(0.5))
+    assert [(episode.reward, episode.length) for episode in sample.episodes] == [(5.0, 4)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"obs": np.zeros((2, 3), np.float32)}, "fragment: obs: got shape (2, 3), expected an array of shape (3, 3)."),
+        ({"obs": [[0.0] * 3] * 3}, "fragment: obs: got list, expected an array"),
+        ({"obs": np.full((3, 3), np.inf, np.float32)}, "fragment: obs has a value that is NaN or infinite."),
+        ({"actions": np.array([0, 2])}, "fragment: actions has 2, expected 0 to 1"),
+        ({"actions": np.array([0.5, 1])}, "fragment: actions: got float64, expected int64."),
+        ({"rewards": np.zeros(0, np.float32)}, "fragment: rewards: expected an array [T] of at least one step."),
+        ({"rewards": np.array([np.nan, 1])}, "fragment: rewards has a value that is NaN"),
+        ({"dist_inputs": None}, "fragment: dist_inputs: got NoneType, expected an array of shape (2, 2)."),
+        ({"truncated": True}, "fragment: terminated and truncated: an episode ends in one way."),
+        ({"episode_length": 1}, "episode_length=1: expected a finite number, and at least the 2 steps"),
+        ({"episode_reward": float("nan")}, "episode_reward=nan"),
+    ],
+)
+def test_a_fragment_that_does_not_fit_is_refused(serve: Serve, changed: dict[str, Any], text: str) -> None:
+    status, found = ask(serve(), "fragments", fragment(**changed))
+    assert status == 400
+    assert text in found
+
+
+def test_a_policy_that_records_no_inputs_takes_none(serve: Serve) -> None:
+    worker = serve("DQN")
+    assert "dist_inputs: this policy records none. Send null." in ask(worker, "fragments", fragment())[1]
+    assert ask(worker, "fragments", fragment(dist_inputs=None))[0] == 200
+
+
+def test_after_the_end_nobody_listens(serve: Serve) -> None:
+    worker = serve()
+    port, threads = worker.source.port, threading.active_count()
+    ask(worker, "episodes", {})
+    worker.stop()
+    worker.stop()
+    assert threading.active_count() == threads - 1
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.1", port), timeout=5)
