@@ -31,7 +31,6 @@ MISSING = {
     "Several agents": 2,
     "External applications": 11,
     "Results": 1,
-    "Checkpoints": 1,
     "Further promises": 1,
 }
 # They work in algorithms that read recorded episodes; the others refuse them.

@@ -186,7 +186,7 @@ class ChangingPolicies(Inference):
         """
         config = self._config_of(state["policies"]) if "policies" in state else self.config  # older ones have none
         local, learners = self.workers.local_worker(), self.learners
-        if config.policies.keys() != self.config.policies.keys():
+        if set(config.policies) != set(self.config.policies):
             local, learners = self._made_for_comparison(config)
         check_fit(state, learners, local)  # here and not in the learners, who may be processes
         if config is not self.config:
