@@ -1,3 +1,5 @@
+import json
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -5,9 +7,11 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
+from reef import PPOConfig
 from reef.envs import make_vector_env
 from reef.envs.adapted import AdaptedVector
 from reef.errors import ConfigError, EnvironmentError
+from reef.trees import put_arrays_back, take_arrays_out
 
 
 class VectorCounter(gym.vector.VectorEnv):
@@ -203,6 +207,96 @@ def test_after_a_restore_new_episodes_begin_with_new_seeds(adapted):
     assert other.set_state(env.state()).tolist() == [[0], [0]]
     assert not other.resumed.any()
     assert other.seeds.current(0) != env.seeds.current(0)
+
+
+class Stateful(VectorCounter):
+    """Gives its state, of which a random generator is a part."""
+
+    def reset(self, *, seed=None, options=None):
+        self.random = np.random.default_rng(seed)
+        return super().reset()
+
+    def obs(self):
+        return super().obs() + self.random.random((self.num_envs, 1), np.float32)
+
+    def get_state(self):
+        return {"steps": self.steps, "done": self.done, "random": self.random.bit_generator.state, "pair": (1, 2)}
+
+    def set_state(self, state):
+        assert state["pair"] == [1, 2]
+        self.steps, self.done = state["steps"].copy(), state["done"].copy()
+        self.random.bit_generator.state = state["random"]
+
+
+class StatefulSameStep(Stateful):
+    mode = AutoresetMode.SAME_STEP
+
+
+@pytest.mark.parametrize("env_class", [Stateful, StatefulSameStep])
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_episodes_go_on_where_the_environment_gives_its_state(adapted, env_class, steps):
+    env, other = adapted(env_class), adapted(env_class)
+    list(play(env, steps))
+    state = json_and_back(env.state())
+    assert other.set_state(state).tolist() == env.observations.tolist()
+    assert other.resumed.all()
+    for _ in range(6):
+        here, there = (one.step(np.zeros(2, np.int64)) for one in (env, other))
+        for name in ("obs", "rewards", "terminated", "truncated", "live"):
+            np.testing.assert_array_equal(getattr(here, name), getattr(there, name))
+        assert here.final_obs.keys() == there.final_obs.keys()
+    assert other.seeds.state() == env.seeds.state()
+
+
+def json_and_back(state):
+    """A state as a checkpoint gives it back."""
+    arrays = {}
+    return put_arrays_back(json.loads(json.dumps(take_arrays_out(state, "", arrays))), arrays)
+
+
+@pytest.mark.parametrize("env_class", [Stateful, StatefulSameStep])
+def test_a_resumed_run_is_the_uninterrupted_one(env_class, tmp_path):
+    gym.register("VectorOnly-v0", vector_entry_point=env_class)
+    made = PPOConfig().environment("VectorOnly-v0").rollouts(num_envs_per_worker=3, rollout_fragment_length=7)
+    made.training(train_batch_size=21, sgd_minibatch_size=7, num_sgd_iter=2, model={"fcnet_hiddens": [4]})
+    try:
+        with made.debugging(seed=1).build() as whole, made.build() as resumed:
+            whole.train()
+            resumed.train()
+            resumed.train()  # it goes on elsewhere than it was
+            checkpoint = whole.save(tmp_path / "checkpoint")
+            resumed.restore(checkpoint)
+            for _ in range(2):
+                expected, found = whole.train(), resumed.train()
+                assert found["hist_stats"] == expected["hist_stats"]
+            weights = (one.get_policy().flat.numpy() for one in (whole, resumed))
+            np.testing.assert_array_equal(*weights)
+    finally:
+        del gym.registry["VectorOnly-v0"]
+
+
+def test_where_it_does_not_fit_new_episodes_begin(adapted):
+    env, other = adapted(Stateful), adapted(VectorCounter)
+    list(play(env, 1))
+    state = env.state()
+    other.set_state(state)
+    assert not other.resumed.any()
+    (episodes,) = state["episodes"]
+    episodes["obs"] = episodes["obs"][:1]
+    env.set_state(state)
+    assert not env.resumed.any()
+
+
+def test_a_state_that_a_checkpoint_cannot_hold_is_refused(adapted):
+    class Odd(Stateful):
+        def get_state(self):
+            return {"generator": self.random}
+
+    env = adapted(Odd)
+    assert env.state()["episodes"] == [], "no episode has begun"
+    env.reset()
+    with pytest.raises(EnvironmentError, match=r"get_state\(\) returned .*, which a checkpoint cannot hold"):
+        env.state()
 
 
 def test_composite_actions_and_observations_pass_in_batches(settings):

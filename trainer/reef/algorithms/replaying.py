@@ -198,9 +198,9 @@ class ReplayingAlgorithm(Algorithm):
             lockstep_envs=config.num_envs_per_worker if config.replay_mode == "lockstep" else 0,
         )
 
-    def set_policies(self, *args: Any, **kwargs: Any) -> None:
+    def change_to(self, config: AlgorithmConfig) -> None:
         """As of every algorithm; the memory forgets those that are gone."""
-        super().set_policies(*args, **kwargs)
+        super().change_to(config)
         self.memory.keep(self._discounts())
 
     def _discounts(self) -> dict[PolicyId, float]:

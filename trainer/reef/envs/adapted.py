@@ -9,7 +9,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
+from reef.callbacks.hooks import guarded
 from reef.config import AlgorithmConfig
+from reef.envs.curriculum.tasks import storable_of
 from reef.envs.failures import failure
 from reef.envs.vector import StepResult, VectorEnv
 from reef.errors import EnvironmentError
@@ -20,7 +22,8 @@ class AdaptedVector(VectorEnv):
     """Any `gymnasium.vector.VectorEnv` that resets ended columns itself, within the same step or with the next one.
 
     The latter ignores the action of the step after an episode's end, which therefore is a dead step. Episodes in
-    progress cannot be saved: after a restore every column starts a new one. The first seed decides for all columns.
+    progress are saved if it has `get_state()` and `set_state(state)`; otherwise every column starts a new one after a
+    restore. The first seed decides for all columns.
     """
 
     def __init__(self, config: AlgorithmConfig, worker_index: int, env: gym.vector.VectorEnv[Any, Any, Any]) -> None:
@@ -36,6 +39,7 @@ class AdaptedVector(VectorEnv):
         self._env = env
         self._same_step = mode == AutoresetMode.SAME_STEP
         self._done = np.zeros(env.num_envs, np.bool_)  # columns whose episode ended with the last step
+        self._has_state = all(callable(getattr(env, name, None)) for name in ("get_state", "set_state"))
 
     def _reset(self) -> None:
         try:
@@ -72,14 +76,28 @@ class AdaptedVector(VectorEnv):
         return {column: self._obs[column].copy() for column in ended}
 
     def state(self) -> State:
-        """Only the seeds."""
-        return {"seeds": self.seeds.state()}
+        """The seeds, and the episodes of all columns, if they have begun and the environment gives its state.
+
+        EnvironmentError for a state that a checkpoint cannot hold.
+        """
+        episodes = []
+        if self._has_state and self.seeds.episodes[0]:
+            own = storable_of(self.name, "get_state", self._env.get_state)
+            episodes = [{"env": own, "obs": self._obs.copy(), "done": self._done.copy()}]
+        return {"seeds": self.seeds.state(), "episodes": episodes}
 
     def _set_state(self, state: State) -> Array:
-        """Start new episodes, with seeds that follow those of the saved ones."""
+        """Go on in all columns, or start new episodes, with seeds that follow those of the saved ones."""
         self.seeds.restore(state["seeds"])
-        self.reset()
-        return np.zeros(self.num_envs, np.bool_)
+        episodes = next(iter(state["episodes"]), None)
+        goes_on = self._has_state and episodes is not None and episodes["obs"].shape == self._obs.shape
+        if goes_on:
+            guarded(f"reset of environment {self.name!r}", self._env.reset, seed=self.seeds.current(0))
+            guarded(f"set_state of environment {self.name!r}", self._env.set_state, episodes["env"])
+            self._obs[:], self._done[:] = episodes["obs"], episodes["done"]
+        else:
+            self.reset()
+        return np.full(self.num_envs, goes_on)
 
     def _env_actions(self, actions: Array) -> Any:
         layout = self.action_layout

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from reef.envs.seeding import EpisodeSeeds
 from reef.envs.vector import StepResult, VectorEnv
 from reef.envs.wrappers import ActionTransform, RewardTransform
 from reef.spaces import Space
@@ -57,6 +58,11 @@ class PolicyEnvs(Protocol):
     envs: list[Any]
     columns: dict[PolicyId, Columns]
 
+    @property
+    def seeds(self) -> EpisodeSeeds:
+        """Of the episodes of each environment."""
+        ...
+
     def reset(self) -> dict[PolicyId, Array]:
         """Begin a new episode in every environment and return the observations [B, *obs] by policy."""
         ...
@@ -80,10 +86,6 @@ class PolicyEnvs(Protocol):
         """By agent the policy that it acts with in the episode in progress; filled while that begins."""
         ...
 
-    def seed(self, env: int) -> int:
-        """The seed of the episode in progress."""
-        ...
-
     def close(self) -> None:
         """Close every environment; what is raised thereby is logged."""
         ...
@@ -99,6 +101,11 @@ class SingleAgentEnvs:
         own = Columns(env.observation_space, env.action_space, *transforms, np.arange(env.num_envs), env.present)
         own = own._replace(in_batches=env.present is not None)
         self.columns = {DEFAULT_POLICY: own}
+
+    @property
+    def seeds(self) -> EpisodeSeeds:
+        """Of each environment."""
+        return self.env.seeds
 
     def reset(self) -> dict[PolicyId, Array]:
         """Begin a new episode in every environment."""
@@ -121,10 +128,6 @@ class SingleAgentEnvs:
     def roles(self, env: int) -> Mapping[AgentId, PolicyId]:
         """The one agent's."""
         return {ONLY_AGENT: DEFAULT_POLICY}
-
-    def seed(self, env: int) -> int:
-        """The seed of the episode in progress."""
-        return self.env.seeds.current(env)
 
     def close(self) -> None:
         """Close every environment."""

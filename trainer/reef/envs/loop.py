@@ -171,9 +171,11 @@ class LoopVectorEnv(VectorEnv):
                 column, self.name, REPLAY_LIMIT,
             )  # fmt: skip
         else:
+            number = self.seeds.episodes[column]
+            self.seeds.episodes[column] = number - 1  # it begins once more
             try:
                 options = self._begins_episode(column)
-                obs, info = self.envs[column].reset(seed=self.seeds.current(column), **options)
+                obs, info = self.envs[column].reset(seed=self.seeds.next(column), **options)
                 for action in self._env_actions(actions):
                     obs, *_, info = self.envs[column].step(action)
                 self._obs[column] = self.observation_layout.checked(obs)
@@ -194,6 +196,7 @@ class LoopVectorEnv(VectorEnv):
                         "It starts a new episode.",
                         column, self.name,
                     )  # fmt: skip
+            self.seeds.episodes[column] = number
         self._tasks.restore(column, state)
         if resumed[column]:
             self._began_episode(column, obs, info)

@@ -33,6 +33,10 @@ class EpisodeSeeds:
         root, number = self.roots[column], self.episodes[column] - 1 + ahead
         return root if number <= 0 else int(np.random.SeedSequence([root, number]).generate_state(1)[0])
 
+    def episode_id(self, column: int, ahead: int = 0) -> int:
+        """A number, counted as in `current`, that no other episode of the run has; those of a column are in order."""
+        return (self.roots[column] >> 1 << 32) + self.episodes[column] + ahead
+
     def next(self, column: int) -> int:
         """Begin the next episode of a column and return its seed."""
         self.episodes[column] += 1

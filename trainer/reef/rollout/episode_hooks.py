@@ -113,7 +113,6 @@ class EpisodeHooks:
         self.base_env = BaseEnv()
         self.episodes: dict[int, RunningEpisode] = {}  # by environment
         self.ended: dict[int, RunningEpisode] = {}  # by environment: until the worker has reported them
-        self._count = 0
         self.t = -1  # the step of the sample that is under way; -1 before the first one
         self._first: dict[int, int] = {}  # by environment: the step of the sample at which its episode goes on
         self._parts: list[tuple[RunningEpisode, int, int]] = []  # episodes that left, with the steps [first, end)
@@ -135,8 +134,9 @@ class EpisodeHooks:
         self._first[env] = self.t + 1
         assert self._worker.env is not None
         policies = self._worker.env.roles(env)
-        self._count += 1
-        number = (self._worker.worker_index << 32) + self._count
+        number = self._worker.env.seeds.episode_id(env, ahead=1)
+        if env in self.episodes:  # a soft horizon ends episodes that its environment does not begin
+            number = max(number, self.episodes[env].episode_id + 1)
         episode = self.episodes[env] = RunningEpisode(number, env, self._worker, policies)
         self._call("on_episode_created", env)
         return {} if episode.options is None else {"options": episode.options}

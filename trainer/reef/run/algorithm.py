@@ -20,7 +20,6 @@ from reef.learn.learners import Batches, Learners
 from reef.rollout.curriculum import set_next_tasks
 from reef.rollout.seams import Workers
 from reef.run.checkpoint import find_checkpoint, read_state, restoring, write_checkpoint
-from reef.run.checkpoint.fit import check_fit
 from reef.run.checkpoint.policies import described
 from reef.run.evaluation import Evaluation
 from reef.run.events import BatchLearned, Evaluated, Events, SampleTaken
@@ -360,9 +359,7 @@ class Algorithm(ChangingPolicies):
         The policies are those of the state by then, where policies can change.
         """
         local = self.workers.local_worker()
-        if "policies" in state:  # older ones have none
-            self.restore_policies(state["policies"])
-        check_fit(state, self.learners, local)  # here and not in the learners, who may be processes
+        self.restore_policies(state)
         for policy in local.policy_map.values():
             policy.set_by_hand = False  # the state has others
         with restoring("its counters and metrics"):

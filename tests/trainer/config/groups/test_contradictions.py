@@ -36,6 +36,14 @@ CASES = {
         | {"evaluation_num_workers": 1, "evaluation_interval": 1},
         ["evaluation_parallel_to_training=True, enable_async_evaluation=True: an iteration either waits"],
     ),
+    "settings of the evaluation inside those of its workers": (
+        {"evaluation_config": {"custom_evaluation_function": "builtins:max", "evaluation_interval": 3}},
+        [
+            "evaluation_config.custom_evaluation_function='builtins:max': has no effect in evaluation_config",
+            "Set custom_evaluation_function beside it: .evaluation(custom_evaluation_function=...).",
+            "evaluation_config.evaluation_interval=3: has no effect in evaluation_config",
+        ],
+    ),
     "a curriculum of evaluation": (
         {"evaluation_config": {"env_task_fn": "builtins:max"}},
         ["evaluation_config.env_task_fn='builtins:max': tasks are chosen after training, for its environments. Remove"],

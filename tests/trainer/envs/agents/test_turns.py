@@ -226,6 +226,55 @@ def test_a_restored_worker_keeps_the_policies_of_its_episodes() -> None:
     assert [e.policy_rewards for e in first.episodes] == [e.policy_rewards for e in second.episodes]
 
 
+ASKED: list[Any] = []
+
+
+def noting(agent_id: str, episode: Any) -> str:
+    ASKED.append(episode.episode_id)
+    return "main" if agent_id == "a" else "past"
+
+
+def test_an_episode_has_a_number_of_its_own_in_the_whole_run() -> None:
+    made = config(12).multi_agent(policies=["main", "past"], policy_mapping_fn=noting).rollouts(num_envs_per_worker=2)
+    made.evaluation(evaluation_num_workers=1)
+    kinds = [
+        RolloutWorker(made.copy().freeze(), 1),
+        RolloutWorker(made.copy().freeze(), 2),
+        RolloutWorker(made.evaluation_settings().freeze(), 1),
+        RolloutWorker(made.copy().freeze(), 1, recreated=True),
+    ]
+    found = []
+    for worker in kinds:
+        ASKED.clear()
+        worker.sample()
+        found.append(set(ASKED))
+        assert len(found[-1]) * 2 == len(ASKED) > 6, "an episode asks for two agents"
+        assert all(0 < number < 2**63 for number in ASKED)
+    assert len(set.union(*found)) == sum(map(len, found))
+    resumed = RolloutWorker(made.copy().freeze(), 1)
+    resumed.set_weights(kinds[0].get_weights())
+    resumed.set_state(kinds[0].state())
+    ASKED.clear()
+    resumed.sample()
+    assert ASKED and not found[0] & set(ASKED)
+
+
+def test_one_that_cannot_be_replayed_is_followed_by_one_of_another_seed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made = config(7).multi_agent(policies=["main", "past"], policy_mapping_fn=by_episode).freeze()
+    one, two = RolloutWorker(made), RolloutWorker(made)
+    one.sample()
+    state = one.state()
+    (episode,) = state["env"]["episodes"]
+    episode["roles"] = ["main", "gone"]
+    seed = one.env.seeds.current(0)
+    two.set_state(state)
+    assert "failed while its episode was replayed" in caplog.text
+    assert two.env.seeds.current(0) != seed
+    assert two.env.seeds.episodes[0] == one.env.seeds.episodes[0] + 1
+
+
 def test_a_policy_that_the_mapping_makes_up_is_refused() -> None:
     made = config().multi_agent(policies=["main"], policy_mapping_fn=lambda agent, episode: "other")
     with pytest.raises(ConfigError, match="PolicyID 'other', which agent 'a' acts with, not found in PolicyMap"):

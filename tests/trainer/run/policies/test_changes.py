@@ -21,7 +21,7 @@ from reef.algorithms.ppo import PPOConfig
 from reef.callbacks import MultiAgentBatch
 from reef.config import AlgorithmConfig
 from reef.envs.multi_agent import MultiAgentEnv
-from reef.errors import ConfigError, ReefError
+from reef.errors import CheckpointError, ConfigError, ReefError
 from reef.run.algorithm import Algorithm
 
 
@@ -164,6 +164,45 @@ def test_a_checkpoint_has_the_policies_that_there_are(kind: type[AlgorithmConfig
                 assert result["hist_stats"] == expected["hist_stats"]
                 for name in whole.config.policies:
                     np.testing.assert_array_equal(weights(resumed, name), weights(whole, name))
+
+
+def main_alone(agent_id: int, episode: Any) -> str:
+    return "main"
+
+
+def test_a_checkpoint_has_the_mapping_that_there_was(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    both = config().multi_agent(policies=["main", "past"])
+    with both.build() as changed:
+        changed.set_policies({}, policy_mapping_fn=main_alone)
+        changed.train()
+        checkpoint = changed.save(tmp_path / "checkpoint")
+        expected = changed.train()
+    with both.build() as algorithm:
+        algorithm.restore(checkpoint)
+        assert algorithm.config.policy_mapping_fn.endswith("test_changes:main_alone")
+        assert "policy_mapping_fn is that of the checkpoint" in caplog.text
+        result = algorithm.train()
+        assert result["policy_reward_mean"] == expected["policy_reward_mean"]
+    with both.copy().multi_agent(policy_mapping_fn={"0": "main", "1": "past"}).build() as fixed:
+        fixed.restore(checkpoint)
+        assert fixed.config.policy_mapping_fn == {"0": "main", "1": "past"}, "it is not asked in each episode"
+
+
+@pytest.mark.parametrize("kind", [PPOConfig, DQNConfig])
+def test_a_state_that_does_not_fit_changes_no_policy(kind: type[AlgorithmConfig]) -> None:
+    with config(kind).build() as wide:
+        wide.add_policy("past", policy=wide.get_policy("main"))
+        state = wide.state()
+    made = config(kind).training(model={"fcnet_hiddens": [3]})
+    with made.build() as algorithm:
+        before = weights(algorithm, "main")
+        runners = algorithm.workers.local_worker().runners
+        with pytest.raises(CheckpointError, match="fcnet_hiddens"):
+            algorithm.set_state(state)
+        assert list(algorithm.config.policies) == ["main"]
+        assert algorithm.workers.local_worker().runners is runners
+        np.testing.assert_array_equal(weights(algorithm, "main"), before)
+        algorithm.train()
 
 
 def test_evaluation_plays_with_the_new_policies() -> None:

@@ -268,6 +268,12 @@ class EvaluationSettings(Settings):
             return
         wrong = [text for key in self.evaluation_config for text in changed.wrong_value(key)]
         yield from (f"evaluation_config.{problem}" for problem in wrong or drawn_in_evaluation(self))
+        for key, value in self.evaluation_config.items():
+            if self.groups.get(key) == "evaluation" and key not in self.refusals:
+                yield (
+                    f"evaluation_config.{key}={value!r}: has no effect in evaluation_config, whose settings are those "
+                    f"of evaluation workers. Set {key} beside it: .evaluation({key}=...)."
+                )
         if (function := self.evaluation_config.get("env_task_fn")) is not None:
             yield (
                 f"evaluation_config.env_task_fn={function!r}: tasks are chosen after training, for its "

@@ -69,7 +69,7 @@ class MultiAgentEnvs:
         self._worker_index = worker_index
         self._horizon = config.horizon or sys.maxsize
         seeds = column_seeds(config.seed, worker_index, num_envs, in_evaluation=config.in_evaluation)
-        self._seeds = EpisodeSeeds(seeds)
+        self.seeds = EpisodeSeeds(seeds)
         # of each environment: by policy the actions [B, *action] of every step of the episode in progress
         self._history: list[deque[dict[PolicyId, Array]]] = [deque(maxlen=REPLAY_LIMIT) for _ in range(num_envs)]
         self._lengths = [0] * num_envs
@@ -99,10 +99,6 @@ class MultiAgentEnvs:
     def roles(self, env: int) -> Mapping[AgentId, PolicyId]:
         """By agent the policy that it acts with."""
         return {agent: policy_id for policy_id, group in self._groups.items() for agent in group.agents}
-
-    def seed(self, env: int) -> int:
-        """The seed of the episode in progress."""
-        return self._seeds.current(env)
 
     def reset(self) -> dict[PolicyId, Array]:
         """Begin a new episode in every environment."""
@@ -202,7 +198,7 @@ class MultiAgentEnvs:
         try:
             self._tasks.begin(env)
             options = {} if self._listener is None else self._listener.begins(env)
-            obs, infos = self.envs[env].reset(seed=self._seeds.next(env), **options)
+            obs, infos = self.envs[env].reset(seed=self.seeds.next(env), **options)
             if not obs:
                 raise ValueError("no agent has an observation")
             for agent, value in obs.items():
@@ -236,7 +232,7 @@ class MultiAgentEnvs:
             {"length": length, "actions": self._own(env) if len(self._history[env]) == length else None}
             for env, length in enumerate(self._lengths)
         ]
-        return {"seeds": self._seeds.state(), "episodes": episodes, **self._tasks.state()}
+        return {"seeds": self.seeds.state(), "episodes": episodes, **self._tasks.state()}
 
     def _own(self, env: int) -> dict[PolicyId, Array]:
         """The actions [steps, agents, *action] of an environment's episode, by policy."""
@@ -250,7 +246,7 @@ class MultiAgentEnvs:
 
     def set_state(self, state: State) -> tuple[dict[PolicyId, Array], Array]:
         """Begin every episode again from its seed and replay its actions; one that cannot be replayed is a new one."""
-        self._seeds.restore(state["seeds"])
+        self.seeds.restore(state["seeds"])
         resumed = np.zeros(self.num_envs, np.bool_)
         for env in range(self.num_envs):
             stored = state["episodes"][env] if env < len(state["episodes"]) else None
@@ -262,13 +258,15 @@ class MultiAgentEnvs:
         return self._observations(), resumed
 
     def _replay(self, env: int, stored: State) -> bool:
-        self._seeds.episodes[env] -= 1  # `_begin` counts it again
+        number = self.seeds.episodes[env]
+        self.seeds.episodes[env] = number - 1  # `_begin` counts it again
         try:
             self._begin(env, *self._stored_episode(env, stored))
         except CallbackError:
             raise
         except Exception as error:
             logger.warning("environment %d of %s failed while its episode was replayed: %r", env, self.name, error)
+            self.seeds.episodes[env] = number  # or the next episode would begin from the same seed
             return False
         return True
 

@@ -22,7 +22,7 @@ from reef.types import AgentId, Array, PolicyId, State
 class EpisodeStart(NamedTuple):
     """The episode that a policy mapping function is asked for."""
 
-    # a number of its own among all episodes of the run; those of one worker follow each other
+    # a number of its own among all episodes of the run; those of one environment follow each other
     episode_id: int
     # of the worker: the index of the environment
     env_id: int
@@ -95,7 +95,7 @@ class TurnEnvs(MultiAgentEnvs):
 
     def _assign(self, env: int) -> None:
         """Choose the policies of an episode that begins, unless they are known from a checkpoint."""
-        number = (self._worker_index << 32) + sum(self._seeds.episodes) + 1
+        number = self.seeds.episode_id(env, ahead=1)
         episode = EpisodeStart(number, env, self._worker_index, tuple(self._groups))
         for agent in self._spaces:
             self._roles[env][agent] = guarded("policy_mapping_fn", self._policy_of, agent, episode)

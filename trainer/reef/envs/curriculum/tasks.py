@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -87,19 +87,24 @@ class Tasks:
             set_task(task_settable(self._envs[index]), stored[which][index % len(stored[which])])
 
     def _now(self, env: Any) -> Any:
-        task = storable(guarded(f"get_task of environment {self._name!r}", task_settable(env).get_task))
-        try:
-            take_arrays_out(task, "", {})
-        except CheckpointError as error:
-            raise EnvironmentError(
-                f"environment {self._name!r}: get_task() returned {task!r}, which a checkpoint cannot hold. Let a "
-                "task be a number, text, list, dict with text keys or numeric array."
-            ) from error
-        return task
+        return storable_of(self._name, "get_task", task_settable(env).get_task)
+
+
+def storable_of(name: str, method: str, call: Callable[[], Any]) -> Any:
+    """What a method of environment `name` returns, `storable`; EnvironmentError where a checkpoint cannot hold it."""
+    value = storable(guarded(f"{method} of environment {name!r}", call))
+    try:
+        take_arrays_out(value, "", {})
+    except CheckpointError as error:
+        raise EnvironmentError(
+            f"environment {name!r}: {method}() returned {value!r}, which a checkpoint cannot hold. Let it be a number, "
+            "text, list, dict with text keys or numeric array."
+        ) from error
+    return value
 
 
 def storable(task: Any) -> Any:
-    """A task that may have tuples and NumPy's numbers as one that checkpoints hold, with lists and plain numbers."""
+    """A value that may have tuples and NumPy's numbers as one that checkpoints hold, with lists and plain numbers."""
     if isinstance(task, np.generic):
         return task.item()
     if isinstance(task, np.ndarray):

@@ -155,6 +155,7 @@ class RemoteVectorEnv(LoopVectorEnv):
 
     def _keep_actions(self, taken: list[Array]) -> None:
         for column, actions in enumerate(taken):
+            self._forget_actions(column)
             self._taken[column].extend(actions)
             self._counts[column] = len(actions)
         self.present[:] = True

@@ -229,7 +229,7 @@ def _about(worker: RolloutWorker) -> dict[str, Any]:
     assert worker.env is not None, "its environment was drawn"
     return {
         "environment": worker.env.name,
-        "seed": worker.env.seed(DRAWN),
+        "seed": worker.env.seeds.current(DRAWN),
         "policies": {str(agent): policy_id for agent, policy_id in worker.env.roles(DRAWN).items()},
         "policy_version": worker.policy_version,
         "evaluation": worker.config.in_evaluation,

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from reef.config import AlgorithmConfig, PolicySpec
 from reef.config.values import plain
 from reef.errors import ConfigError, ReefError
-from reef.learn.learners import Learners
+from reef.learn.learners import Learners, LocalLearners, learners_of
 from reef.nn.policies import Policy
+from reef.rollout.worker import RolloutWorker
+from reef.run.checkpoint.fit import check_fit
 from reef.run.checkpoint.models import weights_of
 from reef.run.evaluation import Evaluation
 from reef.run.inference import Inference
@@ -66,7 +69,7 @@ class ChangingPolicies(Inference):
             try:
                 added.set_weights(policy.get_weights())
             except ReefError:  # of another network
-                self._act_and_learn_by(before)
+                self.change_to(before)
                 raise
         filters = self.workers.local_worker().filters
         if source is not None and source in filters:
@@ -102,13 +105,19 @@ class ChangingPolicies(Inference):
         self, changed: Mapping[str, Any], policy_mapping_fn: Any = None, policies_to_train: Any = None
     ) -> None:
         """Change these settings of policies everywhere; None leaves the mapping, or what is trained, as it is."""
+        self.change_to(self._changed(changed, policy_mapping_fn, policies_to_train))
+
+    def _changed(
+        self, changed: Mapping[str, Any], policy_mapping_fn: Any = None, policies_to_train: Any = None
+    ) -> AlgorithmConfig:
+        """The settings after such a change; ConfigError where it is not possible."""
         given = {"policy_mapping_fn": policy_mapping_fn, "policies_to_train": policies_to_train}
         changed = {**changed, **{key: value for key, value in given.items() if value is not None}}
         config = self.config.copy().assign(changed)
         self._require_change(config)
-        self._act_and_learn_by(config.checked())
+        return config.checked()
 
-    def _act_and_learn_by(self, config: AlgorithmConfig) -> None:
+    def change_to(self, config: AlgorithmConfig) -> None:
         """Change to the policies of `config`; nothing has changed where an environment's spaces refuse one."""
         self.finish_evaluation()
         self.workers.set_policies(config)
@@ -169,19 +178,35 @@ class ChangingPolicies(Inference):
         found: State = {key: plain(getattr(self.config, key)) for key in KEYS}
         return found
 
-    def restore_policies(self, stored: State) -> None:
-        """Change to the policies of a checkpoint, if they are others; those that are here too keep their settings."""
+    def restore_policies(self, state: State) -> None:
+        """Change to the policies and the mapping of a checkpoint, if they are others.
+
+        Policies that are here too keep their settings. Raises CheckpointError, and has changed nothing, where the state
+        does not fit.
+        """
+        config = self._config_of(state["policies"]) if "policies" in state else self.config  # older ones have none
+        local, learners = self.workers.local_worker(), self.learners
+        if set(config.policies) != set(self.config.policies):
+            local, learners = self._made_for_comparison(config)
+        check_fit(state, learners, local)  # here and not in the learners, who may be processes
+        if config is not self.config:
+            self.change_to(config)
+
+    def _config_of(self, stored: State) -> AlgorithmConfig:
+        """The settings with the policies of a checkpoint; these settings where they are the same."""
         own, specs = self.policies_state(), self._specs()
-        if stored["policies"].keys() == specs.keys():
-            return
+        others = stored["policies"].keys() != specs.keys()
         mapping = stored["policy_mapping_fn"]
-        if mapping != own["policy_mapping_fn"] and "<" in str(mapping):
+        if mapping == own["policy_mapping_fn"]:
+            mapping = None
+        elif "<" in str(mapping):
             log.warning(
                 "policy_mapping_fn %s was made inside a function and is not in the checkpoint; that of the settings is "
                 "used: %s.", mapping, own["policy_mapping_fn"],
             )  # fmt: skip
             mapping = None
-        same = mapping is None or mapping == own["policy_mapping_fn"]
+        if not others:
+            return self.config if mapping is None else self._with_mapping(mapping)
         overrides = self.config.algorithm_config_overrides_per_module
         changed = {
             "policies": {name: specs.get(name, spec) for name, spec in stored["policies"].items()},
@@ -190,4 +215,18 @@ class ChangingPolicies(Inference):
                 n: own for n, own in overrides.items() if n in stored["policies"]
             },
         }
-        self.set_policies(changed, None if same else mapping)
+        return self._changed(changed, mapping)
+
+    def _with_mapping(self, mapping: Any) -> AlgorithmConfig:
+        """The settings with another mapping; these settings where mappings cannot change."""
+        config = self.config.copy().assign({"policy_mapping_fn": mapping})
+        if not (config.policies_may_change and self.config.maps_each_episode and config.maps_each_episode):
+            return self.config
+        log.warning("policy_mapping_fn is that of the checkpoint, %s; the settings had another one.", mapping)
+        return config.checked()
+
+    def _made_for_comparison(self, config: AlgorithmConfig) -> tuple[RolloutWorker, Learners]:
+        """A worker without environments and learners by other policies than those that there are."""
+        silent = config.copy().assign({"callbacks": None}).freeze()
+        worker = RolloutWorker(silent, with_env=False)
+        return worker, LocalLearners(partial(learners_of, self.learner_class), silent, worker.spaces)
