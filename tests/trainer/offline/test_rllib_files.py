@@ -112,7 +112,7 @@ def test_a_file_may_hold_batches_beside_episodes(tmp_path: Path) -> None:
     file = tmp_path / "output.json"
     step = {"obs": [0.0], "action": 1, "next_obs": [0.5], "reward": 9.0, "terminated": True, "truncated": False}
     file.write_text("\n".join(map(json.dumps, [batch(), {"steps": [step]}])))
-    episodes = reader().read([file])
+    episodes = list(reader().read([file]))
     assert [episode.rewards[:, 0].tolist() for episode in episodes] == [[1, 2], [3, 4, 5], [9]]
     assert episodes[1].truncated[:, 0].tolist() == [False, False, True], "the batch ended before the episode"
     np.testing.assert_array_equal(episodes[0].next_obs[:, 0], np.array([[0.1], [0.9]], np.float32))

@@ -201,6 +201,7 @@ class AlgorithmConfig(
             "evaluation_config": {},
             "in_evaluation": True,
             "sample_async": False,
+            "input_": "sampler",
             "output": None,
             "render_env": False,
             **self.evaluation_config,

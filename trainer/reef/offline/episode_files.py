@@ -28,6 +28,7 @@ ENDINGS = (".json", ".jsonl", PARQUET)
 NUMBER = "episode"
 ROWS = 10_000  # of Parquet that are read at a time
 STEP_KEYS = ("obs", "action", "next_obs", "reward", "terminated", "truncated", "info")
+ACTION_LOGP = "action_logp"  # of a step, where it is known
 Steps = list[dict[str, Any]]
 
 

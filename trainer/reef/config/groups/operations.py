@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from reef.callbacks.hooks import Hooks
 from reef.config.callback_classes import callback_classes, problems_of
 from reef.config.declaration import setting
 from reef.config.groups.group import GroupSetter
 from reef.config.groups.logger import logger_problems
+from reef.config.groups.recorded import InputUse, input_problems
 from reef.config.settings import Settings
 
 
@@ -293,7 +294,24 @@ class OfflineDataSettings(Settings):
     """Where experience is read from and written to."""
 
     offline_data = GroupSetter()
+    input_use: ClassVar[InputUse] = "none"  # whether the algorithm can learn from recorded episodes, or must
 
+    input_: str | list[str] | dict[str, float] | Callable[..., Any] = setting(
+        "sampler",
+        "Where steps come from: 'sampler' plays the environment. Else recorded episodes: a file, a folder, a pattern "
+        "such as data/*.json, a list of these, a mapping of these to weights, by which steps are drawn, or a reader of "
+        "your own: a function of an IOContext, or its path 'package.module:function'. See docs/offline.md.",
+    )
+    input_config: dict[str, Any] = setting({}, "What a reader of your own finds in its IOContext.")
+    actions_in_input_normalized: bool = setting(
+        False, "The recorded actions are as the policy chose them; false: as the environment got them."
+    )
+    shuffle_buffer_size: int = setting(
+        0,
+        "Recorded steps that are held: steps to learn from are drawn from the newest this many. 0 holds all.",
+        minimum=0,
+        unit="steps",
+    )
     output: str | None = setting(
         None,
         "Folder for the episodes that workers sample: each goes into a file of its worker when it ends, for input_. "
@@ -312,8 +330,9 @@ class OfflineDataSettings(Settings):
     )
 
     def problems(self) -> Iterator[str]:
-        """What is written is of a format that there is, and so are its columns."""
+        """What is read can be, and what is written is of a format that there is, and so are its columns."""
         yield from super().problems()
+        yield from input_problems(self)
         columns = self.output_compress_columns
         if unknown := [name for name in columns if name not in COLUMNS]:
             known = ", ".join(COLUMNS)

@@ -10,9 +10,8 @@ import numpy as np
 
 from reef.batch import Rollout
 from reef.errors import ConfigError
+from reef.offline.episode_files import ACTION_LOGP
 from reef.types import Array
-
-ACTION_LOGP = "action_logp"
 
 
 class TargetPolicy(Protocol):

@@ -30,7 +30,7 @@ class IntrinsicExploration(WithSubExploration):
                 f"{start}not available with {config.label}, whose workers compute the updates; the networks of the "
                 "intrinsic rewards are in the learner. Use PPO, A2C, IMPALA, DQN or SAC."
             )
-        if "input_" in config.declared:
+        if config.input_ != "sampler":
             raise ConfigError(
                 f"{start}{config.label} learns from recorded episodes and does not explore. Leave it out."
             )
