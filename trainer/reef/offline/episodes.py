@@ -13,7 +13,7 @@ import numpy as np
 from reef.batch import Rollout
 from reef.envs.wrappers import ActionTransform, RewardTransform
 from reef.errors import ConfigError, redacted
-from reef.offline.episode_files import ENDINGS, recorded_in
+from reef.offline.episode_files import ACTION_LOGP, CHOSEN, ENDINGS, recorded_in
 from reef.spaces import Layout
 from reef.types import Array
 
@@ -66,12 +66,16 @@ class EpisodeReader:
         action_transform: ActionTransform | None,
         reward_transform: RewardTransform,
         excludes: Callable[[Array, Array], Array] | None = None,
+        *,
+        chosen: bool = False,
     ) -> None:
         """The transforms are those of sampling, as files hold what the environment got and gave.
 
         `action_transform`: None if the recorded actions are those that a policy chose. `excludes`: of observations
         [T, 1, *obs] and actions [T, 1, *action] the steps [T, 1] whose action a mask excludes; None: no mask.
+        `chosen`: read actions as they were before they were clipped to their bounds, where that is recorded.
         """
+        self._chosen = chosen
         self._observations, self._actions = observations, actions
         self._action_transform, self._reward_transform = action_transform, reward_transform
         self._excludes = excludes
@@ -116,7 +120,12 @@ class EpisodeReader:
         if not np.isfinite(rewards).all():
             raise ValueError("a reward is no finite number")
         obs = self._observed([step["obs"] for step in steps])
-        actions = self._acted([step["action"] for step in steps])
+        if self._chosen and all(CHOSEN in step for step in steps):
+            actions = np.array([step[CHOSEN] for step in steps], self._actions.action_dtype).reshape(
+                len(steps), 1, *self._actions.shape
+            )
+        else:
+            actions = self._acted([step["action"] for step in steps])
         if self._excludes is not None and (excluded := self._excludes(obs, actions)).any():
             raise ValueError(f"step {excluded.argmax() + 1} has an action that the mask in its observation excludes")
         return Rollout(
@@ -150,8 +159,8 @@ class EpisodeReader:
 
 def _likelihoods(steps: list[Any]) -> dict[str, Array]:
     """`action_logp` [T, 1], if each step has it, or `action_prob`."""
-    if all(step.get("action_logp") is not None for step in steps):
-        logp = np.array([[step["action_logp"]] for step in steps], np.float64)
+    if all(step.get(ACTION_LOGP) is not None for step in steps):
+        logp = np.array([[step[ACTION_LOGP]] for step in steps], np.float64)
     elif all(step.get("action_prob") is not None for step in steps):
         with np.errstate(divide="ignore"):
             logp = np.log(np.array([[step["action_prob"]] for step in steps], np.float64))
@@ -159,7 +168,7 @@ def _likelihoods(steps: list[Any]) -> dict[str, Array]:
         return {}
     if not np.isfinite(logp).all():
         raise ValueError("the likelihood of an action is 0 or no finite number, although it was taken")
-    return {"action_logp": logp}
+    return {ACTION_LOGP: logp}
 
 
 def _fitting(name: str, values: Array, layout: Layout, dtype: np.dtype[Any]) -> Array:

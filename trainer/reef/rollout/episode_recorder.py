@@ -11,7 +11,7 @@ from reef.config.groups.operations import COLUMNS
 from reef.envs.multi_agent import is_multi_agent
 from reef.envs.vector import AgentsStep, EpisodeListener
 from reef.nn.distributions import ActionDistribution
-from reef.offline.episode_files import ACTION_LOGP, STEP_KEYS, PlayedEpisode
+from reef.offline.episode_files import ACTION_LOGP, CHOSEN, STEP_KEYS, PlayedEpisode
 from reef.offline.output_folder import OutputFolder
 from reef.types import ONLY_AGENT, AgentId
 
@@ -92,7 +92,7 @@ class EpisodeRecorder(EpisodeRelay):
 
 
 def keep_likelihood(episode: PlayedEpisode, worker: RolloutWorker, env: int) -> None:
-    """Add `action_logp` to the newest step of an episode of one agent, if the worker knows it."""
+    """Add to the newest step of an episode of one agent how likely its action was, if the worker knows it."""
     runner, *others = worker.runners.values()
     if others or not runner.explores or runner.to_env is not None:
         return
@@ -101,6 +101,8 @@ def keep_likelihood(episode: PlayedEpisode, worker: RolloutWorker, env: int) -> 
     distribution = ActionDistribution(runner.policy.dist_class, runner.acted_by[env : env + 1])
     if (logp := runner.exploration.logp(distribution, actions, worker.timestep)) is not None:
         episode.steps[-1][ACTION_LOGP] = float(logp[0])
+        if not runner.columns.action_transform.identity:
+            episode.steps[-1][CHOSEN] = actions[0].copy()
 
 
 def episode_recorder(

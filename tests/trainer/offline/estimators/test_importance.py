@@ -40,9 +40,9 @@ def test_the_estimate_is_within_three_standard_errors_of_the_truth() -> None:
 
 
 def test_weighted_ratios_lead_to_the_truth_with_less_variance() -> None:
-    steps = logged(4000)
+    steps = logged(1500)
     weighted, plain = (made(kind).estimate(steps, Table(TARGET)) for kind in reversed(KINDS))
-    assert weighted["v_target"] == pytest.approx(exact_value(TARGET), abs=0.06)
+    assert weighted["v_target"] == pytest.approx(exact_value(TARGET), abs=0.1)
     assert weighted["v_target_high"] - weighted["v_target_low"] < plain["v_target_high"] - plain["v_target_low"]
 
 

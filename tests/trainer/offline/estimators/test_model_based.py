@@ -62,9 +62,9 @@ def test_doubly_robust_with_a_right_model_has_less_variance_than_importance_samp
 
 
 def test_doubly_robust_with_a_wrong_model_is_unbiased_and_the_direct_method_is_not() -> None:
-    steps = logged(4000)
+    steps = logged(2000)
     robust, direct = (made(kind, error=1.0).estimate(steps, Table(TARGET)) for kind in (DoublyRobust, DirectMethod))
-    assert robust["v_target"] == pytest.approx(exact_value(TARGET), abs=3 * robust["v_target_std"] / np.sqrt(4000))
+    assert robust["v_target"] == pytest.approx(exact_value(TARGET), abs=3 * robust["v_target_std"] / np.sqrt(2000))
     assert direct["v_target"] == pytest.approx(exact_value(TARGET) + 1.0)
 
 
@@ -88,8 +88,8 @@ def test_an_episode_that_was_cut_goes_on_with_the_value_of_the_model() -> None:
 
 
 def test_fitted_q_evaluation_learns_the_exact_values() -> None:
-    model = FittedQ(OBSERVED, ACTED, gamma=GAMMA, seed=0, n_iters=40, model_config={"fcnet_hiddens": [32]}, lr=0.005)
-    model.fit(logged(800), Table(TARGET))
+    model = FittedQ(OBSERVED, ACTED, gamma=GAMMA, seed=0, n_iters=25, model_config={"fcnet_hiddens": [32]}, lr=0.02)
+    model.fit(logged(400), Table(TARGET))
     learned = model.q_values(np.eye(3, dtype=np.float32))
     np.testing.assert_allclose(learned, exact_q(TARGET), atol=0.2)
     assert abs(exact_q(np.full((3, 2), 0.5)) - exact_q(TARGET)).max() > 0.3, "or another policy's would do"

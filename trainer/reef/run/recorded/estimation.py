@@ -28,7 +28,7 @@ class Estimation:
         methods = config.off_policy_estimation_methods
         self.estimators = make_estimators(methods, observations, actions, gamma=config.gamma, seed=config.seed)
         EvaluatedPolicy(runner.policy, runner.filtered)
-        sources = recorded_sources(config, runner, raw_rewards=True)
+        sources = recorded_sources(config, runner, to_estimate=True)
         steps = LoggedSteps.of([episode for source in sources for episode in source.read()])
         self.steps = steps if config.ope_split_batch_by_episode else steps.step_by_step()
 

@@ -19,9 +19,9 @@ from reef.rollout.policy_runner import PolicyRunner
 
 
 def recorded_sources(
-    config: AlgorithmConfig, runner: PolicyRunner, *, raw_rewards: bool = False
+    config: AlgorithmConfig, runner: PolicyRunner, *, to_estimate: bool = False
 ) -> list[RecordedSource]:
-    """What `input_` means, for the policy of a runner; `raw_rewards`: as the environment gave them, never clipped.
+    """What `input_` means, for the policy of a runner; `to_estimate`: with rewards and actions that were not clipped.
 
     Raises:
         ConfigError: there is no such file.
@@ -31,8 +31,9 @@ def recorded_sources(
         policy.observation_layout,
         policy.action_layout,
         None if config.actions_in_input_normalized else columns.action_transform,
-        RewardTransform(None, atari=False) if raw_rewards else columns.reward_transform,
+        RewardTransform(None, atari=False) if to_estimate else columns.reward_transform,
         None if policy.action_mask is None else policy.action_mask.excludes,
+        chosen=to_estimate,
     )
     if is_reader(config.input_):
         make = load_function(config.input_, "input_", "io_context")
