@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 from reef.batch import Sample, Transitions
 from reef.config import AlgorithmConfig, setting
 from reef.config.groups.recorded import SAMPLER, InputUse
-from reef.config.ignored import Network, ignored
 from reef.errors import ConfigError
 from reef.learn.learner import Learner
 from reef.learn.minibatches import in_order
@@ -100,7 +99,7 @@ class OffPolicyConfig(AlgorithmConfig):
         """A memory that recorded episodes fill has all of them, as single steps of one agent."""
         if self.model.use_lstm:
             yield (
-                "model.use_lstm=True: recorded episodes have no states of a memory to begin sequences with. Leave it at "
+                "model.use_lstm=True: recorded episodes do not have the states with which sequences begin. Leave it at "
                 "False, or input_ at 'sampler'."
             )
         if self.replay_mode == "lockstep":
@@ -110,13 +109,6 @@ class OffPolicyConfig(AlgorithmConfig):
                 f"shuffle_buffer_size={self.shuffle_buffer_size}: {self.label} draws from its replay memory, which has "
                 "replay_buffer_config.capacity. Leave it at 0."
             )
-
-    def ignored_settings(self, network: Network) -> Iterator[str]:
-        """Yield notes for sampling that does not happen."""
-        yield from super().ignored_settings(network)
-        if self.input_ != SAMPLER and self.input_use == "possible":
-            keys = ("num_steps_sampled_before_learning_starts", "training_intensity", "exploration_config")
-            yield from ignored(self, "with input_, from which the memory is filled before it learns", *keys)
 
     def _lockstep_problems(self) -> Iterator[str]:
         """What is replayed together must be stored together: a single step of each agent."""
@@ -237,6 +229,8 @@ class ReplayingAlgorithm(Algorithm):
 
     def set_policies(self, *args: Any, **kwargs: Any) -> None:
         """As of every algorithm; the memory forgets those that are gone."""
+        if self.config.input_ != SAMPLER:
+            raise ConfigError(f"input_={self.config.input_!r}: recorded episodes are of one policy, which stays.")
         super().set_policies(*args, **kwargs)
         self.memory.keep(self._discounts())
 
