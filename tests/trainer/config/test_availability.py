@@ -23,10 +23,8 @@ def words(text: str) -> list[str]:
 
 NOT_YET = words(
     """
-    compress_observations
-    off_policy_estimation_methods ope_split_batch_by_episode
     policy_map_capacity policy_states_are_swappable
-    actions_in_input_normalized postprocess_inputs shuffle_buffer_size
+    postprocess_inputs
 """
 )
 NEVER = words(
@@ -37,7 +35,7 @@ NEVER = words(
     _enable_new_api_stack _tf_policy_handles_more_than_one_loss _disable_initialize_loss_from_dummy_batch
     _disable_execution_plan_api metrics_episode_collection_timeout_s fake_sampler offline_sampling
     learner_class env_runner_cls sample_collector enable_connectors episode_lookback_horizon
-    _disable_preprocessor_api _disable_action_flattening
+    _disable_preprocessor_api _disable_action_flattening compress_observations
 """
 )
 WORKING = words(
@@ -79,7 +77,9 @@ WORKING = words(
     algorithm_config_overrides_per_module callbacks keep_per_episode_custom_metrics
     env_to_module_connector module_to_env_connector learner_connector
     export_native_model_files checkpoint_trainable_policies_only logger_creator logger_config
-    input_ input_config output output_compress_columns output_config output_max_file_size
+    output output_compress_columns output_config output_max_file_size
+    input_ input_config actions_in_input_normalized shuffle_buffer_size
+    off_policy_estimation_methods ope_split_batch_by_episode
 """
 )
 UNREAD = {
@@ -133,7 +133,7 @@ def test_the_refused_are_refused_in_evaluation_too():
     )
     with pytest.raises(ConfigError) as refusal:
         config.validate()
-    assert "evaluation_config.compress_observations=True: not available yet. Leave it at False." in str(refusal.value)
+    assert "evaluation_config.compress_observations=True: batches are arrays that processes share" in str(refusal.value)
     assert "evaluation_config.model.no_final_linear=True: outputs come from a linear layer" in str(refusal.value)
     AlgorithmConfig().evaluation(evaluation_config={"compress_observations": False}).validate()
 

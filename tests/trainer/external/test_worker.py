@@ -18,8 +18,9 @@ from gymnasium import spaces
 
 from reef import PolicyClient, PolicyServerInput, SACConfig
 from reef.callbacks import DefaultCallbacks
+from reef.config.groups.inputs import IOContext
 from reef.errors import ConfigError
-from reef.external.worker import ExternalWorker, InputContext
+from reef.external.worker import ExternalWorker
 
 Serve = Callable[..., ExternalWorker]
 
@@ -207,10 +208,10 @@ def test_weights_are_clipped_rewards_are_not_reported_so(serve: Serve) -> None:
     assert sample.episodes[0].reward == 5.0
 
 
-CONTEXTS: list[InputContext] = []
+CONTEXTS: list[IOContext] = []
 
 
-def own_input(ioctx: InputContext) -> PolicyServerInput:
+def own_input(ioctx: IOContext) -> PolicyServerInput:
     """An input of the user's."""
     CONTEXTS.append(ioctx)
     return PolicyServerInput(ioctx, "127.0.0.1", **ioctx.input_config)

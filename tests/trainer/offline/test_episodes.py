@@ -20,7 +20,7 @@ from reef.cli.main import main
 from reef.envs.wrappers import ActionTransform, RewardTransform
 from reef.errors import ConfigError
 from reef.offline.episodes import EpisodeReader, files_of
-from reef.offline.recorded import RecordedSteps, Source
+from reef.offline.recorded import RecordedSource, RecordedSteps
 from reef.spaces import Layout
 
 OBS, ACTIONS = spaces.Box(-1.0, 1.0, (2,)), spaces.Discrete(3, start=1)
@@ -43,6 +43,10 @@ def written(folder: Path, *lines: Any) -> list[Path]:
     path = folder / "episodes.json"
     path.write_text("".join(line if isinstance(line, str) else json.dumps({"steps": line}) + "\n" for line in lines))
     return [path]
+
+
+def source(episodes: list[Rollout], weight: float = 1.0) -> RecordedSource:
+    return RecordedSource(lambda: iter(episodes), weight)
 
 
 def test_an_episode_is_read_as_it_was_played(tmp_path: Path) -> None:
@@ -97,9 +101,9 @@ def test_a_line_that_is_no_episode_is_left_out_and_named(
     line: Any, reason: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(ConfigError, match=rf"no episode can be read from .*episodes.json\. .*{reason}"):
-        reader().read(written(tmp_path, line))
+        list(reader().read(written(tmp_path, line)))
     with caplog.at_level(logging.WARNING):
-        assert len(reader().read(written(tmp_path, line, "\n" if isinstance(line, str) else "", [step()]))) == 1
+        assert len(list(reader().read(written(tmp_path, line, "\n" if isinstance(line, str) else "", [step()])))) == 1
     assert "left out of the recorded episodes" in caplog.text
 
 
@@ -125,10 +129,10 @@ def test_an_observation_that_is_not_of_its_space_is_left_out(
     space: spaces.Space[Any], right: Any, wrong: Any, reason: str, tmp_path: Path
 ) -> None:
     good = step(obs=right, next_obs=right)
-    assert len(reader(space).read(written(tmp_path, [good]))) == 1
+    assert len(list(reader(space).read(written(tmp_path, [good])))) == 1
     for key in ("obs", "next_obs"):
         with pytest.raises(ConfigError, match=reason):
-            reader(space).read(written(tmp_path, [good | {key: wrong}]))
+            list(reader(space).read(written(tmp_path, [good | {key: wrong}])))
 
 
 @pytest.mark.parametrize(
@@ -144,9 +148,9 @@ def test_an_observation_that_is_not_of_its_space_is_left_out(
 def test_an_action_that_is_not_of_its_space_is_left_out(
     space: spaces.Space[Any], right: Any, wrong: Any, reason: str, tmp_path: Path
 ) -> None:
-    assert len(reader(acted=space).read(written(tmp_path, [step(action=right)]))) == 1
+    assert len(list(reader(acted=space).read(written(tmp_path, [step(action=right)])))) == 1
     with pytest.raises(ConfigError, match=reason):
-        reader(acted=space).read(written(tmp_path, [step(action=wrong)]))
+        list(reader(acted=space).read(written(tmp_path, [step(action=wrong)])))
 
 
 def test_actions_of_whole_numbers_are_real_ones_as_the_policy_chose_them(tmp_path: Path) -> None:
@@ -155,13 +159,13 @@ def test_actions_of_whole_numbers_are_real_ones_as_the_policy_chose_them(tmp_pat
 
 
 def test_many_wrong_lines_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    reader().read(written(tmp_path, *["x\n"] * 9, [step()]))
+    list(reader().read(written(tmp_path, *["x\n"] * 9, [step()])))
     assert ": 6 more" in caplog.text
 
 
 def test_empty_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="Every file is empty"):
-        reader().read(written(tmp_path, "\n\n"))
+        list(reader().read(written(tmp_path, "\n\n")))
 
 
 def test_files_folders_and_patterns(tmp_path: Path) -> None:
@@ -226,7 +230,7 @@ def episode(rewards: list[float], *, terminated: bool) -> Rollout:
 
 def test_returns_reach_to_the_end_of_their_own_episode() -> None:
     episodes = [episode([1, 2, 4], terminated=True), episode([8.0], terminated=False)]
-    recorded = RecordedSteps([Source(episodes)], gamma=0.5, n_step=None, seed=0)
+    recorded = RecordedSteps([source(episodes)], gamma=0.5, n_step=None, seed=0)
     assert len(recorded) == 4
     steps = recorded.buffer.take(np.arange(4))
     np.testing.assert_allclose(steps.rewards, [1 + 1 + 1, 2 + 2, 4, 8])
@@ -238,7 +242,7 @@ def test_returns_reach_to_the_end_of_their_own_episode() -> None:
 
 def test_draws_go_on_where_they_were() -> None:
     made = [
-        RecordedSteps([Source([episode([1.0] * 50, terminated=True)])], gamma=1.0, n_step=1, seed=3) for _ in range(2)
+        RecordedSteps([source([episode([1.0] * 50, terminated=True)])], gamma=1.0, n_step=1, seed=3) for _ in range(2)
     ]
     made[0].sample(7)
     made[1].set_state(made[0].state())
@@ -247,7 +251,7 @@ def test_draws_go_on_where_they_were() -> None:
 
 def test_steps_of_several_sources_are_drawn_by_their_weights() -> None:
     many, few = [episode([0.0] * 90, terminated=True)], [episode([1.0] * 10, terminated=True)]
-    recorded = RecordedSteps([Source(many, 1.0), Source(few, 3.0)], gamma=1.0, n_step=1, seed=0)
+    recorded = RecordedSteps([source(many), source(few, 3.0)], gamma=1.0, n_step=1, seed=0)
     drawn = recorded.sample(4000)
     assert drawn.rewards.mean() == pytest.approx(0.75, abs=0.03)
     of_few = drawn.obs[drawn.rewards == 1][:, 0]
@@ -260,7 +264,7 @@ def test_what_evaluate_writes_is_read(tmp_path: Path) -> None:
         policy = trained.get_policy()
     out = tmp_path / "out.json"
     assert main(["evaluate", checkpoint, "--episodes", "2", "--out", str(out)]) == 0
-    episodes = reader(policy.observation_layout.space, policy.action_layout.space).read([out])
+    episodes = list(reader(policy.observation_layout.space, policy.action_layout.space).read([out]))
     assert [found.shape for found in episodes] == [(200, 1), (200, 1)]
     for found in episodes:
         np.testing.assert_array_equal(found.obs[1:], found.next_obs[:-1])

@@ -86,7 +86,7 @@ def test_what_is_wrong_with_a_batch_is_said(wrong: dict[str, Any], said: str, tm
     file = tmp_path / "output.json"
     file.write_text(json.dumps(wrong))
     with pytest.raises(ConfigError, match=f"no episode can be read.*line 1: ({said})"):
-        reader().read([file])
+        list(reader().read([file]))
 
 
 def reader() -> EpisodeReader:
@@ -102,7 +102,7 @@ def test_a_row_that_nothing_follows_is_no_episode_and_is_named(
     file = tmp_path / "output.json"
     file.write_text(json.dumps({"type": "SampleBatch", **columns}))
     with pytest.raises(ConfigError, match="line 1: its last step has no successor"):
-        reader().read([file])
+        list(reader().read([file]))
     file.write_text(json.dumps(batch(("new_obs",), eps_id=[7, 7, 8, 8, 9])))
     assert [len(episode.rewards) for episode in reader().read([file])] == [2, 1]
     assert f"left out of the recorded episodes: {file}, line 1: its last step has no successor" in caplog.text
@@ -112,7 +112,7 @@ def test_a_file_may_hold_batches_beside_episodes(tmp_path: Path) -> None:
     file = tmp_path / "output.json"
     step = {"obs": [0.0], "action": 1, "next_obs": [0.5], "reward": 9.0, "terminated": True, "truncated": False}
     file.write_text("\n".join(map(json.dumps, [batch(), {"steps": [step]}])))
-    episodes = reader().read([file])
+    episodes = list(reader().read([file]))
     assert [episode.rewards[:, 0].tolist() for episode in episodes] == [[1, 2], [3, 4, 5], [9]]
     assert episodes[1].truncated[:, 0].tolist() == [False, False, True], "the batch ended before the episode"
     np.testing.assert_array_equal(episodes[0].next_obs[:, 0], np.array([[0.1], [0.9]], np.float32))

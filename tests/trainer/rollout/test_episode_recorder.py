@@ -92,7 +92,7 @@ def test_whole_episodes_are_written_as_the_environment_played_them(tmp_path: Pat
     assert places(first) == places(second) == [(0.0, 1.0), (1.0, 2.0), (2.0, 3.0)]
     assert [step["reward"] for step in first] == [1.0, 2.0, 3.0]
     assert [step["terminated"] for step in first] == [False, False, True]
-    assert first[0].keys() == {"obs", "action", "next_obs", "reward", "terminated", "truncated"}
+    assert first[0].keys() == {"obs", "action", "next_obs", "reward", "terminated", "truncated", "action_logp"}
 
 
 def test_an_episode_goes_on_in_the_next_sample(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from reef.algorithms.dqn import DQNConfig, DQNLearner
 from reef.algorithms.replaying import OffPolicyConfig
 from reef.batch import Sample
 from reef.config import default, setting
+from reef.config.groups.inputs import InputUse
 from reef.config.ignored import Network, ignored
 from reef.config.refusals import Refusal
 from reef.learn.pace import Pace
@@ -35,6 +36,7 @@ class ApexConfig(OffPolicyConfig):
 
     policies_may_change: ClassVar[bool] = False
     asynchronous: ClassVar[bool] = True
+    input_use: ClassVar[InputUse] = "none"
     of_all_policies: ClassVar[tuple[str, ...]] = (
         *OffPolicyConfig.of_all_policies,
         "gamma",

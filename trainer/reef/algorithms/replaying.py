@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from reef.batch import Transitions
+from reef.batch import Sample, Transitions
 from reef.config import AlgorithmConfig, setting
+from reef.config.groups.inputs import InputUse
 from reef.errors import ConfigError
 from reef.learn.learner import Learner
 from reef.learn.minibatches import in_order
@@ -17,13 +18,15 @@ from reef.replay.sequences import SequenceLengths
 from reef.replay.settings import ReplayBufferConfig
 from reef.run.algorithm import Algorithm
 from reef.run.checkpoint import restoring
-from reef.run.flows.replay import replay
+from reef.run.flows.replay import replay, replay_recorded
+from reef.run.recorded.reading import recorded_sources
 from reef.types import Array, PolicyId, State, Stats
 
 
 class OffPolicyConfig(AlgorithmConfig):
     """Settings of algorithms that learn from replayed transitions."""
 
+    input_use: ClassVar[InputUse] = "possible"
     of_all_policies: ClassVar[tuple[str, ...]] = (
         *AlgorithmConfig.of_all_policies,
         "replay_buffer_config",
@@ -83,12 +86,29 @@ class OffPolicyConfig(AlgorithmConfig):
             )
         yield from self._sequence_problems()
         yield from self._lockstep_problems()
+        if self.reads_records and self.input_use == "possible":
+            yield from self._recorded_problems()
         for policy_id in self.policies:
             if self.own_settings(policy_id) and self.for_policy(policy_id).sequences != self.sequences:
                 yield (
                     f"policies: {policy_id!r}: config.model has another memory than the rest, and all policies replay "
                     "either steps or sequences of one length. Give model.use_lstm and model.max_seq_len for all."
                 )
+
+    def _recorded_problems(self) -> Iterator[str]:
+        """A memory that recorded episodes fill has all of them, as single steps of one agent."""
+        if self.model.use_lstm:
+            yield (
+                "model.use_lstm=True: recorded episodes do not have the states with which sequences begin. Leave it at "
+                "False, or input_ at 'sampler'."
+            )
+        if self.replay_mode == "lockstep":
+            yield "replay_mode='lockstep': recorded episodes are of one agent. Leave it at 'independent'."
+        if self.shuffle_buffer_size:
+            yield (
+                f"shuffle_buffer_size={self.shuffle_buffer_size}: {self.label} draws from its replay memory, which has "
+                "replay_buffer_config.capacity. Leave it at 0."
+            )
 
     def _lockstep_problems(self) -> Iterator[str]:
         """What is replayed together must be stored together: a single step of each agent."""
@@ -197,9 +217,20 @@ class ReplayingAlgorithm(Algorithm):
             sequences=config.sequences,
             lockstep_envs=config.num_envs_per_worker if config.replay_mode == "lockstep" else 0,
         )
+        if config.reads_records:
+            self._fill()
+
+    def _fill(self) -> None:
+        """Put the recorded episodes into the memory."""
+        ((policy_id, runner),) = self.workers.local_worker().runners.items()
+        for source in recorded_sources(self.config, runner):
+            for episode in source.read():
+                self.memory.add(Sample({policy_id: episode}, [], len(episode), len(episode)))
 
     def change_to(self, config: AlgorithmConfig) -> None:
         """As of every algorithm; the memory forgets those that are gone."""
+        if self.config.reads_records:
+            raise ConfigError(f"input_={self.config.input_!r}: recorded episodes are of one policy, which stays.")
         super().change_to(config)
         self.memory.keep(self._discounts())
 
@@ -209,7 +240,9 @@ class ReplayingAlgorithm(Algorithm):
         return {policy_id: self.config.for_policy(policy_id).gamma for policy_id in learning}
 
     def training_step(self) -> dict[PolicyId, Stats]:
-        """One iteration of the replay flow."""
+        """One iteration of the replay flow, or of learning from recorded episodes alone."""
+        if self.config.reads_records:
+            return replay_recorded(self, self.memory, self.config.rows_per_update)
         return replay(self, self.memory, self.config.updates_due, self.config.rows_per_update)
 
     def state(self) -> State:

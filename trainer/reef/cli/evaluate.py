@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reef.cli.train import json_mapping
 from reef.errors import ConfigError, StorageError
@@ -79,6 +80,18 @@ def add_parser(
     )
     parser.add_argument("--local-mode", action="store_true", help="no effect: an evaluation is one process anyway")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON, and nothing else")
+    parser.add_argument(
+        "--estimate",
+        metavar="METHODS",
+        help="play nothing, and estimate the policy's value from the episodes of --input, by is, wis, dm or dr, or by "
+        "several with commas between them",
+    )
+    parser.add_argument(
+        "--input",
+        action="append",
+        metavar="PATH",
+        help="recorded episodes for --estimate: a file, a folder or a pattern",
+    )
     parser.set_defaults(action=_command)
 
 
@@ -102,9 +115,31 @@ def _command(args: argparse.Namespace) -> int:
         )
     if args.local_mode:
         warnings.warn("--local-mode has no effect: an evaluation is one process anyway.", stacklevel=1)
+    if args.estimate or args.input:
+        return _estimate(args)
     with ExitStack() as stack:
         reporter = _play(args, stack)
     reporter.summarize()
+    return 0
+
+
+def _estimate(args: argparse.Namespace) -> int:
+    """Print estimates from recorded episodes."""
+    if not (args.estimate and args.input):
+        raise ConfigError("--estimate METHODS and --input PATH belong together. Give both.")
+    played = ("episodes", "steps", "render", "video_dir", "out", "explore")
+    if given := [f"--{key.replace('_', '-')}" for key in played if vars(args)[key]]:
+        raise ConfigError(f"{', '.join(given)}: --estimate plays nothing. Leave it out.")
+    config, build = _settings(args, methods={name: {"type": name} for name in args.estimate.split(",")})
+    with build() as algorithm:
+        estimates = algorithm.evaluation.estimates(algorithm.workers.local_worker())
+    if args.json:
+        print(json.dumps(estimates))
+        return 0
+    print(f"mean return, discounted by gamma={config.gamma:g}, of recorded episodes and as estimated of the policy")
+    for name, found in estimates.items():
+        interval = f"{found['v_target_low']:.3f} to {found['v_target_high']:.3f} in 95 %"
+        print(f"{name}: recorded {found['v_behavior']:.3f}, policy {found['v_target']:.3f} ({interval})")
     return 0
 
 
@@ -145,8 +180,13 @@ def _play(args: argparse.Namespace, stack: ExitStack) -> EpisodeReporter:
     return reporter
 
 
-def _settings(args: argparse.Namespace) -> tuple[AlgorithmConfig, Callable[[], Algorithm]]:
-    """The settings, and what makes their algorithm in this process alone, whatever workers and GPUs trained it."""
+def _settings(
+    args: argparse.Namespace, methods: dict[str, dict[str, Any]] | None = None
+) -> tuple[AlgorithmConfig, Callable[[], Algorithm]]:
+    """The settings, and what makes their algorithm in this process alone, whatever workers and GPUs trained it.
+
+    `methods`: by which to estimate from `--input`.
+    """
     from reef.algorithms.registry import config_class, stored_config
     from reef.rollout.local_workers import without_episodes
     from reef.run.build import build_restored
@@ -164,6 +204,8 @@ def _settings(args: argparse.Namespace) -> tuple[AlgorithmConfig, Callable[[], A
         config = config_class(args.algo)()
     config.train_batch_size = config.total_train_batch_size
     _change(config, args)
+    config.off_policy_estimation_methods, before = methods or {}, config.evaluation_config
+    config.evaluation_config = {**before, "input_": args.input if methods else "sampler"}
     config = config.update_from_dict(ALONE).checked()
     if state is None:
         return config, config.build

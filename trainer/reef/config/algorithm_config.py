@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from reef.config.aliases import GROUPS, translate
-from reef.config.applications import SAMPLER
+from reef.config.groups.inputs import FOR_INPUT, SAMPLER
 from reef.config.groups.multi_agent import MultiAgentSettings
 from reef.config.groups.operations import (
     CallbackSettings,
@@ -202,9 +202,10 @@ class AlgorithmConfig(
             "evaluation_config": {},
             "in_evaluation": True,
             "sample_async": False,
+            "input_": SAMPLER,
+            **FOR_INPUT,
             "output": None,
             "render_env": False,
-            **({"input_": SAMPLER, "input_config": {}} if self.uses_policy_server else {}),
             **self.evaluation_config,
         }
         if "env_config" in changed:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from reef.callbacks.default import OF_EPISODES
 from reef.callbacks.hooks import is_overridden
 from reef.config.callback_classes import callback_classes
+from reef.config.groups.inputs import POLICY_SERVER, is_function
 from reef.config.loading import load_function
 from reef.config.values import plain
 from reef.errors import ConfigError
@@ -15,12 +16,12 @@ from reef.errors import ConfigError
 if TYPE_CHECKING:
     from reef.config.algorithm_config import AlgorithmConfig
 
-SAMPLER, POLICY_SERVER = "sampler", "policy_server"
 EXTERNAL = "external"  # the environment of a document in which applications play
 # What only an environment that Reef steps would read.
 OF_STEPPED = (
     "env_config", "env_task_fn", "record_env", "render_env", "horizon", "soft_horizon", "no_done_at_end",
     "restart_failed_sub_environments", "num_envs_per_worker", "create_env_on_local_worker", "observation_fn", "output",
+    "remote_worker_envs", "actions_in_input_normalized", "shuffle_buffer_size",
 )  # fmt: skip
 OF_STEPPING = ("on_environment_created", *OF_EPISODES)
 # What a client's policy is made with.
@@ -29,8 +30,8 @@ CONNECTORS = ("env_to_module_connector", "module_to_env_connector")
 
 
 def comes_from_applications(input_: Any) -> bool:
-    """Whether this value of `input_` makes a policy server, and no environment is stepped."""
-    return callable(input_) or (isinstance(input_, str) and (input_ == POLICY_SERVER or ":" in input_))
+    """Whether this value of `input_`, where there is no environment, makes a policy server."""
+    return input_ == POLICY_SERVER or is_function(input_)
 
 
 def named_in_document(env: Any, settings: Mapping[str, Any]) -> Any:
@@ -39,21 +40,8 @@ def named_in_document(env: Any, settings: Mapping[str, Any]) -> Any:
     return EXTERNAL if env is None and played else env
 
 
-def input_problems(config: AlgorithmConfig) -> Iterator[str]:
-    """What is wrong with `input_` of an algorithm that samples, and with what it does not go together."""
-    if comes_from_applications(config.input_):
-        yield from _application_problems(config)
-        return
-    if config.input_ != SAMPLER:
-        yield (
-            f"input_={config.input_!r}: {config.label} learns from what it samples; BC, MARWIL and CQL learn from "
-            f"recorded episodes. Set it to {SAMPLER!r}, or to {POLICY_SERVER!r} for applications with their own loop."
-        )
-    if config.input_config:
-        yield f"input_config={config.input_config!r}: has no effect with input_={config.input_!r}. Leave it out."
-
-
-def _application_problems(config: AlgorithmConfig) -> Iterator[str]:
+def application_problems(config: AlgorithmConfig) -> Iterator[str]:
+    """What does not go together with applications that play."""
     begin = f"input_={config.input_!r}"
     yield from _function_problems(config.input_)
     if config.asynchronous or config.decentralized or config.worker_class or config.sample_async:

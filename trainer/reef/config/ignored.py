@@ -68,6 +68,9 @@ def ignored_beside_others(config: AlgorithmConfig) -> Iterator[str]:
         yield from ignored(config, "without rollout workers in processes of their own", *OF_WORKERS)
         if not config.evaluation_num_workers:
             yield from ignored(config, "without workers in processes of their own", *OF_PROCESSES)
+    if config.reads_records and config.input_use == "possible":
+        unread = ("num_steps_sampled_before_learning_starts", "training_intensity")
+        yield from ignored(config, "with input_, whose steps are all there before it learns", *unread)
     yield from _ignored_beside_schedule("exploration_config", config.exploration_config)
     if (buffer := getattr(config, REPLAY, None)) is not None and not buffer.prioritized_replay:
         keys = (key for key in type(buffer).by_key if key.startswith("prioritized_replay_"))

@@ -49,7 +49,9 @@ REFUSALS: dict[str, Refusal] = {
     "local_tf_session_args": Refusal("framework", LOCAL_SESSION, f"{TENSORFLOW}use torch_threads_per_learner"),
     "env_runner_cls": Refusal("rollouts", None, OWN_WORKER),
     "sample_collector": Refusal("rollouts", None, OWN_WORKER),
-    "compress_observations": Refusal("rollouts", False),
+    "compress_observations": Refusal(
+        "rollouts", False, "batches are arrays that processes share; output_compress_columns compresses files"
+    ),
     "enable_connectors": Refusal(
         "rollouts",
         False,
@@ -71,8 +73,6 @@ REFUSALS: dict[str, Refusal] = {
         "training", False, "outputs come from a linear layer; use model.custom_model, which is the whole network"
     ),
     "model.custom_preprocessor": Refusal("training", None, "wrap the environment with a gymnasium.ObservationWrapper"),
-    "off_policy_estimation_methods": Refusal("evaluation", {}),
-    "ope_split_batch_by_episode": Refusal("evaluation", True),
     "in_evaluation": Refusal("evaluation", False, "is set by Reef itself in the settings for evaluation"),
     "metrics_episode_collection_timeout_s": Refusal(
         "reporting", 60.0, "episodes come with their samples, so nothing waits for them; use sample_timeout_s"
@@ -83,13 +83,9 @@ REFUSALS: dict[str, Refusal] = {
     "policy_map_capacity": Refusal("multi_agent", 100),
     "policy_states_are_swappable": Refusal("multi_agent", False),
     "policy_map_cache": Refusal("multi_agent", None, "Reef keeps such policies in the result folder"),
-    "actions_in_input_normalized": Refusal("offline_data", False),
     "input_evaluation": Refusal("offline_data", ["is", "wis"], "use off_policy_estimation_methods"),
     "postprocess_inputs": Refusal("offline_data", False),
-    "shuffle_buffer_size": Refusal("offline_data", 0),
-    "offline_sampling": Refusal(
-        "offline_data", False, "the algorithm says where steps come from; BC, MARWIL and CQL read them from input_"
-    ),
+    "offline_sampling": Refusal("offline_data", False, "input_ says where steps come from"),
     "_enable_new_api_stack": Refusal("experimental", False, "Reef has one engine; remove it"),
     "_tf_policy_handles_more_than_one_loss": Refusal(
         "experimental", False, "is for TensorFlow; a Reef learner may return any loss"

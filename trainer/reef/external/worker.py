@@ -6,14 +6,12 @@ import inspect
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from reef.batch import Rollout, Sample
 from reef.config import AlgorithmConfig
-from reef.config.applications import POLICY_SERVER
+from reef.config.groups.inputs import POLICY_SERVER, IOContext
 from reef.config.loading import load_function
 from reef.errors import ConfigError, nearest
 from reef.external.acting import PolicyOfApplications
@@ -22,18 +20,6 @@ from reef.external.server_input import PolicyServerInput
 from reef.rollout.policy_runner import Fragment, PolicyRunner
 from reef.rollout.worker import RolloutWorker
 from reef.types import DEFAULT_POLICY, PolicyId, State, Weights
-
-
-@dataclass(frozen=True, slots=True)
-class InputContext:
-    """What a function in the setting `input_` is called with."""
-
-    config: AlgorithmConfig
-    # 0 in the driver's process; workers in processes of their own count from 1
-    worker_index: int
-    # the setting input_config
-    input_config: dict[str, Any]
-    worker: RolloutWorker
 
 
 class ExternalWorker(RolloutWorker):
@@ -54,7 +40,7 @@ class ExternalWorker(RolloutWorker):
         self._check_policy()
         self.source: PolicyServerInput | None = None
         if with_env:
-            self.source = make_input(InputContext(config, worker_index, dict(config.input_config), self))
+            self.source = make_input(IOContext(config, worker_index, self))
             arguments = self.runner, self.lock, self.published, self.fragment_length
             self.source.serve(PolicyOfApplications(config, *arguments))
 
@@ -127,7 +113,7 @@ class ExternalWorker(RolloutWorker):
         super().stop()
 
 
-def make_input(context: InputContext) -> PolicyServerInput:
+def make_input(context: IOContext) -> PolicyServerInput:
     """What the setting `input_` makes; ConfigError where that is no `PolicyServerInput`."""
     given = context.config.input_
     if given == POLICY_SERVER:
@@ -138,9 +124,9 @@ def make_input(context: InputContext) -> PolicyServerInput:
     return found
 
 
-def _server_of(context: InputContext) -> PolicyServerInput:
+def _server_of(context: IOContext) -> PolicyServerInput:
     """The server with the arguments in `input_config`; of several workers the ports follow each other."""
-    arguments = {"address": "127.0.0.1", "port": 9900} | context.input_config
+    arguments: dict[str, Any] = {"address": "127.0.0.1", "port": 9900} | context.input_config
     known = [*inspect.signature(PolicyServerInput).parameters][1:]
     if unknown := [name for name in arguments if name not in known]:
         raise ConfigError(

@@ -28,6 +28,8 @@ ENDINGS = (".json", ".jsonl", PARQUET)
 NUMBER = "episode"
 ROWS = 10_000  # of Parquet that are read at a time
 STEP_KEYS = ("obs", "action", "next_obs", "reward", "terminated", "truncated", "info")
+# Of a step, where they are known: how likely its action was, and the action before it was brought into its bounds.
+ACTION_LOGP, CHOSEN = "action_logp", "policy_action"
 Steps = list[dict[str, Any]]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from reef.batch import Rollout
 from reef.envs.wrappers import ActionTransform, RewardTransform
 from reef.errors import ConfigError, redacted
-from reef.offline.episode_files import ENDINGS, recorded_in
+from reef.offline.episode_files import ACTION_LOGP, CHOSEN, ENDINGS, recorded_in
 from reef.spaces import Layout
 from reef.types import Array
 
@@ -66,37 +66,49 @@ class EpisodeReader:
         action_transform: ActionTransform | None,
         reward_transform: RewardTransform,
         excludes: Callable[[Array, Array], Array] | None = None,
+        *,
+        chosen: bool = False,
     ) -> None:
         """The transforms are those of sampling, as files hold what the environment got and gave.
 
         `action_transform`: None if the recorded actions are those that a policy chose. `excludes`: of observations
         [T, 1, *obs] and actions [T, 1, *action] the steps [T, 1] whose action a mask excludes; None: no mask.
+        `chosen`: read actions as they were before they were clipped to their bounds, where that is recorded.
         """
+        self._chosen = chosen
         self._observations, self._actions = observations, actions
         self._action_transform, self._reward_transform = action_transform, reward_transform
         self._excludes = excludes
+        self._told = False  # of what is left out, the first time that it is read
 
-    def read(self, files: Sequence[Path]) -> list[Rollout]:
-        """All episodes of the files, each [T, 1]; what is no episode of these spaces is left out, and named.
+    def read(self, files: Sequence[Path]) -> Iterator[Rollout]:
+        """The episodes of files, each [T, 1]; what is no episode of these spaces is left out, and named.
 
         Raises:
             ConfigError: a file cannot be read, or none of the episodes is one of these spaces.
         """
-        episodes, wrong = [], []
-        for file in files:
-            for place, steps in recorded_in(file):
-                try:
-                    episodes.append(self._episode(steps()))
-                except (ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
-                    wrong.append(f"{place}: {f'{error} is missing' if isinstance(error, KeyError) else error}")
-        if not episodes:
-            first = f" {wrong[0]}." if wrong else " Every file is empty."
-            raise ConfigError(f"input_: no episode can be read from {', '.join(map(str, files))}.{first}")
-        for text in wrong[:SHOWN]:
-            log.warning("left out of the recorded episodes: %s", text)
-        if len(wrong) > SHOWN:
-            log.warning("left out of the recorded episodes: %d more", len(wrong) - SHOWN)
-        return episodes
+        recorded = (episode for file in files for episode in recorded_in(file))
+        return self.checked(recorded, ", ".join(map(str, files)), "Every file is empty.")
+
+    def checked(self, recorded: Iterable[tuple[str, Callable[[], Any]]], where: str, if_none: str) -> Iterator[Rollout]:
+        """As `read`, of episodes that were found `where`: for each its place, and a function that returns its steps."""
+        count, wrong = 0, []
+        for place, steps in recorded:
+            try:
+                episode = self._episode(steps())
+            except (ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
+                wrong.append(f"{place}: {f'{error} is missing' if isinstance(error, KeyError) else error}")
+                continue
+            count += 1
+            yield episode
+        if not count:
+            raise ConfigError(f"input_: no episode can be read from {where}. {f'{wrong[0]}.' if wrong else if_none}")
+        if not self._told:
+            for text in wrong[:SHOWN]:
+                log.warning("left out of the recorded episodes: %s", text)
+            if len(wrong) > SHOWN:
+                log.warning("left out of the recorded episodes: %d more", len(wrong) - SHOWN)
+        self._told = True
 
     def _episode(self, steps: Any) -> Rollout:
         if not isinstance(steps, list) or not steps:
@@ -108,7 +120,12 @@ class EpisodeReader:
         if not np.isfinite(rewards).all():
             raise ValueError("a reward is no finite number")
         obs = self._observed([step["obs"] for step in steps])
-        actions = self._acted([step["action"] for step in steps])
+        if self._chosen and all(CHOSEN in step for step in steps):
+            actions = np.array([step[CHOSEN] for step in steps], self._actions.action_dtype).reshape(
+                len(steps), 1, *self._actions.shape
+            )
+        else:
+            actions = self._acted([step["action"] for step in steps])
         if self._excludes is not None and (excluded := self._excludes(obs, actions)).any():
             raise ValueError(f"step {excluded.argmax() + 1} has an action that the mask in its observation excludes")
         return Rollout(
@@ -119,6 +136,7 @@ class EpisodeReader:
             terminated=terminated,
             truncated=truncated,
             mask=np.ones(rewards.shape, np.bool_),
+            extras=_likelihoods(steps),
         )
 
     def _observed(self, values: list[Any]) -> Array:
@@ -137,6 +155,20 @@ class EpisodeReader:
         if self._action_transform is not None:
             found = self._action_transform.inverse(found)
         return found.astype(layout.action_dtype)[:, np.newaxis]
+
+
+def _likelihoods(steps: list[Any]) -> dict[str, Array]:
+    """`action_logp` [T, 1], if each step has it, or `action_prob`."""
+    if all(step.get(ACTION_LOGP) is not None for step in steps):
+        logp = np.array([[step[ACTION_LOGP]] for step in steps], np.float64)
+    elif all(step.get("action_prob") is not None for step in steps):
+        with np.errstate(divide="ignore"):
+            logp = np.log(np.array([[step["action_prob"]] for step in steps], np.float64))
+    else:
+        return {}
+    if not np.isfinite(logp).all():
+        raise ValueError("the likelihood of an action is 0 or no finite number, although it was taken")
+    return {ACTION_LOGP: logp}
 
 
 def _fitting(name: str, values: Array, layout: Layout, dtype: np.dtype[Any]) -> Array:

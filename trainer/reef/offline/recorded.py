@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,11 +13,16 @@ from reef.replay.n_step import NStep, to_the_end
 from reef.types import State
 
 
-class Source(NamedTuple):
-    """Episodes, [T, 1] each, and how often their steps are drawn, relative to other sources."""
+class RecordedSource(NamedTuple):
+    """Where episodes are read, [T, 1] each, and how often their steps are drawn, relative to other sources."""
 
-    episodes: Sequence[Rollout]
+    read: Callable[[], Iterator[Rollout]]  # each call begins with the first one
     weight: float = 1.0
+
+
+def transitions_of(episode: Rollout, gamma: float, n_step: int | None) -> Transitions:
+    """The steps of an episode, with the sum of `n_step` rewards from each; None: of all up to its end."""
+    return to_the_end(episode, gamma) if n_step is None else NStep(n_step, gamma).add(episode)
 
 
 class RecordedSteps:
@@ -26,14 +31,17 @@ class RecordedSteps:
     Steps of one episode are alike, so that a batch of whole episodes would be a poor sample of the data.
     """
 
-    def __init__(self, sources: Sequence[Source], *, gamma: float, n_step: int | None, seed: int | None) -> None:
+    def __init__(
+        self, sources: Sequence[RecordedSource], *, gamma: float, n_step: int | None, seed: int | None
+    ) -> None:
         """`n_step`: rewards that are summed; None: all up to the episode's end."""
-        self.buffer = ReplayBuffer(sum(len(episode) for source in sources for episode in source.episodes))
+        read = [list(source.read()) for source in sources]
+        self.buffer = ReplayBuffer(sum(len(episode) for episodes in read for episode in episodes))
         starts = []
-        for source in sources:
+        for episodes in read:
             starts.append(self.buffer.added)
-            for episode in source.episodes:
-                self.buffer.add(to_the_end(episode, gamma) if n_step is None else NStep(n_step, gamma).add(episode))
+            for episode in episodes:
+                self.buffer.add(transitions_of(episode, gamma, n_step))
         self._starts = np.array(starts)  # [S] the row with which each source begins
         self._lengths = np.diff([*starts, self.buffer.added])  # [S]
         weights = np.array([source.weight for source in sources])

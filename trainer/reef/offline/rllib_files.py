@@ -16,6 +16,8 @@ Steps = list[dict[str, Any]]
 NO_SUCCESSOR = "its last step has no successor, as the batch ends there and has no new_obs"
 KINDS = ("SampleBatch", "MultiAgentBatch")
 NAMES = {"obs": "obs", "action": "actions", "next_obs": "new_obs", "reward": "rewards"}  # of a step: its column
+NAMES |= {name: name for name in ("action_logp", "action_prob")}
+OPTIONAL = ("new_obs", "action_logp", "action_prob")
 END, STOP = ("terminateds", "dones"), "truncateds"  # older batches have `dones` for both
 
 
@@ -67,7 +69,7 @@ def _only_policy(batch: Mapping[str, Any]) -> Mapping[str, Any]:
 def _columns(batch: Mapping[str, Any]) -> dict[str, Any]:
     """The columns that are needed, each a list with an item for each row."""
     end = next((name for name in END if name in batch), END[0])
-    needed = {key: name for key, name in NAMES.items() if key != "next_obs" or name in batch}
+    needed = {key: name for key, name in NAMES.items() if name not in OPTIONAL or name in batch}
     columns = {key: _column(batch, name) for key, name in (needed | {"terminated": end}).items()}
     length = len(columns["reward"])
     columns["truncated"] = _column(batch, STOP) if STOP in batch else [False] * length

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reef.config import AlgorithmConfig
 from reef.config.groups.operations import COLUMNS
 from reef.envs.multi_agent import is_multi_agent
 from reef.envs.vector import AgentsStep, EpisodeListener
-from reef.offline.episode_files import STEP_KEYS, PlayedEpisode
+from reef.nn.distributions import ActionDistribution
+from reef.offline.episode_files import ACTION_LOGP, CHOSEN, STEP_KEYS, PlayedEpisode
 from reef.offline.output_folder import OutputFolder
 from reef.types import ONLY_AGENT, AgentId
+
+if TYPE_CHECKING:
+    from reef.rollout.worker import RolloutWorker
 
 KEYS = STEP_KEYS[:-1]  # not the infos
 
@@ -46,9 +50,9 @@ class EpisodeRelay:
 class EpisodeRecorder(EpisodeRelay):
     """The listener that writes every episode that ends."""
 
-    def __init__(self, folder: OutputFolder, then: EpisodeListener | None) -> None:
+    def __init__(self, folder: OutputFolder, worker: RolloutWorker, then: EpisodeListener | None) -> None:
         super().__init__(then)
-        self._folder = folder
+        self._folder, self._worker = folder, worker
         self._several_agents = False
         self._episodes: dict[int, PlayedEpisode] = {}  # in progress, by environment
         self._obs: dict[int, Any] = {}  # the newest, by environment
@@ -71,6 +75,8 @@ class EpisodeRecorder(EpisodeRelay):
         episode.length += 1
         episode.reward += sum(map(float, step.rewards.values()))
         self._obs[env] = episode.keep(KEYS, self._obs[env], *map(self._plain, (actions, *step)))
+        if not self._several_agents:
+            keep_likelihood(episode, self._worker, env)
         super().stepped(env, actions, step, ended=ended)
         if ended:
             episode.complete = True
@@ -85,12 +91,27 @@ class EpisodeRecorder(EpisodeRelay):
         self._folder.close()
 
 
+def keep_likelihood(episode: PlayedEpisode, worker: RolloutWorker, env: int) -> None:
+    """Add to the newest step of an episode of one agent how likely its action was, if the worker knows it."""
+    runner, *others = worker.runners.values()
+    if others or not runner.explores or runner.to_env is not None:
+        return
+    fragment = runner.fragment
+    actions = fragment.actions[fragment.observed - 1, env : env + 1]
+    distribution = ActionDistribution(runner.policy.dist_class, runner.acted_by[env : env + 1])
+    if (logp := runner.exploration.logp(distribution, actions, worker.timestep)) is not None:
+        episode.steps[-1][ACTION_LOGP] = float(logp[0])
+        if not runner.columns.action_transform.identity:
+            episode.steps[-1][CHOSEN] = actions[0].copy()
+
+
 def episode_recorder(
-    config: AlgorithmConfig, worker_index: int, then: EpisodeListener | None
+    config: AlgorithmConfig, worker: RolloutWorker, then: EpisodeListener | None
 ) -> EpisodeRecorder | None:
     """What records the episodes of a worker, or None where none are written; StorageError as of `OutputFolder`."""
     if config.output is None:
         return None
     is_parquet = config.output_config["format"] == "parquet"
     compressed = [COLUMNS[name] for name in config.output_compress_columns] if is_parquet else None
-    return EpisodeRecorder(OutputFolder(config.output, worker_index, config.output_max_file_size, compressed), then)
+    folder = OutputFolder(config.output, worker.worker_index, config.output_max_file_size, compressed)
+    return EpisodeRecorder(folder, worker, then)

@@ -17,6 +17,7 @@ from reef.envs.check import check_spaces
 from reef.envs.failures import env_name, failure
 from reef.envs.multi_agent import ALL, RESET, STEP, MultiAgentEnv, agent_spaces, is_multi_agent
 from reef.offline.episode_files import PlayedEpisode
+from reef.rollout.episode_recorder import keep_likelihood
 from reef.rollout.videos.drawing import VideoRecorder
 from reef.rollout.worker import RolloutWorker
 from reef.spaces import Layout
@@ -27,6 +28,8 @@ class RecordedEnv:
     """An environment of one agent; `episode` is the one that is played in it, or was played last."""
 
     results: Mapping[str, str] = {}
+    # who acts in it; None, while not known, or for several agents
+    worker: RolloutWorker | None = None
 
     def __init__(self, env: Any, config: AlgorithmConfig, keep: Sequence[str] = ()) -> None:
         """`keep`: the first of `reef.offline.episode_files.STEP_KEYS`, which are recorded of each step."""
@@ -94,6 +97,8 @@ class RecordedEnv:
         episode.complete = ended or episode.length == self._horizon
         if self._keep:
             self._obs = episode.keep(self._keep, self._obs, *step)
+            if self.worker is not None:
+                keep_likelihood(episode, self.worker, 0)
         return episode.length >= self._limit
 
     @contextmanager
@@ -160,6 +165,8 @@ def recording_worker(
         "sample_timeout_s": math.inf,
     }
     worker = RolloutWorker(config.copy().assign(changed).freeze())
+    if not isinstance(recorded, RecordedAgents):
+        recorded.worker = worker
     if isinstance(worker.drawing, VideoRecorder):
         about = worker.drawing.describe
         worker.drawing.wanted = lambda number: True

@@ -58,7 +58,7 @@ class RolloutWorker(WorkerPolicies):
             EpisodeHooks(self.hooks, self) if with_env and any(name in self.hooks for name in OF_EPISODES) else None
         )
         count = config.num_envs_per_worker if with_env else 1
-        self.recorder = episode_recorder(config, worker_index, self.episode_hooks) if with_env else None
+        self.recorder = episode_recorder(config, self, self.episode_hooks) if with_env else None
         listener = self.recorder or self.episode_hooks
         is_drawn = with_env and (config.record_env or config.render_env)
         self.drawing = drawing_of(self, config, listener) if is_drawn else None

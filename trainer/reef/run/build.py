@@ -209,6 +209,7 @@ def build_algorithm(
         on_failure.callback(workers.stop)
         spaces = local.spaces
         evaluation.check_spaces(spaces)
+        evaluation.read_recorded(local)
         for text in ignored_beside_others(config):
             log.warning("%s", text)
         for policy_id, policy in local.policy_map.items():

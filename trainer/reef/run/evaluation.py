@@ -27,6 +27,7 @@ from reef.rollout.videos.drawing import take_videos
 from reef.rollout.worker import RolloutWorker
 from reef.run.metrics import summarize_episodes
 from reef.run.process.deadline import BackgroundDeadline, Deadline
+from reef.run.recorded.estimation import Estimation
 from reef.run.reporters.videos import VideoFolder
 from reef.spaces import Layout, PolicySpaces
 from reef.trees import json_safe
@@ -88,6 +89,7 @@ class Evaluation:
         self._deadline = deadline or BackgroundDeadline(Deadline())
         self._under_way: Future[dict[str, Any]] | None = None
         self._training_is_over = threading.Event()  # beside which it is under way
+        self._estimation: Estimation | None = None
 
     def _try_env(self) -> PolicySpaces:
         """Make and close an environment as evaluation will, now and not after hours of training: its spaces by policy.
@@ -119,6 +121,11 @@ class Evaluation:
                         f"evaluation_config: its environment {name!r} has the space {own}, and the "
                         f"policy is trained for {other}. Evaluate in an environment with the same spaces."
                     )
+
+    def read_recorded(self, trained: RolloutWorker) -> None:
+        """Read the recorded episodes to evaluate by, if there are any; ConfigError where these policies cannot be."""
+        if self.settings.off_policy_estimation_methods:
+            self._estimation = Estimation(self.settings, trained)
 
     @property
     def workers(self) -> Workers:
@@ -210,7 +217,18 @@ class Evaluation:
         return workers
 
     def _measure(self, algorithm: Algorithm, workers: Workers, iteration: int) -> dict[str, Any]:
-        """The metrics of an evaluation of the weights of an iteration."""
+        """The metrics of an evaluation of the weights of an iteration, with what is estimated of them."""
+        metrics = self._metrics(algorithm, workers, iteration)
+        if self._estimation is not None:
+            metrics["off_policy_estimator"] = self.estimates(workers.local_worker())
+        return metrics
+
+    def estimates(self, worker: RolloutWorker) -> dict[str, Any]:
+        """What recorded episodes say of the policy of a worker, by method; empty without such methods."""
+        return {} if self._estimation is None else self._estimation.measure(worker)
+
+    def _metrics(self, algorithm: Algorithm, workers: Workers, iteration: int) -> dict[str, Any]:
+        """What comes of playing."""
         if self.config.custom_evaluation_function is not None:
             function = load_function(self.config.custom_evaluation_function, CUSTOM, "algorithm", "evaluation_workers")
             metrics = guarded(CUSTOM, function, algorithm, workers)

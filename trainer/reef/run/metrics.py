@@ -75,7 +75,6 @@ class IterationMetrics:
         num_lost_workers: int = 0,
         num_worker_restarts: int = 0,
         evaluation: Mapping[str, Any] | None = None,
-        off_policy_estimator: Mapping[str, Any] | None = None,
     ) -> Result:
         """Build the result of the iteration that ends now, as JSON values (NaN and infinities become null).
 
@@ -105,7 +104,7 @@ class IterationMetrics:
                 "learner": {policy: {"learner_stats": dict(stats)} for policy, stats in learner_stats.items()},
                 "exploration": {policy: dict(stats) for policy, stats in (exploration or {}).items()},
             },
-            "off_policy_estimator": dict(off_policy_estimator or {}),
+            "off_policy_estimator": (evaluation or {}).get("off_policy_estimator", {}),
             "perf": self._load.percent() if self._load else {},
             **self._identity(),
             "config": self._config,

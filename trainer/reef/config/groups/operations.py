@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 from reef.callbacks.hooks import Hooks
-from reef.config.applications import SAMPLER, comes_from_applications, input_problems
+from reef.config.applications import application_problems
 from reef.config.callback_classes import callback_classes, problems_of
 from reef.config.declaration import setting
 from reef.config.groups.group import GroupSetter
+from reef.config.groups.inputs import POLICY_SERVER, SAMPLER, InputUse, is_function
 from reef.config.groups.logger import logger_problems
+from reef.config.groups.recorded import recorded_problems
 from reef.config.settings import Settings
 
 
@@ -294,17 +296,28 @@ class OfflineDataSettings(Settings):
     """Where experience is read from and written to."""
 
     offline_data = GroupSetter()
-    # whether recorded episodes are all that is learned from
-    reads_records: ClassVar[bool] = False
+    input_use: ClassVar[InputUse] = "none"  # whether the algorithm can learn from recorded episodes, or must
 
-    input_: str | Callable[..., Any] = setting(
+    input_: str | list[str] | dict[str, float] | Callable[..., Any] = setting(
         SAMPLER,
-        "Where steps come from. 'sampler': environments are stepped. 'policy_server': applications with a loop of "
-        "their own ask a server for actions, see docs/external.md. Or a function of an InputContext, or its path, that "
-        "returns a PolicyServerInput.",
+        "Where steps come from. 'sampler' plays the environment. Recorded episodes: a file, a folder, a pattern such "
+        "as data/*.json, a list of these, a mapping of these to weights, by which steps are drawn, or a function of an "
+        "IOContext that reads them, or its path 'package.module:function'; see docs/offline.md. 'policy_server': "
+        "applications with a loop of their own ask a server for actions, as they do where env is null and the function "
+        "returns a PolicyServerInput; see docs/external.md.",
     )
     input_config: dict[str, Any] = setting(
-        {}, "Arguments by name of the policy server, such as address, port and token_env; of a function: ioctx has it."
+        {},
+        "Arguments by name of the policy server, such as address, port and token_env; a function finds them in ioctx.",
+    )
+    actions_in_input_normalized: bool = setting(
+        False, "The recorded actions are as the policy chose them; false: as the environment got them."
+    )
+    shuffle_buffer_size: int = setting(
+        0,
+        "Recorded steps that are held: steps to learn from are drawn from the newest this many. 0 holds all.",
+        minimum=0,
+        unit="steps",
     )
     output: str | None = setting(
         None,
@@ -325,15 +338,22 @@ class OfflineDataSettings(Settings):
 
     @property
     def uses_policy_server(self) -> bool:
-        """Whether applications play, and no environment is stepped."""
-        return not self.reads_records and self.input_ != SAMPLER and comes_from_applications(self.input_)
+        """Whether applications play; a function that `input_` names makes a server where there is no environment."""
+        config: Any = self
+        if self.input_use == "needed":
+            return False
+        return self.input_ == POLICY_SERVER or (config.env is None and is_function(self.input_))
+
+    @property
+    def reads_records(self) -> bool:
+        """Whether recorded episodes are all that is learned from."""
+        return self.input_use == "needed" or not (self.input_ == SAMPLER or self.uses_policy_server)
 
     def problems(self) -> Iterator[str]:
-        """What is written is of a format that there is, and so are its columns; what is read goes with the rest."""
+        """What is read can be, and what is written is of a format that there is, and so are its columns."""
         yield from super().problems()
         config: Any = self
-        if not self.reads_records:
-            yield from input_problems(config)
+        yield from application_problems(config) if self.uses_policy_server else recorded_problems(config)
         columns = self.output_compress_columns
         if unknown := [name for name in columns if name not in COLUMNS]:
             known = ", ".join(COLUMNS)

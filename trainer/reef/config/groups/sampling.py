@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from reef.config.declaration import setting
 from reef.config.groups.group import GroupSetter
+from reef.config.groups.recorded import estimation_problems
 from reef.config.ignored import drawing_problems, drawn_in_evaluation
 from reef.config.settings import Settings
 from reef.config.spaces import as_space
@@ -254,6 +255,14 @@ class EvaluationSettings(Settings):
         "its evaluation workers, which have the newest weights, and returns a dict of metrics.",
         called_with=("algorithm", "evaluation_workers"),
     )
+    off_policy_estimation_methods: dict[str, dict[str, Any]] = setting(
+        {},
+        "Estimates of the policy's value from the recorded episodes of evaluation_config.input_, by name: 'type' (is, "
+        "wis, dm, dr or a class of your own) and its arguments. See docs/offline.md.",
+    )
+    ope_split_batch_by_episode: bool = setting(
+        True, "Estimate from whole episodes; false takes each step as an episode, as for contextual bandits."
+    )
     always_attach_evaluation_results: bool = setting(False, "Repeat the newest evaluation in every result.")
     in_evaluation: bool = setting(False, "True in the settings of evaluation workers.")
 
@@ -261,6 +270,7 @@ class EvaluationSettings(Settings):
         """Evaluation beside training needs workers, and every changed setting must itself be fine."""
         yield from super().problems()
         yield from self._problems_beside_training()
+        yield from estimation_problems(self)
         try:
             changed = self.copy().assign(self.evaluation_config)
         except ConfigError as error:

@@ -9,6 +9,7 @@ from gymnasium import spaces
 
 from reef.errors import ConfigError
 from reef.nn.distributions import ActionDistribution, Categorical
+from reef.nn.distributions.discrete import EXCLUDED
 from reef.rollout.exploration.action_box import uniform_valid
 from reef.rollout.exploration.exploration import Exploration, check
 from reef.rollout.exploration.levels import levels, ramp
@@ -61,6 +62,13 @@ class EpsilonGreedy(Exploration):
             return best
         return np.where(chosen, uniform_valid(distribution.inputs, generator), best)
 
+    def logp(self, distribution: ActionDistribution, actions: Array, timestep: int) -> Array:
+        """[B], of the best action and of the others that no mask excludes."""
+        epsilon, valid = self.epsilon(timestep), (distribution.inputs > EXCLUDED).sum(-1)
+        chances = epsilon / valid + (1.0 - epsilon) * (actions == distribution.deterministic())
+        logp: Array = np.log(chances)
+        return logp
+
     def info(self, timestep: int) -> dict[str, float]:
         """Return the current epsilon; for a local worker that does not sample, the mean over the sampling workers."""
         return {"cur_epsilon": self.reported(timestep)}
@@ -87,3 +95,8 @@ class SoftQ(Exploration):
     def explore(self, distribution: ActionDistribution, timestep: int, generator: np.random.Generator) -> Array:
         """Return samples of the distribution with this temperature."""
         return Categorical.draw(distribution.inputs, generator, self.temperature)
+
+    def logp(self, distribution: ActionDistribution, actions: Array, timestep: int) -> Array:
+        """[B] by the distribution with this temperature."""
+        logp: Array = ActionDistribution(distribution.maker, distribution.inputs / self.temperature).logp(actions)
+        return logp

@@ -51,6 +51,10 @@ class Exploration:
         """Return explored actions [B, *action]."""
         raise NotImplementedError
 
+    def logp(self, distribution: ActionDistribution, actions: Array, timestep: int) -> Array | None:
+        """[B] log-likelihoods with which `explore` returned actions [B, *action]; None where they are not known."""
+        return None
+
     def info(self, timestep: int) -> dict[str, float]:
         """Values to report in the results, such as the current epsilon."""
         return {}
@@ -84,6 +88,10 @@ class StochasticSampling(Exploration):
             return self.actions.uniform(distribution, generator)
         return distribution.sample(generator)
 
+    def logp(self, distribution: ActionDistribution, actions: Array, timestep: int) -> Array | None:
+        """By the distribution; None for uniformly random actions."""
+        return None if timestep < self.random_timesteps else distribution.logp(actions)
+
 
 @dataclass
 class WithSubExploration(Exploration):
@@ -111,6 +119,10 @@ class WithSubExploration(Exploration):
     def explore(self, distribution: ActionDistribution, timestep: int, generator: np.random.Generator) -> Array:
         """Return the actions of `sub`."""
         return self.sub.explore(distribution, timestep, generator)
+
+    def logp(self, distribution: ActionDistribution, actions: Array, timestep: int) -> Array | None:
+        """As `sub` says."""
+        return self.sub.logp(distribution, actions, timestep)
 
     def info(self, timestep: int) -> dict[str, float]:
         """Return the values of `sub`."""

@@ -59,6 +59,9 @@ class ParameterNoise(WithSubExploration):
             )
         self.stddev = float(self.initial_stddev)
 
+    def logp(self, distribution: ActionDistribution, actions: Array, timestep: int) -> None:
+        """Not known: over all noises that could have been drawn."""
+
     def begin(self, *, new_episodes: bool) -> None:
         """A fragment begins, perhaps with other weights; `new_episodes`: in all columns."""
         self.outdated = True

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from reef.offline.recorded import RecordedSteps
+from reef.batch import Transitions
 from reef.types import PolicyId, Stats
 
 if TYPE_CHECKING:
     from reef.run.algorithm import Algorithm
 
 
-def offline(algorithm: Algorithm, recorded: RecordedSteps, policy_id: PolicyId) -> dict[PolicyId, Stats]:
+class DrawnSteps(Protocol):
+    """Recorded steps."""
+
+    def sample(self, count: int) -> Transitions:
+        """[count] of them, drawn with replacement."""
+
+
+def offline(algorithm: Algorithm, recorded: DrawnSteps, policy_id: PolicyId) -> dict[PolicyId, Stats]:
     """Learn from a batch of recorded steps, which count as sampled."""
     size = algorithm.config.total_train_batch_size
     algorithm.deadline.end_if_over()

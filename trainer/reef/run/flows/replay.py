@@ -33,8 +33,23 @@ def replay(
         algorithm.publish_weights()  # exploration schedules follow the steps that go with them
         algorithm.synchronize_filters()
         return {}
+    stats = _learn(algorithm, memory, updates * rows_per_update)
+    algorithm.synchronize_filters()
+    return stats
+
+
+def replay_recorded(algorithm: Algorithm, memory: ReplayMemory, rows_per_update: int) -> dict[PolicyId, Stats]:
+    """Learn from a batch of a memory that recorded episodes have filled; its steps count as sampled."""
+    algorithm.deadline.end_if_over()
+    for counter in ("num_env_steps_sampled", "num_agent_steps_sampled"):
+        algorithm.counters[counter] += rows_per_update
+    return _learn(algorithm, memory, rows_per_update)
+
+
+def _learn(algorithm: Algorithm, memory: ReplayMemory, rows: int) -> dict[PolicyId, Stats]:
+    """Learn from replayed rows of each policy, and publish the weights."""
     with algorithm.timer("learn"):
-        batches = memory.sample(updates * rows_per_update)
+        batches = memory.sample(rows)
         learned = algorithm.learn(batches)
         for policy_id, update in learned.items():
             batch = batches[policy_id]
@@ -43,5 +58,4 @@ def replay(
         steps = [count_steps(batches[policy_id]) for policy_id in learned]
         algorithm.count_trained(max(steps, default=0), sum(steps))
     algorithm.publish_weights()
-    algorithm.synchronize_filters()
     return {policy_id: update.stats for policy_id, update in learned.items()}

@@ -1,0 +1,97 @@
+"""Fitted Q evaluation (Le et al. 2019): a network learns the Q-values of the target policy from recorded steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from reef.config import AlgorithmConfig
+from reef.errors import ConfigError
+from reef.nn.dueling import QPolicy
+from reef.nn.targets import Target
+from reef.offline.estimators.logged import LoggedSteps, TargetPolicy
+from reef.spaces import Layout
+from reef.types import Array
+
+ROWS = 4096  # that the network reads at a time
+
+
+class QModel(Protocol):
+    """Estimates Q-values of Discrete actions, as an estimator with a model needs them."""
+
+    def fit(self, steps: LoggedSteps, target: TargetPolicy) -> None:
+        """Learn the values of the target policy."""
+
+    def q_values(self, obs: Array) -> Array:
+        """[N, *obs] -> [N, A]."""
+
+
+class FittedQ:
+    """The mean square of r + gamma E_target Q'(s', a') - Q(s, a) is reduced; Q' follows Q slowly."""
+
+    def __init__(
+        self,
+        observations: Layout,
+        actions: Layout,
+        *,
+        gamma: float,
+        seed: int | None = None,
+        model_config: Mapping[str, Any] | None = None,
+        n_iters: int = 20,
+        lr: float = 1e-3,
+        minibatch_size: int = 128,
+        polyak_coef: float = 0.05,
+    ) -> None:
+        """`model_config`: of the network, as the setting `model`. `n_iters`: passes over all steps.
+
+        `polyak_coef`: share by which Q' moves towards Q after each gradient step.
+        """
+        for name, value in {"n_iters": n_iters, "minibatch_size": minibatch_size}.items():
+            if not isinstance(value, int) or value < 1:
+                raise ConfigError(f"q_model_config.{name}={value!r}: expected a whole number of 1 or more.")
+        for name, share in {"lr": lr, "polyak_coef": polyak_coef}.items():
+            if not 0 < share <= 1:
+                raise ConfigError(f"q_model_config.{name}={share!r}: expected a number above 0, and at most 1.")
+        self.spaces, self.gamma, self.seed = (observations.space, actions.space), gamma, seed
+        self.config = AlgorithmConfig().training(model=dict(model_config or {"fcnet_hiddens": [64, 64]})).checked()
+        self.n_iters, self.lr, self.minibatch_size, self.polyak_coef = n_iters, lr, minibatch_size, polyak_coef
+
+    def fit(self, steps: LoggedSteps, target: TargetPolicy) -> None:
+        """Begin with a new network, so that an estimate depends on no earlier one."""
+        rng = np.random.default_rng(self.seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(rng.integers(2**63)))  # first weights come from torch's global generator
+            self.network = QPolicy(self.config, *self.spaces)
+        self.network.bind_parameters()
+        behind = Target(self.network, tau=self.polyak_coef, period=1)
+        optimizer = torch.optim.Adam(self.network.parameters(), lr=self.lr)
+        rewards = steps.rewards.astype(np.float32)
+        columns = (steps.obs, steps.actions, rewards, steps.next_obs, ~steps.terminated, self._next(steps, target))
+        for _ in range(self.n_iters):
+            order = rng.permutation(len(steps))
+            for first in range(0, len(order), self.minibatch_size):
+                rows = order[first : first + self.minibatch_size]
+                obs, actions, reward, next_obs, goes_on, probabilities = (torch.from_numpy(c[rows]) for c in columns)
+                with torch.no_grad():
+                    following = (probabilities * behind.network.q_values(next_obs)).sum(-1)
+                    wanted = reward + self.gamma * goes_on * following
+                found = self.network.q_values(obs).gather(-1, actions[:, None]).squeeze(-1)
+                optimizer.zero_grad(set_to_none=False)
+                (found - wanted).square().mean().backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                behind.move()
+
+    @staticmethod
+    def _next(steps: LoggedSteps, target: TargetPolicy) -> Array:
+        """[N, A] what the target would do at each successor."""
+        return target.probabilities(steps.next_obs).astype(np.float32)
+
+    def q_values(self, obs: Array) -> Array:
+        """[N, *obs] -> [N, A]."""
+        with torch.inference_mode():
+            parts = [self.network.q_values(torch.from_numpy(obs[i : i + ROWS])) for i in range(0, len(obs), ROWS)]
+        found: Array = torch.cat(parts).numpy().astype(np.float64)
+        return found

@@ -1,0 +1,1 @@
+"""Recorded episodes in a run: to learn from, and to evaluate by."""
