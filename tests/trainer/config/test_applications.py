@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from applications import settings
 
-from reef import APPOConfig, BCConfig, DDPPOConfig, IMPALAConfig, PPOConfig
+from reef import APPOConfig, BCConfig, DDPPOConfig, DQNConfig, IMPALAConfig, PPOConfig
 from reef.api import job_from_document
 from reef.callbacks import DefaultCallbacks
 from reef.cli.document.experiments import document_of
@@ -38,10 +38,12 @@ class OfEpisodes(DefaultCallbacks):
         ({"input_": lambda: None}, "too many positional arguments. It is called with .ioctx.: take these"),
         (
             {"input_": "episodes.json", "input_config": {}},
-            "input_='episodes.json': PPO learns from what it samples; BC",
+            "input_='episodes.json': PPO learns from what its own policy has just played",
         ),
-        ({"input_": "sampler"}, r"input_config={'port': 0.*}: has no effect with input_='sampler'"),
-        ({"input_": 3}, "input_=3: expected text or function"),
+        ({"input_": print, "env": "CartPole-v1"}, "A function that makes a PolicyServerInput goes with env=None"),
+        ({"input_": "sampler"}, r"input_config={'port': 0.*}: nothing is read. Set input_ beside it"),
+        ({"shuffle_buffer_size": 9}, "shuffle_buffer_size=9: has no effect with input_='policy_server'"),
+        ({"input_": 3}, "input_=3: expected text or list of text or mapping or function"),
     ],
 )
 def test_what_does_not_go_together_is_refused(given: dict[str, Any], problem: str) -> None:
@@ -59,7 +61,7 @@ def test_an_algorithm_whose_workers_do_not_wait_is_refused(kind: type[Any]) -> N
 
 def test_recorded_episodes_take_no_arguments() -> None:
     config = BCConfig().environment("CartPole-v1").offline_data(input_="a.json", input_config={"port": 1})
-    with pytest.raises(ConfigError, match="input_config={'port': 1}: has no effect with recorded episodes"):
+    with pytest.raises(ConfigError, match="input_config={'port': 1}: it is for a reader of your own"):
         config.checked()
     assert not BCConfig().offline_data(input_="s3://bucket:80/a.json").uses_policy_server
 
@@ -79,6 +81,13 @@ def test_which_inputs_are_servers(value: Any, served: bool) -> None:
     assert comes_from_applications(value) == served
     assert named_in_document(None, {"input_": value}) == ("external" if served else None)
     assert named_in_document("CartPole-v1", {"input": value}) == "CartPole-v1"
+
+
+def test_a_function_reads_where_there_is_an_environment_and_serves_where_there_is_none() -> None:
+    reading = DQNConfig().environment("CartPole-v1").offline_data(input_=print)
+    assert (reading.reads_records, reading.uses_policy_server) == (True, False)
+    serving = reading.copy().environment(None)
+    assert (serving.reads_records, serving.uses_policy_server) == (False, True)
 
 
 def test_evaluation_samples() -> None:

@@ -6,6 +6,7 @@ import inspect
 import threading
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
