@@ -209,13 +209,21 @@ def test_actions_are_scaled_to_the_bounds_of_the_environment() -> None:
     ("env", "settings", "problem"),
     [
         (Bits, {}, r"'SAC' needs a Box action space with finite bounds, .* MultiBinary\(2\)"),
-        ("CartPole-v1", {"model": {"custom_model": "torch.nn:Linear"}}, "custom_model is not available yet with SAC"),
+        (
+            "CartPole-v1",
+            {"model": {"custom_model": "torch.nn:Linear"}},
+            "SAC has an actor and critics.* Set policy_model_config",
+        ),
         ("Pendulum-v1", {"normalize_actions": False}, "normalize_actions=False: the actor's actions lie between"),
         ("Pendulum-v1", {"torch_compile_learner": True}, "torch_compile_learner=True: not available yet with SAC"),
         ("Pendulum-v1", {"initial_alpha": 0.0}, "initial_alpha=0.0: must be larger than 0"),
         ("Pendulum-v1", {"target_entropy": "much"}, "target_entropy='much'"),
         ("CartPole-v1", {"target_entropy": 0.7}, "target_entropy=0.7: random actions among 2 have an entropy of 0.693"),
-        ("Pendulum-v1", {"model": {"custom_model": "torch.nn:Linear"}}, "custom_model is not available yet with SAC"),
+        (
+            "Pendulum-v1",
+            {"model": {"custom_model": "torch.nn:Linear"}},
+            "SAC has an actor and critics.* Set policy_model_config",
+        ),
     ],
 )
 def test_what_it_cannot_do_is_refused(env: Any, settings: dict[str, Any], problem: str) -> None:

@@ -2,24 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from reef.algorithms.replaying import OffPolicyConfig, ReplayingLearner
 from reef.batch import Transitions
 from reef.config import ModelConfig, Scheduled, default, setting
-from reef.config.ignored import Network, ignored, ignored_without_actor_critic
+from reef.config.groups.training import ACTIVATIONS
+from reef.config.ignored import FOR_IMAGES, FOR_VECTORS, Network, ignored, ignored_without_actor_critic
+from reef.config.settings import Settings
 from reef.learn.minibatches import transition_columns
 from reef.math.td import weighted_mean
-from reef.nn.gradients import Columns, Loss
-from reef.nn.q_critics import ActorWithCritics
+from reef.nn.flat import FlatParameters
+from reef.nn.gradients import Columns, Gradient, Loss, LossFunction
+from reef.nn.q_critics import ActorWithCritics, CustomActor, CustomCritics
 from reef.nn.targets import Target
 from reef.types import State
 
 RATES = ("actor_lr", "critic_lr", "alpha_lr")
+OF_LAYERS = ("fcnet_hiddens", "fcnet_activation", "post_fcnet_hiddens")
+
+
+class NetworkConfig(Settings):
+    """How the actor or the critics differ from `model`."""
+
+    fcnet_hiddens: list[int] | None = setting(
+        None, "Sizes of its fully connected layers; null: those of model.fcnet_hiddens.", minimum=1
+    )
+    fcnet_activation: str | None = setting(
+        None, "Activation of these layers; null: model.fcnet_activation.", choices=(*ACTIVATIONS, None)
+    )
+    post_fcnet_hiddens: list[int] | None = setting(
+        None, "Sizes of the layers behind them, or behind convolutions; null: model.post_fcnet_hiddens.", minimum=1
+    )
+    custom_model: str | type | Callable[..., Any] | None = setting(
+        None, "The whole network as 'package.module:Class' or as a class; see docs/algorithms/sac.md."
+    )
+    custom_model_config: dict[str, Any] = setting({}, "Keyword arguments of the custom model.")
+
+    def layers(self) -> dict[str, Any]:
+        """What is given of the layers, by key."""
+        return {key: value for key in OF_LAYERS if (value := getattr(self, key)) is not None}
+
+    def over(self, model: ModelConfig) -> ModelConfig:
+        """Return the settings `model` with what is given here in their place."""
+        return model.copy().assign(self.layers())
+
+    def problems(self) -> Iterator[str]:
+        """Yield what has no effect beside a custom model, or without one."""
+        yield from super().problems()
+        own = f"{self.prefix}custom_model"
+        for key, value in self.layers().items() if self.custom_model is not None else ():
+            yield f"{self.prefix}{key}={value!r} beside {own}, which is the whole network. Leave it out."
+        if self.custom_model is None and self.custom_model_config:
+            yield f"{own}_config={self.custom_model_config!r}: there is no {own}. Leave it out, or give one."
+
+
+class PolicyModelConfig(NetworkConfig):
+    """The actor, where it differs from `model`."""
+
+    label: ClassVar[str] = "policy_model_config"
+    prefix: ClassVar[str] = "policy_model_config."
+
+
+class QModelConfig(NetworkConfig):
+    """The critics, where they differ from `model`."""
+
+    label: ClassVar[str] = "q_model_config"
+    prefix: ClassVar[str] = "q_model_config."
 
 
 class QCriticsConfig(OffPolicyConfig):
@@ -30,6 +83,8 @@ class QCriticsConfig(OffPolicyConfig):
     min_sample_timesteps_per_iteration: int | None = default(1000)
     num_steps_sampled_before_learning_starts: int = default(1500)
     model: ModelConfig = default({"fcnet_activation": "relu"})
+    policy_model_config: PolicyModelConfig = setting({}, "The actor, where it differs from model; see its settings.")
+    q_model_config: QModelConfig = setting({}, "The critics, where they differ from model; see its settings.")
     twin_q: bool = setting(True, "Train two critics and use the smaller value.")
     actor_lr: Scheduled | None = setting(None, "Learning rate of the actor; null: lr.", above=0.0)
     critic_lr: Scheduled | None = setting(None, "Learning rate of the critics; null: lr.", above=0.0)
@@ -44,6 +99,8 @@ class QCriticsConfig(OffPolicyConfig):
     def problems(self) -> Iterator[str]:
         """Yield contradictions between these settings."""
         yield from super().problems()
+        yield from self.policy_model_config.problems()
+        yield from self.q_model_config.problems()
         if not self.normalize_actions:
             yield "normalize_actions=False: the actor's actions lie between -1 and 1. Leave it at True."
         if self.torch_compile_learner:
@@ -52,6 +109,16 @@ class QCriticsConfig(OffPolicyConfig):
     def ignored_settings(self, network: Network) -> Iterator[str]:
         """Yield notes for networks whose actor and critics differ from PPO's."""
         yield from ignored_without_actor_critic(self, network, "on an actor and critics of its own kind")
+        own = self.policy_model_config, self.q_model_config
+        if all(each.custom_model is not None for each in own):
+            reason = "beside policy_model_config.custom_model and q_model_config.custom_model, which are all networks"
+            yield from ignored(self, reason, *FOR_VECTORS, *FOR_IMAGES, "model.post_fcnet_hiddens")
+        for key in OF_LAYERS:
+            if all(key in each.layers() for each in own):
+                yield from ignored(self, f"beside {', '.join(f'{each.prefix}{key}' for each in own)}", f"model.{key}")
+        if network.has_image:
+            keys = (f"{each.prefix}fcnet_hiddens" for each in own)
+            yield from ignored(self, "with an image in the observations. Use post_fcnet_hiddens there", *keys)
         rates = [key for key in RATES if key in self.declared]
         if all(getattr(self, key) is not None for key in rates):
             yield from ignored(self, f"beside {', '.join(rates)}, which are all given", "lr")
@@ -77,6 +144,13 @@ class QCriticsLearner(ReplayingLearner):
         )
         self.actor = self.train_by(self.actor_loss, policy.actor, observed, lr=rates[1], name="actor")
         self.target = Target(policy, tau=config.tau, period=config.target_network_update_freq)
+
+    def _gradient(
+        self, network: nn.Module, flat: FlatParameters, inputs: Sequence[str], loss: LossFunction
+    ) -> Gradient:
+        """As of every learner; a custom network is in training mode."""
+        gradient = super()._gradient(network, flat, inputs, loss)
+        return self._in_training_mode(gradient) if isinstance(network, CustomActor | CustomCritics) else gradient
 
     def begin(self, timestep: int) -> None:
         """Set learning rates by their schedules; update the targets when they are due."""

@@ -18,7 +18,7 @@ from reef.config import Scheduled, default, setting
 from reef.errors import ConfigError
 from reef.math.td import td_targets
 from reef.nn.gradients import Columns, Loss
-from reef.nn.q_critics import Critics, SoftActorCritic, SoftContinuous, SoftDiscrete
+from reef.nn.q_critics import Critics, CustomCritics, SoftActorCritic, SoftContinuous, SoftDiscrete
 from reef.replay.settings import ReplayBufferConfig
 from reef.spaces import Space
 
@@ -111,7 +111,7 @@ class SACLearner(QCriticsLearner):
         """The weight of the entropy [1], detached."""
         return self.policy.temperature.log_alpha.detach().exp()
 
-    def expected(self, critics: Critics, obs: Tensor, dist_inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def expected(self, critics: Critics | CustomCritics, obs: Tensor, dist_inputs: Tensor) -> tuple[Tensor, Tensor]:
         """The smaller Q-value [N] and logp [N] of the actor's actions, with noise from the learner's own generator."""
         return self.policy.expected(critics, obs, dist_inputs, self.noise)
 

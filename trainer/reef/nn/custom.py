@@ -65,29 +65,38 @@ class CustomActorCritic(CustomActor):
 
 
 def custom_module(
-    config: AlgorithmConfig, observation_space: Space, action_space: Space, outputs: int, *, critic: bool
+    config: Any,
+    observation_space: Space,
+    action_space: Space,
+    outputs: int,
+    *,
+    critic: bool,
+    settings: str = "model",
+    actions: int = 0,
 ) -> nn.Module:
-    """Build `model.custom_model`; raise ConfigError if that fails or the result cannot be trained.
+    """Build the `custom_model` of the `settings`; raise ConfigError if that fails or the result cannot be trained.
 
-    The outputs are [N, outputs], and with a `critic` also values [N]. The module reads no action mask.
+    The outputs are [N, outputs], and with a `critic` also values [N]. The module reads no action mask. With `actions`
+    it reads so many numbers of them beside the observations.
     """
     observation_space = without_mask(config.action_mask_key, observation_space)
-    custom, settings = config.model.custom_model, config.model.custom_model_config
-    make = load(custom, what="model.custom_model") if isinstance(custom, str) else custom
+    custom, arguments = getattr(config, settings).custom_model, getattr(config, settings).custom_model_config
+    where = f"{settings}.custom_model={custom!r}"
+    make = load(custom, what=f"{settings}.custom_model") if isinstance(custom, str) else custom
     assert make is not None, "called only with a custom model"
     try:
-        module = make(observation_space, action_space, outputs, **settings)
+        module = make(observation_space, action_space, outputs, **arguments)
     except Exception as error:
         raise ConfigError(
-            f"model.custom_model={custom!r} cannot be made with the two spaces, {outputs} outputs and "
-            f"custom_model_config={settings}: {type(error).__name__}: {sentence(error)}{own_traceback(error)}"
+            f"{where} cannot be made with the two spaces, {outputs} outputs and custom_model_config={arguments}: "
+            f"{type(error).__name__}: {sentence(error)}{own_traceback(error)}"
         ) from error
     if not isinstance(module, nn.Module):
-        raise ConfigError(f"model.custom_model={custom!r} must make a torch.nn.Module")
+        raise ConfigError(f"{where} must make a torch.nn.Module")
     parameters = dict(module.named_parameters(remove_duplicate=False))
     if buffers := sorted(module.state_dict().keys() - parameters.keys()):
         raise ConfigError(
-            f"model.custom_model={custom!r}: the buffers {', '.join(buffers)} would neither reach the workers nor "
+            f"{where}: the buffers {', '.join(buffers)} would neither reach the workers nor "
             "checkpoints, which hold parameters. Make them parameters (LayerNorm in place of BatchNorm, the setting "
             "observation_filter='MeanStdFilter' in place of own statistics), or, if they are constants, register them "
             "with persistent=False."
@@ -95,12 +104,12 @@ def custom_module(
     shapes = state_shapes(module)
     if shapes and "custom_model" not in config.possible_memories:
         raise ConfigError(
-            f"model.custom_model={custom!r} has state_shapes, but this algorithm has no network with a memory "
+            f"{where} has state_shapes, but this algorithm has no network with a memory "
             "of your own. Give one without, or use PPO."
         )
     if taken := sorted(RESERVED & shapes.keys()):
-        raise ConfigError(f"model.custom_model={custom!r}: state_shapes has {taken}, which are columns. Rename them.")
-    _try_custom(custom, module, Layout.of(observation_space), outputs, critic)
+        raise ConfigError(f"{where}: state_shapes has {taken}, which are columns. Rename them.")
+    _try_custom(where, module, Layout.of(observation_space), outputs, critic, actions)
     return module
 
 
@@ -139,10 +148,11 @@ def scalar_loss(where: str, value: Any) -> Tensor:
     return value.reshape(())
 
 
-def _try_custom(custom: object, module: nn.Module, layout: Layout, outputs: int, critic: bool) -> None:
+def _try_custom(where: str, module: nn.Module, layout: Layout, outputs: int, critic: bool, actions: int) -> None:
     """Raise ConfigError unless the module maps two observations to two outputs, and two values with a critic.
 
-    A recurrent module gets them as a sequence of two steps, and also returns the state after them.
+    A recurrent module gets them as a sequence of two steps, and also returns the state after them. With `actions` it
+    also gets two rows of them.
     """
     space = copy.deepcopy(layout.space)
     space.seed(0)
@@ -153,14 +163,34 @@ def _try_custom(custom: object, module: nn.Module, layout: Layout, outputs: int,
     arguments: tuple[Any, ...] = (observations.to(device),)
     if shapes:
         arguments = observations[None].to(device), torch.zeros(1, 2, dtype=torch.bool, device=device), state
+    taken = torch.zeros(2, actions, device=device, requires_grad=True)
+    if actions:
+        arguments = *arguments, taken
     try:
         with torch.enable_grad(), torch.random.fork_rng(devices=[]):
             found = module(*arguments)
     except Exception as error:
         raise ConfigError(
-            f"model.custom_model={custom!r} fails on observations of shape {list(arguments[0].shape)} and type "
-            f"{observations.dtype}: {type(error).__name__}: {sentence(error)}{own_traceback(error)}"
+            f"{where} fails on observations of shape {list(arguments[0].shape)} and type {observations.dtype}"
+            f"{f' with actions of shape [2, {actions}]' if actions else ''}: "
+            f"{type(error).__name__}: {sentence(error)}{own_traceback(error)}"
         ) from error
+    parts = _parts(where, found, outputs, critic, shapes)
+    if shapes and (after_shapes := _shapes(parts[2])) != _shapes(state):
+        raise ConfigError(f"{where} returns a state of the shapes {after_shapes}, expected {_shapes(state)}.")
+    if torch.is_inference_mode_enabled():
+        return
+    if not any(each.requires_grad for each in parts[: 2 if critic else 1]):
+        raise ConfigError(
+            f"{where}: no gradient flows from its outputs to parameters, so nothing would be "
+            "learnt. Give it parameters, without torch.no_grad(), detach() and requires_grad_(False) on the way."
+        )
+    if actions and torch.autograd.grad(parts[0].sum(), taken, allow_unused=True)[0] is None:
+        raise ConfigError(f"{where}: its outputs do not depend on the actions, so the actor would learn nothing.")
+
+
+def _parts(where: str, found: Any, outputs: int, critic: bool, shapes: dict[str, Any]) -> Any:
+    """What the module returned for two observations: outputs, values, and the state if it has one of these `shapes`."""
     count = 3 if shapes else 2
     parts: Any = found if isinstance(found, tuple | list) and len(found) == count else (None,) * count
     sizes = [2 * outputs, 2] if critic else [2 * outputs]
@@ -172,19 +202,10 @@ def _try_custom(custom: object, module: nn.Module, layout: Layout, outputs: int,
             values = f"values of shape {before}]" if critic else "anything"
             after = ", state" if shapes else ""
             raise ConfigError(
-                f"model.custom_model={custom!r} returns {_shown(found)} for 2 observations, expected (outputs of shape "
+                f"{where} returns {_shown(found)} for 2 observations, expected (outputs of shape "
                 f"{before}, {outputs}], {values}{after})."
             )
-    if shapes and (after_shapes := _shapes(parts[2])) != _shapes(state):
-        raise ConfigError(
-            f"model.custom_model={custom!r} returns a state of the shapes {after_shapes}, expected {_shapes(state)}."
-        )
-    learns = any(each.requires_grad for each, _ in zip(parts, sizes, strict=False))
-    if not learns and not torch.is_inference_mode_enabled():
-        raise ConfigError(
-            f"model.custom_model={custom!r}: no gradient flows from its outputs to parameters, so nothing would be "
-            "learnt. Give it parameters, without torch.no_grad(), detach() and requires_grad_(False) on the way."
-        )
+    return parts
 
 
 def state_shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:

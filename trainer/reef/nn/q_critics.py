@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,9 +13,10 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from reef.batch import Rollout
-from reef.config import AlgorithmConfig, ModelConfig
+from reef.config import ModelConfig
 from reef.errors import ConfigError
 from reef.nn.architecture import Architecture
+from reef.nn.custom import custom_module
 from reef.nn.distributions import Categorical, DistributionMaker, LeafDistribution, SquashedGaussian
 from reef.nn.layers.action_mask import ActionMask
 from reef.nn.layers.encoders import Encoder, Features
@@ -63,18 +65,73 @@ class Critics(nn.Module):
         return torch.cat([self.features(obs), actions.reshape(len(actions), -1)], dim=1)
 
 
+class CustomActor(nn.Module):
+    """A user's module that maps observations to (distribution inputs [N, D], anything)."""
+
+    def __init__(self, module: nn.Module, mask: ActionMask | None) -> None:
+        """`module`: from `custom_module`."""
+        super().__init__()
+        self.module, self.mask = module, mask
+
+    def forward(self, obs: Tensor) -> Tensor:
+        """[N, D]."""
+        outputs: Tensor = self.module(obs if self.mask is None else self.mask.without(obs))[0]
+        return outputs if self.mask is None else self.mask(obs, outputs)
+
+
+class CustomCritics(nn.Module):
+    """A user's modules, one for each critic, that map observations and actions to (Q-values [N], anything)."""
+
+    def __init__(self, modules: list[nn.Module]) -> None:
+        """`modules`: from `custom_module`."""
+        super().__init__()
+        self.critics = nn.ModuleList(modules)
+
+    def forward(self, obs: Tensor, actions: Tensor) -> Tensor:
+        """[count, N]."""
+        return torch.stack([self._values(critic, obs, actions) for critic in self.critics])
+
+    def first(self, obs: Tensor, actions: Tensor) -> Tensor:
+        """[N], those of the first critic."""
+        return self._values(self.critics[0], obs, actions)
+
+    def _values(self, critic: nn.Module, obs: Tensor, actions: Tensor) -> Tensor:
+        values: Tensor = critic(obs, actions.reshape(len(actions), -1))[0]
+        return values.reshape(-1)
+
+
 class ActorWithCritics(Policy):
     """An actor and one or two critics, which a subclass makes; it acts by the actor alone."""
 
-    actor: Actor
-    critics: Critics
+    actor: Actor | CustomActor
+    critics: Critics | CustomCritics
 
-    def __init__(self, config: AlgorithmConfig, observation_space: Space, action_space: Space, *, twin_q: bool) -> None:
-        """Raises ConfigError for a custom model."""
+    def __init__(self, config: Any, observation_space: Space, action_space: Space, *, twin_q: bool) -> None:
+        """Raises ConfigError for `model.custom_model`: actor and critics have one each."""
         super().__init__(config, observation_space, action_space)
-        if config.model.custom_model:
-            raise ConfigError(f"model.custom_model is not available yet with {config.algorithm}: leave it out.")
+        if custom := config.model.custom_model:
+            raise ConfigError(
+                f"model.custom_model={custom!r}: {config.algorithm} has an actor and critics, which read and return "
+                "other things. Set policy_model_config.custom_model and q_model_config.custom_model."
+            )
+        self.spaces, self.parts = (observation_space, action_space), (config.policy_model_config, config.q_model_config)
         self.twin_q, self.num_critics = twin_q, 2 if twin_q else 1
+
+    def make_actor(self, own: Any, outputs: int) -> Actor | CustomActor:
+        """From `policy_model_config`, and for the rest `model`."""
+        if own.custom_model is None:
+            return Actor(self.input_layout, own.over(self.config.model), outputs, self.action_mask)
+        return CustomActor(self.custom("policy_model_config", outputs), self.action_mask)
+
+    def custom(self, settings: str, outputs: int, actions: int = 0) -> nn.Module:
+        """One module of the `custom_model` of these settings."""
+        module = custom_module(self.config, *self.spaces, outputs, critic=False, settings=settings, actions=actions)
+        if hasattr(module, "custom_loss"):
+            raise ConfigError(
+                f"{settings}.custom_model={type(module).__name__} has custom_loss, which belongs to algorithms with "
+                "one loss, such as PPO and DQN. Leave it out."
+            )
+        return module
 
     @property
     def acting_parameters(self) -> list[Tensor]:
@@ -88,9 +145,11 @@ class ActorWithCritics(Policy):
         return outputs
 
     def architecture(self) -> Architecture:
-        """Adds the number of critics."""
+        """Adds the number of critics, and how actor and critics differ from `model`."""
         architecture = super().architecture()
         architecture["settings"]["twin_q"] = self.twin_q
+        for own in self.parts:
+            architecture["settings"] |= {f"{own.prefix}{key}": value for key, value in own.layers().items()}
         return architecture
 
 
@@ -99,7 +158,7 @@ class ContinuousActorCritic(ActorWithCritics):
 
     def __init__(
         self,
-        config: AlgorithmConfig,
+        config: Any,
         observation_space: Space,
         action_space: Space,
         *,
@@ -115,8 +174,14 @@ class ContinuousActorCritic(ActorWithCritics):
                 f"{action_space}. Use PPO, or DQN or SAC for Discrete actions."
             )
         self.dist_class = DistributionMaker(self.action_layout, box=box)
-        self.actor = Actor(self.observation_layout, config.model, self.dist_class.num_inputs)
-        self.critics = Critics(self.observation_layout, config.model, self.action_layout.size, self.num_critics)
+        self.actor = self.make_actor(config.policy_model_config, self.dist_class.num_inputs)
+        self.critics = self.make_critics(config.q_model_config, self.action_layout.size)
+
+    def make_critics(self, own: Any, actions: int) -> Critics | CustomCritics:
+        """From `q_model_config`, and for the rest `model`; `actions`: the number of their elements."""
+        if own.custom_model is None:
+            return Critics(self.observation_layout, own.over(self.config.model), actions, self.num_critics)
+        return CustomCritics([self.custom("q_model_config", 1, actions) for _ in range(self.num_critics)])
 
     def state_values(self, obs: Tensor) -> Tensor:
         """[N, *obs] -> [N], the values of acting without noise, by the smaller critic."""
@@ -151,7 +216,7 @@ class SoftActorCritic(ActorWithCritics):
 
     @abstractmethod
     def expected(
-        self, critics: Critics, obs: Tensor, dist_inputs: Tensor, noise: Callable[[int], Tensor]
+        self, critics: Critics | CustomCritics, obs: Tensor, dist_inputs: Tensor, noise: Callable[[int], Tensor]
     ) -> tuple[Tensor, Tensor]:
         """Return the smaller Q-value [N] and logp [N], expected over the actions that `dist_inputs` [N, D] stand for.
 
@@ -168,7 +233,7 @@ class SoftContinuous(ContinuousActorCritic, SoftActorCritic):
 
     def __init__(
         self,
-        config: AlgorithmConfig,
+        config: Any,
         observation_space: Space,
         action_space: Space,
         *,
@@ -179,7 +244,7 @@ class SoftContinuous(ContinuousActorCritic, SoftActorCritic):
         self.temperature = Temperature(initial_alpha)
 
     def expected(
-        self, critics: Critics, obs: Tensor, dist_inputs: Tensor, noise: Callable[[int], Tensor]
+        self, critics: Critics | CustomCritics, obs: Tensor, dist_inputs: Tensor, noise: Callable[[int], Tensor]
     ) -> tuple[Tensor, Tensor]:
         """Estimated by one reparametrised action for each observation."""
         actions, logp = SquashedGaussian(dist_inputs).sample(noise(len(obs)))
@@ -203,18 +268,40 @@ class DiscreteCritics(Critics):
 
     def forward(self, obs: Tensor, actions: Tensor) -> Tensor:
         """[count, N], the values of the `actions` [N]."""
-        values = self.all(obs)
-        return values.gather(-1, actions.long().expand(len(values), -1).unsqueeze(-1)).squeeze(-1)
+        return _of_actions(self.all(obs), actions)
+
+
+class CustomDiscreteCritics(CustomCritics):
+    """A user's modules, one for each critic, that map observations to (Q-values of all actions [N, n], anything)."""
+
+    def __init__(self, modules: list[nn.Module], mask: ActionMask | None) -> None:
+        """`modules`: from `custom_module`."""
+        super().__init__(modules)
+        self.mask = mask
+
+    def all(self, obs: Tensor) -> Tensor:
+        """[N, *obs] -> [count, N, actions]."""
+        read = obs if self.mask is None else self.mask.without(obs)
+        return torch.stack([critic(read)[0] for critic in self.critics])
+
+    def forward(self, obs: Tensor, actions: Tensor) -> Tensor:
+        """[count, N], the values of the `actions` [N]."""
+        return _of_actions(self.all(obs), actions)
+
+
+def _of_actions(values: Tensor, actions: Tensor) -> Tensor:
+    """[count, N, actions] and [N] -> [count, N]."""
+    return values.gather(-1, actions.long().expand(len(values), -1).unsqueeze(-1)).squeeze(-1)
 
 
 class SoftDiscrete(SoftActorCritic):
     """With a categorical actor and critics of all actions (Christodoulou 2019): expectations are exact sums."""
 
-    critics: DiscreteCritics
+    critics: DiscreteCritics | CustomDiscreteCritics
 
     def __init__(
         self,
-        config: AlgorithmConfig,
+        config: Any,
         observation_space: Space,
         action_space: Space,
         *,
@@ -224,15 +311,22 @@ class SoftDiscrete(SoftActorCritic):
         super().__init__(config, observation_space, action_space, twin_q=twin_q)
         assert isinstance(action_space, spaces.Discrete)
         self.actions = int(action_space.n)
-        self.actor = Actor(self.input_layout, config.model, self.actions, self.action_mask)
-        self.critics = DiscreteCritics(self.input_layout, config.model, self.actions, self.num_critics)
+        self.actor = self.make_actor(config.policy_model_config, self.actions)
+        self.critics = self.make_critics(config.q_model_config)
         self.temperature = Temperature(initial_alpha)
 
+    def make_critics(self, own: Any) -> DiscreteCritics | CustomDiscreteCritics:
+        """From `q_model_config`, and for the rest `model`."""
+        if own.custom_model is None:
+            return DiscreteCritics(self.input_layout, own.over(self.config.model), self.actions, self.num_critics)
+        modules = [self.custom("q_model_config", self.actions) for _ in range(self.num_critics)]
+        return CustomDiscreteCritics(modules, self.action_mask)
+
     def expected(
-        self, critics: Critics, obs: Tensor, dist_inputs: Tensor, noise: Callable[[int], Tensor]
+        self, critics: Critics | CustomCritics, obs: Tensor, dist_inputs: Tensor, noise: Callable[[int], Tensor]
     ) -> tuple[Tensor, Tensor]:
         """Summed over all actions; the critics get no gradient."""
-        assert isinstance(critics, DiscreteCritics)
+        assert isinstance(critics, DiscreteCritics | CustomDiscreteCritics)
         distribution = Categorical(dist_inputs)
         with torch.no_grad():
             values = critics.all(obs).amin(0)

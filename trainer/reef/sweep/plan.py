@@ -26,6 +26,8 @@ SHOWN_PROBLEMS = 10  # of trials whose settings contradict each other
 WHERE = "spec.tune"
 OF_THE_NETWORK = {
     "model",
+    "policy_model_config",
+    "q_model_config",
     "hiddens",
     "num_atoms",
     "noisy",
