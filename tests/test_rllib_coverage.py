@@ -28,7 +28,6 @@ MISSING = {
     "Settings": 9,
     "Offline data": 6,
     "Several agents": 2,
-    "External applications": 11,
     "Results": 1,
     "Checkpoints": 1,
     "Scaling": 1,

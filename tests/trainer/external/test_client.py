@@ -1,4 +1,7 @@
-"""`PolicyClient` in both modes; with it reef.external.connection, local_acting, acting and fragments."""
+"""`PolicyClient` in both modes.
+
+With it reef.external.connection, reef.external.acting, reef.external.local_acting and reef.external.fragments.
+"""
 
 from __future__ import annotations
 
