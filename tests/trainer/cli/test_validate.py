@@ -168,7 +168,7 @@ def test_the_job_reference_has_every_field_and_setting(capsys: pytest.CaptureFix
     for field in ("spec.algorithm", "spec.workers[].gpu.resourceName", "status.training.rewardMean", "lambda_", "lr"):
         assert f"| `{field}` | " in text
     assert "| `spec.algorithm` | string, required | " in text
-    assert "| `policy_map_capacity` | `100` | not available yet |" in text
+    assert "| `compress_observations` | `false` | not available yet |" in text
 
 
 def test_settings_that_one_algorithm_refuses_are_described_with_it_alone(capsys: pytest.CaptureFixture[str]) -> None:
@@ -218,7 +218,7 @@ def test_the_schema_types_the_settings_of_all_algorithms() -> None:
     assert settings["gamma"]["type"] == "number"
     refused = {key for key in REFUSALS if "." not in key}
     assert refused <= settings.keys()
-    assert settings["policy_map_capacity"] == {"description": "Leave it at 100: not available yet."}
+    assert settings["compress_observations"] == {"description": "Leave it at false: not available yet."}
     assert "model.use_lstm" in KNOWN_SETTINGS["shared"]
     assert all("default" not in setting for setting in settings.values())
 

@@ -121,7 +121,7 @@ def test_a_refused_key_is_taken_by_its_sentence_and_refused_with_all_other_probl
     with pytest.raises(ConfigError) as refusal:
         config.validate()
     assert "compress_observations=True: batches are arrays that processes share" in str(refusal.value)
-    assert "policy_states_are_swappable=True: not available yet. Leave it at False." in str(refusal.value)
+    assert "policy_states_are_swappable=True: beyond policy_map_capacity weights alone" in str(refusal.value)
     assert "gamma=2.0" in str(refusal.value)
     assert (
         ExampleConfig().callbacks(None).multi_agent(count_steps_by="env_steps", policies={"default_policy"}).validate()

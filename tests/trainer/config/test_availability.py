@@ -23,7 +23,6 @@ def words(text: str) -> list[str]:
 
 NOT_YET = words(
     """
-    policy_map_capacity policy_states_are_swappable
     postprocess_inputs
 """
 )
@@ -31,7 +30,7 @@ NEVER = words(
     """
     model.post_fcnet_activation model.custom_preprocessor model.no_final_linear
     eager_tracing eager_max_retraces tf_session_args local_tf_session_args enable_tf1_exec_eagerly
-    in_evaluation policy_map_cache input_evaluation
+    in_evaluation policy_states_are_swappable policy_map_cache input_evaluation
     _enable_new_api_stack _tf_policy_handles_more_than_one_loss _disable_initialize_loss_from_dummy_batch
     _disable_execution_plan_api metrics_episode_collection_timeout_s fake_sampler offline_sampling
     learner_class env_runner_cls sample_collector enable_connectors episode_lookback_horizon
@@ -73,7 +72,7 @@ WORKING = words(
     extra_python_environs_for_driver extra_python_environs_for_worker
     metrics_num_episodes_for_smoothing min_time_s_per_iteration
     min_train_timesteps_per_iteration min_sample_timesteps_per_iteration log_level log_sys_usage seed
-    policies policy_mapping_fn policies_to_train count_steps_by replay_mode observation_fn
+    policies policy_mapping_fn policies_to_train policy_map_capacity count_steps_by replay_mode observation_fn
     algorithm_config_overrides_per_module callbacks keep_per_episode_custom_metrics
     env_to_module_connector module_to_env_connector learner_connector
     export_native_model_files checkpoint_trainable_policies_only logger_creator logger_config

@@ -80,9 +80,10 @@ REFUSALS: dict[str, Refusal] = {
     "fake_sampler": Refusal(
         "debugging", False, "Reef always samples; 'timers' of a result say what sampling and learning take"
     ),
-    "policy_map_capacity": Refusal("multi_agent", 100),
-    "policy_states_are_swappable": Refusal("multi_agent", False),
-    "policy_map_cache": Refusal("multi_agent", None, "Reef keeps such policies in the result folder"),
+    "policy_states_are_swappable": Refusal(
+        "multi_agent", False, "beyond policy_map_capacity weights alone go to files, and policies stay what they are"
+    ),
+    "policy_map_cache": Refusal("multi_agent", None, "Reef keeps their weights in a temporary folder"),
     "input_evaluation": Refusal("offline_data", ["is", "wis"], "use off_policy_estimation_methods"),
     "postprocess_inputs": Refusal("offline_data", False),
     "offline_sampling": Refusal("offline_data", False, "input_ says where steps come from"),

@@ -36,7 +36,7 @@ class AdaptedVector(VectorEnv):
                 "Make it reset ended columns itself."
             )
         self.envs = [env]
-        self._env = env
+        self._env: Any = env
         self._same_step = mode == AutoresetMode.SAME_STEP
         self._done = np.zeros(env.num_envs, np.bool_)  # columns whose episode ended with the last step
         self._has_state = all(callable(getattr(env, name, None)) for name in ("get_state", "set_state"))
@@ -89,15 +89,14 @@ class AdaptedVector(VectorEnv):
     def _set_state(self, state: State) -> Array:
         """Go on in all columns, or start new episodes, with seeds that follow those of the saved ones."""
         self.seeds.restore(state["seeds"])
-        episodes = next(iter(state["episodes"]), None)
-        goes_on = self._has_state and episodes is not None and episodes["obs"].shape == self._obs.shape
-        if goes_on:
+        fitting = [one for one in state["episodes"] if self._has_state and one["obs"].shape == self._obs.shape]
+        for episodes in fitting:
             guarded(f"reset of environment {self.name!r}", self._env.reset, seed=self.seeds.current(0))
             guarded(f"set_state of environment {self.name!r}", self._env.set_state, episodes["env"])
             self._obs[:], self._done[:] = episodes["obs"], episodes["done"]
-        else:
+        if not fitting:
             self.reset()
-        return np.full(self.num_envs, goes_on)
+        return np.full(self.num_envs, bool(fitting))
 
     def _env_actions(self, actions: Array) -> Any:
         layout = self.action_layout

@@ -43,6 +43,7 @@ def make_policy(
     require_mask(config, observation_space)
     policy.bind_parameters(device)
     policy.fast_actor = fast_actor(policy)
+    policy.acts_fast = policy.fast_actor is not None
     policy.eval()
     return policy
 

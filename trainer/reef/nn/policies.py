@@ -48,6 +48,7 @@ class Policy(QueriedPolicy):
         # what encoders read
         self.input_layout = self.observation_layout if self.action_mask is None else self.action_mask.rest
         self.fast_actor: FastActor | None = None
+        self.acts_fast = False  # whether it has one while its weights are in memory
 
     def architecture(self) -> Architecture:
         """What its weights fit: a checkpoint cannot be loaded into a network of another architecture."""
@@ -78,11 +79,11 @@ class Policy(QueriedPolicy):
     def move_to(self, device: torch.device) -> None:
         """Move the policy to a device, for acting and training."""
         self.bind_parameters(device)
-        self.fast_actor = None
+        self.fast_actor, self.acts_fast = None, False
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy, in this or another process, gets its own flat vector, and acts in torch."""
-        own = {name: value for name, value in vars(self).items() if name not in ("chooser", "learn", "model")}
+        own = {name: value for name, value in vars(self).items() if name not in ("chooser", "learn", "model", "recall")}
         return {**own, "flat": None, "fast_actor": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -99,7 +100,7 @@ class Policy(QueriedPolicy):
     def compile_acting(self, **options: Any) -> None:
         """Compile `dist_inputs`; `options` go to `torch.compile`."""
         self.dist_inputs = torch.compile(self.dist_inputs, **options)  # type: ignore[method-assign]
-        self.fast_actor = None
+        self.fast_actor, self.acts_fast = None, False
 
     @abstractmethod
     def dist_inputs(self, obs: Tensor) -> Tensor:

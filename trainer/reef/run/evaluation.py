@@ -154,6 +154,8 @@ class Evaluation:
 
     def set_policies(self, config: AlgorithmConfig) -> None:
         """Play with the policies of `config` from the next evaluation on; none is under way."""
+        if self._stored is not None:  # for the policies from before
+            _ = self.workers
         self.config, self.settings = config, config.evaluation_settings().freeze()
         if self._workers is not None:
             self._workers.set_policies(self.settings)

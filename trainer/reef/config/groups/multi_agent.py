@@ -122,6 +122,13 @@ class MultiAgentSettings(Settings):
         "Ids of the policies that learn, or a function (policy_id, batch), or its path, that says for each batch "
         "whether its policy learns from it; null is all.",
     )
+    policy_map_capacity: int = setting(
+        100,
+        "Where policy_mapping_fn is asked in each episode: how many policies a process has in memory. The weights of "
+        "others that do not learn are in temporary files, those used longest ago first.",
+        minimum=1,
+        unit="policies",
+    )
     count_steps_by: str = setting(
         "env_steps",
         "What batches, schedules and the minima of an iteration count: 'env_steps', or 'agent_steps', the steps of "
@@ -166,6 +173,11 @@ class MultiAgentSettings(Settings):
     def _without_effect(self) -> Iterator[str]:
         if self.replay_mode == "lockstep" and "replay_buffer_config" not in self.groups:
             yield f"replay_mode='lockstep' has no effect: {self.label} replays nothing. Leave it at 'independent'."
+        if self.policy_map_capacity != self.declared["policy_map_capacity"].default and not self.maps_each_episode:
+            yield (
+                f"policy_map_capacity={self.policy_map_capacity} has no effect: policy_mapping_fn is not asked in each "
+                "episode, so that all policies act. Leave it out, or give a function of (agent_id, episode)."
+            )
         if self.count_steps_by == "agent_steps" and getattr(self, "rollout_fragment_length", None) == "auto":
             yield (
                 "rollout_fragment_length='auto': count_steps_by='agent_steps' counts the steps of agents that come and "

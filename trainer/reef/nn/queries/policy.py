@@ -68,6 +68,8 @@ class QueriedPolicy(nn.Module):
     chooser: Chooser | None = None
     # of the algorithm that the policy belongs to: improves it on what workers sampled
     learn: Callable[[Any], dict[str, Any]] | None = None
+    # reads its weights back where a worker keeps them in a file meanwhile
+    recall: Callable[[], None] | None = None
     # whether its weights were set by a user since the learners last read them
     set_by_hand = False
 
@@ -198,6 +200,7 @@ class QueriedPolicy(nn.Module):
 
     def get_weights(self) -> dict[str, Array]:
         """Copies of all parameters by name."""
+        self.have_weights()
         return {name: value.detach().cpu().numpy().copy() for name, value in self.named_parameters()}
 
     def set_weights(self, weights: Mapping[str, Array]) -> None:
@@ -205,6 +208,7 @@ class QueriedPolicy(nn.Module):
 
         For the policy from `Algorithm.get_policy`, the learners read the new weights before their next use.
         """
+        self.have_weights()
         own = dict(self.named_parameters())
         if wrong := [*weight_problems(own, weights)]:
             raise ConfigError("weights do not fit this policy:\n" + "\n".join(f"  {problem}" for problem in wrong))
@@ -235,7 +239,13 @@ class QueriedPolicy(nn.Module):
                 "this policy belongs to no worker, and a worker knows how it explores and what the bounds of its "
                 "actions are. Ask algorithm.get_policy() or worker.get_policy()."
             )
+        self.have_weights()
         return self.chooser
+
+    def have_weights(self) -> None:
+        """Read the weights back, where a worker keeps them in a file."""
+        if self.recall is not None:
+            self.recall()
 
     def _flat_action(self, action: Any) -> Array:
         layout = self.action_layout

@@ -16,6 +16,7 @@ from reef.rollout.episodes import EpisodeTracker
 from reef.rollout.exploration.on_request import OnRequest
 from reef.rollout.filters import Filters
 from reef.rollout.policies.batch_runner import make_runner
+from reef.rollout.policies.policy_map import PolicyMap
 from reef.rollout.policy_runner import PolicyRunner
 from reef.spaces import PolicySpaces
 from reef.types import DEFAULT_POLICY, PolicyId, State, Weights
@@ -32,6 +33,7 @@ class WorkerPolicies(ABC):
     def __init__(self, config: AlgorithmConfig, worker_index: int) -> None:
         self.config, self.worker_index = config, worker_index
         self.runners: dict[PolicyId, PolicyRunner] = {}
+        self.policy_map: dict[PolicyId, Policy] = {}
         self.timestep = 0  # environment steps of the whole run, as of the last weights
         self.policy_version = 0
         self._posted: deque[tuple[Weights, int, int]] = deque(maxlen=1)  # until the next fragment begins
@@ -43,15 +45,26 @@ class WorkerPolicies(ABC):
             policy_id: before.get(policy_id) or make_runner(self.config, self.worker_index, own, policy_id)
             for policy_id, own in columns.items()
         }
-        self.policy_map = {policy_id: runner.policy for policy_id, runner in self.runners.items()}
+        self._hold({policy_id: runner.policy for policy_id, runner in self.runners.items()})
         self.preprocessors = {policy_id: policy.preprocessor for policy_id, policy in self.policy_map.items()}
         self.filters = Filters({policy_id: runner.filter for policy_id, runner in self.runners.items()})
         envs = {policy_id: own.envs for policy_id, own in columns.items()}
         self.episodes.set_columns(envs, [policy_id for policy_id, own in columns.items() if own.takes_turns])
         for policy_id in self.policy_map.keys() - before.keys():
-            policy = self.policy_map[policy_id]
+            policy = self.runners[policy_id].policy
             policy.chooser = OnRequest(self.runners[policy_id], self.config, lambda: self.timestep)
             self.hooks.call("on_create_policy", policy_id=policy_id, policy=policy)
+
+    def _hold(self, policies: dict[PolicyId, Policy]) -> None:
+        """Have the map of the policies, which keeps weights in files where there are too many."""
+        if isinstance(self.policy_map, PolicyMap):
+            self.policy_map.change_to(policies, self.config.may_train)
+        elif len(policies) > self.config.policy_map_capacity and self.config.maps_each_episode:
+            held = PolicyMap(self.config.policy_map_capacity, self.config.may_train)
+            held.change_to(policies, self.config.may_train)
+            self.policy_map = held
+        else:
+            self.policy_map = policies
 
     def set_policies(self, config: AlgorithmConfig) -> None:
         """Act with the policies and the mapping of `config` from the next episodes on; those in progress go on.
@@ -87,9 +100,8 @@ class WorkerPolicies(ABC):
 
     def set_weights(self, weights: Weights, version: int = 0, timestep: int = 0) -> None:
         """Set the published weights of its policies; `timestep` drives exploration schedules."""
-        for policy_id, policy in self.policy_map.items():
-            if policy_id in weights:
-                policy.flat.load(weights[policy_id])
+        for policy_id in self.policy_map.keys() & weights.keys():
+            self.policy_map[policy_id].flat.load(weights[policy_id])
         self.policy_version, self.timestep = version, timestep
 
     def load_acting_weights(self, weights: Weights) -> None:
@@ -108,12 +120,15 @@ class WorkerPolicies(ABC):
 
     def acting_weights(self, policies: Container[PolicyId] | None = None) -> Weights:
         """One flat vector for each of these policies, or of all, of the parameters that it acts with."""
-        held = self.policy_map.items()
-        return {name: policy.acting_weights() for name, policy in held if policies is None or name in policies}
+        return {
+            name: self.policy_map[name].acting_weights()
+            for name in self.policy_map
+            if policies is None or name in policies
+        }
 
     def get_weights(self) -> Weights:
         """One flat vector per policy."""
-        return {policy_id: policy.flat.numpy() for policy_id, policy in self.policy_map.items()}
+        return {policy_id: self.policy_map[policy_id].flat.numpy() for policy_id in self.policy_map}
 
     def get_policy(self, policy_id: PolicyId = DEFAULT_POLICY) -> Policy:
         """Its copy of a policy; KeyError when there is none of that name."""

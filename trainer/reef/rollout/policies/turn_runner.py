@@ -65,6 +65,7 @@ class TurnRunner(PolicyRunner):
         assert present is not None
         if not present.any():
             return self._nothing
+        self.policy.have_weights()
         before = self.recurrent
         actions, inputs = self.choose(self._held, timestep)
         self.recurrent = _where(present, self.recurrent, before)

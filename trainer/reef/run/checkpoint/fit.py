@@ -40,7 +40,7 @@ def check_fit(state: State, learners: Learners, worker: RolloutWorker) -> None:
         trained = own["learners"].get(policy_id, {"optimizers": {}})
         if others := [*_other_optimizers(state["learners"].get(policy_id, {}), trained)]:
             raise CheckpointError(f"the checkpoint does not fit: {others[0]}, or train from scratch.")
-        here = worker.policy_map[policy_id].flat.vector.numel()
+        here = worker.runners[policy_id].policy.flat.vector.numel()
         if (there := next((own.size for own in weights_of(state, [policy_id]).values()), here)) != here:
             raise CheckpointError(
                 f"the checkpoint does not fit: its network has {there} weights, this one has {here}. "

@@ -147,7 +147,7 @@ class ChangingPolicies(Inference):
     def fixed_weights(self) -> Weights:
         """The weights of the policies that do not learn, and so have no learner."""
         policies = self.workers.local_worker().policy_map
-        return {name: policy.flat.numpy() for name, policy in policies.items() if not self.config.may_train(name)}
+        return {name: policies[name].flat.numpy() for name in policies if not self.config.may_train(name)}
 
     def publish_fixed_weights(self) -> None:
         """Give all workers these weights, if they have changed."""
