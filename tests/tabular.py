@@ -6,7 +6,7 @@ import numpy as np
 from gymnasium import spaces
 
 from reef.batch import Rollout
-from reef.offline.estimators import LoggedSteps
+from reef.learn.estimators import LoggedSteps
 from reef.spaces import Layout
 from reef.types import Array
 

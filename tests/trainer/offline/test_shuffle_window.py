@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from reef.algorithms.bc import BCConfig
 from reef.batch import Rollout
 from reef.offline.recorded import RecordedSource
 from reef.offline.shuffle_window import ShuffleWindow
@@ -57,3 +60,22 @@ def test_it_goes_on_where_it_was() -> None:
     second.set_state(first.state())
     for _ in range(4):
         np.testing.assert_array_equal(first.sample(7).rewards, second.sample(7).rewards)
+
+
+def test_an_algorithm_draws_from_it(tmp_path: Path) -> None:
+    step = {"next_obs": [0.0] * 4, "reward": 1.0, "terminated": False, "truncated": False}
+    with (tmp_path / "episodes.json").open("w") as out:
+        for number in range(30):
+            steps = [step | {"obs": [number / 30] * 4, "action": (number + t) % 2} for t in range(7)]
+            out.write(json.dumps({"steps": steps}) + "\n")
+    given = {"env": "CartPole-v1", "input_": str(tmp_path), "shuffle_buffer_size": 40, "seed": 1}
+    config = BCConfig.from_dict({**given, "train_batch_size": 20, "min_train_timesteps_per_iteration": 200})
+    with config.build() as algorithm:
+        algorithm.train()
+        (held,) = algorithm.recorded.windows  # type: ignore[attr-defined]
+        assert (len(held.buffer), held.buffer.added >= 240) == (40, True)
+        state = algorithm.state()
+        expected = algorithm.train()["info"]["learner"]
+    with config.build() as again:
+        again.set_state(state)
+        assert again.train()["info"]["learner"] == expected

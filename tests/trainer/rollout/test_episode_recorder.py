@@ -20,6 +20,7 @@ from reef.errors import ConfigError, StorageError
 from reef.offline.episode_files import recorded_in
 from reef.offline.episodes import files_of
 from reef.rollout.worker import RolloutWorker
+from reef.run.build import run_experiment
 
 broken: list[int] = []
 
@@ -157,7 +158,6 @@ def test_another_algorithm_learns_from_what_one_sampled(form: str, tmp_path: Pat
     [
         ({"output_config": {"format": "csv"}}, r"output_config=\{'format': 'csv'\}: expected \{'format': 'json'\} or"),
         ({"output_config": {}}, r"output_config=\{\}: expected \{'format': 'json'\} or"),
-        ({"output": "logdir"}, r"output='logdir': expected the path of a folder"),
         ({"output_max_file_size": 0}, r"output_max_file_size=0: must be at least 1 bytes"),
         ({"output_compress_columns": ["observations"]}, r"no column is called 'observations'. There are obs, new_obs"),
         ({"output_compress_columns": ["rewards"]}, r"lines of JSON are plain text. Set output_config="),
@@ -180,6 +180,19 @@ def test_columns_that_are_to_be_compressed_are_so(tmp_path: Path) -> None:
     assert {column.path_in_schema for column in columns if column.compression == "LZ4"} == {
         "next_obs.list.element", "reward"
     }  # fmt: skip
+
+
+def test_logdir_is_a_folder_in_that_of_the_run(tmp_path: Path) -> None:
+    settings = {"train_batch_size": 60, "sgd_minibatch_size": 60, "num_sgd_iter": 1}
+    settings |= {"evaluation_interval": 1, "evaluation_duration": 2, "evaluation_config": {"output": "logdir"}}
+    config = config_of(Line, "logdir", **settings).checked()  # type: ignore[arg-type]
+    tried = RolloutWorker(config)
+    summary = run_experiment(config, stop={"training_iteration": 1}, storage_path=tmp_path, local=tried, reporters=[])
+    assert len(recorded(summary.folder / "episodes")) == 20
+    assert len(recorded(summary.folder / "evaluation_episodes")) == 2
+    assert not (tmp_path / "logdir").exists()
+    with pytest.raises(ConfigError, match=r"output='logdir': config.build\(\) makes no run with a folder. Give a path"):
+        config.build()
 
 
 def test_what_samples_nothing_refuses_a_folder(tmp_path: Path) -> None:

@@ -108,8 +108,11 @@ def keep_likelihood(episode: PlayedEpisode, worker: RolloutWorker, env: int) -> 
 def episode_recorder(
     config: AlgorithmConfig, worker: RolloutWorker, then: EpisodeListener | None
 ) -> EpisodeRecorder | None:
-    """What records the episodes of a worker, or None where none are written; StorageError as of `OutputFolder`."""
-    if config.output is None:
+    """What records the episodes of a worker, or None where none are written; StorageError as of `OutputFolder`.
+
+    With `output="logdir"` a worker that tries the settings before the run writes none.
+    """
+    if config.output in (None, "logdir"):
         return None
     is_parquet = config.output_config["format"] == "parquet"
     compressed = [COLUMNS[name] for name in config.output_compress_columns] if is_parquet else None

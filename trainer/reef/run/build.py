@@ -34,7 +34,7 @@ from reef.run.checkpoint.policies import policies_of
 from reef.run.evaluation import Evaluation
 from reef.run.events import CheckpointSaved, Events, ResultReported, RunEnded, RunStarted, SampleTaken
 from reef.run.experiment import AT_END, CheckpointSettings, Experiment, Gate, check_settings, restore_start
-from reef.run.folders import DEFAULT_FOLDER, choose_folder, places_of
+from reef.run.folders import DEFAULT_FOLDER, LOGDIR, choose_folder, places_of, with_output_in
 from reef.run.process.deadline import BackgroundDeadline, Deadline
 from reef.run.process.identity import Claim
 from reef.run.process.watchdog import ReportEnd, Watchdog
@@ -94,6 +94,8 @@ def run_experiment(
     config = check_settings(config, stop, checkpoint, name)
     parent, remote = places_of(storage_path, local_folder, name)
     folder, start = choose_folder(config, parent, resume, restore_from, remote)
+    if (placed := with_output_in(config, folder)) is not config:
+        config, local = placed, None  # one that is there writes nowhere
     store, claim = CheckpointStore(folder, checkpoint.keep, checkpoint.score_attribute), Claim()
     with ExitStack() as stack:
         signals = stack.enter_context(signals or StopSignals())
@@ -200,6 +202,8 @@ def build_algorithm(
     """
     if not config.algorithm_class:
         raise ConfigError(f"{config.label} names no algorithm. Use the configuration of one, such as PPOConfig.")
+    if LOGDIR in (config.output, config.evaluation_config.get("output")):
+        raise ConfigError("output='logdir': config.build() makes no run with a folder. Give a path, or use reef train.")
     algorithm_class: type[Algorithm] = load(config.algorithm_class, "algorithm")
     config, deadline, events = with_registered_envs(config), deadline or Deadline(), Events()
     evaluation = make_evaluation(config, deadline)

@@ -10,7 +10,7 @@ import secrets
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from reef.config import AlgorithmConfig
 from reef.envs.failures import env_name
@@ -25,6 +25,7 @@ from reef.types import State
 log = logging.getLogger(__name__)
 DEFAULT_FOLDER = "~/reef_results"
 FOLDER_ID = r"\d{8}-\d{6}-[0-9a-f]{6}"  # UTC time first, so that names sort by age
+LOGDIR = "logdir"
 DISK_FAULTS = {errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE}
 
 
@@ -124,6 +125,16 @@ def newer_start(store: CheckpointStore, start: Start | None, algorithm: str) -> 
         return None
     newer = newest_start(store, algorithm)
     return None if newer is None or newer.checkpoint == before else newer
+
+
+def with_output_in(config: AlgorithmConfig, folder: Path) -> AlgorithmConfig:
+    """The settings of a run in this folder: `output="logdir"`, also of evaluation, means a folder in it."""
+    changed: dict[str, Any] = {}
+    if config.output == LOGDIR:
+        changed["output"] = str(folder / "episodes")
+    if config.evaluation_config.get("output") == LOGDIR:
+        changed["evaluation_config"] = config.evaluation_config | {"output": str(folder / "evaluation_episodes")}
+    return config.copy().assign(changed).checked() if changed else config
 
 
 def folder_label(config: AlgorithmConfig) -> str:

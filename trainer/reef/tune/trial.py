@@ -20,6 +20,7 @@ from reef.run.algorithm import Algorithm
 from reef.run.build import begin
 from reef.run.checkpoint import restoring
 from reef.run.experiment import Experiment
+from reef.run.folders import with_output_in
 from reef.run.metrics import Result
 from reef.run.remote.mirror import END_S
 from reef.run.reporters.reporter import Reporter, Run
@@ -126,7 +127,8 @@ class TrialProcess(Trainable):
                 result=beginning.result,
             )
 
-        experiment = begin(self._ending, beginning.config.checked(), make, signals, [self._files], self._say)
+        config = with_output_in(beginning.config.checked(), beginning.folder)
+        experiment = begin(self._ending, config, make, signals, [self._files], self._say)
         experiment.start()
         return experiment
 

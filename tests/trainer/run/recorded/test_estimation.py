@@ -1,7 +1,7 @@
 """Estimates from recorded episodes in an evaluation.
 
-It tests reef.run.recorded.reading, reef.offline.estimators.target, reef.offline.estimators.make,
-reef.offline.estimators.arguments and reef.config.groups.recorded too.
+It tests reef.run.recorded.reading, reef.learn.estimators.target, reef.learn.estimators.make,
+reef.learn.estimators.arguments and reef.config.groups.recorded too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from reef.algorithms.registry import config_class
 from reef.cli.main import main
 from reef.config import AlgorithmConfig
 from reef.errors import ConfigError
-from reef.offline.estimators import LoggedSteps, OffPolicyEstimator
+from reef.learn.estimators import LoggedSteps, OffPolicyEstimator
 from reef.types import Array
 
 
@@ -194,7 +194,7 @@ def test_episodes_of_reef_evaluate_say_how_likely_explored_actions_were(tmp_path
     [
         ({"off_policy_estimation_methods": {"is": {}}}, r"is=\{\}: expected a 'type', such as 'wis'"),
         ({"off_policy_estimation_methods": {"is": {"type": "is", "k": 5}}}, "is.k=5 is not an argument of Importance"),
-        ({"off_policy_estimation_methods": {"x": {"type": dict}}}, "x.type=.*expected a class derived from reef.off"),
+        ({"off_policy_estimation_methods": {"x": {"type": dict}}}, "x.type=.*expected a class derived from reef.lea"),
         ({"off_policy_estimation_methods": {}}, "evaluation_config.input_=.*recorded episodes are for estimates"),
         ({"evaluation_config": {"input_": "sampler"}}, "there are no recorded episodes to estimate from. Set evaluat"),
         ({"evaluation_config": {"input_": {"a": 1.0}}}, "each recorded episode counts once in estimates"),

@@ -322,7 +322,7 @@ class OfflineDataSettings(Settings):
     output: str | None = setting(
         None,
         "Folder for the episodes that workers sample: each goes into a file of its worker when it ends, for input_. "
-        "null writes none.",
+        "'logdir' is the folder episodes in that of the run; null writes none.",
     )
     output_config: dict[str, str] = setting(
         {"format": "json"}, "'format' of these files: json for JSON lines, parquet for Parquet."
@@ -365,8 +365,6 @@ class OfflineDataSettings(Settings):
             )
         if self.output_config not in [{"format": form} for form in FORMATS]:
             yield f"output_config={self.output_config!r}: expected {{'format': 'json'}} or {{'format': 'parquet'}}."
-        if self.output == "logdir":
-            yield "output='logdir': expected the path of a folder. Give one, such as 'episodes'."
 
 
 class ExperimentalSettings(Settings):

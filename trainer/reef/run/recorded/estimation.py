@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from reef.config import AlgorithmConfig
-from reef.offline.estimators import LoggedSteps
-from reef.offline.estimators.make import make_estimators
-from reef.offline.estimators.target import EvaluatedPolicy
+from reef.learn.estimators import LoggedSteps
+from reef.learn.estimators.make import make_estimators
+from reef.learn.estimators.target import EvaluatedPolicy
 from reef.rollout.policy_runner import PolicyRunner
 from reef.rollout.worker import RolloutWorker
 from reef.run.recorded.reading import recorded_sources

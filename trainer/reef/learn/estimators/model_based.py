@@ -9,10 +9,10 @@ import numpy as np
 from gymnasium import spaces
 
 from reef.errors import ConfigError
-from reef.offline.estimators.arguments import check_arguments, named_class
-from reef.offline.estimators.estimator import OffPolicyEstimator
-from reef.offline.estimators.fitted_q import FittedQ, QModel
-from reef.offline.estimators.logged import LoggedSteps, TargetPolicy
+from reef.learn.estimators.arguments import check_arguments, named_class
+from reef.learn.estimators.estimator import OffPolicyEstimator
+from reef.learn.estimators.fitted_q import FittedQ, QModel
+from reef.learn.estimators.logged import LoggedSteps, TargetPolicy
 from reef.spaces import Layout
 from reef.types import Array
 

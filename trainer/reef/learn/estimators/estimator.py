@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from reef.offline.estimators.logged import LoggedSteps, TargetPolicy
+from reef.learn.estimators.logged import LoggedSteps, TargetPolicy
 from reef.spaces import Layout
 from reef.types import Array
 

@@ -1,6 +1,6 @@
 """Estimators with a model, and fitted Q evaluation, against exact values.
 
-It tests reef.offline.estimators.estimator, reef.offline.estimators.logged and reef.offline.estimators.fitted_q too.
+It tests reef.learn.estimators.estimator, reef.learn.estimators.logged and reef.learn.estimators.fitted_q too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from gymnasium import spaces
 from tabular import ACTED, GAMMA, NEXT, OBSERVED, TARGET, Table, exact_q, exact_value, logged, played
 
 from reef.errors import ConfigError
-from reef.offline.estimators import DirectMethod, DoublyRobust, FittedQ, ImportanceSampling, LoggedSteps
+from reef.learn.estimators import DirectMethod, DoublyRobust, FittedQ, ImportanceSampling, LoggedSteps
 from reef.spaces import Layout
 from reef.types import Array
 

@@ -10,9 +10,10 @@ import torch
 
 from reef.config import AlgorithmConfig
 from reef.errors import ConfigError
+from reef.learn.adam import Adam
+from reef.learn.estimators.logged import LoggedSteps, TargetPolicy
 from reef.nn.dueling import QPolicy
 from reef.nn.targets import Target
-from reef.offline.estimators.logged import LoggedSteps, TargetPolicy
 from reef.spaces import Layout
 from reef.types import Array
 
@@ -67,7 +68,7 @@ class FittedQ:
             self.network = QPolicy(self.config, *self.spaces)
         self.network.bind_parameters()
         behind = Target(self.network, tau=self.polyak_coef, period=1)
-        optimizer = torch.optim.Adam(self.network.parameters(), lr=self.lr)
+        optimizer = Adam(self.network.flat, self.lr)
         rewards = steps.rewards.astype(np.float32)
         columns = (steps.obs, steps.actions, rewards, steps.next_obs, ~steps.terminated, self._next(steps, target))
         for _ in range(self.n_iters):
@@ -79,7 +80,7 @@ class FittedQ:
                     following = (probabilities * behind.network.q_values(next_obs)).sum(-1)
                     wanted = reward + self.gamma * goes_on * following
                 found = self.network.q_values(obs).gather(-1, actions[:, None]).squeeze(-1)
-                optimizer.zero_grad(set_to_none=False)
+                self.network.flat.gradient.zero_()
                 (found - wanted).square().mean().backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 behind.move()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from reef.offline.estimators.estimator import OffPolicyEstimator
-from reef.offline.estimators.logged import LoggedSteps, TargetPolicy
+from reef.learn.estimators.estimator import OffPolicyEstimator
+from reef.learn.estimators.logged import LoggedSteps, TargetPolicy
 from reef.types import Array
 
 MOST_LOG = 700.0  # above it float64 is infinite

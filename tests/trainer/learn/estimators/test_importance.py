@@ -7,8 +7,8 @@ import pytest
 from tabular import ACTED, BEHAVIOR, GAMMA, OBSERVED, TARGET, Table, exact_value, logged, played
 
 from reef.errors import ConfigError
-from reef.offline.estimators import ImportanceSampling, LoggedSteps, WeightedImportanceSampling
-from reef.offline.estimators.importance import ratio_products
+from reef.learn.estimators import ImportanceSampling, LoggedSteps, WeightedImportanceSampling
+from reef.learn.estimators.importance import ratio_products
 
 KINDS = [ImportanceSampling, WeightedImportanceSampling]
 

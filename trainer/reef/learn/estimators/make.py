@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from reef.errors import ConfigError
-from reef.offline.estimators.arguments import check_arguments, named_class
-from reef.offline.estimators.estimator import OffPolicyEstimator
-from reef.offline.estimators.importance import ImportanceSampling, WeightedImportanceSampling
-from reef.offline.estimators.model_based import DirectMethod, DoublyRobust
+from reef.learn.estimators.arguments import check_arguments, named_class
+from reef.learn.estimators.estimator import OffPolicyEstimator
+from reef.learn.estimators.importance import ImportanceSampling, WeightedImportanceSampling
+from reef.learn.estimators.model_based import DirectMethod, DoublyRobust
 from reef.spaces import Layout
 
 KEY = "off_policy_estimation_methods"
