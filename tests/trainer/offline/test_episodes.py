@@ -196,14 +196,6 @@ def test_an_existing_file_is_no_pattern(name: str, tmp_path: Path) -> None:
     assert files_of(str(path)) == [path]
 
 
-def test_addresses_are_not_read_yet_and_their_secrets_not_shown() -> None:
-    with pytest.raises(ConfigError, match="input_='s3://bucket/e.json': addresses are not read yet. Copy the files"):
-        files_of("s3://bucket/e.json")
-    with pytest.raises(ConfigError, match="not read yet") as caught:
-        files_of(["s3://me:secret@bucket/e.json"])
-    assert "secret" not in str(caught.value)
-
-
 def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path) -> None:
         raise PermissionError(13, "Permission denied", str(path))

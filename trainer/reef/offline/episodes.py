@@ -12,7 +12,7 @@ import numpy as np
 
 from reef.batch import Rollout
 from reef.envs.wrappers import ActionTransform, RewardTransform
-from reef.errors import ConfigError, redacted
+from reef.errors import ConfigError
 from reef.offline.episode_files import ACTION_LOGP, CHOSEN, ENDINGS, recorded_in
 from reef.spaces import Layout
 from reef.types import Array
@@ -25,15 +25,10 @@ def files_of(places: str | Sequence[str]) -> list[Path]:
     """The files that are meant by files, folders (their files with one of `ENDINGS`) and patterns, in order, each once.
 
     Raises:
-        ConfigError: one of them leads to no file, cannot be read, or is an address.
+        ConfigError: one of them leads to no file, or cannot be read.
     """
     found: dict[Path, None] = {}
     for place in [places] if isinstance(places, str) else places:
-        if "://" in place:
-            raise ConfigError(
-                f"input_={redacted(place)!r}: addresses are not read yet. Copy the files to a disk of the process that "
-                "trains, and give their path."
-            )
         try:
             found.update(dict.fromkeys(_files_at(place)))
         except OSError as error:

@@ -16,6 +16,7 @@ from reef.offline.own_reader import read_own
 from reef.offline.recorded import RecordedSource, RecordedSteps
 from reef.offline.shuffle_window import ShuffleWindow
 from reef.rollout.policy_runner import PolicyRunner
+from reef.run.recorded.addresses import on_this_machine
 
 
 def recorded_sources(
@@ -40,7 +41,7 @@ def recorded_sources(
         return [RecordedSource(partial(_read_own, reader, make, IOContext(config)))]
     places: Any = config.input_
     weights = places.items() if isinstance(places, dict) else [(places, 1.0)]
-    return [RecordedSource(partial(reader.read, files_of(place)), weight) for place, weight in weights]
+    return [RecordedSource(partial(reader.read, files_of(on_this_machine(place))), weight) for place, weight in weights]
 
 
 def steps_to_draw(config: AlgorithmConfig, runner: PolicyRunner, n_step: int | None) -> RecordedSteps | ShuffleWindow:
