@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from masked import ACTIONS, Allowed, AllowedOfSeveral, OtherKey, OverAtTheEnd, Stuck
+from test_custom_critics import parts
 
 from reef.algorithms.dqn import DQNConfig
 from reef.algorithms.ppo import PPOConfig
@@ -50,6 +51,7 @@ CASES: list[tuple[str, type[Allowed], dict[str, Any]]] = [
     ("APEX", Allowed, REPLAYING | {"num_rollout_workers": 0, "num_gpus": 0.0}),
     ("SAC", OverAtTheEnd, REPLAYING),
     ("SAC", Allowed, REPLAYING | {"twin_q": False, "observation_filter": "MeanStdFilter"}),
+    ("SAC", Allowed, REPLAYING | parts(read=0)),
 ]
 
 
