@@ -204,6 +204,8 @@ def _settings(
         config = config_class(args.algo)()
     config.train_batch_size = config.total_train_batch_size
     _change(config, args)
+    if config.uses_policy_server:
+        _in_an_environment(config)
     config.off_policy_estimation_methods, before = methods or {}, config.evaluation_config
     config.evaluation_config = {**before, "input_": args.input if methods else "sampler"}
     config = config.update_from_dict(ALONE).checked()
@@ -212,6 +214,18 @@ def _settings(
     with restoring(args.checkpoint):  # episodes that training was in need not be played again
         state |= {"workers": without_episodes(state["workers"])}
     return config, partial(build_restored, config, args.checkpoint, state)
+
+
+def _in_an_environment(config: AlgorithmConfig) -> None:
+    """Have a policy that was trained by applications play in an environment, with no server that waits for them."""
+    from reef.config.applications import SAMPLER
+
+    env = config.env or config.evaluation_config.get("env")
+    if env is None:
+        raise ConfigError(
+            "this policy was trained by applications with their own loop: give --env, an environment with its spaces."
+        )
+    config.update_from_dict({"input_": SAMPLER, "input_config": {}, "env": env})
 
 
 def _change(config: AlgorithmConfig, args: argparse.Namespace) -> None:
