@@ -35,7 +35,7 @@ MISSING = {
     "Further promises": 1,
 }
 # They work in algorithms that read recorded episodes; the others refuse them.
-OFFLINE = {"input_", "input", "postprocess_inputs", "actions_in_input_normalized"}
+OFFLINE = {"postprocess_inputs"}
 
 
 @cache
