@@ -25,7 +25,7 @@ ALIASES = RENAMED | MOVED
 # How many rows of a group may be missing: none is.
 MISSING: dict[str, int] = {}
 # They work in algorithms that read recorded episodes; the others refuse them.
-OFFLINE = {"input_", "input", "postprocess_inputs", "actions_in_input_normalized"}
+OFFLINE = {"postprocess_inputs"}
 
 
 @cache

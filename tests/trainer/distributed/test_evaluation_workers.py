@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -127,3 +128,18 @@ def test_a_killed_evaluation_worker_ends_the_run_by_default() -> None:
             WorkerError, match=r"evaluation worker 1 failed in sample_episodes\(\): its process \d+ died"
         ):
             algorithm.evaluate()
+
+
+def test_estimates_are_of_the_weights_that_are_evaluated(tmp_path: Path) -> None:
+    with config(evaluation_num_workers=0).offline_data(output=str(tmp_path)).build() as algorithm:
+        algorithm.train()
+    asked: dict[str, Any] = {"evaluation_config": {"input_": str(tmp_path)}, "evaluation_duration": 1}
+    asked["off_policy_estimation_methods"] = {"is": {"type": "is"}}
+    found = []
+    for workers in (0, 1):
+        with config(evaluation_num_workers=workers, **asked).build() as algorithm:
+            untrained = algorithm.evaluate()["evaluation"]["off_policy_estimator"]["is"]
+            algorithm.train()
+            found.append((untrained, algorithm.evaluate()["evaluation"]["off_policy_estimator"]["is"]))
+    assert found[0] == found[1]
+    assert found[0][0] != found[0][1]
