@@ -18,7 +18,7 @@ import numpy as np
 from reef.config import AlgorithmConfig
 from reef.envs.atari.frames import check_frame_settings
 from reef.envs.atari.lives import lives_of
-from reef.envs.atari.names import is_atari
+from reef.envs.atari.names import is_atari, registered
 from reef.envs.failures import env_name
 from reef.envs.loop import flag
 from reef.envs.make import EnvFactory
@@ -89,6 +89,7 @@ class _ServedEnv:
     def _make(self, old_api: bool | None) -> Begun:
         setup, config = self._setup, self._config
         if setup.spec is not None:
+            registered(config.env)  # imports what registers it, if anything does
             gym.registry[setup.spec.id] = setup.spec
         # forks of one process would all draw the same numbers
         seeds = None if config.seed is None else [config.seed, setup.worker_index, self._index, GLOBAL_GENERATORS]
