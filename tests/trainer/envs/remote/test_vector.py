@@ -153,15 +153,16 @@ class EnvWith(dict):
     vector_index, remote, recreated_worker = 0, True, False
 
 
-def test_an_environment_that_raises_shows_its_own_traceback(remote):
-    env = remote(Walk, {"raise_at": 2, "env": 2})
+@pytest.mark.parametrize("error", ["ValueError", "FileNotFoundError"])
+def test_an_environment_that_raises_shows_its_own_traceback(remote, error):
+    env = remote(Walk, {"raise_at": 2, "env": 2, "of_files": error == "FileNotFoundError"})
     env.reset()
     env.step(actions_for(env, 1)[0])
-    with pytest.raises(EnvironmentError) as error:
+    with pytest.raises(EnvironmentError) as raised:
         env.step(actions_for(env, 1)[0])
-    text = str(error.value)
-    assert "'Walk' raised in step() at column 2 of worker 0, step 2 of its episode: ValueError: the motor" in text
-    assert 'raise ValueError("the motor is hot")' in text and "reef/envs/remote" not in text
+    text = str(raised.value)
+    assert f"'Walk' raised in step() at column 2 of worker 0, step 2 of its episode: {error}: the motor" in text
+    assert '("the motor is hot")' in text and "reef/envs/remote" not in text
 
 
 @pytest.mark.parametrize("broken", [0, 1])

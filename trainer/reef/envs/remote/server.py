@@ -97,7 +97,7 @@ class _ServedEnv:
         random.seed(int(drawn[0]))
         np.random.seed(drawn[1])
         factory = EnvFactory(config, setup.worker_index, setup.recreated_worker, old_api=old_api)
-        if setup.spec is None and old_api is None and is_multi_agent(env := factory.unchecked(self._index)):
+        if setup.spec is None and old_api is None and is_multi_agent(env := factory.first()):
             env.close()
             raise ConfigError(
                 "remote_worker_envs=True: not available yet with an environment of several agents, such as "
@@ -116,10 +116,14 @@ class _ServedEnv:
 
     def _answer(self, name: str, arguments: list[Any]) -> None:
         try:
-            self._channel.send(getattr(self, name)(*arguments))
-        except (OSError, EOFError):
-            raise
+            answer = getattr(self, name)(*arguments)
         except Exception as error:
+            answer = Failed.of(error)
+        try:
+            self._channel.send(answer)
+        except OSError:  # the worker is gone
+            raise
+        except Exception as error:  # it cannot be packed
             self._channel.send(Failed.of(error))
 
     def step(self, action: Any, next_seed: int | None, cut: bool) -> Stepped:
