@@ -111,8 +111,9 @@ def _command(args: argparse.Namespace) -> int:
 def _play(args: argparse.Namespace, stack: ExitStack) -> EpisodeReporter:
     """Play the episodes and report each; `stack` closes what that takes."""
     from reef.envs.check import check_display
+    from reef.envs.context import env_context
     from reef.envs.failures import env_name
-    from reef.envs.make import env_context, make_env
+    from reef.envs.make import make_env
     from reef.offline.episode_files import STEP_KEYS
     from reef.rollout.recording import recording_worker
     from reef.rollout.videos.drawing import take_videos

@@ -200,8 +200,10 @@ def test_what_cannot_be_used_is_refused(remote, settings):
             remote("OnlyVector-v0")
     finally:
         del gym.registry["OnlyVector-v0"]
-    with pytest.raises(ConfigError, match=r"remote_worker_envs=True: not available yet with an environment of several"):
-        remote(Pair)
+    with pytest.raises(ConfigError, match="remote_env_batch_wait_ms=5.0: has no effect with an env"):
+        make_envs(settings(Pair, remote_worker_envs=True, remote_env_batch_wait_ms=5.0), 0, 1)
+    with pytest.raises(ConfigError, match="observation_fn=.*has one agent. Leave it out"):
+        make_envs(settings(Walk, remote_worker_envs=True, observation_fn=dict), 0, 1)
     with pytest.raises(ConfigError, match=r"remote_worker_envs=True: environment 'Walk' cannot go to a process"):
         remote(Walk, {"lock": __import__("threading").Lock()})
     with pytest.raises(ConfigError, match="model.dim=42: for Atari games"):
