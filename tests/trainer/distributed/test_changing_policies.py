@@ -90,3 +90,17 @@ def test_workers_that_do_not_wait_get_them_between_fragments() -> None:
         algorithm.remove_policy("new")
         for _ in range(4):
             assert set(algorithm.train()["info"]["learner"]) == {"main"}
+
+
+def test_workers_have_no_more_of_them_in_memory_than_they_may() -> None:
+    made = config().training(sgd_minibatch_size=32, num_sgd_iter=1).multi_agent(policy_map_capacity=2)
+    with made.build() as algorithm:
+        for name in ("past", "older", "oldest"):
+            algorithm.train()
+            algorithm.add_policy(name, policy=algorithm.get_policy("main"))
+        algorithm.train()
+        away = algorithm.workers.foreach_worker(lambda worker: len(worker.policy_map.away))
+        assert away == [2, 2, 2]
+        for own in held(algorithm):
+            for name, weights in own.items():
+                np.testing.assert_array_equal(weights, held(algorithm)[0][name])

@@ -12,7 +12,8 @@ from games import LEFT, RIGHT, Game
 
 from reef.algorithms.ppo import PPOConfig
 from reef.config import AlgorithmConfig
-from reef.envs.make import env_context, make_env
+from reef.envs.context import env_context
+from reef.envs.make import make_env
 from reef.errors import EnvironmentError
 from reef.offline.episode_files import STEP_KEYS
 from reef.rollout.recording import RecordedEnv, recording_worker

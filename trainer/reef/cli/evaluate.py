@@ -146,8 +146,9 @@ def _estimate(args: argparse.Namespace) -> int:
 def _play(args: argparse.Namespace, stack: ExitStack) -> EpisodeReporter:
     """Play the episodes and report each; `stack` closes what that takes."""
     from reef.envs.check import check_display
+    from reef.envs.context import env_context
     from reef.envs.failures import env_name
-    from reef.envs.make import env_context, make_env
+    from reef.envs.make import make_env
     from reef.offline.episode_files import STEP_KEYS
     from reef.rollout.recording import recording_worker
     from reef.rollout.videos.drawing import take_videos
@@ -218,14 +219,14 @@ def _settings(
 
 def _in_an_environment(config: AlgorithmConfig) -> None:
     """Have a policy that was trained by applications play in an environment, with no server that waits for them."""
-    from reef.config.applications import SAMPLER
+    from reef.config.groups.inputs import FOR_INPUT, SAMPLER
 
     env = config.env or config.evaluation_config.get("env")
     if env is None:
         raise ConfigError(
             "this policy was trained by applications with their own loop: give --env, an environment with its spaces."
         )
-    config.update_from_dict({"input_": SAMPLER, "input_config": {}, "env": env})
+    config.update_from_dict({"input_": SAMPLER, **FOR_INPUT, "env": env})
 
 
 def _change(config: AlgorithmConfig, args: argparse.Namespace) -> None:

@@ -32,12 +32,15 @@ from reef.envs.check import (
     check_spaces,
     render_mode_of,
 )
+from reef.envs.context import EnvContext, env_context
 from reef.envs.curriculum.tasks import task_settable
 from reef.envs.failures import env_name, missing_package
 from reef.envs.loop import Env, LoopVectorEnv
 from reef.envs.multi_agent import is_multi_agent
 from reef.envs.native import CartPoleVector
 from reef.envs.old_api import STEPS_TO_NEW_API, OldApiEnv, speaks_old_api
+from reef.envs.remote.processes import EnvProcesses
+from reef.envs.remote.vector import RemoteVectorEnv
 from reef.envs.vector import EpisodeListener, StepResult, VectorEnv
 from reef.errors import ConfigError, EnvironmentError, ReefError, nearest, own_traceback, sentence
 from reef.types import DEFAULT_POLICY, Array, State
@@ -51,56 +54,37 @@ FOR_ONE_AGENT = (*(key for key in LOOP_SETTINGS if key != "horizon"), "observati
 CARTPOLE = "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv"
 
 
-class EnvContext(dict[str, Any]):
-    """The setting `env_config` as a dict, with where the environment is made as attributes."""
-
-    def __init__(
-        self,
-        env_config: Mapping[str, Any],
-        *,
-        worker_index: int = 0,
-        vector_index: int = 0,
-        num_workers: int = 0,
-        remote: bool = False,
-        recreated_worker: bool = False,
-        render_mode: str | None = None,
-    ) -> None:
-        """`render_mode`: how the environment is to draw itself; Gymnasium's ids are made with it."""
-        super().__init__(env_config)
-        self.worker_index = worker_index
-        self.vector_index = vector_index
-        self.num_workers = self.num_rollout_workers = num_workers
-        self.remote = remote
-        self.recreated_worker = recreated_worker
-        self.render_mode = render_mode
-
-
 def make_vector_env(config: AlgorithmConfig, worker_index: int, num_envs: int, *, recreated: bool = False) -> VectorEnv:
     """Make `num_envs` environments of `config.env` for one worker.
 
     Raises ConfigError for a name that leads nowhere and EnvironmentError for an environment that cannot be made or
     breaks the Gymnasium API. `recreated` says that the worker replaces one that failed.
     """
-    if config.remote_worker_envs:
-        return _remote(config, worker_index, num_envs, recreated, None)
-    return _vector_env(config, worker_index, num_envs, EnvFactory(config, worker_index, recreated))
+    make = _making_of(config, worker_index, recreated, None)
+    try:
+        return _vector_env(config, worker_index, num_envs, make)
+    except BaseException:
+        make.end()
+        raise
 
 
-def _remote(
-    config: AlgorithmConfig, worker_index: int, num_envs: int, recreated: bool, listener: EpisodeListener | None
+def _making_of(
+    config: AlgorithmConfig, worker_index: int, recreated: bool, listener: EpisodeListener | None
+) -> EnvFactory | EnvProcesses:
+    return (EnvProcesses if config.remote_worker_envs else EnvFactory)(config, worker_index, recreated, listener)
+
+
+def _vector_env(
+    config: AlgorithmConfig, worker_index: int, num_envs: int, make: EnvFactory | EnvProcesses
 ) -> VectorEnv:
-    from reef.envs.remote.vector import RemoteVectorEnv  # whose processes import this module
-
-    if (spec := registered(config.env)) is not None and spec.entry_point is None:
-        raise ConfigError(
-            f"remote_worker_envs=True: environment {spec.id!r} is registered in its vectorised form alone, which steps "
-            "all columns in one process. Leave it out, or register a single environment (entry_point) too."
-        )
-    return RemoteVectorEnv(config, worker_index, num_envs, recreated=recreated, listener=listener)
-
-
-def _vector_env(config: AlgorithmConfig, worker_index: int, num_envs: int, make: EnvFactory) -> VectorEnv:
     spec = registered(config.env)
+    if isinstance(make, EnvProcesses):
+        if spec is not None and spec.entry_point is None:
+            raise ConfigError(
+                f"remote_worker_envs=True: environment {spec.id!r} is registered in its vectorised form alone, which "
+                "steps all columns in one process. Leave it out, or register a single environment (entry_point) too."
+            )
+        return RemoteVectorEnv(config, worker_index, num_envs, make)
     one_by_one = make.listener is not None or render_mode_of(config, worker_index) is not None
     if spec is not None and not one_by_one and _runs_natively(config, spec):
         limit = spec.max_episode_steps or sys.maxsize
@@ -152,11 +136,12 @@ def make_envs(
         return SingleAgentEnvs(SpacesAlone(config, worker_index))
     if config.render_env and worker_index <= 1:
         check_display(env_name(config.env))
-    envs: PolicyEnvs
-    if config.remote_worker_envs:
-        envs = SingleAgentEnvs(_remote(config, worker_index, num_envs, recreated, listener))
-    else:
-        envs = _policy_envs(config, worker_index, num_envs, EnvFactory(config, worker_index, recreated, listener))
+    make = _making_of(config, worker_index, recreated, listener)
+    try:
+        envs = _policy_envs(config, worker_index, num_envs, make)
+    except BaseException:
+        make.end()
+        raise
     try:
         if not config.remote_worker_envs:  # or they are checked in their processes
             check_frame_settings(config, envs.envs[0], envs.name)
@@ -171,17 +156,22 @@ def make_envs(
     return envs
 
 
-def _policy_envs(config: AlgorithmConfig, worker_index: int, num_envs: int, make: EnvFactory) -> PolicyEnvs:
+def _policy_envs(
+    config: AlgorithmConfig, worker_index: int, num_envs: int, make: EnvFactory | EnvProcesses
+) -> PolicyEnvs:
     if registered(config.env) is None and is_multi_agent(first := make.first()):
         if asked := [key for key in FOR_ONE_AGENT if getattr(config, key)]:
             raise ConfigError(
                 f"{', '.join(asked)}: not available with an environment of several agents, such as "
                 f"{env_name(config.env)!r}. Leave it out."
             )
+        if config.remote_env_batch_wait_ms:
+            raise ConfigError(
+                f"remote_env_batch_wait_ms={config.remote_env_batch_wait_ms}: has no effect with an environment of "
+                f"several agents, such as {env_name(config.env)!r}: all are waited for. Leave it out."
+            )
         in_turns = config.maps_each_episode or getattr(first, "agents_take_turns", False)
-        return (TurnEnvs if in_turns else MultiAgentEnvs)(
-            config, worker_index, num_envs, make.agents, config.policy_of, make.listener
-        )
+        return (TurnEnvs if in_turns else MultiAgentEnvs)(config, worker_index, num_envs, make, config.policy_of)
     if list(config.policies) != [DEFAULT_POLICY]:
         raise ConfigError(
             f"policies={list(config.policies)}: environment {env_name(config.env)!r} has one agent, which acts with "
@@ -226,6 +216,9 @@ class EnvFactory:
             return env
         return _created(self._config, self._context(index))
 
+    def end(self) -> None:
+        """Nothing: what it made is in this process."""
+
     def agents(self, index: int) -> Any:
         """An environment of several agents, for use."""
         return self._reported(index, self.unchecked(index))
@@ -251,19 +244,6 @@ class EnvFactory:
         if not config.disable_env_checking:
             _check(env, name, config)
         return self._reported(index, env)
-
-
-def env_context(config: AlgorithmConfig, worker_index: int, vector_index: int = 0, *, recreated: bool) -> EnvContext:
-    """The context of one environment of a worker."""
-    return EnvContext(
-        config.env_config,
-        worker_index=worker_index,
-        vector_index=vector_index,
-        num_workers=config.num_rollout_workers,
-        remote=config.remote_worker_envs,
-        recreated_worker=recreated,
-        render_mode=render_mode_of(config, worker_index, vector_index),
-    )
 
 
 def make_env(config: AlgorithmConfig, context: EnvContext) -> Env:

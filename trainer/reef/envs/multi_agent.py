@@ -8,6 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from reef.envs.remote.env import RemoteEnv
 from reef.envs.vector import close_all
 from reef.errors import ConfigError, nearest, sentence
 from reef.spaces import Space
@@ -106,6 +107,9 @@ def is_multi_agent(env: object) -> bool:
 
 def agent_spaces(env: Any, name: str) -> dict[AgentId, tuple[Space, Space]]:
     """The two spaces of each possible agent; ConfigError when one has none."""
+    if isinstance(env, RemoteEnv):  # which has found them there
+        spaces: dict[AgentId, tuple[Space, Space]] = env.process.begun.agents
+        return spaces
     found = {}
     for agent in env.possible_agents:
         try:

@@ -17,17 +17,16 @@ class FlatParameters:
     the network. Do not call `module.to(...)` afterwards: it would break the views.
     """
 
-    is_released = False  # whether the parameters are without memory
-
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
         """Take over parameters, which must be float32 and on one device."""
         self.parameters = list(parameters)
         with torch.no_grad():
             parts = [p.detach().reshape(-1) for p in self.parameters]
             self.vector = torch.cat(parts) if parts else torch.zeros(0)
-        self._bind()
+        self.bind()
 
-    def _bind(self) -> None:
+    def bind(self) -> None:
+        """Make the parameters views of the vector, with new gradients."""
         self.gradient = torch.zeros_like(self.vector)
         start = 0
         for parameter in self.parameters:
@@ -46,20 +45,6 @@ class FlatParameters:
         part = object.__new__(FlatParameters)
         part.parameters, part.vector, part.gradient = mine, self.vector[span], self.gradient[span]
         return part
-
-    def release(self) -> None:
-        """Free the memory of the parameters, which keep their shapes; every number is NaN then."""
-        nothing = torch.full((1,), float("nan"), device=self.vector.device)
-        self.vector = self.gradient = nothing.expand(self.vector.shape)
-        for parameter in self.parameters:
-            parameter.data, parameter.grad = nothing.expand(parameter.shape), None
-        self.is_released = True
-
-    def take_back(self, values: NDArray[np.float32]) -> None:
-        """Be made of these values, after `release`."""
-        self.vector = torch.from_numpy(values.copy()).to(self.vector.device)
-        self._bind()
-        self.is_released = False
 
     @property
     def is_frozen(self) -> bool:

@@ -7,8 +7,8 @@ from typing import Any
 
 from reef.callbacks.hooks import guarded
 from reef.config.loading import load_function
+from reef.envs.context import env_context
 from reef.envs.curriculum.tasks import TASKS, set_task, task_settable
-from reef.envs.make import env_context
 from reef.rollout.worker import RolloutWorker
 from reef.types import State
 

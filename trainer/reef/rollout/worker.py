@@ -18,7 +18,8 @@ from reef.batch import Rollout, Sample
 from reef.callbacks.default import OF_EPISODES, OF_WORKER
 from reef.config import AlgorithmConfig
 from reef.envs.by_policy import EnvStep, PolicyEnvs
-from reef.envs.make import env_context, make_envs
+from reef.envs.context import env_context
+from reef.envs.make import make_envs
 from reef.errors import WorkerTimeoutError
 from reef.replay.step_values import with_step_values
 from reef.rollout.episode_hooks import BaseEnv, EpisodeHooks

@@ -11,7 +11,8 @@ from games import FIRE, LEFT, NOOP, RIGHT, Game
 from gymnasium import spaces
 
 from reef.envs.atari.frames import LivesEnv, PixelEnv, check_frame_settings, shows_frames, wrap_deepmind
-from reef.envs.make import EnvContext, make_env, make_envs
+from reef.envs.context import EnvContext
+from reef.envs.make import make_env, make_envs
 from reef.errors import ConfigError, EnvironmentError
 
 

@@ -11,7 +11,8 @@ from games import Game
 
 from reef.envs.atari import names
 from reef.envs.atari.names import arguments, atari_hint, is_atari, registered
-from reef.envs.make import EnvContext, make_env
+from reef.envs.context import EnvContext
+from reef.envs.make import make_env
 from reef.errors import ConfigError
 
 

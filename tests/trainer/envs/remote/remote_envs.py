@@ -35,7 +35,7 @@ class Walk(gym.Env):
         self.steps += 1
         mine = self.context.get("env", 0) == self.index
         if mine and self.steps == self.context.get("raise_at"):
-            raise ValueError("the motor is hot")
+            raise (FileNotFoundError if self.context.get("of_files") else ValueError)("the motor is hot")
         if mine and self.steps == self.context.get("die_at") and first_time(self.context["marks"]):
             os.kill(os.getpid(), signal.SIGKILL)
         if mine and self.steps == self.context.get("hang_at"):

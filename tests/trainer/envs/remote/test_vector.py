@@ -153,15 +153,16 @@ class EnvWith(dict):
     vector_index, remote, recreated_worker = 0, True, False
 
 
-def test_an_environment_that_raises_shows_its_own_traceback(remote):
-    env = remote(Walk, {"raise_at": 2, "env": 2})
+@pytest.mark.parametrize("error", ["ValueError", "FileNotFoundError"])
+def test_an_environment_that_raises_shows_its_own_traceback(remote, error):
+    env = remote(Walk, {"raise_at": 2, "env": 2, "of_files": error == "FileNotFoundError"})
     env.reset()
     env.step(actions_for(env, 1)[0])
-    with pytest.raises(EnvironmentError) as error:
+    with pytest.raises(EnvironmentError) as raised:
         env.step(actions_for(env, 1)[0])
-    text = str(error.value)
-    assert "'Walk' raised in step() at column 2 of worker 0, step 2 of its episode: ValueError: the motor" in text
-    assert 'raise ValueError("the motor is hot")' in text and "reef/envs/remote" not in text
+    text = str(raised.value)
+    assert f"'Walk' raised in step() at column 2 of worker 0, step 2 of its episode: {error}: the motor" in text
+    assert '("the motor is hot")' in text and "reef/envs/remote" not in text
 
 
 @pytest.mark.parametrize("broken", [0, 1])
@@ -199,8 +200,10 @@ def test_what_cannot_be_used_is_refused(remote, settings):
             remote("OnlyVector-v0")
     finally:
         del gym.registry["OnlyVector-v0"]
-    with pytest.raises(ConfigError, match=r"remote_worker_envs=True: not available yet with an environment of several"):
-        remote(Pair)
+    with pytest.raises(ConfigError, match="remote_env_batch_wait_ms=5.0: has no effect with an env"):
+        make_envs(settings(Pair, remote_worker_envs=True, remote_env_batch_wait_ms=5.0), 0, 1)
+    with pytest.raises(ConfigError, match="observation_fn=.*has one agent. Leave it out"):
+        make_envs(settings(Walk, remote_worker_envs=True, observation_fn=dict), 0, 1)
     with pytest.raises(ConfigError, match=r"remote_worker_envs=True: environment 'Walk' cannot go to a process"):
         remote(Walk, {"lock": __import__("threading").Lock()})
     with pytest.raises(ConfigError, match="model.dim=42: for Atari games"):

@@ -114,7 +114,7 @@ class RolloutSettings(Settings):
     remote_env_batch_wait_ms: float = setting(
         0.0,
         "How long the policy waits for further environments once one has answered; it acts for those that have. 0 "
-        "waits for none, a large value for all. Needs remote_worker_envs.",
+        "waits for none, a large value for all. Needs remote_worker_envs and environments of one agent.",
         minimum=0.0,
         unit="milliseconds",
     )

@@ -6,7 +6,8 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from contextlib import suppress
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from reef.envs.curriculum.tasks import Tasks
 from reef.envs.failures import env_name, failure
 from reef.envs.loop import REPLAY_LIMIT
 from reef.envs.multi_agent import ALL, RESET, STEP, agent_spaces
+from reef.envs.remote.env import RemoteEnv
 from reef.envs.seeding import EpisodeSeeds, column_seeds
 from reef.envs.vector import AgentsStep, EpisodeListener, close_all
 from reef.errors import CallbackError, ConfigError
@@ -25,6 +27,20 @@ from reef.types import AgentId, Array, PolicyId, State
 
 logger = logging.getLogger(__name__)
 SPACES = ("observation_space", "action_space")
+
+
+class EnvMaker(Protocol):
+    """Makes the environments of a worker, in this process or in others."""
+
+    listener: EpisodeListener | None
+
+    def agents(self, index: int) -> Any:
+        """An environment of several agents, for use."""
+        ...
+
+    def end(self) -> None:
+        """End what it has started."""
+        ...
 
 
 class MultiAgentEnvs:
@@ -41,13 +57,12 @@ class MultiAgentEnvs:
         config: AlgorithmConfig,
         worker_index: int,
         num_envs: int,
-        create: Callable[[int], Any],
+        make: EnvMaker,
         policy_of: Callable[[AgentId], PolicyId],
-        listener: EpisodeListener | None = None,
     ) -> None:
-        """`create(index)` makes an environment. Raises ConfigError for a policy whose agents have other spaces."""
+        """`make` makes the environments. Raises ConfigError for a policy whose agents have other spaces."""
         self.config, self.name, self.num_envs = config, env_name(config.env), num_envs
-        self.envs, self._listener = [create(0)], listener
+        self.envs, self._listener, self._make = [make.agents(0)], make.listener, make
         try:
             self._spaces = agent_spaces(self.envs[0], self.name)
             self._policy_of = policy_of
@@ -55,7 +70,7 @@ class MultiAgentEnvs:
         except BaseException:
             self.close()
             raise
-        self.envs += [create(index) for index in range(1, num_envs)]
+        self.envs += [make.agents(index) for index in range(1, num_envs)]
         self.columns = {policy_id: group.columns for policy_id, group in self._groups.items()}
         # by environment and agent: the group and the column
         self._members: list[dict[AgentId, tuple[Any, int]]] = [
@@ -113,10 +128,13 @@ class MultiAgentEnvs:
         """Step every environment once, with the actions of the agents that are there."""
         taken = self._taken({policy_id: own.copy() for policy_id, own in actions.items()})
         ended = np.zeros(self.num_envs, np.bool_)
+        acting = [self._acting(env) for env in range(self.num_envs)]
+        if isinstance(self.envs[0], RemoteEnv):
+            self._ask(acting)
         for env in range(self.num_envs):
-            acting, result, ended[env] = self._step(env, taken)
+            result, ended[env] = self._step(env, acting[env], taken)
             if self._listener is not None:
-                self._listener.stepped(env, acting, result, ended=bool(ended[env]))
+                self._listener.stepped(env, acting[env], result, ended=bool(ended[env]))
             if ended[env]:
                 self._begin(env)
         results = {policy_id: group.result() for policy_id, group in self._groups.items()}
@@ -128,10 +146,18 @@ class MultiAgentEnvs:
             group.take(actions[policy_id])
         return actions
 
-    def _step(self, env: int, actions: dict[PolicyId, Array]) -> tuple[dict[AgentId, Any], AgentsStep, bool]:
+    def _ask(self, acting: Sequence[Mapping[AgentId, Any]]) -> None:
+        """Have all environments, which have processes of their own, step at the same time."""
+        ahead = self._listener is None and not self._tasks.exist  # or something is due between two episodes
+        for env, one in enumerate(self.envs):
+            seed = self.seeds.current(env, ahead=1) if ahead else None
+            with suppress(Exception):  # is raised by the step itself
+                one.process.ask_step(acting[env], seed, cut=self._lengths[env] + 1 >= self._horizon)
+
+    def _step(self, env: int, acting: dict[AgentId, Any], actions: dict[PolicyId, Array]) -> tuple[AgentsStep, bool]:
         """Step one environment, whose agents have taken `actions`; the last value is whether its episode ended."""
         self._lengths[env] += 1
-        acting = self._acting(env, actions)
+        self._keep(env, acting, actions)
         try:
             obs, rewards, terminated, truncated, infos = self.envs[env].step(acting)
             if self._lengths[env] >= self._horizon:
@@ -144,11 +170,14 @@ class MultiAgentEnvs:
         except Exception as error:
             where = f"in environment {env} of worker {self._worker_index}, step {self._lengths[env]} of its episode"
             raise failure(self.name, "step", where, error, expected=STEP) from error
-        return acting, result, over or cut or not goes_on
+        return result, over or cut or not goes_on
 
-    def _acting(self, env: int, actions: dict[PolicyId, Array]) -> dict[AgentId, Any]:
-        """The actions of an environment's agents as it takes them; `actions` are kept for `state`."""
+    def _keep(self, env: int, acting: Mapping[AgentId, Any], actions: dict[PolicyId, Array]) -> None:
+        """Keep what the agents that act have taken, for `state`."""
         self._history[env].append(actions)
+
+    def _acting(self, env: int) -> dict[AgentId, Any]:
+        """The actions of an environment's agents as it takes them."""
         members = self._members[env].items()
         return {agent: group.taken[column] for agent, (group, column) in members if group.present[column]}
 
@@ -209,7 +238,8 @@ class MultiAgentEnvs:
             where = f"in environment {env} of worker {self._worker_index}"
             raise failure(self.name, "reset", where, error, expected=RESET) from error
         for actions in replayed:
-            _, (obs, *_, infos), ended = self._step(env, self._taken_again(env, actions))
+            taken = self._taken_again(env, actions)
+            (obs, *_, infos), ended = self._step(env, self._acting(env), taken)
             if ended:
                 raise ValueError("the episode ended before the saved one")
         if self._listener is not None:
@@ -283,6 +313,7 @@ class MultiAgentEnvs:
     def close(self) -> None:
         """Close every environment; what is raised thereby is logged."""
         close_all(self.envs, self.name)
+        self._make.end()
 
 
 def spaces_of(

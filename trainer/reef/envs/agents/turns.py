@@ -138,11 +138,13 @@ class TurnEnvs(MultiAgentEnvs):
             group.take_in(found[policy_id], group.of(env))
         return found
 
-    def _acting(self, env: int, actions: dict[PolicyId, Array]) -> dict[AgentId, Any]:
+    def _keep(self, env: int, acting: Mapping[AgentId, Any], actions: dict[PolicyId, Array]) -> None:
         roles, members = self._roles[env], self._members[env]
-        acting = {agent: column for agent, (group, column) in members.items() if group.acting[column]}
-        self._acted[env].append({agent: actions[roles[agent]][column].copy() for agent, column in acting.items()})
-        return {agent: members[agent][0].taken[column] for agent, column in acting.items()}
+        self._acted[env].append({agent: actions[roles[agent]][members[agent][1]].copy() for agent in acting})
+
+    def _acting(self, env: int) -> dict[AgentId, Any]:
+        members = self._members[env].items()
+        return {agent: group.taken[column] for agent, (group, column) in members if group.acting[column]}
 
     def _take_in(self, env: int, acting: Mapping[AgentId, Any], result: AgentsStep, over: bool, cut: bool) -> bool:
         members, gone = self._members[env], self._gone[env]

@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 from reef import errors
 from reef.errors import ReefError, own_traceback
 
+NEW, OLD, AGENTS = "new", "old", "agents"  # of Gymnasium's API, of the old one, of several agents
+KINDS = ("", NEW, OLD, AGENTS)  # "": not known yet
+
 
 class Setup(NamedTuple):
     """What the processes of a worker's environments begin with."""
@@ -25,8 +28,9 @@ class Begun(NamedTuple):
     pid: int
     observation_space: Any
     action_space: Any
-    old_api: bool  # whether it is wrapped, as all of its kind are
+    kind: str  # one of KINDS, as all of them are
     is_atari: bool
+    agents: Any  # the two spaces of each agent, where it has several
 
 
 class Stepped(NamedTuple):

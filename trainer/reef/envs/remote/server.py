@@ -8,6 +8,7 @@ import random
 import signal
 import socket
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -18,16 +19,15 @@ import numpy as np
 from reef.config import AlgorithmConfig
 from reef.envs.atari.frames import check_frame_settings
 from reef.envs.atari.lives import lives_of
-from reef.envs.atari.names import is_atari
+from reef.envs.atari.names import is_atari, registered
 from reef.envs.failures import env_name
 from reef.envs.loop import flag
 from reef.envs.make import EnvFactory
-from reef.envs.multi_agent import is_multi_agent
+from reef.envs.multi_agent import ALL, agent_spaces, is_multi_agent
 from reef.envs.remote.channel import LENGTH, Channel
-from reef.envs.remote.messages import Begun, Failed, Setup, Stepped
-from reef.errors import ConfigError
+from reef.envs.remote.messages import AGENTS, KINDS, NEW, OLD, Begun, Failed, Setup, Stepped
 
-REQUEST = 5  # bytes: the index of the environment, and 1 where it is known that it is of the old API
+REQUEST = 5  # bytes: the index of the environment, and which of KINDS it is
 GLOBAL_GENERATORS = 4  # keeps their seeds apart from those of episodes
 PR_SET_PDEATHSIG = 1
 
@@ -44,7 +44,7 @@ def main(descriptor: int) -> None:
             link.close()
             _live_no_longer_than(own)
             index = int.from_bytes(request[:4], "big")
-            _ServedEnv(setup, index, channel).run(old_api=(None, False, True)[request[4]])
+            _ServedEnv(setup, index, channel).run(KINDS[request[4]])
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(0)
@@ -69,10 +69,10 @@ class _ServedEnv:
         self._env: Any = None
         self._lives: Any = None
 
-    def run(self, *, old_api: bool | None) -> None:
+    def run(self, kind: str) -> None:
         """Make the environment and answer until the worker is gone."""
         try:
-            begun: Any = self._make(old_api)
+            begun: Any = self._make(kind)
         except Exception as error:
             begun = Failed.of(error)
         with suppress(OSError, EOFError):
@@ -86,39 +86,39 @@ class _ServedEnv:
             with suppress(Exception):
                 self._env.close()
 
-    def _make(self, old_api: bool | None) -> Begun:
+    def _make(self, kind: str) -> Begun:
         setup, config = self._setup, self._config
         if setup.spec is not None:
+            registered(config.env)  # imports what registers it, if anything does
             gym.registry[setup.spec.id] = setup.spec
         # forks of one process would all draw the same numbers
         seeds = None if config.seed is None else [config.seed, setup.worker_index, self._index, GLOBAL_GENERATORS]
         drawn = np.random.SeedSequence(seeds).generate_state(2)
         random.seed(int(drawn[0]))
         np.random.seed(drawn[1])
-        factory = EnvFactory(config, setup.worker_index, setup.recreated_worker, old_api=old_api)
-        if setup.spec is None and old_api is None and is_multi_agent(env := factory.unchecked(self._index)):
-            env.close()
-            raise ConfigError(
-                "remote_worker_envs=True: not available yet with an environment of several agents, such as "
-                f"{env_name(config.env)!r}. Leave it out."
-            )
-        env = factory(self._index)
-        check_frame_settings(config, env, env_name(config.env))
-        self._env, self._lives = env, lives_of(env)
-        return Begun(
-            os.getpid(),
-            getattr(env, "observation_space", None),
-            getattr(env, "action_space", None),
-            bool(factory.old_api),
-            is_atari(config, env),
-        )
+        old_api = kind == OLD if kind in (NEW, OLD) else None
+        factory = EnvFactory(config, setup.worker_index, setup.recreated_worker, None, old_api)
+        name = env_name(config.env)
+        if kind == AGENTS or (not kind and setup.spec is None and is_multi_agent(factory.first())):
+            self._env = factory.agents(self._index)
+            check_frame_settings(config, self._env, name)
+            return Begun(os.getpid(), None, None, AGENTS, False, agent_spaces(self._env, name))
+        self._env = env = factory(self._index)
+        check_frame_settings(config, env, name)
+        self._lives = lives_of(env)
+        kind = OLD if factory.old_api else NEW
+        return Begun(os.getpid(), env.observation_space, env.action_space, kind, is_atari(config, env), None)
 
     def _answer(self, name: str, arguments: list[Any]) -> None:
         try:
-            self._channel.send(getattr(self, name)(*arguments))
-        except (OSError, EOFError):
-            raise
+            answer = getattr(self, name)(*arguments)
         except Exception as error:
+            answer = Failed.of(error)
+        try:
+            self._channel.send(answer)
+        except OSError:  # the worker is gone
+            raise
+        except Exception as error:  # it cannot be packed
             self._channel.send(Failed.of(error))
 
     def step(self, action: Any, next_seed: int | None, cut: bool) -> Stepped:
@@ -128,7 +128,7 @@ class _ServedEnv:
         if isinstance(result, tuple) and len(result) == 5:
             if not self._setup.with_infos:
                 result = (*result[:4], {})
-            if next_seed is not None and (cut or any(flag("ended", value) for value in result[2:4])):
+            if next_seed is not None and (cut or any(map(_ends, result[2:4]))):
                 next_episode = self._begun_ahead(next_seed)
         return Stepped(result, self._lives is not None and self._lives.life_lost, next_episode)
 
@@ -172,3 +172,8 @@ class _ServedEnv:
         while isinstance(env, gym.Wrapper) and not hasattr(env, name):
             env = env.env
         return getattr(env, name)
+
+
+def _ends(flags: Any) -> bool:
+    """Whether `terminated` or `truncated`, of one agent or of several, ends an episode."""
+    return bool(flags.get(ALL)) if isinstance(flags, Mapping) else flag("ended", flags)

@@ -13,10 +13,9 @@ import numpy as np
 
 from reef.config import AlgorithmConfig
 from reef.envs.loop import REPLAY_LIMIT, LoopVectorEnv
-from reef.envs.make import env_context
 from reef.envs.remote.env import RemoteEnv
 from reef.envs.remote.processes import EnvProcesses
-from reef.envs.vector import EpisodeListener, StepResult
+from reef.envs.vector import StepResult
 from reef.envs.wrappers import RewardTransform
 from reef.types import Array
 
@@ -36,29 +35,20 @@ class RemoteVectorEnv(LoopVectorEnv):
         config: AlgorithmConfig,
         worker_index: int,
         num_envs: int,
-        *,
-        recreated: bool,
-        listener: EpisodeListener | None,
+        processes: EnvProcesses,
     ) -> None:
         """EnvironmentError or ConfigError as of a single environment."""
-        self._processes = EnvProcesses(config, worker_index, recreated=recreated, with_infos=listener is not None)
-
+        self._processes, listener = processes, processes.listener
         self._selector = selectors.DefaultSelector()
         self._descriptors: dict[int, int] = {}  # by column
 
         def create(column: int) -> Any:
-            env = self._processes(column)
+            env = processes(column)
             self._listen_to(column, env)
-            if listener is not None:
-                listener.made(column, env, env_context(config, worker_index, column, recreated=recreated))
             return env
 
-        try:
-            super().__init__(config, worker_index, num_envs, create, listener)
-            first, *_ = [env.process.begun for env in self.envs]
-        except BaseException:
-            self._processes.end()
-            raise
+        super().__init__(config, worker_index, num_envs, create, listener)
+        first, *_ = [env.process.begun for env in self.envs]
         self.reward_transform = RewardTransform(config.clip_rewards, atari=first.is_atari)
         self._marks_lives = not config.no_done_at_end
         self._wait_s = config.remote_env_batch_wait_ms / 1000
