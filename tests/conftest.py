@@ -26,6 +26,8 @@ for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+# Ray would have its workers wait for whatever else runs here, such as the tests of another process.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist gives out what belongs together
