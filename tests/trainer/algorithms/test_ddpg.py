@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from transitions import ACTIONS, OBS, batch
 
 from reef.algorithms.ddpg import DDPGConfig, DDPGLearner
+from reef.algorithms.sac import SACConfig
 from reef.algorithms.td3 import TD3Config
 from reef.errors import ConfigError
 
@@ -104,6 +106,30 @@ def test_critic_loss_by_hand(settings: dict[str, Any], loss: float) -> None:
     found = one.critic_loss(torch.full((1, 4), 3.0), {"targets": torch.zeros(4)})
     assert found.value.item() == pytest.approx(loss)
     assert found.rows["td_errors"].tolist() == [3.0] * 4
+
+
+class Narrow(gym.Env[Any, Any]):
+    """Bounds that are no whole numbers, and not symmetric."""
+
+    observation_space, action_space = OBS, gym.spaces.Box(np.float32(-0.4), np.float32(0.1), (1,))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.zeros(2, np.float32), 0.0, True, False, {}
+
+
+@pytest.mark.parametrize("kind", [DDPGConfig, TD3Config, SACConfig])
+@pytest.mark.parametrize(("output", "action"), [(20.0, 0.1), (-20.0, -0.4), (0.0, -0.15)])
+def test_an_actor_reaches_bounds_that_are_no_whole_numbers(kind: Any, output: float, action: float) -> None:
+    with kind().environment(Narrow).training(model={"fcnet_hiddens": [4]}).build() as algorithm:
+        weights = algorithm.get_policy().get_weights()
+        weights["actor.out.weight"][:], weights["actor.out.bias"][:] = 0.0, output
+        algorithm.get_policy().set_weights(weights)
+        found = algorithm.compute_single_action(np.zeros(2, np.float32), explore=False)
+    np.testing.assert_allclose(found, [action], rtol=1e-6)
 
 
 def test_exploration_adds_noise_to_the_one_action() -> None:

@@ -78,6 +78,15 @@ def test_a_batch_with_a_truncation_inside_is_its_two_trajectories_apart() -> Non
         torch.testing.assert_close(whole[name], torch.cat([part[name] for part in apart]))
 
 
+def test_the_last_step_of_a_fragment_is_learned_from() -> None:
+    one, batch = learner(IMPALALearner, IMPALAConfig()), rollout(4, 2)
+    rewards = batch.rewards.copy()
+    rewards[-1, 1] += 1.0
+    found = [one.prepare(each)["advantages"].reshape(4, 2) for each in (batch, replace(batch, rewards=rewards))]
+    assert found[1][-1, 1] != found[0][-1, 1]
+    torch.testing.assert_close(found[0][:, 0], found[1][:, 0])
+
+
 def test_fragments_of_different_length_are_estimated_each_for_itself() -> None:
     one = learner(IMPALALearner, IMPALAConfig())
     long, short = rollout(6, 2, seed=1), rollout(4, 1, seed=2)

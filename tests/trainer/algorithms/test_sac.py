@@ -197,6 +197,16 @@ def test_targets_follow_gradient_steps_or_environment_steps(frequency: int, move
     assert moved == moved_at
 
 
+def test_all_losses_of_a_step_weigh_the_entropy_by_the_alpha_from_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, seen = learner(alpha_lr=0.5), list[float]()
+    alpha = SACLearner.alpha.fget  # type: ignore[attr-defined]
+    monkeypatch.setattr(SACLearner, "alpha", property(lambda self: seen.append(alpha(self).item()) or alpha(self)))
+    before = one.policy.temperature.log_alpha.exp().item()
+    one.step(one.prepare(batch()))
+    assert seen == [before, before], "of the targets and of the actor's loss"
+    assert one.policy.temperature.log_alpha.exp().item() != before
+
+
 def test_actions_are_scaled_to_the_bounds_of_the_environment() -> None:
     config = SACConfig().environment("Pendulum-v1").training(model={"fcnet_hiddens": [4]}).debugging(seed=0)
     with config.build() as algorithm:

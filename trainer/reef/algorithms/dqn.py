@@ -33,6 +33,7 @@ class DQNConfig(QLearningConfig):
     algorithm_class: ClassVar[str] = "reef.algorithms.dqn:DQN"
     policy_class: ClassVar[str] = "reef.algorithms.dqn:q_policy"
     possible_memories: ClassVar[tuple[str, ...]] = ("use_lstm",)
+    of_the_network: ClassVar[tuple[str, ...]] = ("dueling", "hiddens", "num_atoms", "v_min", "v_max", "noisy")
 
     double_q: bool = setting(True, "Choose the next action by the online network, value it by the target network.")
     dueling: bool = setting(True, "Separate streams for state values and advantages.")

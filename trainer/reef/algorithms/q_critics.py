@@ -78,6 +78,8 @@ class QModelConfig(NetworkConfig):
 class QCriticsConfig(OffPolicyConfig):
     """Settings of an actor and one or two critics, with targets that follow them."""
 
+    of_the_network: ClassVar[tuple[str, ...]] = ("policy_model_config", "q_model_config", "twin_q")
+
     train_batch_size: int = default(256)
     rollout_fragment_length: int | Literal["auto"] = default(1)
     min_sample_timesteps_per_iteration: int | None = default(1000)

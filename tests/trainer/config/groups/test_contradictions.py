@@ -4,8 +4,11 @@ It tests reef.config.groups.group, reef.config.groups.operations, reef.config.gr
 reef.config.groups.training too.
 """
 
+from typing import Any
+
 import pytest
 
+from reef import DQNConfig, PPOConfig, SACConfig
 from reef.config import AlgorithmConfig
 from reef.errors import ConfigError
 
@@ -238,4 +241,21 @@ def test_evaluation_prepares_frames_as_training_does():
     with pytest.raises(
         ConfigError, match="evaluation_config.preprocessor_pref=None: training has preprocessor_pref='d"
     ):
+        config.validate()
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "value"),
+    [
+        (PPOConfig, "model", {"fcnet_hiddens": [3]}),
+        (DQNConfig, "hiddens", [3]),
+        (SACConfig, "q_model_config", {"fcnet_hiddens": [3]}),
+        (SACConfig, "twin_q", False),
+    ],
+)
+def test_a_policy_is_evaluated_with_the_network_that_was_trained(
+    kind: type[AlgorithmConfig], key: str, value: Any
+) -> None:
+    config = kind().environment("CartPole-v1").evaluation(evaluation_config={key: value})
+    with pytest.raises(ConfigError, match=f"Remove {key} from evaluation_config"):
         config.validate()

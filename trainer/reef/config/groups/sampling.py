@@ -196,7 +196,6 @@ class ExplorationSettings(Settings):
 
 
 AS_TRAINED = ("model", "observation_filter", "preprocessor_pref", "action_mask_key")  # weights fit no others
-
 OF_TRAINING = ("num_rollout_workers", "env_task_fn")
 
 
@@ -212,6 +211,7 @@ class EvaluationSettings(Settings):
     """When, how long and with which changed settings the policy is evaluated."""
 
     evaluation = GroupSetter()
+    of_the_network: ClassVar[tuple[str, ...]] = ()
 
     evaluation_interval: int | None = setting(
         None, "Iterations between two evaluations; null or 0 never evaluates.", minimum=0, unit="iterations"
@@ -289,7 +289,7 @@ class EvaluationSettings(Settings):
                 f"evaluation_config.env_task_fn={function!r}: tasks are chosen after training, for its "
                 "environments. Remove it, and set those of evaluation in the hook on_evaluate_start."
             )
-        for key in AS_TRAINED:
+        for key in (*AS_TRAINED, *self.of_the_network):
             trained, evaluated = getattr(self, key), getattr(changed, key)
             if evaluated != trained:
                 yield (
