@@ -140,7 +140,7 @@ def make_input(context: InputContext) -> PolicyServerInput:
 
 def _server_of(context: InputContext) -> PolicyServerInput:
     """The server with the arguments in `input_config`; of several workers the ports follow each other."""
-    arguments = {"address": "127.0.0.1", "port": 9900} | context.input_config
+    arguments: dict[str, Any] = {"address": "127.0.0.1", "port": 9900} | context.input_config
     known = [*inspect.signature(PolicyServerInput).parameters][1:]
     if unknown := [name for name in arguments if name not in known]:
         raise ConfigError(
