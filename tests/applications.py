@@ -45,3 +45,8 @@ def client_of(worker: ExternalWorker, mode: str = "remote", **given: Any) -> Pol
 def observation(value: float = 0.0) -> Any:
     """An observation that says which one it is."""
     return np.full(3, value, np.float32)
+
+
+def opposite(actions: Any) -> Any:
+    """An action connector."""
+    return 1 - actions

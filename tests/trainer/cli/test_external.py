@@ -20,7 +20,7 @@ def document(port: int) -> dict[str, Any]:
         "observation_space": {"type": "Box", "low": -5, "high": 5, "shape": [4]},
         "action_space": {"type": "Discrete", "n": 2},
         "input_": "policy_server",
-        "input_config": {"port": port, "idle_timeout": 5.0},
+        "input_config": {"port": port, "idle_timeout": 60.0},
         "train_batch_size": 50,
         "sgd_minibatch_size": 50,
         "model": {"fcnet_hiddens": [4]},

@@ -114,6 +114,41 @@ def test_actions_have_the_form_of_their_space(serve: Serve, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_an_action_that_the_mask_excludes_is_neither_chosen_nor_learned_from(serve: Serve, mode: str) -> None:
+    worker = serve(observation_space=spaces.Dict({"action_mask": spaces.MultiBinary(2), "at": spaces.Box(-1, 1, (1,))}))
+    client = client_of(worker, mode)
+    episode = client.start_episode()
+
+    def seen(*mask: int) -> dict[str, Any]:
+        return {"action_mask": np.array(mask, np.int8), "at": [0.5]}
+
+    assert {client.get_action(episode, seen(0, 1)) for _ in range(20)} == {1}
+    client.log_action(episode, seen(1, 0), 0)
+    with pytest.raises(ConfigError, match="'action_mask' in the observation excludes the action: report one that"):
+        client.log_action(episode, seen(0, 1), 0)
+    with pytest.raises(ConfigError, match="'action_mask' in the observation excludes every action: allow one"):
+        client.get_action(episode, seen(0, 0))
+    client.end_episode(episode, seen(0, 0))
+    rollout = worker.sample(21).rollouts["default_policy"]
+    assert np.isfinite(rollout.extras["action_logp"]).all()
+    assert rollout.actions[:, 0].tolist() == 20 * [1] + [0]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_connectors_are_between_application_and_policy(serve: Serve, mode: str) -> None:
+    worker = serve(env_to_module_connector=np.square, module_to_env_connector="applications:opposite")
+    client = client_of(worker, mode)
+    episode = client.start_episode()
+    actions = [client.get_action(episode, observation(0.5)) for _ in range(4)]
+    with pytest.raises(ConfigError, match="cannot be known with module_to_env_connector"):
+        client.log_action(episode, observation(), 0)
+    client.end_episode(episode, observation())
+    rollout = worker.sample(4).rollouts["default_policy"]
+    assert (rollout.obs == 0.25).all()
+    assert rollout.actions[:, 0].tolist() == [1 - action for action in actions]
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_a_list_of_episodes_gets_a_mapping_of_actions(serve: Serve, mode: str) -> None:
     client = client_of(serve(), mode)
     ids = [client.start_episode() for _ in range(3)]

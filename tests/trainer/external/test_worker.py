@@ -58,13 +58,14 @@ def playing(algorithm: Any, name: str, mode: str = "remote", clients: int = 1) -
         end = time.monotonic() + 60
         while any(thread.is_alive() for thread in threads):  # they may wait for a queue that is full
             assert time.monotonic() < end
-            algorithm.workers.sample()
-            time.sleep(0.01)
+            algorithm.workers.local_worker().source.queue.take(100, 0.01)
 
 
 def for_env(name: str, algorithm: str = "PPO", **given: Any) -> Any:
+    """Settings for applications that play, however slow this machine is."""
     env = gym.make(name)
-    return settings(algorithm, observation_space=env.observation_space, action_space=env.action_space, **given)
+    played = {"observation_space": env.observation_space, "action_space": env.action_space}
+    return settings(algorithm, input_config={"idle_timeout": 60.0}, **played, **given)
 
 
 def test_ppo_learns_cartpole_from_applications() -> None:
@@ -76,7 +77,6 @@ def test_ppo_learns_cartpole_from_applications() -> None:
         lr=3e-3,
         model={"fcnet_hiddens": [32]},
         rollout_fragment_length="auto",
-        input_config={"idle_timeout": 3.0},
     )
     with config.build() as algorithm, playing(algorithm, "CartPole-v1", "local", clients=2) as rewards:
         results = [algorithm.train() for _ in range(10)]
@@ -114,7 +114,7 @@ def test_sac_acts_in_the_bounds_of_its_actions() -> None:
             "observation_space": env.observation_space,
             "action_space": env.action_space,
             "input_": "policy_server",
-            "input_config": {"port": 0, "idle_timeout": 5.0},
+            "input_config": {"port": 0, "idle_timeout": 60.0},
             "num_steps_sampled_before_learning_starts": 20,
             "min_sample_timesteps_per_iteration": 60,
         }
@@ -179,7 +179,7 @@ def play_steps(client: PolicyClient, steps: int) -> None:
 def test_evaluation_plays_in_an_environment_of_its_own() -> None:
     given = {"evaluation_interval": 1, "evaluation_duration": 2, "evaluation_config": {"env": "CartPole-v1"}}
     with for_env("CartPole-v1", **given).build() as algorithm:
-        assert algorithm.train()["evaluation"]["episodes_this_iter"] == 2
+        assert algorithm.evaluate()["evaluation"]["episodes_this_iter"] == 2
     with pytest.raises(ConfigError, match="evaluation has no environment to play in: env=None"):
         settings(evaluation_interval=1).build()
 

@@ -14,7 +14,8 @@ from reef.config.applications import as_sent
 from reef.envs.wrappers import env_actions
 from reef.errors import ConfigError
 from reef.external.episodes import LONGEST
-from reef.external.wire import Specification
+from reef.external.wire import Specification, Step
+from reef.rollout.policies.connectors import TO_ENV
 from reef.rollout.policy_runner import PolicyRunner
 from reef.types import Array
 
@@ -36,6 +37,13 @@ class PolicyOfApplications:
         self.fragment_length = LONGEST if config.batch_mode == "complete_episodes" else fragment_length
         self.records_inputs = "action_dist_inputs" in runner.policy.acting_extras
 
+    def read(self, step: Step) -> tuple[Array, Array | None]:
+        """Observation [*obs] of a step and the action [*action] that it reports, if any; ConfigError for wrong ones."""
+        chosen = None if step.action is None else self.chosen(step.action)
+        obs = self.observed(step.obs)
+        self.check_mask(obs[None], None if chosen is None else chosen[None])
+        return obs, chosen
+
     def observed(self, observation: Any, *, update: bool = True) -> Array:
         """A value of the observation space -> [*obs] as the network takes it; ConfigError for another value.
 
@@ -50,6 +58,10 @@ class PolicyOfApplications:
     def chosen(self, action: Any) -> Array:
         """A value of the action space -> [*action] as a policy chooses it; ConfigError for another value."""
         layout = self.runner.policy.action_layout
+        if self.runner.to_env is not None:
+            raise ConfigError(
+                f"log_action: what the policy would have chosen cannot be known with {TO_ENV}. Leave one of them out."
+            )
         try:
             flat = np.asarray(layout.flatten(action))
             wrong = None if flat.shape == layout.shape and np.isfinite(flat).all() else f"got {action!r}"
@@ -60,6 +72,16 @@ class PolicyOfApplications:
         if wrong is not None:
             raise ConfigError(f"the action is no value of {layout.space}: {wrong}.")
         return np.asarray(self.runner.columns.action_transform.inverse(flat), layout.action_dtype)
+
+    def check_mask(self, obs: Array, actions: Array | None = None) -> None:
+        """Raise ConfigError where the mask in observations [N, *obs] excludes every action, or one of `actions` [N]."""
+        mask = self.runner.policy.action_mask
+        if mask is None:
+            return
+        if mask.excludes_all(obs).any():
+            raise ConfigError(f"{mask.key!r} in the observation excludes every action: allow one, or end the episode.")
+        if actions is not None and mask.excludes(obs, actions).any():
+            raise ConfigError(f"{mask.key!r} in the observation excludes the action: report one that it allows.")
 
     def act(self, obs: Sequence[Array]) -> tuple[Array, list[Array | None], int]:
         """N observations [*obs] -> actions [N, *action], the distribution's inputs [D] of each, version of the weights.

@@ -58,6 +58,7 @@ def checked_fragment(sent: Fragment, policy: PolicyOfApplications) -> RecordedSt
     for name, layout, values in (("obs", obs, found.obs), ("actions", actions, found.actions)):
         if impossible := layout.first_impossible(values):
             raise ConfigError(f"fragment: {name} has {impossible[1]}, expected {impossible[2]}.")
+    policy.check_mask(found.obs[:-1], found.actions)
     return found
 
 

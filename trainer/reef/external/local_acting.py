@@ -66,15 +66,13 @@ class LocalActing:
         episodes = [self._episodes[step.episode_id] for step in steps]
         for step, episode in zip(steps, episodes, strict=True):
             episode.check_reward(step.reward)
-        chosen = [None if step.action is None else self.policy.chosen(step.action) for step in steps]
-        observed = [self.policy.observed(step.obs) for step in steps]
-        actions, inputs, version = self.policy.act(observed)
+        read = [self.policy.read(step) for step in steps]
+        actions, inputs, version = self.policy.act([obs for obs, _ in read])
         values = self.policy.for_application(actions)
         fragments = []
-        for i, (step, episode, obs) in enumerate(zip(steps, episodes, observed, strict=True)):
+        for i, (step, episode, (obs, own)) in enumerate(zip(steps, episodes, read, strict=True)):
             episode.credit(step.reward)
             fragments.append(episode.cut(obs, self.policy.fragment_length))
-            own = chosen[i]
             episode.act(obs, np.array(actions[i]) if own is None else own, inputs[i], version)
             values[i] = values[i] if own is None else step.action
         for fragment in fragments:

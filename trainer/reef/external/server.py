@@ -189,15 +189,14 @@ class PolicyServer:
             raise BusyError("the queue of steps is full until some were learned from")
         for step, episode in zip(steps, episodes, strict=True):
             episode.check_reward(step.reward)
-        chosen = [None if step.action is None else self._policy.chosen(step.action) for step in steps]
-        observed = [self._policy.observed(step.obs) for step in steps]
+        read = [self._policy.read(step) for step in steps]
         self._acting |= ids
         try:
-            acted = await self._act(observed)
+            acted = await self._act([obs for obs, _ in read])
         finally:
             self._acting -= ids
         answers = []
-        for step, episode, obs, own, (action, answer) in zip(steps, episodes, observed, chosen, acted, strict=True):
+        for step, episode, (obs, own), (action, answer) in zip(steps, episodes, read, acted, strict=True):
             self._record(step, episode, obs, answer if own is None else (own, *answer[1:]))
             answers.append(action if own is None else step.action)
         return _response(Actions(actions=answers))
