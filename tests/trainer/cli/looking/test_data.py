@@ -1,0 +1,81 @@
+"""`reef data`: recorded episodes on the screen, and in another form."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reef.cli.main import main
+from reef.offline.episode_files import recorded_in
+
+
+def step(**changed: Any) -> dict[str, Any]:
+    whole = {"obs": [0.0, 0.5], "action": 1, "next_obs": [1.0, 1.0], "reward": 2.0}
+    return whole | {"terminated": False, "truncated": False} | changed
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    lines = [[step(), step(terminated=True)], [step(action_logp=-0.7, reward={"a": 1.0, "b": 4.0})]]
+    text = "".join(json.dumps({"steps": steps}) + "\n" for steps in lines)
+    (tmp_path / "episodes.json").write_text(text + '{"steps": [{"obs"\n{"steps": []}\n')
+    return tmp_path
+
+
+def test_stats_are_those_of_whole_episodes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "stats", str(folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "episodes": 2,
+        "steps": 3,
+        "reward_mean": 4.5,
+        "reward_min": 4.0,
+        "reward_max": 5.0,
+        "length_mean": 1.5,
+        "length_min": 1,
+        "length_max": 2,
+        "terminated": 1,
+        "with_logp": 1,
+        "left_out": 2,
+    }
+
+
+def test_inspect_shows_what_a_step_holds(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "inspect", str(folder)]) == 0
+    shown = capsys.readouterr().out
+    assert "obs            float[2], in 3 of 3 steps" in shown
+    assert "action_logp    float, in 1 of 3 steps" in shown
+    assert "2 left out, the first is" in shown
+    assert "it is no JSON, perhaps cut off" in shown
+
+
+def test_convert_keeps_the_steps(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, out = folder / "numbers.json", folder / "all.parquet"
+    source.write_text(json.dumps({"steps": [step(), step(terminated=True)]}) + "\n")
+    assert main(["data", "convert", str(source), str(out)]) == 0
+    assert "1 episodes written to" in capsys.readouterr().out
+    ((_, steps),) = recorded_in(out)
+    assert steps() == [step(), step(terminated=True)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["stats", "nowhere.json"], "'nowhere.json': there is no such file"),
+        (["convert", "a.json"], "reef data convert PATH OUT writes a file"),
+        (["stats", "a.json", "b.json"], "reef data convert PATH OUT writes a file"),
+        (["convert", "a.json", "b.json", "--json"], "--json: convert prints no numbers"),
+        (["convert", "a.json", "b.csv"], "b.csv: expected a file that ends with .json, .jsonl or .parquet"),
+    ],
+)
+def test_wrong_use_is_said(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_files_without_an_episode_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty.json").write_text("\n")
+    assert main(["data", "stats", str(tmp_path)]) == 2
+    assert "no episode can be read. Every file is empty." in capsys.readouterr().err

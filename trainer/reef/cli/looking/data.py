@@ -1,0 +1,138 @@
+"""`reef data inspect|stats|convert PATH`: looks into recorded episodes, and writes them in another form."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Any
+
+from reef.errors import ConfigError
+
+Steps = list[dict[str, Any]]
+
+
+def add_parser(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], verbosity: argparse.ArgumentParser
+) -> None:
+    """Add the command to the command line."""
+    parser = commands.add_parser("data", parents=[verbosity], help="look into recorded episodes, or convert them")
+    parser.add_argument(
+        "what", choices=("inspect", "stats", "convert"), help="a step, numbers, another form"
+    )
+    parser.add_argument("path", help="a file, a folder or a pattern")
+    parser.add_argument("out", nargs="?", help="of convert: the file to write; one that ends with .parquet is Parquet")
+    parser.add_argument("--json", action="store_true", help="print JSON, and nothing else")
+    parser.set_defaults(action=_command)
+
+
+def _command(args: argparse.Namespace) -> int:
+    if (args.what == "convert") != bool(args.out):
+        raise ConfigError("reef data convert PATH OUT writes a file; inspect and stats take PATH alone.")
+    if args.what == "convert" and args.json:
+        raise ConfigError("--json: convert prints no numbers. Leave it out.")
+    wrong: list[str] = []
+    if args.what == "convert":
+        print(f"{_convert(_episodes(args.path, wrong), args.out)} episodes written to {args.out}")
+    else:
+        found = (_inspected if args.what == "inspect" else _stats)(_episodes(args.path, wrong))
+        found["left_out"] = len(wrong)
+        print(json.dumps(found) if args.json else "\n".join(f"{key:<14} {value}" for key, value in found.items()))
+    if wrong and not args.json:
+        print(f"{len(wrong)} left out, the first is {wrong[0]}")
+    return 0
+
+
+def _episodes(path: str, wrong: list[str]) -> Iterator[Steps]:
+    """The steps of each episode; what cannot be read is added to `wrong`. ConfigError where nothing can."""
+    from reef.offline.episode_files import recorded_in
+    from reef.offline.episodes import files_of
+
+    try:
+        files = files_of(path)
+    except ConfigError as error:
+        raise ConfigError(str(error).removeprefix("input_=")) from error
+    count = 0
+    for file in files:
+        for place, steps in recorded_in(file):
+            try:
+                found = steps()
+                if not isinstance(found, list) or not found or not all("reward" in step for step in found):
+                    raise ValueError("it has no steps with rewards")
+            except (ValueError, TypeError, KeyError) as error:
+                wrong.append(f"{place}: {f'{error} is missing' if isinstance(error, KeyError) else error}")
+                continue
+            count += 1
+            yield found
+    if not count:
+        raise ConfigError(f"{path}: no episode can be read. {wrong[0] if wrong else 'Every file is empty'}.")
+
+
+def _inspected(episodes: Iterator[Steps]) -> dict[str, Any]:
+    """By key, the shape of its value in the first step, and in how many steps it is."""
+    counts: Counter[str] = Counter()
+    shapes: dict[str, str] = {}
+    steps = 0
+    for episode in episodes:
+        for step in episode:
+            steps += 1
+            known = {key: value for key, value in step.items() if value is not None}
+            counts.update(known.keys())
+            shapes = {key: _shape(value) for key, value in known.items()} | shapes
+    return {key: f"{shape}, in {counts[key]} of {steps} steps" for key, shape in shapes.items()}
+
+
+def _shape(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key}: {_shape(inner)}' for key, inner in value.items())}}}"
+    sizes = []
+    while isinstance(value, list):
+        sizes.append(len(value))
+        value = value[0] if value else None
+    return f"{type(value).__name__}{sizes or ''}"
+
+
+def _stats(episodes: Iterator[Steps]) -> dict[str, Any]:
+    """Of rewards and lengths of episodes, and how they ended."""
+    rewards, lengths, terminated, likely = [], [], 0, 0
+    for episode in episodes:
+        rewards.append(sum(_number(step["reward"]) for step in episode))
+        lengths.append(len(episode))
+        end = episode[-1].get("terminated", False)
+        terminated += bool(end.get("__all__") if isinstance(end, Mapping) else end)
+        likely += all(step.get("action_logp", step.get("action_prob")) is not None for step in episode)
+    return {
+        "episodes": len(rewards),
+        "steps": sum(lengths),
+        "reward_mean": sum(rewards) / len(rewards),
+        "reward_min": min(rewards),
+        "reward_max": max(rewards),
+        "length_mean": sum(lengths) / len(lengths),
+        "length_min": min(lengths),
+        "length_max": max(lengths),
+        "terminated": terminated,
+        "with_logp": likely,
+    }
+
+
+def _number(reward: Any) -> float:
+    """A reward, or those of several agents together."""
+    return float(sum(reward.values())) if isinstance(reward, Mapping) else float(reward)
+
+
+def _convert(episodes: Iterator[Steps], out: str) -> int:
+    from reef.offline.episode_files import PlayedEpisode, episode_file
+
+    if not out.endswith((".json", ".jsonl", ".parquet")):
+        raise ConfigError(f"{out}: expected a file that ends with .json, .jsonl or .parquet.")
+    first = next(episodes)  # a path that leads nowhere is found before the file is made
+    file, number = episode_file(out), 0
+    try:
+        for number, steps in enumerate(chain([first], episodes), 1):
+            rewards = sum(_number(step["reward"]) for step in steps)
+            file.add(PlayedEpisode(number, rewards, len(steps), complete=True, steps=steps))
+    finally:
+        file.close()
+    return number
