@@ -1,12 +1,14 @@
 """The documents are true: their commands and snippets run, their manifests are valid, their links lead somewhere.
 
-The `sh` blocks of a document run as one script in an empty folder with a copy of examples/. `reef` is this checkout's
+The `sh` blocks of a document run as one script in an empty folder with a copy of examples/; those of `bash`, which need
+more time or another machine, are trainings whose settings are checked. `reef` is this checkout's
 there, `make` only has to know its targets (it is make that runs these tests), and helm, kubectl, docker and pip are
 those of tests/stand_ins.py.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -20,6 +22,7 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
+from reef.algorithms.registry import config_class
 from reef.api import job_from_document, load_job
 
 ROOT = Path(__file__).parents[1]
@@ -100,6 +103,16 @@ def run(arguments: list[str], desk: tuple[Path, dict[str, str]]) -> None:
 def test_commands_run(document: Path, desk: tuple[Path, dict[str, str]]):
     script = shortened("\n".join(blocks(document, "sh")))
     run(["bash", "-xeuo", "pipefail", "-c", script], desk)
+
+
+@pytest.mark.parametrize("document", with_block("bash"), ids=name_of)
+def test_trainings_have_valid_settings(document: Path):
+    for block in blocks(document, "bash"):
+        reef, train, *arguments = shlex.split(block.replace("\\\n", " "))
+        given = dict(zip(arguments[::2], arguments[1::2], strict=True))
+        assert (reef, train, given.keys()) == ("reef", "train", {"--algo", "--env", "--config", "--stop"})
+        config_class(given["--algo"]).from_dict(json.loads(given["--config"])).environment(given["--env"]).checked()
+        assert json.loads(given["--stop"])
 
 
 @pytest.mark.slow
