@@ -197,7 +197,7 @@ def anchors(document: Path) -> set[str]:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 def test_every_block_has_a_language_that_is_looked_at(document: Path):
-    known = {"sh", "python", "yaml", "text"}
+    known = {"sh", "bash", "python", "yaml", "text"}
     assert {language for language, _ in FENCE.findall(document.read_text())} <= known
 
 

@@ -129,5 +129,8 @@ def test_settings_of_sampling_are_told(caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_a_policy_cannot_be_added() -> None:
-    with config_of("DQN").build() as algorithm, pytest.raises(ConfigError, match="recorded episodes are of one policy"):
+    with (
+        config_of("DQN").build() as algorithm,
+        pytest.raises(ConfigError, match="policies can change only where it is asked in each episode"),
+    ):
         algorithm.add_policy("another")

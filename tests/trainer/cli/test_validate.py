@@ -168,7 +168,10 @@ def test_the_job_reference_has_every_field_and_setting(capsys: pytest.CaptureFix
     for field in ("spec.algorithm", "spec.workers[].gpu.resourceName", "status.training.rewardMean", "lambda_", "lr"):
         assert f"| `{field}` | " in text
     assert "| `spec.algorithm` | string, required | " in text
-    assert "| `compress_observations` | `false` | not available yet |" in text
+    assert (
+        "| `compress_observations` | `false` | batches are arrays that processes share; output_compress_columns compresses files |"
+        in text
+    )
 
 
 def test_settings_that_one_algorithm_refuses_are_described_with_it_alone(capsys: pytest.CaptureFixture[str]) -> None:
@@ -179,7 +182,7 @@ def test_settings_that_one_algorithm_refuses_are_described_with_it_alone(capsys:
     assert main(["describe", "--markdown"]) == 0
     text = capsys.readouterr().out
     assert "### refused settings of APPO" in text and "### refused settings of PPO" not in text
-    assert "| `replay_proportion` | `0.0` | not available yet: every batch is learned from once |" in text
+    assert "| `num_aggregation_workers` | `0` | the driver puts the batches together |" in text
 
 
 def test_describe_refuses_a_name_that_it_would_not_heed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -218,7 +221,7 @@ def test_the_schema_types_the_settings_of_all_algorithms() -> None:
     assert settings["gamma"]["type"] == "number"
     refused = {key for key in REFUSALS if "." not in key}
     assert refused <= settings.keys()
-    assert settings["compress_observations"] == {"description": "Leave it at false: not available yet."}
+    assert settings["metrics_episode_collection_timeout_s"]["description"].startswith("Leave it at 60.0: ")
     assert "model.use_lstm" in KNOWN_SETTINGS["shared"]
     assert all("default" not in setting for setting in settings.values())
 

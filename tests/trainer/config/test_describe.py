@@ -42,7 +42,7 @@ def test_limits_and_availability_are_told():
     infos = {info.name: info for info in settings_of(AlgorithmConfig)}
     assert (infos["gamma"].minimum, infos["gamma"].maximum, infos["lr"].above) == (0.0, 1.0, 0.0)
     assert infos["grad_clip_by"].choices == ("value", "norm", "global_norm")
-    assert (REFUSALS["compress_observations"].advice, "gamma" in REFUSALS) == ("not available yet", False)
+    assert (REFUSALS["postprocess_inputs"].advice, "gamma" in REFUSALS) == ("not available yet", False)
     assert "torch_threads_per_worker" in REFUSALS["tf_session_args"].advice
 
 

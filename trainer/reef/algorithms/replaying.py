@@ -229,8 +229,6 @@ class ReplayingAlgorithm(Algorithm):
 
     def change_to(self, config: AlgorithmConfig) -> None:
         """As of every algorithm; the memory forgets those that are gone."""
-        if self.config.reads_records:
-            raise ConfigError(f"input_={self.config.input_!r}: recorded episodes are of one policy, which stays.")
         super().change_to(config)
         self.memory.keep(self._discounts())
 

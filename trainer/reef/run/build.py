@@ -34,7 +34,7 @@ from reef.run.checkpoint.policies import policies_of
 from reef.run.evaluation import Evaluation
 from reef.run.events import CheckpointSaved, Events, ResultReported, RunEnded, RunStarted, SampleTaken
 from reef.run.experiment import AT_END, CheckpointSettings, Experiment, Gate, check_settings, restore_start
-from reef.run.folders import DEFAULT_FOLDER, LOGDIR, choose_folder, places_of, with_output_in
+from reef.run.folders import DEFAULT_FOLDER, choose_folder, places_of, require_place_of_output, with_output_in
 from reef.run.process.deadline import BackgroundDeadline, Deadline
 from reef.run.process.identity import Claim
 from reef.run.process.watchdog import ReportEnd, Watchdog
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 A = TypeVar("A", bound=Algorithm)
 EXTERNAL = "reef.external.worker:ExternalWorker"  # a rollout worker that samples what applications play
+SAMPLING = "reef.rollout.worker:RolloutWorker"
 RANK = "reef.distributed.ranks.rank:Rank"  # a rollout worker that is a learner too
 
 
@@ -94,8 +95,7 @@ def run_experiment(
     config = check_settings(config, stop, checkpoint, name)
     parent, remote = places_of(storage_path, local_folder, name)
     folder, start = choose_folder(config, parent, resume, restore_from, remote)
-    if (placed := with_output_in(config, folder)) is not config:
-        config, local = placed, None  # one that is there writes nowhere
+    config, local = with_output_in(config, folder, local)
     store, claim = CheckpointStore(folder, checkpoint.keep, checkpoint.score_attribute), Claim()
     with ExitStack() as stack:
         signals = stack.enter_context(signals or StopSignals())
@@ -119,8 +119,7 @@ def run_experiment(
 
         experiment = begin(stack, config, make, signals, reporting(config, run_state, reporters, verbosity), say, local)
         start = None  # what it held may be large
-        mirror = Mirror(remote / folder.name, store, run_state, signals.deadline) if remote else None
-        publish_checkpoints(stack, experiment, mirror, run_state)
+        publish_checkpoints(stack, experiment, remote / folder.name if remote else None, run_state)
         return experiment.run()
 
 
@@ -162,10 +161,11 @@ def subscribe(reporter: Reporter, events: Events) -> None:
 
 
 def publish_checkpoints(
-    stack: ExitStack, experiment: Experiment, mirror: Mirror | None, run_state: RunState | None
+    stack: ExitStack, experiment: Experiment, remote: RemoteFolder | None, run_state: RunState | None
 ) -> None:
     """Have `run_state` show new checkpoints; those that go to an object store once the mirror has them there."""
-    if mirror is not None:
+    if remote is not None:
+        mirror = Mirror(remote, experiment.store, run_state, experiment.signals.deadline)
         experiment.mirror = stack.enter_context(mirror)
         experiment.events.subscribe(CheckpointSaved, lambda _: mirror.changed())
     elif run_state is not None:
@@ -202,8 +202,7 @@ def build_algorithm(
     """
     if not config.algorithm_class:
         raise ConfigError(f"{config.label} names no algorithm. Use the configuration of one, such as PPOConfig.")
-    if LOGDIR in (config.output, config.evaluation_config.get("output")):
-        raise ConfigError("output='logdir': config.build() makes no run with a folder. Give a path, or use reef train.")
+    require_place_of_output(config)
     algorithm_class: type[Algorithm] = load(config.algorithm_class, "algorithm")
     config, deadline, events = with_registered_envs(config), deadline or Deadline(), Events()
     evaluation = make_evaluation(config, deadline)
@@ -330,15 +329,14 @@ def make_local_worker(config: AlgorithmConfig, *, with_env: bool) -> RolloutWork
     """The worker of this process; its environment may read the variables that are set for the driver."""
     os.environ.update(config.extra_python_environs_for_driver)
     keep_freed_memory()  # within limits that those variables may set
-    own = sampling_class(config)
-    worker_class = load(own, "worker_class") if isinstance(own, str) else own
+    worker_class = load(sampling_class(config), "worker_class")
     worker: RolloutWorker = worker_class(with_registered_envs(config), with_env=with_env)
     return worker
 
 
-def sampling_class(config: AlgorithmConfig) -> type[RolloutWorker] | str:
-    """The class of the workers that sample, or its path."""
-    return EXTERNAL if config.uses_policy_server else config.worker_class or RolloutWorker
+def sampling_class(config: AlgorithmConfig) -> str:
+    """The path of the class of the workers that sample."""
+    return EXTERNAL if config.uses_policy_server else config.worker_class or SAMPLING
 
 
 def with_registered_envs(config: AlgorithmConfig) -> AlgorithmConfig:

@@ -10,7 +10,7 @@ import secrets
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reef.config import AlgorithmConfig
 from reef.envs.failures import env_name
@@ -21,6 +21,9 @@ from reef.run.remote.fetch import fetch_run
 from reef.run.remote.object_store import RemoteFolder, is_uri
 from reef.run.reporters.files import read_results
 from reef.types import State
+
+if TYPE_CHECKING:
+    from reef.rollout.worker import RolloutWorker
 
 log = logging.getLogger(__name__)
 DEFAULT_FOLDER = "~/reef_results"
@@ -127,14 +130,25 @@ def newer_start(store: CheckpointStore, start: Start | None, algorithm: str) -> 
     return None if newer is None or newer.checkpoint == before else newer
 
 
-def with_output_in(config: AlgorithmConfig, folder: Path) -> AlgorithmConfig:
-    """The settings of a run in this folder: `output="logdir"`, also of evaluation, means a folder in it."""
+def with_output_in(
+    config: AlgorithmConfig, folder: Path, local: RolloutWorker | None = None
+) -> tuple[AlgorithmConfig, RolloutWorker | None]:
+    """The settings of a run in this folder: `output="logdir"`, also of evaluation, means a folder in it.
+
+    `local`: a worker of the settings as they were; None where it would write elsewhere.
+    """
     changed: dict[str, Any] = {}
     if config.output == LOGDIR:
         changed["output"] = str(folder / "episodes")
     if config.evaluation_config.get("output") == LOGDIR:
         changed["evaluation_config"] = config.evaluation_config | {"output": str(folder / "evaluation_episodes")}
-    return config.copy().assign(changed).checked() if changed else config
+    return (config.copy().assign(changed).checked(), None) if changed else (config, local)
+
+
+def require_place_of_output(config: AlgorithmConfig) -> None:
+    """Raise ConfigError for `output="logdir"` where there is no run whose folder it would mean."""
+    if LOGDIR in (config.output, config.evaluation_config.get("output")):
+        raise ConfigError("output='logdir': config.build() makes no run with a folder. Give a path, or use reef train.")
 
 
 def folder_label(config: AlgorithmConfig) -> str:
