@@ -19,9 +19,7 @@ def add_parser(
 ) -> None:
     """Add the command to the command line."""
     parser = commands.add_parser("data", parents=[verbosity], help="look into recorded episodes, or convert them")
-    parser.add_argument(
-        "what", choices=("inspect", "stats", "convert"), help="a step, numbers, another form"
-    )
+    parser.add_argument("what", choices=("inspect", "stats", "convert"), help="a step, numbers, another form")
     parser.add_argument("path", help="a file, a folder or a pattern")
     parser.add_argument("out", nargs="?", help="of convert: the file to write; one that ends with .parquet is Parquet")
     parser.add_argument("--json", action="store_true", help="print JSON, and nothing else")
