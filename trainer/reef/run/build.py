@@ -83,8 +83,7 @@ def run_experiment(
     """Train until a stop condition is met, in the folder `<storage_path>/<name>/<algorithm>_<environment>_<id>`.
 
     An object store as storage path gets a copy of what is below `local_folder`. `resume` goes on from the newest valid
-    checkpoint of such a folder, `restore_from` from one of another run. A signal ends it after its iteration or when
-    patience ends. `gate` is called between iterations, `say` in a hang; `local`: the worker that tried the settings.
+    checkpoint there, `restore_from` of another. A signal ends it. `gate` is for between iterations, `say` for hangs.
 
     Raises:
         ConfigError: settings, stop keys or names are wrong; with all problems.
@@ -95,7 +94,7 @@ def run_experiment(
     config = check_settings(config, stop, checkpoint, name)
     parent, remote = places_of(storage_path, local_folder, name)
     folder, start = choose_folder(config, parent, resume, restore_from, remote)
-    config, local = with_output_in(config, folder, local)
+    config = with_output_in(config, folder)
     store, claim = CheckpointStore(folder, checkpoint.keep, checkpoint.score_attribute), Claim()
     with ExitStack() as stack:
         signals = stack.enter_context(signals or StopSignals())
@@ -207,7 +206,8 @@ def build_algorithm(
     config, deadline, events = with_registered_envs(config), deadline or Deadline(), Events()
     evaluation = make_evaluation(config, deadline)
     with ExitStack() as on_failure:  # or their processes would stay behind
-        local = local or make_local_worker(config, with_env=samples_here(config))
+        if local is None or local.config.output != config.output:  # it tried the settings before there was a folder
+            local = make_local_worker(config, with_env=samples_here(config))
         workers = make_workers(config, config.num_rollout_workers, deadline, local)
         on_failure.callback(workers.stop)
         spaces = local.spaces

@@ -10,20 +10,17 @@ import secrets
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from reef.config import AlgorithmConfig
 from reef.envs.failures import env_name
-from reef.errors import DamagedCheckpointError, StorageError, WriteError
+from reef.errors import ConfigError, DamagedCheckpointError, StorageError, WriteError
 from reef.run.checkpoint import CheckpointStore, find_checkpoint, iteration_of, read_state
 from reef.run.metrics import Result
 from reef.run.remote.fetch import fetch_run
 from reef.run.remote.object_store import RemoteFolder, is_uri
 from reef.run.reporters.files import read_results
 from reef.types import State
-
-if TYPE_CHECKING:
-    from reef.rollout.worker import RolloutWorker
 
 log = logging.getLogger(__name__)
 DEFAULT_FOLDER = "~/reef_results"
@@ -130,19 +127,14 @@ def newer_start(store: CheckpointStore, start: Start | None, algorithm: str) -> 
     return None if newer is None or newer.checkpoint == before else newer
 
 
-def with_output_in(
-    config: AlgorithmConfig, folder: Path, local: RolloutWorker | None = None
-) -> tuple[AlgorithmConfig, RolloutWorker | None]:
-    """The settings of a run in this folder: `output="logdir"`, also of evaluation, means a folder in it.
-
-    `local`: a worker of the settings as they were; None where it would write elsewhere.
-    """
+def with_output_in(config: AlgorithmConfig, folder: Path) -> AlgorithmConfig:
+    """The settings of a run in this folder: `output="logdir"`, also of evaluation, means a folder in it."""
     changed: dict[str, Any] = {}
     if config.output == LOGDIR:
         changed["output"] = str(folder / "episodes")
     if config.evaluation_config.get("output") == LOGDIR:
         changed["evaluation_config"] = config.evaluation_config | {"output": str(folder / "evaluation_episodes")}
-    return (config.copy().assign(changed).checked(), None) if changed else (config, local)
+    return config.copy().assign(changed).checked() if changed else config
 
 
 def require_place_of_output(config: AlgorithmConfig) -> None:

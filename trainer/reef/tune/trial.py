@@ -127,7 +127,7 @@ class TrialProcess(Trainable):
                 result=beginning.result,
             )
 
-        config, _ = with_output_in(beginning.config.checked(), beginning.folder)
+        config = with_output_in(beginning.config.checked(), beginning.folder)
         experiment = begin(self._ending, config, make, signals, [self._files], self._say)
         experiment.start()
         return experiment
