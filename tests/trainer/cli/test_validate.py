@@ -168,10 +168,7 @@ def test_the_job_reference_has_every_field_and_setting(capsys: pytest.CaptureFix
     for field in ("spec.algorithm", "spec.workers[].gpu.resourceName", "status.training.rewardMean", "lambda_", "lr"):
         assert f"| `{field}` | " in text
     assert "| `spec.algorithm` | string, required | " in text
-    assert (
-        "| `compress_observations` | `false` | batches are arrays that processes share; output_compress_columns compresses files |"
-        in text
-    )
+    assert "| `postprocess_inputs` | `false` | not available yet |" in text
 
 
 def test_settings_that_one_algorithm_refuses_are_described_with_it_alone(capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,7 +57,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 A = TypeVar("A", bound=Algorithm)
 EXTERNAL = "reef.external.worker:ExternalWorker"  # a rollout worker that samples what applications play
-SAMPLING = "reef.rollout.worker:RolloutWorker"
 RANK = "reef.distributed.ranks.rank:Rank"  # a rollout worker that is a learner too
 
 
@@ -94,8 +93,8 @@ def run_experiment(
     config = check_settings(config, stop, checkpoint, name)
     parent, remote = places_of(storage_path, local_folder, name)
     folder, start = choose_folder(config, parent, resume, restore_from, remote)
-    config = with_output_in(config, folder)
-    store, claim = CheckpointStore(folder, checkpoint.keep, checkpoint.score_attribute), Claim()
+    config, claim = with_output_in(config, folder), Claim()
+    store = CheckpointStore(folder, checkpoint.keep, checkpoint.score_attribute)
     with ExitStack() as stack:
         signals = stack.enter_context(signals or StopSignals())
         run_state = run_state or serve_metrics(stack, metrics_port)
@@ -118,7 +117,8 @@ def run_experiment(
 
         experiment = begin(stack, config, make, signals, reporting(config, run_state, reporters, verbosity), say, local)
         start = None  # what it held may be large
-        publish_checkpoints(stack, experiment, remote / folder.name if remote else None, run_state)
+        mirror = Mirror(remote / folder.name, store, run_state, signals.deadline) if remote else None
+        publish_checkpoints(stack, experiment, mirror, run_state)
         return experiment.run()
 
 
@@ -160,11 +160,10 @@ def subscribe(reporter: Reporter, events: Events) -> None:
 
 
 def publish_checkpoints(
-    stack: ExitStack, experiment: Experiment, remote: RemoteFolder | None, run_state: RunState | None
+    stack: ExitStack, experiment: Experiment, mirror: Mirror | None, run_state: RunState | None
 ) -> None:
     """Have `run_state` show new checkpoints; those that go to an object store once the mirror has them there."""
-    if remote is not None:
-        mirror = Mirror(remote, experiment.store, run_state, experiment.signals.deadline)
+    if mirror is not None:
         experiment.mirror = stack.enter_context(mirror)
         experiment.events.subscribe(CheckpointSaved, lambda _: mirror.changed())
     elif run_state is not None:
@@ -329,14 +328,13 @@ def make_local_worker(config: AlgorithmConfig, *, with_env: bool) -> RolloutWork
     """The worker of this process; its environment may read the variables that are set for the driver."""
     os.environ.update(config.extra_python_environs_for_driver)
     keep_freed_memory()  # within limits that those variables may set
-    worker_class = load(sampling_class(config), "worker_class")
-    worker: RolloutWorker = worker_class(with_registered_envs(config), with_env=with_env)
+    worker: RolloutWorker = load(sampling_class(config))(with_registered_envs(config), with_env=with_env)
     return worker
 
 
 def sampling_class(config: AlgorithmConfig) -> str:
     """The path of the class of the workers that sample."""
-    return EXTERNAL if config.uses_policy_server else config.worker_class or SAMPLING
+    return EXTERNAL if config.uses_policy_server else config.worker_class or "reef.rollout.worker:RolloutWorker"
 
 
 def with_registered_envs(config: AlgorithmConfig) -> AlgorithmConfig:
