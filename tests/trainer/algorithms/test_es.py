@@ -79,6 +79,23 @@ def test_processes_of_a_node_share_a_large_table(tmp_path: Path, monkeypatch: py
     noise_table.cache_clear()
 
 
+def test_of_processes_that_write_a_table_at_once_the_first_writes_it_for_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(perturbed, "SHARED_FROM", 100)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    path = tmp_path / "reef" / "noise-100.npy"
+
+    def drawn(size: int) -> Any:
+        np.save(path, np.full(size, 7.0, np.float32))  # as another process has it by now
+        return np.zeros(size, np.float32)
+
+    monkeypatch.setattr(perturbed, "_drawn", drawn)
+    noise_table.cache_clear()
+    assert noise_table(100).tolist() == [7.0] * 100
+    noise_table.cache_clear()
+
+
 def test_a_table_that_cannot_be_shared_is_one_of_the_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

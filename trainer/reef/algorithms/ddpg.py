@@ -114,7 +114,7 @@ class DDPGLearner(QCriticsLearner):
         if not self.config.l2_reg:
             return 0.0
         squares = [each.square().sum() for name, each in network.named_parameters() if name.endswith("weight")]
-        return 0.5 * self.config.l2_reg * torch.stack(squares).sum()
+        return 0.5 * self.config.l2_reg * sum(squares, torch.zeros((), device=self.device))
 
 
 class DDPG(ReplayingAlgorithm):

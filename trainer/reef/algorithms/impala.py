@@ -5,6 +5,7 @@ Rollout [T, B] by older weights -> queue -> V-trace advantages -> one step of th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import ClassVar, Literal
@@ -106,12 +107,19 @@ class IMPALAConfig(AsynchronousConfig):
                 f"replay_proportion={self.replay_proportion}: no old fragment is kept with replay_buffer_num_slots=0. "
                 "Set it to 1 or more."
             )
-        unpublished = self.broadcast_interval - 1
-        if self.max_staleness is not None and self.max_staleness < unpublished:
-            yield (
-                f"max_staleness={self.max_staleness}: with broadcast_interval={self.broadcast_interval} weights may be "
-                f"{unpublished} updates old before new ones are published. Set it to {unpublished} or more."
-            )
+        if self.max_staleness is not None:
+            yield from self._staleness_problems(self.max_staleness)
+
+    def _staleness_problems(self, limit: int) -> Iterator[str]:
+        """A limit below what these settings make of every batch would drop all of them."""
+        updates = self.num_sgd_iter // self.passes_per_update * self.minibatch_buffer_size
+        for age, why in (
+            (self.broadcast_interval - 1, f"broadcast_interval={self.broadcast_interval} publishes so old weights"),
+            (updates - 1, f"a batch is learned from over {updates} updates (num_sgd_iter, minibatch_buffer_size)"),
+            (min(self.replay_proportion, 1), "replay_proportion learns from fragments of earlier updates"),
+        ):
+            if limit < age:
+                yield f"max_staleness={limit}: {why}. Set it to {math.ceil(age)} or more."
 
     def ignored_settings(self, network: Network) -> Iterator[str]:
         """Yield notes for limits of ratios that are not computed, and for batches that are not learned from again."""

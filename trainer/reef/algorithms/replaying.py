@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, ClassVar
 
 from reef.batch import Sample, Transitions
 from reef.config import AlgorithmConfig, setting
-from reef.config.groups.inputs import InputUse
+from reef.config.groups.inputs import InputUse, is_function
 from reef.errors import ConfigError
 from reef.learn.learner import Learner
 from reef.learn.minibatches import in_order
@@ -21,6 +23,8 @@ from reef.run.checkpoint import restoring
 from reef.run.flows.replay import replay, replay_recorded
 from reef.run.recorded.reading import recorded_sources
 from reef.types import Array, PolicyId, State, Stats
+
+log = logging.getLogger(__name__)
 
 
 class OffPolicyConfig(AlgorithmConfig):
@@ -96,7 +100,12 @@ class OffPolicyConfig(AlgorithmConfig):
                 )
 
     def _recorded_problems(self) -> Iterator[str]:
-        """A memory that recorded episodes fill has all of them, as single steps of one agent."""
+        """A memory is filled by recorded episodes as single steps of one agent, each as often as it was recorded."""
+        if isinstance(self.input_, dict):
+            yield (
+                f"input_={self.input_!r}: {self.label} draws from its replay memory, so that weights have no effect. "
+                "Give a list."
+            )
         if self.model.use_lstm:
             yield (
                 "model.use_lstm=True: recorded episodes do not have the states with which sequences begin. Leave it at "
@@ -221,11 +230,16 @@ class ReplayingAlgorithm(Algorithm):
             self._fill()
 
     def _fill(self) -> None:
-        """Put the recorded episodes into the memory."""
+        """Put the recorded episodes into the memory, which keeps the newest steps; a reader may be endless."""
         ((policy_id, runner),) = self.workers.local_worker().runners.items()
-        for source in recorded_sources(self.config, runner):
-            for episode in source.read():
-                self.memory.add(Sample({policy_id: episode}, [], len(episode), len(episode)))
+        capacity, read = self.config.replay_buffer_config.capacity, 0
+        for episode in chain.from_iterable(source.read() for source in recorded_sources(self.config, runner)):
+            if read >= capacity and is_function(self.config.input_):
+                break
+            self.memory.add(Sample({policy_id: episode}, [], len(episode), len(episode)))
+            read += len(episode)
+        if read >= capacity:
+            log.warning("replay_buffer_config.capacity=%d: it holds no more steps of input_ than these.", capacity)
 
     def change_to(self, config: AlgorithmConfig) -> None:
         """As of every algorithm; the memory forgets those that are gone."""

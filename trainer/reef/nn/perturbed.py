@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,21 +37,31 @@ def noise_table(size: int) -> NDArray[np.float32]:
     """
     if size < SHARED_FROM:
         return _drawn(size)
+    try:
+        return _shared(size)
+    except (OSError, RuntimeError, ValueError) as error:
+        log.warning("each process has a table of noise of its own, %d MB: %s", size * 4 // 2**20, error)
+        return _drawn(size)
+
+
+def _shared(size: int) -> NDArray[np.float32]:
+    """The table in a file; of processes that write it at the same time the first one does so for all.
+
+    Raises OSError where it cannot be written, RuntimeError where there is no home folder.
+    """
     path = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "reef", f"noise-{size}.npy").expanduser()
     try:
         return _mapped(path, size)
-    except (OSError, EOFError, ValueError):  # not there, or damaged
-        table = _drawn(size)
-    try:
+    except FileNotFoundError:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=path.parent) as folder:
-            written = Path(folder, path.name)
-            np.save(written, table)
-            written.replace(path)
-        return _mapped(path, size)
-    except OSError as error:
-        log.warning("each process has a table of noise of its own, %d MB: %s", size * 4 // 2**20, error)
-        return table
+    except (EOFError, ValueError):  # damaged
+        path.unlink(missing_ok=True)
+    with TemporaryDirectory(dir=path.parent) as folder:
+        written = Path(folder, path.name)
+        np.save(written, _drawn(size))
+        with suppress(FileExistsError):
+            os.link(written, path)
+    return _mapped(path, size)
 
 
 def _drawn(size: int) -> NDArray[np.float32]:
@@ -58,7 +69,7 @@ def _drawn(size: int) -> NDArray[np.float32]:
 
 
 def _mapped(path: Path, size: int) -> NDArray[np.float32]:
-    """Raises OSError, EOFError or ValueError when the file is not there or is not such a table."""
+    """OSError, EOFError or ValueError when the file is not there or is not such a table."""
     table: NDArray[np.float32] = np.load(path, mmap_mode="r")
     if table.shape != (size,) or table.dtype != np.float32:
         raise ValueError(f"{path} holds {table.dtype} {table.shape}")

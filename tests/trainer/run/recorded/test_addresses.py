@@ -38,6 +38,13 @@ def test_places_on_this_machine_stay_what_they_are(s3: S3) -> None:
     assert Path(second).read_text() == "there"
 
 
+def test_a_file_that_two_addresses_mean_is_read_once(s3: S3) -> None:
+    for name in ("a.json", "b.json"):
+        (s3.bucket / name).write_text(name)
+    found = on_this_machine(["s3://bucket/b.json", "s3://bucket/*.json", "s3://bucket/b.json"])
+    assert [Path(place).name for place in found] == ["b.json", "a.json"]
+
+
 @pytest.mark.parametrize(
     ("address", "problem"),
     [

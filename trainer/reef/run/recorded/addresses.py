@@ -6,7 +6,7 @@ import atexit
 import logging
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
@@ -25,14 +25,17 @@ def on_this_machine(places: str | Sequence[str]) -> list[str]:
         ConfigError: an address is of no object store, or leads to no file.
         StorageError: the store refuses, or does not answer.
     """
-    found = []
+    found: dict[str, str] = {}  # what is read, by what was given: each file once
     for place in [places] if isinstance(places, str) else places:
-        found += _copied(place) if "://" in place else [place]
-    return found
+        found |= _copied(place, found) if "://" in place else {place: place}
+    return list(found.values())
 
 
-def _copied(address: str) -> list[str]:
-    """Copies of a file, of the files of a folder with one of `ENDINGS`, or of those whose names match a pattern."""
+def _copied(address: str, known: Collection[str]) -> dict[str, str]:
+    """Copies by address of a file, of the files of a folder with one of `ENDINGS`, or of those that match a pattern.
+
+    Those that are `known` already are left out.
+    """
     parent, _, last = address.rstrip("/").rpartition("/")
     is_pattern = not OF_PATTERNS.isdisjoint(last)
     of_parent = is_pattern or last.endswith(ENDINGS)
@@ -40,7 +43,7 @@ def _copied(address: str) -> list[str]:
         remote = RemoteFolder(parent if of_parent else address)
     except ConfigError as error:
         raise ConfigError(f"input_={redacted(address)!r}: {error}") from error
-    sizes = {name: size for name, size in remote.files().items() if "/" not in name}
+    sizes = remote.own_files()
     if of_parent:
         chosen = [name for name in sizes if (fnmatchcase(name, last) if is_pattern else name == last)]
     else:
@@ -53,6 +56,7 @@ def _copied(address: str) -> list[str]:
     folder = Path(tempfile.mkdtemp(prefix="reef-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     log.info("copying %d files, %d bytes, from %s", len(chosen), sum(map(sizes.__getitem__, chosen)), remote)
-    for name in chosen:
-        remote.download(name, sizes[name], folder / name)
-    return [str(folder / name) for name in sorted(chosen)]
+    found = {f"{remote}/{name}": folder / name for name in sorted(chosen) if f"{remote}/{name}" not in known}
+    for path in found.values():
+        remote.download(path.name, sizes[path.name], path)
+    return {place: str(path) for place, path in found.items()}

@@ -89,6 +89,11 @@ class RemoteFolder:
             found = [entry for part in self._store.list(folder or None) for entry in part]
         return {entry["path"]: entry["size"] for entry in found}
 
+    def own_files(self) -> dict[str, int]:
+        """Names and sizes, in bytes, of what lies in this folder and in none below."""
+        with self._errors("list", ""):
+            return {entry["path"]: entry["size"] for entry in self._store.list_with_delimiter()["objects"]}
+
     def folders(self) -> list[str]:
         """Names of the folders in this one."""
         with self._errors("list", ""):
