@@ -37,6 +37,18 @@ class Torso(nn.Module):
         return self.body(torch.cat([obs.flatten(1), *actions], 1)), None
 
 
+class Bare(Torso):
+    """Its only parameter has a name of its own."""
+
+    def __init__(self, obs: spaces.Space[Any], actions: spaces.Space[Any], outputs: int):
+        super().__init__(obs, actions, outputs)
+        self.body = nn.Identity()
+        self.scale = nn.Parameter(torch.ones(spaces.flatdim(obs), outputs))
+
+    def forward(self, obs: Tensor, *actions: Tensor) -> tuple[Tensor, None]:
+        return obs.flatten(1) @ self.scale, None
+
+
 class WithLoss(Torso):
     def custom_loss(self, policy_loss: Tensor, loss_inputs: Any) -> Tensor:
         return policy_loss
@@ -175,3 +187,9 @@ def test_settings_of_model_that_nothing_reads_are_named_in_the_log(caplog: pytes
     caplog.clear()
     kind.from_dict(sizes | {"q_model_config": {"fcnet_hiddens": [5]}}).environment("Pendulum-v1").build().stop()
     assert caplog.messages == []
+
+
+def test_a_network_without_a_weight_of_that_name_has_none_to_shrink() -> None:
+    one = learner("DDPG", l2_reg=0.1, policy_model_config={"custom_model": Bare})
+    assert one.squared_weights(one.policy.actor) == 0.0
+    one.actor.descend(one.prepare(batch()))

@@ -139,7 +139,7 @@ def test_two_agents_with_two_policies_have_their_own_staleness() -> None:
 AGAIN = {"num_sgd_iter": 2, "minibatch_buffer_size": 2, "replay_proportion": 0.75, "replay_buffer_num_slots": 3}
 
 
-@pytest.mark.parametrize("settings", [{}, {"broadcast_interval": 3}, AGAIN, AGAIN | {"max_staleness": 2}])
+@pytest.mark.parametrize("settings", [{}, {"broadcast_interval": 3}, AGAIN, AGAIN | {"max_staleness": 3}])
 def test_a_run_resumes_bit_for_bit_whatever_waits_in_the_queue(settings: dict[str, Any], tmp_path: Path) -> None:
     config = small(**{"num_envs_per_worker": 3, "train_batch_size": 90} | settings)
     with config.build() as one:
@@ -156,6 +156,18 @@ def test_a_run_resumes_bit_for_bit_whatever_waits_in_the_queue(settings: dict[st
 
 
 @pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"num_sgd_iter": 4, "minibatch_buffer_size": 4, "max_staleness": 14}, "over 16 updates.*Set it to 15 or more"),
+        ({"replay_proportion": 0.5, "replay_buffer_num_slots": 2, "max_staleness": 0}, "earlier updates. Set it to 1"),
+    ],
+)
+def test_a_limit_that_would_drop_every_batch_is_refused(settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        small(**settings).build()
+
+
+@pytest.mark.parametrize(
     ("key", "value", "problem"),
     [
         ("num_aggregation_workers", 2, "the driver puts the batches together. Leave it at 0."),
@@ -163,7 +175,7 @@ def test_a_run_resumes_bit_for_bit_whatever_waits_in_the_queue(settings: dict[st
         ("replay_proportion", -0.5, "must be at least 0"),
         ("minibatch_buffer_size", 0, "must be at least 1 batches"),
         ("max_staleness", -1, "must be at least 0 updates"),
-        ("max_staleness", 0, "weights may be 1 updates old before new ones are published. Set it to 1 or more."),
+        ("max_staleness", 0, "broadcast_interval=2 publishes so old weights. Set it to 1 or more."),
         ("opt_type", "rmsprop", "the optimizer is chosen by optimizer"),
         ("learner_queue_timeout", 10, "sample_timeout_s limits a fragment"),
         ("sample_async", True, "workers always sample ahead of the learner here"),

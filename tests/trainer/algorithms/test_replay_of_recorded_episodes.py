@@ -105,6 +105,7 @@ def test_all_recorded_steps_are_in_the_memory_with_their_priorities(tmp_path: Pa
         ({"replay_mode": "lockstep"}, "replay_mode='lockstep': recorded episodes are of one agent"),
         ({"shuffle_buffer_size": 10}, "shuffle_buffer_size=10: DQN draws from its replay memory"),
         ({"policies": ["a", "b"]}, r"policies=\['a', 'b'\]: DQN learns a single policy"),
+        ({"input_": {"a": 1, "b": 3}}, "DQN draws from its replay memory, so that weights have no effect. Give a list"),
         ({"input_": "nowhere.json"}, "input_='nowhere.json': there is no such file"),
         ({"input_": {"a": 0.5, "sampler": 0.5}}, "input_: 'sampler': DQN samples nothing. Leave it out"),
         ({"input_": "sampler", "actions_in_input_normalized": True}, "nothing is read. Set input_ beside it"),
@@ -121,6 +122,18 @@ def test_what_learns_from_its_own_steps_alone_reads_none(name: str) -> None:
     config = config_class(name).from_dict({"env": Left, "input_": "episodes.json"})
     with pytest.raises(ConfigError, match="learns from what its own policy has just played.*evaluation_config="):
         config.validate()
+
+
+def test_an_endless_reader_fills_the_memory_once(caplog: pytest.LogCaptureFixture) -> None:
+    step = {"obs": [0.0], "action": 1, "next_obs": [0.0], "reward": 1.0, "terminated": False, "truncated": False}
+
+    def endless(ioctx: Any) -> Any:
+        while True:
+            yield [step] * 4 + [step | {"terminated": True}]
+
+    with config_of("DQN", input_=endless, replay_buffer_config={"capacity": 50}).build() as algorithm:
+        assert len(algorithm.memory) == 50  # type: ignore[attr-defined]
+    assert "replay_buffer_config.capacity=50: it holds no more steps of input_" in caplog.text
 
 
 def test_settings_of_sampling_are_told(caplog: pytest.LogCaptureFixture) -> None:
