@@ -179,6 +179,36 @@ def test_the_command_line_estimates_without_playing(tmp_path: Path, capsys: pyte
         assert message in capsys.readouterr().err
 
 
+def read_one(ioctx: Any) -> list[Any]:
+    """A reader of the user's own."""
+    assert ioctx.input_config == {"a": 1}
+    step = {"obs": [0, 1], "next_obs": [1, 0], "action": [0.0, 0.5], "reward": 1.0, "action_logp": -1.0}
+    return [[step | {"terminated": True, "truncated": False}]]
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [{"actions_in_input_normalized": True}, {"input_": f"{__name__}:read_one", "input_config": {"a": 1}}],
+)
+def test_how_training_read_its_episodes_says_nothing_of_other_files(
+    stored: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = recorded("PPO", Real, episodes=40)
+    methods = {"off_policy_estimation_methods": {"is": {"type": "is"}}, "ope_split_batch_by_episode": False}
+    config = config_of("PPO", f"{__name__}:Real", **methods, evaluation_config={"input_": path, **stored})
+    with config.build() as algorithm:
+        algorithm.save(tmp_path / "checkpoint")
+    assert main(["evaluate", str(tmp_path / "checkpoint"), "--episodes", "1", "--json"]) == 0
+    capsys.readouterr()
+    asked = ["evaluate", str(tmp_path / "checkpoint"), "--estimate", "is", "--input", path, "--json"]
+    assert main(asked) == 0
+    found = json.loads(capsys.readouterr().out)["is"]
+    assert found["episodes"] == 120, "each step is an episode, as in training"
+    assert found["v_target"] == pytest.approx(found["v_behavior"], rel=1e-3)
+    assert main([*asked, "--config", '{"evaluation_config": {"input_config": {"a": 1}}}']) == 2
+    assert "evaluation_config.input_config={'a': 1}: it is for a reader of your own" in capsys.readouterr().err
+
+
 def test_episodes_of_reef_evaluate_say_how_likely_explored_actions_were(tmp_path: Path) -> None:
     with config_of("PPO", f"{__name__}:Guess").build() as algorithm:
         algorithm.save(tmp_path / "checkpoint")
