@@ -159,6 +159,18 @@ def test_an_estimator_of_your_own() -> None:
         assert found["off_policy_estimator"]["mine"]["v_target"] == 6.0
 
 
+class DirectMethod(Longest):
+    """An estimator of the user's own, with the name of one of Reef's."""
+
+
+def test_an_estimator_of_your_own_may_have_the_name_of_one_of_ours() -> None:
+    methods = {"mine": {"type": f"{__name__}:DirectMethod"}}
+    methods |= {"reefs": {"type": "ray.rllib.offline.estimators:ImportanceSampling"}}
+    found = estimated("PPO", recorded("PPO"), off_policy_estimation_methods=methods)["off_policy_estimator"]
+    assert found["mine"]["v_target"] == 3.0
+    assert "effective_episodes" in found["reefs"]
+
+
 def test_the_command_line_estimates_without_playing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with config_of("PPO", f"{__name__}:Guess").build() as algorithm:
         algorithm.save(tmp_path / "checkpoint")
