@@ -150,4 +150,6 @@ def test_likelihoods_that_are_not_recorded_are_named() -> None:
     first, second = played(2)
     second.extras.clear()
     with pytest.raises(ConfigError, match=r"1 of 2 recorded episodes do not say how likely .*action_logp.*or estimate"):
-        made(ImportanceSampling).estimate(LoggedSteps.of([first, second]), Table(TARGET))
+        made(ImportanceSampling).check(LoggedSteps.of([first, second]))
+    with pytest.raises(ConfigError, match="1 of 2 recorded episodes"):
+        LoggedSteps.of([first, second]).log_ratios(Table(TARGET))

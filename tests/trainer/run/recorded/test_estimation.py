@@ -264,8 +264,13 @@ def test_a_single_action_has_no_likelihood_among_real_numbers() -> None:
         estimated("DDPG", recorded("PPO", Real, episodes=20), Real, off_policy_estimation_methods=methods)
 
 
-def test_greedy_episodes_have_no_likelihoods() -> None:
-    folder = recorded("PPO", episodes=20, explore=False)
+@pytest.mark.parametrize("kind", ["is", "wis", "dr"])
+def test_greedy_episodes_have_no_likelihoods_which_is_said_before_training(kind: str) -> None:
+    given = {"evaluation_config": {"input_": recorded("PPO", episodes=20, explore=False)}, "evaluation_interval": 9}
     with pytest.raises(ConfigError, match="20 of 20 recorded episodes do not say how likely"):
-        estimated("PPO", folder, off_policy_estimation_methods={"is": {"type": "is"}})
+        config_of("PPO", off_policy_estimation_methods={kind: {"type": kind}}, **given).build()
+
+
+def test_the_direct_method_needs_no_likelihoods() -> None:
+    folder = recorded("PPO", episodes=20, explore=False)
     assert estimated("PPO", folder, off_policy_estimation_methods={"dm": METHODS["dm"]})

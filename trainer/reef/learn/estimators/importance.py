@@ -25,6 +25,8 @@ class ImportanceSampling(OffPolicyEstimator):
     Unbiased; its variance grows with the length of episodes. A product above e^700 counts as e^700.
     """
 
+    needs_likelihoods = True
+
     def values(self, steps: LoggedSteps, target: TargetPolicy) -> Array:
         """[n] sum over t of gamma^t rho_{0:t} r_t."""
         logs = self._summed_logs(steps, target)

@@ -64,6 +64,8 @@ class DoublyRobust(DirectMethod):
     Unbiased if the model is right or the recorded likelihoods are, when the model is not learned from the same steps.
     """
 
+    needs_likelihoods = True
+
     def values(self, steps: LoggedSteps, target: TargetPolicy) -> Array:
         """[n] V_DR of the first step, where V_DR(t) = V(s_t) + rho_t (r_t + gamma V_DR(t + 1) - Q(s_t, a_t)).
 
