@@ -15,6 +15,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 
 from reef.algorithms.registry import config_class
@@ -22,6 +23,9 @@ from reef.cli.main import main
 from reef.config import AlgorithmConfig
 from reef.errors import ConfigError
 from reef.learn.estimators import LoggedSteps, OffPolicyEstimator
+from reef.learn.estimators.target import EvaluatedPolicy
+from reef.nn.distributions import Categorical, CustomDistribution
+from reef.nn.make import make_policy
 from reef.types import Array
 
 
@@ -157,6 +161,43 @@ def test_an_estimator_of_your_own() -> None:
         methods = {"mine": {"type": kind, "factor": 2.0}}
         found = estimated("PPO", recorded("PPO"), off_policy_estimation_methods=methods)
         assert found["off_policy_estimator"]["mine"]["v_target"] == 6.0
+
+
+class Turned(CustomDistribution):
+    """Of two actions, with the logits of each other."""
+
+    @staticmethod
+    def required_model_output_shape(action_space: Any, model_config: Any) -> int:
+        return 2
+
+    @staticmethod
+    def draw(inputs: Array, generator: np.random.Generator) -> Array:
+        return Categorical.draw(inputs[:, ::-1], generator)
+
+    @staticmethod
+    def mode(inputs: Array) -> Array:
+        return Categorical.mode(inputs[:, ::-1])
+
+    def logp(self, actions: torch.Tensor) -> torch.Tensor:
+        return Categorical(self.inputs.flip(1)).logp(actions)
+
+    def entropy(self) -> torch.Tensor:
+        return Categorical(self.inputs).entropy()
+
+    def kl(self, other: Any) -> torch.Tensor:
+        return Categorical(self.inputs).kl(Categorical(other.inputs))
+
+
+@pytest.mark.parametrize("own", [{}, {"custom_action_dist": Turned}])
+def test_the_chances_of_actions_are_those_of_the_distribution(own: dict[str, Any]) -> None:
+    config = config_of("PPO", model={"fcnet_hiddens": [8], **own}).checked()
+    policy = make_policy(config, Guess.observation_space, Guess.action_space)
+    policy.flat.vector.copy_(torch.randn(policy.flat.vector.shape, generator=torch.Generator().manual_seed(0)))
+    target, obs = EvaluatedPolicy(policy, lambda obs: obs), np.eye(2, dtype=np.float32)[[0, 1, 1]]
+    chances = target.probabilities(obs)
+    assert abs(chances[:, 0] - 0.5).max() > 0.05, "or it would show nothing"
+    for action in range(2):
+        np.testing.assert_allclose(chances[:, action], np.exp(target.logp(obs, np.full(3, action))), rtol=1e-5)
 
 
 class DirectMethod(Longest):
