@@ -42,6 +42,8 @@ class DirectMethod(OffPolicyEstimator):
                 f"{type(self).__name__} sums over all actions, and {actions.space} is "
                 "not Discrete. Use ImportanceSampling or WeightedImportanceSampling."
             )
+        if not isinstance(q_model_config, Mapping | None):
+            raise ConfigError(f"{KEY}={q_model_config!r}: expected a mapping, such as {{'n_iters': 40}}.")
         arguments = dict(q_model_config or {})
         kind: Any = named_class(arguments.pop("type", FittedQ), f"{KEY}.type", {"fqe": FittedQ}, object)
         check_arguments(kind, KEY, arguments)
