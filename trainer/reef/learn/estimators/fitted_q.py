@@ -60,9 +60,9 @@ class FittedQ:
         minibatch_size: int = 128,
         polyak_coef: float = 0.05,
     ) -> None:
-        """`model_config`: of the network, those settings of `model` that are in `READ`. `n_iters`: passes over all steps.
+        """`model_config`: of the network, those settings of `model` that are in `READ`.
 
-        `polyak_coef`: share by which Q' moves towards Q after each gradient step.
+        `n_iters`: passes over all steps. `polyak_coef`: share by which Q' moves towards Q after each gradient step.
 
         Raises:
             ConfigError: one of these is of the wrong type or size, or the network does not read it.
