@@ -200,6 +200,12 @@ def test_the_chances_of_actions_are_those_of_the_distribution(own: dict[str, Any
         np.testing.assert_allclose(chances[:, action], np.exp(target.logp(obs, np.full(3, action))), rtol=1e-5)
 
 
+def test_real_numbers_have_no_chances() -> None:
+    policy = make_policy(config_of("PPO").checked(), Real.observation_space, Real.action_space)
+    with pytest.raises(ConfigError, match=r"probabilities: Box.* is not Discrete\. Ask the policy for logp"):
+        EvaluatedPolicy(policy, lambda obs: obs).probabilities(np.eye(2, dtype=np.float32))
+
+
 class DirectMethod(Longest):
     """An estimator of the user's own, with the name of one of Reef's."""
 

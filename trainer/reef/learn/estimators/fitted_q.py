@@ -19,8 +19,10 @@ from reef.types import Array
 
 ROWS = 4096  # that the network reads at a time
 # the settings of `model` that have an effect on the network
-READ = ("fcnet_hiddens", "fcnet_activation", "conv_filters", "conv_activation", "post_fcnet_hiddens")
-READ += ("custom_model", "custom_model_config")
+READ = (
+    *("fcnet_hiddens", "fcnet_activation", "conv_filters", "conv_activation", "post_fcnet_hiddens"),
+    *("custom_model", "custom_model_config"),
+)
 
 
 class QModel(Protocol):

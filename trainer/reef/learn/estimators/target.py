@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from gymnasium import spaces
 
 from reef.errors import ConfigError
 from reef.nn.distributions import Squashed
@@ -49,7 +50,7 @@ class EvaluatedPolicy:
         return np.concatenate(found)
 
     def probabilities(self, obs: Array) -> Array:
-        """[N, *obs] -> [N, A] of Discrete actions."""
+        """[N, *obs] -> [N, A] of Discrete actions; ConfigError where they are not."""
         found = []
         for inputs, _ in self._inputs(obs):
             if isinstance(self._policy, QPolicy):
@@ -60,8 +61,11 @@ class EvaluatedPolicy:
 
     def _chances(self, inputs: Array) -> Array:
         """The inputs of distributions [N, D] -> [N, A], whatever distribution of a Discrete space it is."""
+        space = self._policy.action_layout.space
+        if not isinstance(space, spaces.Discrete):
+            raise ConfigError(f"probabilities: {space} is not Discrete. Ask the policy for logp(obs, actions).")
         made = self._policy.dist_class(torch.from_numpy(inputs))
-        each = [torch.full((len(inputs),), action) for action in range(self._policy.action_layout.space.n)]
+        each = [torch.full((len(inputs),), action) for action in range(int(space.n))]
         chances: Array = torch.stack([made.logp(actions) for actions in each], -1).exp().numpy().astype(np.float64)
         return chances
 
