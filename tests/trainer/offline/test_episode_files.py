@@ -59,7 +59,8 @@ def test_what_is_written_is_read(name: str, tmp_path: Path) -> None:
 
 def test_parquet_is_a_table_that_others_read(tmp_path: Path) -> None:
     table = parquet.read_table(write(tmp_path / "a.parquet", EPISODES))
-    assert table.column_names == ["episode", "obs", "action", "next_obs", "reward", "terminated", "truncated"]
+    columns = ["episode", "obs", "action", "next_obs", "reward", "terminated", "truncated"]
+    assert table.column_names == [*columns, "action_logp", "policy_action"]
     assert table["episode"].to_pylist() == [1, 1, 2]
 
 
@@ -91,6 +92,31 @@ def test_a_column_of_another_type_than_in_the_first_episode_is_refused(tmp_path:
         file.add(PlayedEpisode(2, steps=[step({"a": 1})]))
     file.close()
     assert len(list(recorded_in(tmp_path / "a.parquet"))) == 1  # the episode before
+
+
+def test_what_only_later_steps_have_is_kept(tmp_path: Path) -> None:
+    """As of a policy whose first actions are random ones."""
+    known = {"action_logp": -0.5, "policy_action": np.array([[1.5], [2.0]], np.float32)}
+    first = [step([0, 1]), step([0, 1], last=True)]
+    second = [step([0, 1]), step([0, 1], last=True, **known)]
+    for name, episodes in {"a.parquet": [first, second], "b.parquet": [second, first]}.items():
+        written = [PlayedEpisode(number, steps=steps) for number, steps in enumerate(episodes)]
+        read = [steps() for _, steps in recorded_in(write(tmp_path / name, written))]
+        assert [set(found) - set(first[0]) for steps in read for found in steps] == [
+            set(given) - set(first[0]) for steps in episodes for given in steps
+        ]
+        (found,) = (found for steps in read for found in steps if "action_logp" in found)
+        assert (found["action_logp"], found["policy_action"]) == (-0.5, [1.5, 2.0])
+
+
+def test_a_key_that_the_first_episode_does_not_have_is_refused(tmp_path: Path) -> None:
+    file = episode_file(str(tmp_path / "a.parquet"))
+    file.add(EPISODES[0])
+    with pytest.raises(StorageError, match="episode 2 does not fit .*there is no column 'action_prob', only .*json"):
+        file.add(PlayedEpisode(2, steps=[step([0, 1]), step([0, 1], action_prob=0.5)]))
+    with pytest.raises(StorageError, match="episode 3 does not fit "):
+        file.add(PlayedEpisode(3, steps=[step([0, 1], policy_action=[[1], [2, 3]])]))
+    file.close()
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.parquet"])

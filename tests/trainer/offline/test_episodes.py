@@ -32,11 +32,15 @@ def step(**changed: Any) -> dict[str, Any]:
 
 
 def reader(
-    observed: spaces.Space[Any] = OBS, acted: spaces.Space[Any] = ACTIONS, *, normalized: bool = False
+    observed: spaces.Space[Any] = OBS,
+    acted: spaces.Space[Any] = ACTIONS,
+    *,
+    normalized: bool = False,
+    chosen: bool = False,
 ) -> EpisodeReader:
     actions = Layout.of(acted)
     transform = None if normalized else ActionTransform(actions, normalize=True, clip=False)
-    return EpisodeReader(Layout.of(observed), actions, transform, RewardTransform(None, atari=False))
+    return EpisodeReader(Layout.of(observed), actions, transform, RewardTransform(None, atari=False), chosen=chosen)
 
 
 def written(folder: Path, *lines: Any) -> list[Path]:
@@ -71,6 +75,43 @@ def test_actions_are_those_that_the_policy_chose(normalized: bool, tmp_path: Pat
     acted = spaces.Box(0.0, 4.0, (1,))
     (episode,) = reader(acted=acted, normalized=normalized).read(written(tmp_path, [step(action=[1.0])]))
     assert episode.actions[0, 0].tolist() == [1.0 if normalized else -0.5]
+
+
+REAL = spaces.Box(0.0, 4.0, (2,))
+
+
+def test_actions_before_they_were_clipped_are_read_for_estimates(tmp_path: Path) -> None:
+    files = written(tmp_path, [step(action=[4.0, 1.0], policy_action=[1.5, -0.5])])
+    assert next(reader(acted=REAL, chosen=True).read(files)).actions[0, 0].tolist() == [1.5, -0.5]
+    assert next(reader(acted=REAL).read(files)).actions[0, 0].tolist() == [1.0, -0.5]
+    # the user says that the action is what the policy chose
+    assert next(reader(acted=REAL, chosen=True, normalized=True).read(files)).actions[0, 0].tolist() == [4.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("policy_action", "reason"),
+    [
+        ([None, -0.5], "policy_action holds a number that is not finite"),
+        ([0.5, -0.5, 1], "line 1: cannot reshape"),
+        (["a", 1], "line 1: "),
+        # as the environment got it, not as the policy chose it
+        ([4.0, 1.0], r"step 1 has the policy_action \[4.0, 1.0\], which is \[4.0, 4.0\] within .* action \[4.0, 1.0\]"),
+    ],
+)
+def test_chosen_actions_that_are_not_of_the_action_are_left_out(
+    policy_action: Any, reason: str, tmp_path: Path
+) -> None:
+    files = written(tmp_path, [step(action=[4.0, 1.0], policy_action=policy_action)])
+    with pytest.raises(ConfigError, match=reason):
+        list(reader(acted=REAL, chosen=True).read(files))
+    assert len(list(reader(acted=REAL).read(files))) == 1, "to learn from, it is not read"
+
+
+def test_a_likelihood_is_checked_where_it_is_read(tmp_path: Path) -> None:
+    files = written(tmp_path, [step(action_logp=float("-inf"))])
+    with pytest.raises(ConfigError, match="the likelihood of an action is 0 or no finite number"):
+        list(reader(chosen=True).read(files))
+    assert len(list(reader().read(files))) == 1
 
 
 def test_dicts_and_tuples_are_flattened(tmp_path: Path) -> None:

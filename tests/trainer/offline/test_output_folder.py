@@ -95,6 +95,8 @@ def test_columns_are_compressed_one_by_one(tmp_path: Path) -> None:
         "obs.image.list.element.list.element": "LZ4",
         "obs.speed": "LZ4",
         "action.list.element": "UNCOMPRESSED",
+        "action_logp": "UNCOMPRESSED",
+        "policy_action.list.element": "UNCOMPRESSED",
     }
     ((_, steps),) = recorded_in(file)
     assert steps() == [step] * 50

@@ -62,6 +62,22 @@ def test_it_goes_on_where_it_was() -> None:
         np.testing.assert_array_equal(first.sample(7).rewards, second.sample(7).rewards)
 
 
+def test_a_restored_window_reads_no_more_than_one_pass() -> None:
+    read = []
+
+    def numbers() -> Iterator[Rollout]:
+        for number in range(9):
+            read.append(number)
+            yield episode(number)
+
+    first, second = (window(RecordedSource(numbers, 1.0), size=6) for _ in range(2))
+    first.sample(100)  # five passes, and eight episodes
+    read.clear()
+    second.set_state(first.state())
+    assert read == list(range(8))
+    np.testing.assert_array_equal(first.sample(7).rewards, second.sample(7).rewards)
+
+
 def test_an_algorithm_draws_from_it(tmp_path: Path) -> None:
     step = {"next_obs": [0.0] * 4, "reward": 1.0, "terminated": False, "truncated": False}
     with (tmp_path / "episodes.json").open("w") as out:

@@ -204,6 +204,7 @@ def _settings(
     else:
         config = config_class(args.algo)()
     config.train_batch_size = config.total_train_batch_size
+    _forget_estimates(config, keep_split=bool(methods))
     _change(config, args)
     if config.uses_policy_server:
         _in_an_environment(config)
@@ -215,6 +216,19 @@ def _settings(
     with restoring(args.checkpoint):  # episodes that training was in need not be played again
         state |= {"workers": without_episodes(state["workers"])}
     return config, partial(build_restored, config, args.checkpoint, state)
+
+
+def _forget_estimates(config: AlgorithmConfig, *, keep_split: bool) -> None:
+    """Leave out how to read the recorded episodes of training, which says nothing of other files.
+
+    `keep_split`: keep whether episodes or steps are compared, as there are methods.
+    """
+    from reef.config.groups.inputs import FOR_INPUT
+
+    own = config.evaluation_config
+    config.evaluation_config = {key: own[key] for key in own if key not in FOR_INPUT}
+    if not keep_split:
+        config.ope_split_batch_by_episode = True
 
 
 def _in_an_environment(config: AlgorithmConfig) -> None:

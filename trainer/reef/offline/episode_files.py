@@ -1,7 +1,8 @@
 """Files of recorded episodes: a line of JSON for each, or Parquet with a row for each step.
 
 A row of Parquet has the columns `episode`, a number by which consecutive rows are one episode, and the keys of a step:
-obs, action, next_obs, reward, terminated, truncated, and `info`, if kept, as a text of JSON.
+obs, action, next_obs, reward, terminated, truncated, and `info`, if kept, as a text of JSON. There are always the
+columns `action_logp` and `policy_action`, a flat list of numbers; they are null where a step has none.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+import numpy as np
 
 from reef.errors import ConfigError, StorageError
 from reef.offline import rllib_files
@@ -108,7 +111,7 @@ class JsonLinesFile:
 class ParquetFile:
     """Parquet cannot be read before its end is written: until then it is `<name>.part`, which a killed process leaves.
 
-    The first episode says what type each column has.
+    The first episode says which columns there are beside those, and what type each one has.
     """
 
     def __init__(self, path: str, *, new: bool = False, compressed: Sequence[str] | None = None) -> None:
@@ -124,14 +127,14 @@ class ParquetFile:
         self._writer: Any = None
 
     def add(self, episode: PlayedEpisode) -> None:
-        """Write an episode as a group of rows; StorageError for values of another type than the first one's."""
+        """Write an episode as a group of rows; StorageError for a key or a type that the first one does not have."""
         import pyarrow as pa
         from pyarrow import parquet
 
-        rows = [{NUMBER: episode.number, **_plain(step)} for step in episode.steps]
         try:
-            table = pa.Table.from_pylist(rows, None if self._writer is None else self._writer.schema)
-        except (pa.ArrowException, OverflowError) as error:
+            rows = [{NUMBER: episode.number, **_plain(step)} for step in episode.steps]
+            table = _table(rows, None if self._writer is None else self._writer.schema)
+        except (pa.ArrowException, OverflowError, ValueError) as error:
             raise StorageError(
                 f"{self._path}: episode {episode.number} does not fit into the columns of Parquet: {error}. Write JSON "
                 "lines, into a file that ends with .json."
@@ -173,9 +176,28 @@ def _leaves(field: pa.Field, place: str = "") -> Iterator[str]:
         yield place
 
 
+def _table(rows: Steps, schema: pa.Schema | None) -> pa.Table:
+    """The rows by columns, those of `schema` if there is one; ArrowException or OverflowError where they do not fit."""
+    import pyarrow as pa
+
+    optional = {ACTION_LOGP: pa.float64(), CHOSEN: pa.list_(pa.float64())}
+    names = dict.fromkeys(key for row in rows for key in row)
+    if schema is None:
+        columns = {name: pa.array([row.get(name) for row in rows], optional.get(name)) for name in names}
+        absent = {name: pa.nulls(len(rows), kind) for name, kind in optional.items() if name not in names}
+        return pa.table(columns | absent)
+    if others := sorted(names.keys() - set(schema.names)):
+        raise pa.ArrowInvalid(f"there is no column {others[0]!r}, only {schema.names}")
+    return pa.Table.from_pylist(rows, schema)
+
+
 def _plain(step: Mapping[str, Any]) -> dict[str, Any]:
     plain: dict[str, Any] = json_safe(step)
-    return plain | ({"info": json.dumps(plain["info"])} if "info" in plain else {})
+    if "info" in plain:
+        plain["info"] = json.dumps(plain["info"])
+    if plain.get(CHOSEN) is not None:
+        plain[CHOSEN] = np.ravel(plain[CHOSEN]).tolist()
+    return plain
 
 
 def recorded_in(file: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -232,8 +254,12 @@ def _in_parquet(file: Path) -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def _rows(batch: pa.RecordBatch) -> Steps:
+    """The steps, without the optional keys that they have not."""
     rows: Steps = batch.to_pylist()
-    return rows
+    return [
+        {key: value for key, value in row.items() if value is not None or key not in (ACTION_LOGP, CHOSEN)}
+        for row in rows
+    ]
 
 
 def _given(steps: Steps, missing: str) -> Steps:

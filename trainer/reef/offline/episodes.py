@@ -68,7 +68,8 @@ class EpisodeReader:
 
         `action_transform`: None if the recorded actions are those that a policy chose. `excludes`: of observations
         [T, 1, *obs] and actions [T, 1, *action] the steps [T, 1] whose action a mask excludes; None: no mask.
-        `chosen`: read actions as they were before they were clipped to their bounds, where that is recorded.
+        `chosen`: read actions as they were before they were clipped to their bounds, where that is recorded, and how
+        likely they were.
         """
         self._chosen = chosen
         self._observations, self._actions = observations, actions
@@ -115,12 +116,7 @@ class EpisodeReader:
         if not np.isfinite(rewards).all():
             raise ValueError("a reward is no finite number")
         obs = self._observed([step["obs"] for step in steps])
-        if self._chosen and all(CHOSEN in step for step in steps):
-            actions = np.array([step[CHOSEN] for step in steps], self._actions.action_dtype).reshape(
-                len(steps), 1, *self._actions.shape
-            )
-        else:
-            actions = self._acted([step["action"] for step in steps])
+        actions = self._acted(steps)
         if self._excludes is not None and (excluded := self._excludes(obs, actions)).any():
             raise ValueError(f"step {excluded.argmax() + 1} has an action that the mask in its observation excludes")
         return Rollout(
@@ -131,7 +127,7 @@ class EpisodeReader:
             terminated=terminated,
             truncated=truncated,
             mask=np.ones(rewards.shape, np.bool_),
-            extras=_likelihoods(steps),
+            extras=_likelihoods(steps) if self._chosen else {},
         )
 
     def _observed(self, values: list[Any]) -> Array:
@@ -140,16 +136,39 @@ class EpisodeReader:
         found = np.stack([layout.checked(value) for value in values])
         return _fitting("an observation", found, layout, layout.dtype)[:, np.newaxis]
 
-    def _acted(self, values: list[Any]) -> Array:
+    def _acted(self, steps: list[Any]) -> Array:
         """[T, 1, *action], as a policy chose them."""
-        layout = self._actions
+        layout, transform = self._actions, self._action_transform
+        values = [step["action"] for step in steps]
         found = np.stack([value if layout.direct else layout.flatten(value) for value in values])
         if found.shape[1:] != layout.shape:
             raise ValueError(f"an action has the shape {found.shape[1:]}, expected {layout.shape} of {layout.space}")
         found = _fitting("an action", found, layout, layout.action_dtype)
-        if self._action_transform is not None:
-            found = self._action_transform.inverse(found)
+        if transform is not None:
+            if self._chosen and all(step.get(CHOSEN) is not None for step in steps):
+                found = _chosen([step[CHOSEN] for step in steps], found, transform)
+            else:
+                found = transform.inverse(found)
         return found.astype(layout.action_dtype)[:, np.newaxis]
+
+
+def _chosen(
+    values: list[Any],
+    actions: Array,  # [T, *action] in the environment
+    transform: ActionTransform,
+) -> Array:  # [T, *action]
+    """The values as arrays; ValueError unless they are finite, and the transform makes them the actions."""
+    chosen = np.array(values, actions.dtype).reshape(actions.shape)
+    if not np.isfinite(chosen).all():
+        raise ValueError(f"{CHOSEN} holds a number that is not finite")
+    differs = ~np.isclose(transform(chosen), actions, rtol=1e-4, atol=1e-6).reshape(len(chosen), -1).all(-1)
+    if differs.any():
+        row = differs.argmax()
+        raise ValueError(
+            f"step {row + 1} has the {CHOSEN} {chosen[row].tolist()}, which is {transform(chosen)[row].tolist()} "
+            f"within the bounds, and not its action {actions[row].tolist()}"
+        )
+    return chosen
 
 
 def _likelihoods(steps: list[Any]) -> dict[str, Array]:

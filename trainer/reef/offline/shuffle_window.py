@@ -18,7 +18,8 @@ class Window:
     def __init__(self, source: RecordedSource, *, size: int, gamma: float, n_step: int | None) -> None:
         self._source, self._size, self._gamma, self._n_step = source, size, gamma, n_step
         self.buffer = ReplayBuffer(size)
-        self._drawn = self._episodes = 0
+        self._drawn = 0
+        self._episodes = 0  # read since the source was opened
         self._reading: Iterator[Rollout] = iter(())
 
     def sample(self, count: int, rng: np.random.Generator) -> Transitions:
@@ -29,10 +30,10 @@ class Window:
         return self.buffer.sample(count, rng)
 
     def _next(self) -> Rollout:
-        self._episodes += 1
         if (episode := next(self._reading, None)) is None:
-            self._reading = self._source.read()
+            self._reading, self._episodes = self._source.read(), 0
             episode = next(self._reading)  # `read` raises where there is none
+        self._episodes += 1
         return episode
 
     def state(self) -> State:
@@ -40,7 +41,7 @@ class Window:
         return {"drawn": self._drawn, "episodes": self._episodes, "buffer": self.buffer.state()}
 
     def set_state(self, state: State) -> None:
-        """Restore what `state` returned; what was read before is read once more, to go on behind it."""
+        """Restore what `state` returned; this pass is read once more up to there, to go on behind it."""
         self._reading, self._episodes = iter(()), 0
         for _ in range(state["episodes"]):
             self._next()

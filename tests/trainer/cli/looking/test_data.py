@@ -60,6 +60,20 @@ def test_convert_keeps_the_steps(folder: Path, capsys: pytest.CaptureFixture[str
     assert steps() == [step(), step(terminated=True)]
 
 
+@pytest.mark.parametrize("reward", ["much", None, [1, 2], {"a": "much"}, {"a": None}])
+@pytest.mark.parametrize("what", [["stats"], ["inspect"], ["convert", "out.json"]])
+def test_an_episode_whose_reward_is_no_number_is_left_out(
+    reward: Any, what: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = [[step(), step(reward=reward)], [step()]]
+    Path("in.json").write_text("".join(json.dumps({"steps": steps}) + "\n" for steps in lines))
+    assert main(["data", what[0], "in.json", *what[1:]]) == 0
+    shown = capsys.readouterr().out
+    assert "1 left out, the first is in.json, line 1: the reward " in shown
+    assert " is no number" in shown
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -8,7 +8,7 @@ from tabular import ACTED, BEHAVIOR, GAMMA, OBSERVED, TARGET, Table, exact_value
 
 from reef.errors import ConfigError
 from reef.learn.estimators import ImportanceSampling, LoggedSteps, WeightedImportanceSampling
-from reef.learn.estimators.importance import ratio_products
+from reef.learn.estimators.importance import summed_logs
 
 KINDS = [ImportanceSampling, WeightedImportanceSampling]
 
@@ -23,12 +23,12 @@ def three_errors(estimate: dict[str, float]) -> float:
 
 def test_ratios_are_multiplied_from_the_start_of_each_episode() -> None:
     log_ratios = np.log([2.0, 3.0, 0.5, 5.0, 7.0])
-    np.testing.assert_allclose(ratio_products(log_ratios, np.array([0, 3])), [2, 6, 3, 5, 35])
+    np.testing.assert_allclose(np.exp(summed_logs(log_ratios, np.array([0, 3]))), [2, 6, 3, 5, 35])
 
 
 def test_an_action_that_the_target_never_takes_leaves_other_episodes_alone() -> None:
-    products = ratio_products(np.array([-np.inf, 0.0, 0.0, np.log(2)]), np.array([0, 2]))
-    assert products.tolist() == [0, 0, 1, 2]
+    logs = summed_logs(np.array([-np.inf, 0.0, 0.0, np.log(2)]), np.array([0, 2]))
+    assert logs.tolist() == [-np.inf, -np.inf, 0, np.log(2)]
 
 
 def test_the_estimate_is_within_three_standard_errors_of_the_truth() -> None:
@@ -113,8 +113,43 @@ def test_gain_is_left_out_where_its_sense_would_turn() -> None:
     assert estimate["v_delta"] == pytest.approx(estimate["v_target"] - estimate["v_behavior"])
 
 
+def long_episodes(log_ratio: float, lengths: list[int]) -> LoggedSteps:
+    """Episodes of reward -1 in each step, whose log ratios to `Table(TARGET)` are about `log_ratio`."""
+    count = sum(lengths)
+    noise = 0.1 * np.random.default_rng(0).standard_normal(count)
+    return LoggedSteps(
+        obs=np.eye(3, dtype=np.float32)[np.zeros(count, np.int64)],
+        actions=np.zeros(count, np.int64),
+        rewards=np.full(count, -1.0),
+        next_obs=np.eye(3, dtype=np.float32)[np.zeros(count, np.int64)],
+        terminated=np.isin(np.arange(count) + 1, np.cumsum(lengths)),
+        starts=np.cumsum([0, *lengths[:-1]]),
+        behavior_logp=np.log(TARGET[0, 0]) - log_ratio + noise,
+    )
+
+
+@pytest.mark.parametrize("log_ratio", [-0.9, 0.9])
+def test_products_beyond_float64_are_weighed(log_ratio: float) -> None:
+    estimate = made(WeightedImportanceSampling, gamma=1.0).estimate(
+        long_episodes(log_ratio, [1000] * 20), Table(TARGET)
+    )
+    for key in ("v_target", "v_target_low", "v_target_high"):
+        assert estimate[key] == pytest.approx(-1000)
+    assert 1 <= estimate["effective_episodes"] < 10, "the products differ by e^6"
+
+
+@pytest.mark.parametrize("log_ratio", [-0.9, 0.9])
+def test_ended_episodes_count_beyond_float64_too(log_ratio: float) -> None:
+    """The short episode outweighs the long one, or is outweighed, from its end on."""
+    steps = long_episodes(log_ratio, [900, 1000])
+    value = made(WeightedImportanceSampling, gamma=1.0).values(steps, Table(TARGET)).mean()
+    assert value == pytest.approx(-900 if log_ratio < 0 else -1000, abs=2)
+
+
 def test_likelihoods_that_are_not_recorded_are_named() -> None:
     first, second = played(2)
     second.extras.clear()
     with pytest.raises(ConfigError, match=r"1 of 2 recorded episodes do not say how likely .*action_logp.*or estimate"):
-        made(ImportanceSampling).estimate(LoggedSteps.of([first, second]), Table(TARGET))
+        made(ImportanceSampling).check(LoggedSteps.of([first, second]))
+    with pytest.raises(ConfigError, match="1 of 2 recorded episodes"):
+        LoggedSteps.of([first, second]).log_ratios(Table(TARGET))

@@ -113,6 +113,16 @@ def test_each_fit_begins_anew() -> None:
         ),
         ({"n_iters": 0}, "q_model_config.n_iters=0: expected a whole number of 1 or more"),
         ({"lr": 0.0}, "q_model_config.lr=0.0: expected a number above 0"),
+        ({"lr": "x"}, "q_model_config.lr='x': expected a number above 0"),
+        ({"polyak_coef": None}, "q_model_config.polyak_coef=None: expected a number above 0"),
+        ({"n_iters": True}, "q_model_config.n_iters=True: expected a whole number of 1 or more"),
+        ({"model_config": [64]}, r"q_model_config.model_config=\[64\]: expected a mapping"),
+        ({"model_config": {"vf_share_layers": True}}, "model_config.vf_share_layers=True: the network reads fcnet_hid"),
+        ({"model_config": {"use_lstm": True}}, "model_config.use_lstm=True: the network reads .* Leave it out"),
+        (
+            {"model_config": {"conv_activation": "tanh"}},
+            "model_config: model.conv_activation='tanh' has no effect without an image .* Leave it out",
+        ),
         ({"type": "nowhere"}, r"q_model_config.type='nowhere': expected one of fqe, or a path"),
         ({"model_config": {"fcnet_hidden": [3]}}, "model.fcnet_hidden"),
     ],
@@ -120,6 +130,11 @@ def test_each_fit_begins_anew() -> None:
 def test_wrong_arguments_of_the_model_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         made(DirectMethod, **{"type": FittedQ, **arguments})
+
+
+def test_settings_of_the_model_are_a_mapping() -> None:
+    with pytest.raises(ConfigError, match="q_model_config='fqe': expected a mapping"):
+        DirectMethod(OBSERVED, ACTED, gamma=GAMMA, q_model_config="fqe")  # type: ignore[arg-type]
 
 
 def test_actions_that_are_real_numbers_are_refused() -> None:

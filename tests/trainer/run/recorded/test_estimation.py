@@ -15,6 +15,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 
 from reef.algorithms.registry import config_class
@@ -22,6 +23,9 @@ from reef.cli.main import main
 from reef.config import AlgorithmConfig
 from reef.errors import ConfigError
 from reef.learn.estimators import LoggedSteps, OffPolicyEstimator
+from reef.learn.estimators.target import EvaluatedPolicy
+from reef.nn.distributions import Categorical, CustomDistribution
+from reef.nn.make import make_policy
 from reef.types import Array
 
 
@@ -159,6 +163,61 @@ def test_an_estimator_of_your_own() -> None:
         assert found["off_policy_estimator"]["mine"]["v_target"] == 6.0
 
 
+class Turned(CustomDistribution):
+    """Of two actions, with the logits of each other."""
+
+    @staticmethod
+    def required_model_output_shape(action_space: Any, model_config: Any) -> int:
+        return 2
+
+    @staticmethod
+    def draw(inputs: Array, generator: np.random.Generator) -> Array:
+        return Categorical.draw(inputs[:, ::-1], generator)
+
+    @staticmethod
+    def mode(inputs: Array) -> Array:
+        return Categorical.mode(inputs[:, ::-1])
+
+    def logp(self, actions: torch.Tensor) -> torch.Tensor:
+        return Categorical(self.inputs.flip(1)).logp(actions)
+
+    def entropy(self) -> torch.Tensor:
+        return Categorical(self.inputs).entropy()
+
+    def kl(self, other: Any) -> torch.Tensor:
+        return Categorical(self.inputs).kl(Categorical(other.inputs))
+
+
+@pytest.mark.parametrize("own", [{}, {"custom_action_dist": Turned}])
+def test_the_chances_of_actions_are_those_of_the_distribution(own: dict[str, Any]) -> None:
+    config = config_of("PPO", model={"fcnet_hiddens": [8], **own}).checked()
+    policy = make_policy(config, Guess.observation_space, Guess.action_space)
+    policy.flat.vector.copy_(torch.randn(policy.flat.vector.shape, generator=torch.Generator().manual_seed(0)))
+    target, obs = EvaluatedPolicy(policy, lambda obs: obs), np.eye(2, dtype=np.float32)[[0, 1, 1]]
+    chances = target.probabilities(obs)
+    assert abs(chances[:, 0] - 0.5).max() > 0.05, "or it would show nothing"
+    for action in range(2):
+        np.testing.assert_allclose(chances[:, action], np.exp(target.logp(obs, np.full(3, action))), rtol=1e-5)
+
+
+def test_real_numbers_have_no_chances() -> None:
+    policy = make_policy(config_of("PPO").checked(), Real.observation_space, Real.action_space)
+    with pytest.raises(ConfigError, match=r"probabilities: Box.* is not Discrete\. Ask the policy for logp"):
+        EvaluatedPolicy(policy, lambda obs: obs).probabilities(np.eye(2, dtype=np.float32))
+
+
+class DirectMethod(Longest):
+    """An estimator of the user's own, with the name of one of Reef's."""
+
+
+def test_an_estimator_of_your_own_may_have_the_name_of_one_of_ours() -> None:
+    methods = {"mine": {"type": f"{__name__}:DirectMethod"}}
+    methods |= {"reefs": {"type": "ray.rllib.offline.estimators:ImportanceSampling"}}
+    found = estimated("PPO", recorded("PPO"), off_policy_estimation_methods=methods)["off_policy_estimator"]
+    assert found["mine"]["v_target"] == 3.0
+    assert "effective_episodes" in found["reefs"]
+
+
 def test_the_command_line_estimates_without_playing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with config_of("PPO", f"{__name__}:Guess").build() as algorithm:
         algorithm.save(tmp_path / "checkpoint")
@@ -177,6 +236,36 @@ def test_the_command_line_estimates_without_playing(tmp_path: Path, capsys: pyte
     }.items():
         assert main(["evaluate", str(tmp_path / "checkpoint"), *wrong]) == 2
         assert message in capsys.readouterr().err
+
+
+def read_one(ioctx: Any) -> list[Any]:
+    """A reader of the user's own."""
+    assert ioctx.input_config == {"a": 1}
+    step = {"obs": [0, 1], "next_obs": [1, 0], "action": [0.0, 0.5], "reward": 1.0, "action_logp": -1.0}
+    return [[step | {"terminated": True, "truncated": False}]]
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [{"actions_in_input_normalized": True}, {"input_": f"{__name__}:read_one", "input_config": {"a": 1}}],
+)
+def test_how_training_read_its_episodes_says_nothing_of_other_files(
+    stored: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = recorded("PPO", Real, episodes=40)
+    methods = {"off_policy_estimation_methods": {"is": {"type": "is"}}, "ope_split_batch_by_episode": False}
+    config = config_of("PPO", f"{__name__}:Real", **methods, evaluation_config={"input_": path, **stored})
+    with config.build() as algorithm:
+        algorithm.save(tmp_path / "checkpoint")
+    assert main(["evaluate", str(tmp_path / "checkpoint"), "--episodes", "1", "--json"]) == 0
+    capsys.readouterr()
+    asked = ["evaluate", str(tmp_path / "checkpoint"), "--estimate", "is", "--input", path, "--json"]
+    assert main(asked) == 0
+    found = json.loads(capsys.readouterr().out)["is"]
+    assert found["episodes"] == 120, "each step is an episode, as in training"
+    assert found["v_target"] == pytest.approx(found["v_behavior"], rel=1e-3)
+    assert main([*asked, "--config", '{"evaluation_config": {"input_config": {"a": 1}}}']) == 2
+    assert "evaluation_config.input_config={'a': 1}: it is for a reader of your own" in capsys.readouterr().err
 
 
 def test_episodes_of_reef_evaluate_say_how_likely_explored_actions_were(tmp_path: Path) -> None:
@@ -222,8 +311,13 @@ def test_a_single_action_has_no_likelihood_among_real_numbers() -> None:
         estimated("DDPG", recorded("PPO", Real, episodes=20), Real, off_policy_estimation_methods=methods)
 
 
-def test_greedy_episodes_have_no_likelihoods() -> None:
-    folder = recorded("PPO", episodes=20, explore=False)
+@pytest.mark.parametrize("kind", ["is", "wis", "dr"])
+def test_greedy_episodes_have_no_likelihoods_which_is_said_before_training(kind: str) -> None:
+    given = {"evaluation_config": {"input_": recorded("PPO", episodes=20, explore=False)}, "evaluation_interval": 9}
     with pytest.raises(ConfigError, match="20 of 20 recorded episodes do not say how likely"):
-        estimated("PPO", folder, off_policy_estimation_methods={"is": {"type": "is"}})
+        config_of("PPO", off_policy_estimation_methods={kind: {"type": kind}}, **given).build()
+
+
+def test_the_direct_method_needs_no_likelihoods() -> None:
+    folder = recorded("PPO", episodes=20, explore=False)
     assert estimated("PPO", folder, off_policy_estimation_methods={"dm": METHODS["dm"]})

@@ -59,6 +59,8 @@ def _episodes(path: str, wrong: list[str]) -> Iterator[Steps]:
                 found = steps()
                 if not isinstance(found, list) or not found or not all("reward" in step for step in found):
                     raise ValueError("it has no steps with rewards")
+                for step in found:
+                    _number(step["reward"])  # which raises
             except (ValueError, TypeError, KeyError) as error:
                 wrong.append(f"{place}: {f'{error} is missing' if isinstance(error, KeyError) else error}")
                 continue
@@ -116,8 +118,11 @@ def _stats(episodes: Iterator[Steps]) -> dict[str, Any]:
 
 
 def _number(reward: Any) -> float:
-    """A reward, or those of several agents together."""
-    return float(sum(reward.values())) if isinstance(reward, Mapping) else float(reward)
+    """A reward, or those of several agents together; ValueError where one is no number."""
+    try:
+        return float(sum(reward.values())) if isinstance(reward, Mapping) else float(reward)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ValueError(f"the reward {reward!r} is no number") from error
 
 
 def _convert(episodes: Iterator[Steps], out: str) -> int:

@@ -22,9 +22,10 @@ def named_class(kind: Any, key: str, known: Mapping[str, type[T]], base: type[T]
         ConfigError: there is none, or it is not derived from `base`.
     """
     if isinstance(kind, str):
-        by_class = {each.__name__: each for each in known.values()}
-        # also by the path that RLlib gives it
-        own = known.get(kind) or by_class.get(re.split("[.:]", kind)[-1])
+        own = known.get(kind)
+        if ":" not in kind or kind.startswith("ray.rllib."):
+            # also by its class, or the path that RLlib gives it
+            own = own or {each.__name__: each for each in known.values()}.get(re.split("[.:]", kind)[-1])
         if own is None and ":" not in kind:
             raise ConfigError(
                 f"{key}={kind!r}: expected one of {', '.join(known)}, or a path 'package.module:Name'."

@@ -19,16 +19,24 @@ INTERVAL = (2.5, 97.5)  # percent
 class OffPolicyEstimator(ABC):
     """Estimates the mean discounted return of a policy. A subclass writes `values`; its keywords are settings."""
 
+    # of the recorded actions, by the policy that took them
+    needs_likelihoods = False
+
     def __init__(self, observations: Layout, actions: Layout, *, gamma: float, seed: int | None = None) -> None:
         """`observations`, `actions`: the layouts of recorded steps. `seed`: of what it draws."""
         self.observations, self.actions, self.gamma, self.seed = observations, actions, gamma, seed
+
+    def check(self, steps: LoggedSteps) -> None:
+        """Raise ConfigError where the steps do not have what it needs; called once, before any estimate."""
+        if self.needs_likelihoods:
+            steps.check_likelihoods()
 
     @abstractmethod
     def values(self, steps: LoggedSteps, target: TargetPolicy) -> Array:
         """[n] the value of the target by each episode; the estimate is their mean.
 
         Raises:
-            ConfigError: the steps or the policy do not have what it needs.
+            ConfigError: the policy does not have what it needs.
         """
 
     def resampled(self, values: Array, counts: Array) -> Array:

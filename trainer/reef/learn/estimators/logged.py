@@ -81,12 +81,8 @@ class LoggedSteps:
         sums: Array = np.add.reduceat(values, self.starts)
         return sums
 
-    def log_ratios(self, target: TargetPolicy) -> Array:
-        """[N] of each action: its log-likelihood by the target, less that by the policy that took it.
-
-        Raises:
-            ConfigError: the latter is not recorded.
-        """
+    def check_likelihoods(self) -> None:
+        """Raise ConfigError where one of `behavior_logp` is not recorded."""
         if np.isnan(self.behavior_logp).any():
             missing = np.count_nonzero(np.isnan(self.sums(self.behavior_logp)))
             raise ConfigError(
@@ -94,4 +90,12 @@ class LoggedSteps:
                 "(action_logp, or action_prob). Record episodes with the setting output, or with reef evaluate --out "
                 "--explore, by a policy that draws its actions; or estimate by 'dm', which does not need it."
             )
+
+    def log_ratios(self, target: TargetPolicy) -> Array:
+        """[N] of each action: its log-likelihood by the target, less that by the policy that took it.
+
+        Raises:
+            ConfigError: the latter is not recorded.
+        """
+        self.check_likelihoods()
         return target.logp(self.obs, self.actions).astype(np.float64) - self.behavior_logp

@@ -42,6 +42,8 @@ class DirectMethod(OffPolicyEstimator):
                 f"{type(self).__name__} sums over all actions, and {actions.space} is "
                 "not Discrete. Use ImportanceSampling or WeightedImportanceSampling."
             )
+        if not isinstance(q_model_config, Mapping | None):
+            raise ConfigError(f"{KEY}={q_model_config!r}: expected a mapping, such as {{'n_iters': 40}}.")
         arguments = dict(q_model_config or {})
         kind: Any = named_class(arguments.pop("type", FittedQ), f"{KEY}.type", {"fqe": FittedQ}, object)
         check_arguments(kind, KEY, arguments)
@@ -63,6 +65,8 @@ class DoublyRobust(DirectMethod):
 
     Unbiased if the model is right or the recorded likelihoods are, when the model is not learned from the same steps.
     """
+
+    needs_likelihoods = True
 
     def values(self, steps: LoggedSteps, target: TargetPolicy) -> Array:
         """[n] V_DR of the first step, where V_DR(t) = V(s_t) + rho_t (r_t + gamma V_DR(t + 1) - Q(s_t, a_t)).

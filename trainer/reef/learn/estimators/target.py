@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from gymnasium import spaces
 
 from reef.errors import ConfigError
-from reef.nn.distributions import Categorical, Squashed
+from reef.nn.distributions import Squashed
 from reef.nn.dueling import QPolicy
 from reef.nn.policies import Policy
 from reef.types import Array
@@ -49,14 +50,24 @@ class EvaluatedPolicy:
         return np.concatenate(found)
 
     def probabilities(self, obs: Array) -> Array:
-        """[N, *obs] -> [N, A] of Discrete actions."""
+        """[N, *obs] -> [N, A] of Discrete actions; ConfigError where they are not."""
         found = []
         for inputs, _ in self._inputs(obs):
             if isinstance(self._policy, QPolicy):
                 found.append(np.eye(inputs.shape[-1])[inputs.argmax(-1)])
             else:
-                found.append(Categorical(torch.from_numpy(inputs)).probs.numpy().astype(np.float64))
+                found.append(self._chances(inputs))
         return np.concatenate(found)
+
+    def _chances(self, inputs: Array) -> Array:
+        """The inputs of distributions [N, D] -> [N, A], whatever distribution of a Discrete space it is."""
+        space = self._policy.action_layout.space
+        if not isinstance(space, spaces.Discrete):
+            raise ConfigError(f"probabilities: {space} is not Discrete. Ask the policy for logp(obs, actions).")
+        made = self._policy.dist_class(torch.from_numpy(inputs))
+        each = [torch.full((len(inputs),), action) for action in range(int(space.n))]
+        chances: Array = torch.stack([made.logp(actions) for actions in each], -1).exp().numpy().astype(np.float64)
+        return chances
 
     def _inputs(self, obs: Array) -> list[tuple[Array, slice]]:
         """The inputs of the distributions [ROWS, D], and the rows that they are of."""

@@ -21,7 +21,8 @@ class Estimation:
         """`config`: of evaluation. `trained`: a worker with the policy.
 
         Raises:
-            ConfigError: no episode can be read, an estimator cannot be made, or the policy cannot be evaluated so.
+            ConfigError: no episode can be read, an estimator cannot be made or needs what is not recorded, or
+                the policy cannot be evaluated so.
         """
         runner = only_runner(trained)
         observations, actions = runner.policy.observation_layout, runner.policy.action_layout
@@ -30,6 +31,8 @@ class Estimation:
         EvaluatedPolicy(runner.policy, runner.filtered)
         sources = recorded_sources(config, runner, to_estimate=True)
         steps = LoggedSteps.of([episode for source in sources for episode in source.read()])
+        for estimator in self.estimators.values():
+            estimator.check(steps)
         self.steps = steps if config.ope_split_batch_by_episode else steps.step_by_step()
 
     def measure(self, worker: RolloutWorker) -> dict[str, Any]:
