@@ -103,6 +103,11 @@ class PolicyRunner:
             fragment.dist_inputs[t] = self.acted_by
         return actions if self.to_env is None else self.to_env(actions)
 
+    @property
+    def newest_actions(self) -> Array:
+        """[B, *action] the newest of each column, as the policy chose them."""
+        return self.fragment.actions[self.fragment.observed - 1]
+
     def choose(self, obs: Array, timestep: int) -> tuple[Array, Array]:
         """Actions [B, *action] for filtered observations, and the distribution's inputs [B, D]; the state goes on."""
         explore = self.explores

@@ -29,6 +29,8 @@ class TurnRunner(PolicyRunner):
         self._nothing: Array = np.zeros_like(self.fragment.actions[0])
         self._before = self.policy.initial_state(len(columns.envs))  # the recurrent state before the newest action
         self._actions = self._nothing.copy()  # [B, *action] the newest of each column
+        # [B, D] what each of them was chosen by
+        self.acted_by = np.zeros((len(columns.envs), self.policy.dist_class.num_inputs), np.float32)
         self._open = np.zeros(len(columns.envs), np.bool_)  # whether the result of it has not come yet
 
     def begin(self, steps: int, first: Array | None = None) -> None:
@@ -75,9 +77,14 @@ class TurnRunner(PolicyRunner):
             first = columns[self.fragment.rows[columns] == 0]
             values[first] = before[name][first]
             self._before[name][columns] = before[name][columns]
-        self._actions[columns] = actions[columns]
+        self._actions[columns], self.acted_by[columns] = actions[columns], inputs[columns]
         self._open[columns] = True
         return actions if self.to_env is None else self.to_env(actions)
+
+    @property
+    def newest_actions(self) -> Array:
+        """[B, *action] the newest of each column, which may have acted in an earlier step."""
+        return self._actions
 
     def record(self, t: int, result: StepResult, active: Array | None) -> Array | None:
         """End the rows of the columns that are live in `result`, which is not kept in environments that are not active.
