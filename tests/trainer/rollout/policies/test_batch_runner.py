@@ -145,6 +145,28 @@ def test_likelihoods_that_are_recorded_are_those_of_the_batch_where_one_is_slow(
     np.testing.assert_allclose(found, [in_batch[tuple(step["obs"])] for step in steps], rtol=1e-4)
 
 
+def shifted(observations):
+    return observations + 1.0
+
+
+@pytest.mark.parametrize("settings", [{"env_to_module_connector": shifted}, {"observation_filter": "MeanStdFilter"}])
+def test_a_column_that_waits_keeps_what_it_acts_on_next(settings):
+    """Columns that are full wait for a slow one."""
+    slow = {"slow_s": 0.03, "env": 1}
+    worker = RolloutWorker(config(remote=True, wait=0.0, env_config=slow, **settings))
+    try:
+        last = worker.sample().rollouts[DEFAULT_POLICY]
+        for _ in range(2):
+            rollout = worker.sample().rollouts[DEFAULT_POLICY]
+            goes_on = ~last.done[-1]
+            assert goes_on.any()
+            np.testing.assert_array_equal(rollout.obs[0][goes_on], last.next_obs[-1][goes_on])
+            assert rollout.obs[0].any(axis=-1).all()
+            last = rollout
+    finally:
+        worker.stop()
+
+
 @pytest.mark.parametrize("slow", [0, 2])
 def test_a_fragment_is_full_whoever_is_slow(slow):
     worker = RolloutWorker(config(remote=True, wait=0.0, env_config={"slow_s": 0.03, "env": slow}))
