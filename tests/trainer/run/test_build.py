@@ -17,6 +17,7 @@ from reef.config import AlgorithmConfig
 from reef.errors import ConfigError
 from reef.rollout import worker
 from reef.run.build import build_algorithm, make_local_worker
+from reef.run.folders import with_output_in
 
 SMALL = {"train_batch_size": 64, "sgd_minibatch_size": 64, "num_sgd_iter": 1, "num_envs_per_worker": 2}
 
@@ -94,6 +95,16 @@ def test_an_algorithm_samples_with_the_worker_that_it_is_given() -> None:
         assert algorithm.workers.local_worker() is local
         assert algorithm.config is config
         assert algorithm.train()["timesteps_total"] == 64
+
+
+def test_a_worker_that_is_not_used_has_its_environments_closed(tmp_path: Path) -> None:
+    config = PPOConfig.from_dict(SMALL | {"output": "logdir"}).environment("CartPole-v1").checked()
+    tried = make_local_worker(config, with_env=True)
+    stopped: list[bool] = []
+    tried.stop = lambda: stopped.append(True)  # type: ignore[method-assign]
+    with build_algorithm(with_output_in(config, tmp_path), tried) as algorithm:
+        assert algorithm.workers.local_worker() is not tried
+        assert stopped == [True]
 
 
 class Own(PPO):

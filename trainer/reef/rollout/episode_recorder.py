@@ -96,8 +96,7 @@ def keep_likelihood(episode: PlayedEpisode, worker: RolloutWorker, env: int) -> 
     runner, *others = worker.runners.values()
     if others or not runner.explores or runner.to_env is not None:
         return
-    fragment = runner.fragment
-    actions = fragment.actions[fragment.observed - 1, env : env + 1]
+    actions = runner.newest_actions[env : env + 1]
     distribution = ActionDistribution(runner.policy.dist_class, runner.acted_by[env : env + 1])
     if (logp := runner.exploration.logp(distribution, actions, worker.timestep)) is not None:
         episode.steps[-1][ACTION_LOGP] = float(logp[0])

@@ -64,8 +64,8 @@ class PolicyRunner:
         layout = self.policy.observation_layout
         nothing = np.zeros((len(columns.envs), *layout.shape), layout.dtype)
         self.fragment = Fragment(self.policy, nothing, 0, {})
-        # [B, D] the inputs of the distributions that the newest actions were chosen by
-        self.acted_by = nothing
+        # [B, *action] of each column, and [B, D] the inputs of the distributions that they were chosen by
+        self.newest_actions = self.acted_by = nothing
         # [B, *obs] filtered; None: episodes start with the next fragment.
         self.obs: Array | None = None
         self.recurrent = self.policy.initial_state(len(columns.envs))
@@ -97,11 +97,11 @@ class PolicyRunner:
     def act(self, t: int, timestep: int) -> Array:
         """The actions [B, *action] of step `t`, recorded; `timestep` drives exploration schedules."""
         fragment = self.fragment
-        actions, self.acted_by = self.choose(fragment.obs[t], timestep)
-        fragment.actions[t] = actions
+        self.newest_actions, self.acted_by = self.choose(fragment.obs[t], timestep)
+        fragment.actions[t] = self.newest_actions
         if fragment.dist_inputs is not None:
             fragment.dist_inputs[t] = self.acted_by
-        return actions if self.to_env is None else self.to_env(actions)
+        return self.newest_actions if self.to_env is None else self.to_env(self.newest_actions)
 
     def choose(self, obs: Array, timestep: int) -> tuple[Array, Array]:
         """Actions [B, *action] for filtered observations, and the distribution's inputs [B, D]; the state goes on."""

@@ -205,7 +205,10 @@ def build_algorithm(
     config, deadline, events = with_registered_envs(config), deadline or Deadline(), Events()
     evaluation = make_evaluation(config, deadline)
     with ExitStack() as on_failure:  # or their processes would stay behind
-        if local is None or local.config.output != config.output:  # it tried the settings before there was a folder
+        if local is not None and local.config.output != config.output:
+            local.stop()  # it tried the settings before there was a folder
+            local = None
+        if local is None:
             local = make_local_worker(config, with_env=samples_here(config))
         workers = make_workers(config, config.num_rollout_workers, deadline, local)
         on_failure.callback(workers.stop)
@@ -217,13 +220,7 @@ def build_algorithm(
         for policy_id, policy in local.policy_map.items():
             for text in (*config.for_policy(policy_id).ignored_settings(policy),):
                 log.warning("%s", text)
-        learners = make_learners(
-            algorithm_class.learner_class,
-            config,
-            spaces,
-            workers,
-            deadline,
-        )
+        learners = make_learners(algorithm_class.learner_class, config, spaces, workers, deadline)
         on_failure.callback(learners.stop)
         parts = Parts(workers=workers, learners=learners, evaluation=evaluation, deadline=deadline, events=events)
         summarize_batches(events)

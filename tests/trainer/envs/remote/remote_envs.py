@@ -22,6 +22,8 @@ class Walk(gym.Env):
     def __init__(self, context: Any) -> None:
         self.context, self.index, self.speed = context, context.vector_index, 1.0
         self.made_remotely, self.recreated = context.remote, context.recreated_worker
+        if context.get("env", 0) == self.index:
+            time.sleep(context.get("make_s", 0.0))
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
@@ -55,6 +57,13 @@ def first_time(folder: str) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+class HangingClose(Walk):
+    """Does not close."""
+
+    def close(self) -> None:
+        time.sleep(1000.0)
 
 
 class Parts(Walk):
@@ -134,3 +143,10 @@ class Pair(MultiAgentEnv):
 
     def step(self, actions: Any) -> Any:
         return {}, {}, {"__all__": True}, {}, {}
+
+
+class HangingPair(Pair):
+    """Does not close."""
+
+    def close(self) -> None:
+        time.sleep(1000.0)

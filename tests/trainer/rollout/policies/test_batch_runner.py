@@ -6,6 +6,8 @@ from tests.trainer.envs.remote.remote_envs import Walk
 
 from reef import DQNConfig, PPOConfig
 from reef.callbacks import DefaultCallbacks
+from reef.offline.episode_files import recorded_in
+from reef.offline.episodes import files_of
 from reef.rollout.worker import RolloutWorker
 from reef.types import DEFAULT_POLICY
 
@@ -109,6 +111,60 @@ def test_hooks_hear_the_same(workers):
     one, other = here.sample(), there.sample()
     check_same(one, other)
     assert [episode.custom_metrics for episode in other.episodes] == [{"steps": e.length} for e in one.episodes]
+
+
+def recorded(worker, samples):
+    """Actions and likelihoods of the whole episodes of some samples, by the first observation of each."""
+    for _ in range(samples):
+        worker.sample()
+    worker.stop()
+    episodes = [steps() for file in files_of(worker.config.output) for _, steps in recorded_in(file)]
+    return {tuple(steps[0]["obs"]): [[*step["action"], step["action_logp"]] for step in steps] for steps in episodes}
+
+
+def test_likelihoods_that_are_recorded_are_the_same(tmp_path):
+    made = [config(remote=remote, output=str(tmp_path / str(remote))) for remote in (False, True)]
+    here, there = (RolloutWorker(each.freeze()) for each in made)
+    there.set_weights(here.get_weights())
+    wanted, found = recorded(here, 4), recorded(there, 4)
+    assert wanted.keys() == found.keys() and len(found) > 6
+    for first, steps in wanted.items():
+        np.testing.assert_allclose(found[first], steps, rtol=1e-4)
+
+
+def test_likelihoods_that_are_recorded_are_those_of_the_batch_where_one_is_slow(tmp_path):
+    settings = {"output": str(tmp_path), "rollout_fragment_length": 14}
+    worker = RolloutWorker(config(remote=True, wait=0.0, env_config={"slow_s": 0.02, "env": 1}, **settings).freeze())
+    rollout = worker.sample().rollouts[DEFAULT_POLICY]
+    logp = rollout.extras["action_logp"][rollout.mask]
+    in_batch = dict(zip(map(tuple, rollout.obs[rollout.mask]), logp, strict=True))
+    worker.stop()
+    steps = [step for file in files_of(str(tmp_path)) for _, read in recorded_in(file) for step in read()]
+    assert len(steps) > 14
+    found = [step["action_logp"] for step in steps]
+    np.testing.assert_allclose(found, [in_batch[tuple(step["obs"])] for step in steps], rtol=1e-4)
+
+
+def shifted(observations):
+    return observations + 1.0
+
+
+@pytest.mark.parametrize("settings", [{"env_to_module_connector": shifted}, {"observation_filter": "MeanStdFilter"}])
+def test_a_column_that_waits_keeps_what_it_acts_on_next(settings):
+    """Columns that are full wait for a slow one."""
+    slow = {"slow_s": 0.03, "env": 1}
+    worker = RolloutWorker(config(remote=True, wait=0.0, env_config=slow, **settings))
+    try:
+        last = worker.sample().rollouts[DEFAULT_POLICY]
+        for _ in range(2):
+            rollout = worker.sample().rollouts[DEFAULT_POLICY]
+            goes_on = ~last.done[-1]
+            assert goes_on.any()
+            np.testing.assert_array_equal(rollout.obs[0][goes_on], last.next_obs[-1][goes_on])
+            assert rollout.obs[0].any(axis=-1).all()
+            last = rollout
+    finally:
+        worker.stop()
 
 
 @pytest.mark.parametrize("slow", [0, 2])

@@ -18,7 +18,7 @@ from reef.envs.curriculum.tasks import Tasks
 from reef.envs.failures import env_name, failure
 from reef.envs.loop import REPLAY_LIMIT
 from reef.envs.multi_agent import ALL, RESET, STEP, agent_spaces
-from reef.envs.remote.env import RemoteEnv
+from reef.envs.remote.env import RemoteEnv, ask_to_close
 from reef.envs.seeding import EpisodeSeeds, column_seeds
 from reef.envs.vector import AgentsStep, EpisodeListener, close_all
 from reef.errors import CallbackError, ConfigError
@@ -312,6 +312,7 @@ class MultiAgentEnvs:
 
     def close(self) -> None:
         """Close every environment; what is raised thereby is logged."""
+        ask_to_close(self.envs)
         close_all(self.envs, self.name)
         self._make.end()
 

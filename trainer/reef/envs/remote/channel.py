@@ -56,8 +56,12 @@ class Channel:
         return data
 
     def has_message(self, wait_s: float) -> bool:
-        """Whether there is a message or the end, at once or after a wait."""
-        return bool(select.select([self._descriptor], [], [], wait_s)[0])
+        """Whether there is a message or the end, at once or after a wait; OSError where this end is closed."""
+        if self._descriptor < 0:
+            raise OSError("this end is closed")
+        waiting = select.poll()
+        waiting.register(self._descriptor, select.POLLIN)
+        return bool(waiting.poll(wait_s * 1000))
 
     def start_process(self, request: bytes, end: socket.socket) -> None:
         """Send a request of fixed size, with the end of a channel for who fulfils it."""
@@ -70,4 +74,5 @@ class Channel:
 
     def close(self) -> None:
         """Close this end."""
+        self._descriptor = -1  # or calls that come later would reach what is opened under this number
         self._socket.close()

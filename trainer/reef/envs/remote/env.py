@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -26,6 +28,7 @@ class EnvProcess:
         self._early: Any = None  # this answer, where it had to be read
         self._seed: int | None = None  # of the episode that was asked to begin, or would begin after the step
         self._episode: Any = None  # what its reset returned
+        self._close_by = math.inf  # by `time.monotonic`, once it was asked to close
         self.life_lost = False  # with the last step, in a game that goes on
 
     def fileno(self) -> int:
@@ -90,15 +93,20 @@ class EnvProcess:
         """Have the environment close itself; the process is killed where that does not end it."""
         self.ask_close()
         with suppress(OSError, EOFError):
-            while self._channel.has_message(CLOSE_S):
-                self._channel.receive()
-            os.kill(self.begun.pid, signal.SIGKILL)
+            while self._channel.has_message(max(self._close_by - time.monotonic(), 0.0)):
+                message = self._channel.receive()
+                self._begun = self._begun or (message if isinstance(message, Begun) else None)
+            # without its first message the process is not known: it ends with those of the worker
+            if self._begun is not None:
+                os.kill(self._begun.pid, signal.SIGKILL)
         self._channel.close()
 
     def ask_close(self) -> None:
-        """Ask the environment to close itself, and its process to end."""
-        with suppress(OSError):
-            self._channel.send(("close",))
+        """Ask the environment, once, to close itself within `CLOSE_S`, and its process to end."""
+        if self._close_by == math.inf:
+            self._close_by = time.monotonic() + CLOSE_S
+            with suppress(OSError):
+                self._channel.send(("close",))
 
     def _ask(self, name: str, *arguments: Any) -> None:
         self._send(name, *arguments)
@@ -182,3 +190,10 @@ class RemoteEnv:
 
     def _method(self, name: str) -> Callable[..., Any]:
         return lambda *arguments, **keywords: self.process.call("call", name, arguments, keywords)
+
+
+def ask_to_close(envs: Sequence[Any]) -> None:
+    """Ask all that have processes of their own to close, so that those that hang are waited for together."""
+    for env in envs:
+        if isinstance(env, RemoteEnv):
+            env.process.ask_close()

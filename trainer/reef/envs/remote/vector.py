@@ -13,7 +13,7 @@ import numpy as np
 
 from reef.config import AlgorithmConfig
 from reef.envs.loop import REPLAY_LIMIT, LoopVectorEnv
-from reef.envs.remote.env import RemoteEnv
+from reef.envs.remote.env import RemoteEnv, ask_to_close
 from reef.envs.remote.processes import EnvProcesses
 from reef.envs.vector import StepResult
 from reef.envs.wrappers import RewardTransform
@@ -158,8 +158,7 @@ class RemoteVectorEnv(LoopVectorEnv):
 
     def close(self) -> None:
         """Close every environment and end its process."""
-        for env in self.envs:
-            env.process.ask_close()
+        ask_to_close(self.envs)
         super().close()
         self._selector.close()
         self._processes.end()

@@ -35,10 +35,15 @@ class BatchRunner(TurnRunner):
         return bool(full.all())
 
     def record(self, t: int, result: StepResult, active: Array | None) -> Array | None:
-        """End the rows of the columns that are live in `result`, or broke."""
+        """End the rows of the columns that are live in `result`, or broke; the others keep what they act on next."""
         assert result.live is not None
-        broken = result.truncated & ~result.live
+        broken, held = result.truncated & ~result.live, self._held
         counted = super().record(t, result._replace(live=result.live | broken), active)
+        assert self.columns.present is not None
+        waiting = ~self.columns.present
+        # the filter has learned since, and a connector is not called with what is not present
+        if self._held is not result.obs and waiting.any():
+            self._held[waiting] = held[waiting]
         columns = np.flatnonzero(broken if counted is None else broken & counted)
         self.fragment.mask[self.fragment.rows[columns] - 1, columns] = False
         return counted

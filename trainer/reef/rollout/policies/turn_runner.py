@@ -28,7 +28,8 @@ class TurnRunner(PolicyRunner):
         self._held = self.fragment.obs[0]  # [B, *obs] what each agent acts on next, filtered
         self._nothing: Array = np.zeros_like(self.fragment.actions[0])
         self._before = self.policy.initial_state(len(columns.envs))  # the recurrent state before the newest action
-        self._actions = self._nothing.copy()  # [B, *action] the newest of each column
+        self.newest_actions = self._nothing.copy()
+        self.acted_by = np.zeros((len(columns.envs), self.policy.dist_class.num_inputs), np.float32)
         self._open = np.zeros(len(columns.envs), np.bool_)  # whether the result of it has not come yet
 
     def begin(self, steps: int, first: Array | None = None) -> None:
@@ -75,7 +76,7 @@ class TurnRunner(PolicyRunner):
             first = columns[self.fragment.rows[columns] == 0]
             values[first] = before[name][first]
             self._before[name][columns] = before[name][columns]
-        self._actions[columns] = actions[columns]
+        self.newest_actions[columns], self.acted_by[columns] = actions[columns], inputs[columns]
         self._open[columns] = True
         return actions if self.to_env is None else self.to_env(actions)
 
@@ -98,7 +99,7 @@ class TurnRunner(PolicyRunner):
         if self.recurrent or self.parameter_noise is not None:
             if self.parameter_noise is not None:
                 self.parameter_noise.end_episodes(done)
-            after = self.policy.after_step(self.recurrent, self._actions, result.rewards, done)
+            after = self.policy.after_step(self.recurrent, self.newest_actions, result.rewards, done)
             self.recurrent = _where(result.live | done, after, self.recurrent)
         return counted
 
@@ -108,7 +109,7 @@ class TurnRunner(PolicyRunner):
         waiting: State = {
             "columns": self._open.copy(),
             "obs": self.fragment.obs[rows],
-            "actions": self._actions.copy(),
+            "actions": self.newest_actions.copy(),
             "before": {name: values.copy() for name, values in self._before.items()},
         }
         if self.fragment.dist_inputs is not None:
@@ -128,7 +129,7 @@ class TurnRunner(PolicyRunner):
         waiting, going_on = state["open"], np.flatnonzero(resumed)
         self.fragment = fragment = TurnFragment(self.policy, len(resumed), 0)
         pairs = [(self._open, waiting["columns"]), (fragment.obs[0], waiting["obs"])]
-        pairs += [(self._actions, waiting["actions"]), (fragment.actions[0], waiting["actions"])]
+        pairs += [(self.newest_actions, waiting["actions"]), (fragment.actions[0], waiting["actions"])]
         pairs += [(self._before[name], waiting["before"][name]) for name in self._before]
         if fragment.dist_inputs is not None:
             pairs.append((fragment.dist_inputs[0], waiting["dist_inputs"]))
