@@ -157,6 +157,8 @@ def test_a_list_of_episodes_gets_a_mapping_of_actions(serve: Serve, mode: str) -
     assert set(actions.values()) <= {0, 1}
     with pytest.raises(ConfigError, match="give a mapping {id: observation} with the same ids"):
         client.get_action(ids, {ids[0]: observation()})
+    with pytest.raises(ConfigError, match="has an id twice. Ask for one action of each episode at a time"):
+        client.get_action([ids[0], ids[0]], {ids[0]: observation()})
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -75,6 +75,8 @@ class PolicyClient:
         if isinstance(episode_id, str):
             return self._act([Step(episode_id=episode_id, obs=observation)])[0]
         ids = list(episode_id)
+        if len(set(ids)) < len(ids):
+            raise ConfigError(f"get_action: {ids} has an id twice. Ask for one action of each episode at a time.")
         if not isinstance(observation, Mapping) or observation.keys() != set(ids):
             raise ConfigError("get_action: with a list of ids give a mapping {id: observation} with the same ids.")
         return dict(zip(ids, self._act([Step(episode_id=each, obs=observation[each]) for each in ids]), strict=True))
