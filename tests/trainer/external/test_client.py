@@ -207,11 +207,12 @@ def test_wrong_use_is_refused_and_the_episode_goes_on(serve: Serve, mode: str) -
     episode = client.start_episode("a")
     with pytest.raises(ExternalEpisodeError, match="episode 'a' is open already"):
         client.start_episode("a")
-    client.log_returns(episode, 1.0)
     with pytest.raises(ExternalEpisodeError, match="a reward of 1 before the first action"):
-        client.get_action(episode, observation())
-    client.log_returns(episode, -1.0)
+        client.log_returns(episode, 1.0)
     client.get_action(episode, observation())
+    for reward in (float("nan"), 1e39):
+        with pytest.raises(ExternalEpisodeError, match="expected a finite number of float32"):
+            client.log_returns(episode, reward)
     with pytest.raises(ConfigError, match=r"shape \(1,\), expected \(3,\)"):
         client.get_action(episode, [0.0])
     with pytest.raises(ConfigError, match="the action is no value of Discrete"):

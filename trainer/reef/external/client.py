@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from reef.errors import ConfigError, ExternalEpisodeError, PolicyServerError
 from reef.external.connection import Connection
+from reef.external.episodes import check_reward
 from reef.external.wire import Actions, EndEpisode, EpisodeStarted, StartEpisode, Step, Steps
 
 T = TypeVar("T")
@@ -46,6 +47,7 @@ class PolicyClient:
         connection = Connection(address, os.environ.get(TOKEN_ENV) if token is None else token, timeout_s)
         self._lock = threading.RLock()
         self._pending: dict[str, float] = {}  # by open episode: rewards since its last action
+        self._have_acted: set[str] = set()  # open episodes that have an action
         self._acts: RemoteActing | Any
         if inference_mode == REMOTE:
             self._acts = RemoteActing(connection)
@@ -96,7 +98,8 @@ class PolicyClient:
     ) -> None:
         """Credit a reward to the last action; several add up, and without one it is 0. Sent with the next request.
 
-        Raises ConfigError for values that would have no effect.
+        Raises ConfigError for values that would have no effect, ExternalEpisodeError for a reward before the first
+        action, or whose sum is no finite float32. Such a reward is not added.
         """
         if info:
             raise ConfigError(f"log_returns: info={info!r} has no effect: policies read observations alone. Leave it.")
@@ -107,7 +110,9 @@ class PolicyClient:
             )
         with self._lock:
             self._require(episode_id)
-            self._pending[episode_id] += float(reward)
+            has_acted, before = episode_id in self._have_acted, self._pending[episode_id]
+            check_reward(episode_id, float(reward), before, has_acted=has_acted)
+            self._pending[episode_id] = before + float(reward)
 
     def end_episode(self, episode_id: str, observation: Any, *, truncated: bool = False) -> None:
         """End an episode with its last observation; `truncated`: it was cut off, as by a time limit."""
@@ -117,7 +122,7 @@ class PolicyClient:
                 episode_id=episode_id, obs=observation, reward=self._pending[episode_id], truncated=truncated
             )
             self._unless_lost([episode_id], lambda: self._acts.end(message))
-            del self._pending[episode_id]
+            self._forget(episode_id)
 
     def update_policy_weights(self) -> None:
         """Fetch the newest weights now; ConfigError with "remote", where the server acts with them."""
@@ -137,7 +142,12 @@ class PolicyClient:
                 step.reward = self._pending[step.episode_id]
             actions: list[Any] = self._unless_lost(ids, lambda: self._acts.act(steps))
             self._pending.update(dict.fromkeys(ids, 0.0))
+            self._have_acted.update(ids)
             return actions
+
+    def _forget(self, episode_id: str) -> None:
+        self._pending.pop(episode_id, None)
+        self._have_acted.discard(episode_id)
 
     def _require(self, episode_id: str) -> None:
         if episode_id not in self._pending:
@@ -156,7 +166,7 @@ class PolicyClient:
         except PolicyServerError as error:
             if type(error) is not ExternalEpisodeError:
                 for episode_id in ids:
-                    self._pending.pop(episode_id, None)
+                    self._forget(episode_id)
                     self._acts.forget(episode_id)
             raise
 
