@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from applications import address, observation
+from applications import address, client_of, observation
 
 from reef.batch import Rollout
 from reef.external import server
@@ -162,12 +162,33 @@ def test_connections_are_bounded(serve: Serve, monkeypatch: pytest.MonkeyPatch) 
     held = [socket.create_connection(("127.0.0.1", worker.source.port)) for _ in range(2)]
     time.sleep(0.1)
     with socket.create_connection(("127.0.0.1", worker.source.port)) as third:
-        assert third.recv(100) == b""
+        third.settimeout(30)
+        answer = b"".join(iter(lambda: third.recv(1000), b""))
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert answer.endswith(b"too many connections")
     assert threading.active_count() == threads
     for connection in held:
         connection.close()
     time.sleep(0.1)
     assert ask(worker, "episodes", {})[0] == 200
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /v1/steps HTTP/1.1\r\nHost: x\r\n"])
+def test_a_connection_without_a_whole_request_is_closed(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(server, "IDLE_S", 0.1)
+    with socket.create_connection(("127.0.0.1", serve().source.port), timeout=30) as connection:
+        connection.sendall(sent)
+        assert connection.recv(100) == b""
+
+
+def test_a_client_whose_connection_was_closed_opens_another(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "IDLE_S", 0.1)
+    client = client_of(serve(), timeout_s=30.0)
+    episode = client.start_episode()
+    time.sleep(0.5)
+    assert client.get_action(episode, observation()) in (0, 1)
 
 
 def test_an_error_of_the_server_is_told_with_its_traceback(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

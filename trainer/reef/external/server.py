@@ -40,7 +40,8 @@ from reef.types import Array
 
 log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-CONNECTIONS = 500  # one too many is closed; a client tries again
+CONNECTIONS = 500  # one too many is answered 503; a client tries again
+IDLE_S = 60.0  # seconds after which a connection without a request is closed; a client opens it again
 BODY_S = 30.0  # seconds in which the body of a request must come
 RETRY_AFTER_S = 1
 LONGEST_ID = 200  # characters
@@ -60,11 +61,15 @@ class BusyError(Exception):
     """There is no room now; the client is to try again."""
 
 
-class _Closed(asyncio.Protocol):
-    """A connection that is not answered."""
+class _OneTooMany(asyncio.Protocol):
+    """A connection for which there is no room."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Close it."""
+        """Say so, and close it."""
+        assert isinstance(transport, asyncio.WriteTransport)
+        text = b"too many connections"
+        head = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Type: text/plain\r\n"
+        transport.write(head + b"Content-Length: %d\r\n\r\n%b" % (len(text), text))
         transport.close()
 
 
@@ -107,7 +112,7 @@ class PolicyServer:
         app.router.add_post(f"{VERSION}/fragments", self._fragment)
         app.router.add_get(f"{VERSION}/policy", self._specification)
         app.router.add_get(f"{VERSION}/weights", self._weights)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=IDLE_S)
         await runner.setup()
         server = await self._loop.create_server(lambda: self._protocol(runner), sock=listening)
         await self._stopping.wait()
@@ -115,9 +120,9 @@ class PolicyServer:
         await runner.cleanup()
 
     def _protocol(self, runner: web.AppRunner) -> asyncio.Protocol:
-        """What handles a new connection; one too many is closed."""
+        """What handles a new connection."""
         assert runner.server is not None
-        return runner.server() if len(runner.server.connections) < CONNECTIONS else _Closed()
+        return runner.server() if len(runner.server.connections) < CONNECTIONS else _OneTooMany()
 
     @web.middleware
     async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
