@@ -281,3 +281,24 @@ def test_actions_outside_of_a_box_reach_nobody(serve: Serve) -> None:
     client = client_of(worker)
     episode = client.start_episode()
     assert all(space.contains(client.get_action(episode, observation())) for _ in range(20))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda worker: worker.apply(lambda own: own.timestep),
+        lambda worker: worker.state(),
+        lambda worker: worker.set_state(worker.state()),
+        lambda worker: worker.filter_deltas(),
+        lambda worker: worker.load_acting_weights(worker.acting_weights()),
+    ],
+)
+def test_the_policy_is_used_between_two_answers_of_the_server(serve: Serve, use: Any) -> None:
+    worker = serve(observation_filter="MeanStdFilter")
+    thread = threading.Thread(target=use, args=(worker,))
+    with worker.lock:  # as the server's thread holds it
+        thread.start()
+        thread.join(0.1)
+        assert thread.is_alive()
+    thread.join(30)
+    assert not thread.is_alive()

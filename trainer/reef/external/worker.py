@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,9 +18,12 @@ from reef.errors import ConfigError, nearest
 from reef.external.acting import PolicyOfApplications
 from reef.external.episodes import RecordedSteps
 from reef.external.server_input import PolicyServerInput
+from reef.math.running import RunningStat
 from reef.rollout.policy_runner import Fragment, PolicyRunner
 from reef.rollout.worker import RolloutWorker
 from reef.types import DEFAULT_POLICY, PolicyId, State, Weights
+
+T = TypeVar("T")
 
 
 class ExternalWorker(RolloutWorker):
@@ -92,15 +95,40 @@ class ExternalWorker(RolloutWorker):
             self.hooks.call("on_sample_end", worker=self, samples=sample)
         return sample
 
+    def apply(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Call `fn(worker, *args, **kwargs)` in this worker's process, between two answers of the server."""
+        with self.lock:
+            return super().apply(fn, *args, **kwargs)
+
+    def state(self) -> State:
+        """Everything except the weights: random generators, filters, exploration."""
+        with self.lock:
+            return super().state()
+
+    def set_state(self, state: State) -> None:
+        """Restore what `state` returned, between two answers of the server."""
+        with self.lock:
+            super().set_state(state)
+
     def set_weights(self, weights: Weights, version: int = 0, timestep: int = 0) -> None:
         """Set the published weights, between two answers of the server."""
         with self.lock:
             super().set_weights(weights, version, timestep)
 
+    def load_acting_weights(self, weights: Weights) -> None:
+        """Likewise."""
+        with self.lock:
+            super().load_acting_weights(weights)
+
     def set_acting_weights(self, weights: Weights, version: int, timestep: int) -> None:
         """Likewise."""
         with self.lock:
             super().set_acting_weights(weights, version, timestep)
+
+    def filter_deltas(self) -> dict[PolicyId, RunningStat]:
+        """The filters' statistics since the last call, with no observation counted twice or lost."""
+        with self.lock:
+            return super().filter_deltas()
 
     def set_filters(self, filters: dict[PolicyId, State]) -> None:
         """Replace the observation statistics, between two answers of the server."""
