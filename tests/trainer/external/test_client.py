@@ -21,6 +21,7 @@ from gymnasium import spaces
 
 from reef import PolicyClient
 from reef.errors import ConfigError, EpisodeLostError, ExternalEpisodeError, PolicyServerError
+from reef.external.connection import Connection
 from reef.external.worker import ExternalWorker
 
 Serve = Callable[..., ExternalWorker]
@@ -283,6 +284,30 @@ def test_a_busy_server_is_asked_again(serve: Serve) -> None:
     with pytest.raises(PolicyServerError, match="the queue of steps is full.*Asked for 0.5 s"):
         other = impatient.start_episode()
         impatient.get_action(other, observation())
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_request_whose_answer_was_lost_is_done_once(serve: Serve, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    once, lost = Connection._once, []
+
+    def answer_lost(self: Connection, *sent: Any) -> Any:
+        answer = once(self, *sent)
+        if lost.append(sent) or len(lost) % 2:  # each first answer
+            raise ConnectionResetError
+        return answer
+
+    worker = serve()
+    monkeypatch.setattr(Connection, "_once", answer_lost)
+    client = client_of(worker, mode, timeout_s=30.0)
+    episode = client.start_episode("a")
+    for _ in range(6):
+        client.get_action(episode, observation())
+        client.log_returns(episode, 1.0)
+    client.end_episode(episode, observation())
+    sample = worker.sample(20)
+    assert sample.env_steps == 6
+    assert sample.rollouts["default_policy"].rewards[:, 0].tolist() == 6 * [1.0]
+    assert [(each.reward, each.length) for each in sample.episodes] == [(6.0, 6)]
 
 
 def test_a_token_is_sent(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import http.client
 import time
+import uuid
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from reef.errors import ConfigError, EpisodeLostError, ExternalEpisodeError, PolicyServerError
-from reef.external.wire import CONTENT_TYPE, VERSION, MessageError, decode, encode
+from reef.external.wire import CONTENT_TYPE, REQUEST, VERSION, MessageError, decode, encode
 
 M = TypeVar("M")
 ANSWER_S = 60.0  # seconds in which an answer must come
@@ -32,10 +33,11 @@ class Connection:
         self._address, self._timeout_s = f"{parts.scheme}://{parts.netloc}", timeout_s
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._connection = kind(parts.hostname, parts.port, timeout=ANSWER_S)
+        self._client, self._posted = uuid.uuid4().hex, 0
         self._headers = {"Content-Type": CONTENT_TYPE} | ({"Authorization": f"Bearer {token}"} if token else {})
 
     def post(self, path: str, message: Any, answer: type[M] | None) -> M:
-        """Send a message; the answer is of the kind `answer`, or None.
+        """Send a message; the answer is of the kind `answer`, or None. Sent again, it has the same number.
 
         Raises:
             ConfigError: the server found a value in it that is wrong.
@@ -46,6 +48,7 @@ class Connection:
             body = encode(message)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise ConfigError(f"it cannot be sent: {error}.") from error
+        self._posted += 1
         return self._asked("POST", path, body, answer)
 
     def get(self, path: str, answer: type[M]) -> M:
@@ -75,7 +78,8 @@ class Connection:
             wait_s = min(2 * wait_s, LONGEST_WAIT_S)
 
     def _once(self, method: str, path: str, body: bytes | None) -> tuple[int, Any, bytes]:
-        self._connection.request(method, f"{VERSION}/{path}", body, self._headers)
+        number = {REQUEST: f"{self._client}/{self._posted}"} if method == "POST" else {}
+        self._connection.request(method, f"{VERSION}/{path}", body, self._headers | number)
         response = self._connection.getresponse()
         return response.status, response.headers, response.read()
 

@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +21,10 @@ from reef.errors import ConfigError, EpisodeLostError, ExternalEpisodeError
 from reef.external.acting import PolicyOfApplications
 from reef.external.episodes import ExternalEpisode, RecordedSteps, StepQueue
 from reef.external.fragments import checked_fragment
+from reef.external.last_answers import LastAnswers
 from reef.external.wire import (
     CONTENT_TYPE,
+    REQUEST,
     VERSION,
     Actions,
     EndEpisode,
@@ -39,8 +41,9 @@ from reef.external.wire import (
 from reef.types import Array
 
 log = logging.getLogger(__name__)
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.Request], Coroutine[Any, Any, web.Response]]
 CONNECTIONS = 500  # one too many is answered 503; a client tries again
+CLIENTS = 2000  # whose last answers are kept
 IDLE_S = 60.0  # seconds after which a connection without a request is closed; a client opens it again
 BODY_S = 30.0  # seconds in which the body of a request must come
 RETRY_AFTER_S = 1
@@ -90,6 +93,7 @@ class PolicyServer:
         self._episodes: dict[str, ExternalEpisode] = {}
         self._acting: set[str] = set()  # ids of the episodes that wait for an action
         self._waiting: list[tuple[Sequence[Array], asyncio.Future[list[tuple[Array, Acted]]]]] = []
+        self._answers: LastAnswers[web.Response] = LastAnswers(CLIENTS)
         self._loop, self._stopping = asyncio.new_event_loop(), asyncio.Event()
         self._thread = threading.Thread(target=self._run, args=(listening,), name="policy-server", daemon=True)
         self._thread.start()
@@ -133,7 +137,7 @@ class PolicyServer:
                 status=401, text="the token is missing or wrong", headers={"WWW-Authenticate": "Bearer"}
             )
         try:
-            return await handler(request)
+            return await self._once(request, handler)
         except web.HTTPException:
             raise
         except BusyError as error:
@@ -149,6 +153,15 @@ class PolicyServer:
         except Exception as error:
             log.exception("the policy server failed at %s", request.path)
             return web.Response(status=500, text="".join(traceback.format_exception(error)))
+
+    async def _once(self, request: web.Request, handler: Handler) -> web.Response:
+        """The answer of a handler; a request that is sent again gets the answer that it had."""
+        numbered = request.headers.get(REQUEST)
+        if request.method != "POST" or numbered is None:
+            return await handler(request)
+        await _body(request)  # only a whole request counts
+        found = await self._answers.once(numbered, handler(request))
+        return web.Response(body=found.body, content_type=CONTENT_TYPE)
 
     async def _start(self, request: web.Request) -> web.Response:
         message = decode(await _body(request), StartEpisode)

@@ -14,6 +14,7 @@ import numpy as np
 from reef.types import Array
 
 VERSION = "/v1"
+REQUEST = "Reef-Request"  # header "CLIENT/NUMBER": a request that is sent again has the same
 CONTENT_TYPE = "application/msgpack"
 ARRAY_KEYS = {"dtype", "shape", "data"}
 DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
