@@ -21,13 +21,14 @@ from reef.external import server
 from reef.external.wire import encode
 from reef.external.worker import ExternalWorker
 
+TYPE = "application/msgpack"
 Serve = Callable[..., ExternalWorker]
 
 
 def ask(worker: ExternalWorker, path: str, message: Any = None, **headers: str) -> tuple[int, Any]:
     """Status and content of an answer: a message, or the text of an error; bytes are sent as they are."""
     body = message if isinstance(message, bytes) else None if message is None else encode(message)
-    request = urllib.request.Request(f"{address(worker)}/v1/{path}", body, headers)
+    request = urllib.request.Request(f"{address(worker)}/v1/{path}", body, {"Content-Type": TYPE} | headers)
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:
             return answer.status, msgspec.msgpack.decode(answer.read())
@@ -124,6 +125,14 @@ def test_a_wrong_token_is_refused_before_anything_else(
     assert ask(worker, "episodes", {}, Authorization="Bearer secret")[0] == 200
 
 
+@pytest.mark.parametrize("sent", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"])
+def test_what_a_web_page_can_send_is_refused(serve: Serve, sent: str) -> None:
+    worker = serve()
+    status, text = ask(worker, "episodes", {}, **{"Content-Type": sent})
+    assert (status, text) == (415, f"Content-Type: {sent.partition(';')[0]}: expected application/msgpack")
+    assert ask(worker, "episodes", {}, **{"Content-Type": TYPE + "; x=1"})[0] == 200
+
+
 def test_bytes_at_random_are_refused_and_do_no_harm(serve: Serve) -> None:
     worker, chance = serve(), random.Random(1)
     ask(worker, "episodes", {"episode_id": "a"})
@@ -151,7 +160,8 @@ def test_garbage_in_place_of_http_does_no_harm(serve: Serve) -> None:
 def test_a_body_that_does_not_come_is_given_up(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "BODY_S", 0.1)
     with socket.create_connection(("127.0.0.1", serve().source.port)) as connection:
-        connection.sendall(b"POST /v1/steps HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n12")
+        head = f"POST /v1/steps HTTP/1.1\r\nHost: x\r\nContent-Type: {TYPE}\r\nContent-Length: 10\r\n\r\n"
+        connection.sendall(head.encode() + b"12")
         assert b" 408 " in connection.recv(1000)
 
 

@@ -136,6 +136,9 @@ class PolicyServer:
             return web.Response(
                 status=401, text="the token is missing or wrong", headers={"WWW-Authenticate": "Bearer"}
             )
+        # A web page can send other types from a browser on this machine without asking the server first.
+        if request.method == "POST" and request.content_type != CONTENT_TYPE:
+            return web.Response(status=415, text=f"Content-Type: {request.content_type}: expected {CONTENT_TYPE}")
         try:
             return await self._once(request, handler)
         except web.HTTPException:
