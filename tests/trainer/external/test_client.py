@@ -10,7 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -417,10 +418,30 @@ def test_a_fragment_fits_into_a_request(serve: Serve) -> None:
     assert worker.sample(50).env_steps == 50
 
 
-def test_another_server_is_found_out() -> None:
+@pytest.mark.parametrize("end", [True, False])
+def test_an_episode_whose_steps_are_refused_is_lost(serve: Serve, end: bool) -> None:
+    worker = serve(input_config={"max_request_bytes": 100})
+    client = client_of(worker, "local")
+    client._acts.policy.fragment_length = 4
+    episode = client.start_episode()
+    for _ in range(4):
+        client.get_action(episode, observation())
+    with pytest.raises(EpisodeLostError, match="steps of the episode were refused, and it is lost: .* answered 413"):
+        (client.end_episode if end else client.get_action)(episode, observation())
+    with pytest.raises(ExternalEpisodeError, match="is not open: it was never started here"):
+        client.get_action(episode, observation())
+    assert client.start_episode(episode) == episode
+
+
+@contextmanager
+def answering(*statuses: int) -> Iterator[str]:
+    """A server that has these statuses one after the other; yields its address."""
+    left = list(statuses)
+
     class Other(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            self.send_response(200)
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(left.pop(0))
             self.end_headers()
             self.wfile.write(b"<html>")
 
@@ -429,10 +450,28 @@ def test_another_server_is_found_out() -> None:
 
     with HTTPServer(("127.0.0.1", 0), Other) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        client = PolicyClient(f"127.0.0.1:{server.server_port}", "remote", timeout_s=1.0)
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+    assert not left
+
+
+def test_another_server_is_found_out() -> None:
+    with answering(200) as place:
+        client = PolicyClient(place, "remote", timeout_s=1.0)
         with pytest.raises(PolicyServerError, match="no EpisodeStarted message.*Is it one of Reef?"):
             client.start_episode()
-        server.shutdown()
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_a_server_that_a_proxy_does_not_reach_is_asked_again(status: int) -> None:
+    with answering(status, 400) as place, pytest.raises(ConfigError, match="answered 400"):
+        PolicyClient(place, "remote", timeout_s=30.0).start_episode()
+
+
+@pytest.mark.parametrize("status", [408, 413])
+def test_a_request_that_is_too_slow_or_too_large_is_a_wrong_value(status: int) -> None:
+    with answering(status) as place, pytest.raises(ConfigError, match=f"answered {status}"):
+        PolicyClient(place, "remote").start_episode()
 
 
 def test_settings_that_a_client_gets_hold_nothing_else(serve: Serve) -> None:

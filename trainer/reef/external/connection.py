@@ -18,8 +18,11 @@ NOT_CONNECTED = (OSError, http.client.HTTPException)
 ERRORS: dict[int, type[ConfigError | PolicyServerError]] = {
     400: ConfigError,
     404: EpisodeLostError,
+    408: ConfigError,
     409: ExternalEpisodeError,
+    413: ConfigError,
 }
+AGAIN = (429, 502, 503, 504)  # busy, or a proxy does not reach it
 
 
 class Connection:
@@ -68,7 +71,7 @@ class Connection:
                 self.close()
                 problem = f"it does not answer: {type(error).__name__}: {error}"
             else:
-                if status != 429:
+                if status not in AGAIN:
                     return self._result(status, content, answer)
                 problem = content.decode("utf-8", "replace")
                 wait_s = min(float(headers.get("Retry-After", wait_s)), LONGEST_WAIT_S)
