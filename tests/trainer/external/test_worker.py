@@ -169,6 +169,20 @@ def test_a_checkpoint_is_restored_and_the_server_goes_on(tmp_path: Path) -> None
         assert restored.train()["num_env_steps_trained"] == 16
 
 
+def test_a_restored_run_learns_from_nothing_that_was_played_before(tmp_path: Path) -> None:
+    with settings(train_batch_size=8).build() as algorithm:
+        client = client_of(algorithm.workers.local_worker())
+        algorithm.save(tmp_path / "checkpoint")
+        play_steps(client, 5)
+        assert algorithm.train()["num_env_steps_sampled"] == 5  # too few to learn from
+        play_steps(client, 4)  # which wait
+        algorithm.restore(tmp_path / "checkpoint")
+        result = algorithm.train()
+        assert (result["num_env_steps_sampled"], result["num_env_steps_trained"]) == (0, 0)
+        play_steps(client, 7)
+        assert algorithm.train()["num_env_steps_trained"] == 0
+
+
 def play_steps(client: PolicyClient, steps: int) -> None:
     episode = client.start_episode()
     for _ in range(steps):

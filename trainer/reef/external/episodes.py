@@ -139,6 +139,12 @@ class StepQueue:
             self._steps += len(fragment)
             self._changed.notify()
 
+    def clear(self) -> None:
+        """Drop all fragments."""
+        with self._changed:
+            self._fragments.clear()
+            self._steps = 0
+
     def take(self, steps: int, idle_timeout_s: float) -> list[RecordedSteps]:
         """Fragments of together at least `steps`; fewer, or none, after `idle_timeout_s`."""
         taken: list[RecordedSteps] = []

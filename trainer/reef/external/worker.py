@@ -106,9 +106,11 @@ class ExternalWorker(RolloutWorker):
             return super().state()
 
     def set_state(self, state: State) -> None:
-        """Restore what `state` returned, between two answers of the server."""
+        """Restore what `state` returned, between two answers of the server; steps that wait belong to the run before."""
         with self.lock:
             super().set_state(state)
+            if self.source is not None:
+                self.source.queue.clear()
 
     def set_weights(self, weights: Weights, version: int = 0, timestep: int = 0) -> None:
         """Set the published weights, between two answers of the server."""

@@ -359,6 +359,7 @@ class Algorithm(ChangingPolicies):
         The policies are those of the state by then, where policies can change.
         """
         local = self.workers.local_worker()
+        self.collected = []  # by the run before
         self.restore_policies(state)
         for policy in local.policy_map.values():
             policy.set_by_hand = False  # the state has others
