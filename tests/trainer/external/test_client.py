@@ -250,6 +250,10 @@ def test_what_has_no_effect_is_refused(serve: Serve) -> None:
     [
         ({"inference_mode": "both"}, "inference_mode='both': expected 'local' or 'remote'"),
         ({"update_interval": -1.0}, "update_interval=-1.0: expected seconds, or None"),
+        ({"update_interval": 5.0, "inference_mode": "remote"}, "update_interval=5.0: with inference_mode='remote' the"),
+        ({"timeout_s": float("nan")}, "timeout_s=nan: expected seconds from 0 on"),
+        ({"timeout_s": -1}, "timeout_s=-1: expected seconds"),
+        ({"timeout_s": "1"}, "timeout_s='1': expected seconds"),
         ({"address": "ftp://here"}, "address='ftp://here': expected the form 'http://host:port'"),
         ({"address": "http://here/there"}, "expected the form"),
         ({"address": ":9900"}, "expected the form"),

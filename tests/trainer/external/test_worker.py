@@ -19,7 +19,8 @@ from gymnasium import spaces
 from reef import PolicyClient, PolicyServerInput, SACConfig
 from reef.callbacks import DefaultCallbacks
 from reef.config.groups.inputs import IOContext
-from reef.errors import ConfigError
+from reef.errors import ConfigError, PolicyServerError
+from reef.external.server import PolicyServer
 from reef.external.worker import ExternalWorker
 
 Serve = Callable[..., ExternalWorker]
@@ -44,7 +45,8 @@ def playing(algorithm: Any, name: str, mode: str = "remote", clients: int = 1) -
 
     def play(number: int) -> None:
         env = gym.make(name)
-        client = PolicyClient(address(algorithm.workers.local_worker()), mode, update_interval=0.1)
+        given = {"update_interval": 0.1} if mode == "local" else {}
+        client = PolicyClient(address(algorithm.workers.local_worker()), mode, **given)
         while not over.is_set():
             rewards.append(play_one(client, env, 1000 * number + len(rewards)))
 
@@ -252,6 +254,23 @@ def test_each_worker_has_a_port_of_its_own() -> None:
         worker = ExternalWorker(settings(input_config={"port": first}).checked(), worker_index=index)
         worker.stop()
         assert worker.source.port == port
+
+
+def test_an_idle_worker_is_not_taken_for_one_that_hangs() -> None:
+    given = {"input_config": {"idle_timeout": 5.0}, "sample_timeout_s": 5.0}
+    with pytest.raises(ConfigError, match="idle_timeout=5 of the policy server, sample_timeout_s=5: a rollout worker"):
+        ExternalWorker(settings(**given).checked(), worker_index=1)
+    ExternalWorker(settings(**given).checked()).stop()
+
+
+def test_the_failure_of_the_server_s_thread_ends_training(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: Any) -> None:
+        raise OSError("out of file descriptors")
+
+    monkeypatch.setattr(PolicyServer, "_serve", fail)
+    worker = serve()
+    with pytest.raises(PolicyServerError, match=r"stopped: OSError\('out of file descriptors'\)"):
+        worker.sample(1)
 
 
 def test_arguments_that_there_are_not_are_refused() -> None:

@@ -15,6 +15,7 @@ from reef.external.wire import Actions, EndEpisode, EpisodeStarted, StartEpisode
 
 T = TypeVar("T")
 LOCAL, REMOTE = "local", "remote"
+UPDATE_INTERVAL_S = 10.0
 TOKEN_ENV = "REEF_POLICY_TOKEN"  # noqa: S105
 
 
@@ -28,7 +29,8 @@ class PolicyClient:
         self,
         address: str,  # of the server, such as "http://localhost:9900"
         inference_mode: str = LOCAL,  # "local": with a copy of the policy; "remote": the server acts
-        update_interval: float | None = 10.0,  # seconds between fetches of weights; None: only by hand
+        # seconds between fetches of weights; None: only by hand; it has a meaning for "local" alone
+        update_interval: float | None = UPDATE_INTERVAL_S,
         *,
         token: str | None = None,  # that the server asks for; None: of the environment variable REEF_POLICY_TOKEN
         timeout_s: float = 300.0,  # for which a server that is busy or does not answer is asked again
@@ -43,6 +45,11 @@ class PolicyClient:
             raise ConfigError(f"inference_mode={inference_mode!r}: expected 'local' or 'remote'.")
         if update_interval is not None and not update_interval >= 0:
             raise ConfigError(f"update_interval={update_interval!r}: expected seconds, or None to update by hand.")
+        if inference_mode == REMOTE and update_interval not in (None, UPDATE_INTERVAL_S):
+            raise ConfigError(
+                f"update_interval={update_interval!r}: with inference_mode='remote' the server acts, and no weights "
+                "are fetched. Leave it out, or use 'local'."
+            )
         self.inference_mode = inference_mode
         connection = Connection(address, os.environ.get(TOKEN_ENV) if token is None else token, timeout_s)
         self._lock = threading.RLock()

@@ -29,7 +29,9 @@ class Connection:
     """Sends messages, and returns the answers."""
 
     def __init__(self, address: str, token: str | None, timeout_s: float) -> None:
-        """`timeout_s`: for which a server that is busy or not there is asked again; ConfigError for no address."""
+        """`timeout_s`: for which a server that is busy or not there is asked again; ConfigError for another value."""
+        if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s >= 0:
+            raise ConfigError(f"timeout_s={timeout_s!r}: expected seconds from 0 on.")
         parts = urlsplit(address if "://" in address else f"http://{address}")
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
             raise ConfigError(f"address={address!r}: expected the form 'http://host:port'.")

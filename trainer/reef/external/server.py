@@ -95,6 +95,7 @@ class PolicyServer:
         self._waiting: list[tuple[Sequence[Array], asyncio.Future[list[tuple[Array, Acted]]]]] = []
         self._answers: LastAnswers[web.Response] = LastAnswers(CLIENTS)
         self._loop, self._stopping = asyncio.new_event_loop(), asyncio.Event()
+        self.failure: BaseException | None = None  # what ended the thread
         self._thread = threading.Thread(target=self._run, args=(listening,), name="policy-server", daemon=True)
         self._thread.start()
 
@@ -105,8 +106,12 @@ class PolicyServer:
         self._thread.join()
 
     def _run(self, listening: socket.socket) -> None:
-        with contextlib.closing(self._loop):
-            self._loop.run_until_complete(self._serve(listening))
+        try:
+            with contextlib.closing(self._loop):
+                self._loop.run_until_complete(self._serve(listening))
+        except BaseException as error:
+            log.exception("the policy server stopped")
+            self.failure = error
 
     async def _serve(self, listening: socket.socket) -> None:
         app = web.Application(client_max_size=self._limits.request_bytes, middlewares=[self._answered])

@@ -45,6 +45,7 @@ class ExternalWorker(RolloutWorker):
         self.source: PolicyServerInput | None = None
         if with_env:
             self.source = make_input(IOContext(config, worker_index, self))
+            self._check_time()
             arguments = self.runner, self.lock, self.published, self.fragment_length
             self.source.serve(PolicyOfApplications(config, *arguments))
 
@@ -56,6 +57,17 @@ class ExternalWorker(RolloutWorker):
             raise ConfigError(
                 "exploration_config.type='ParameterNoise': not available with a policy server, as its noise belongs to "
                 "the episodes of one environment. Use another exploration."
+            )
+
+    def _check_time(self) -> None:
+        """Raise ConfigError where the driver would take an idle worker for one that hangs."""
+        assert self.source is not None
+        limit_s = self.config.sample_timeout_s
+        if self.worker_index > 0 and self.source.idle_timeout >= limit_s:
+            self.source.stop()
+            raise ConfigError(
+                f"idle_timeout={self.source.idle_timeout:g} of the policy server, sample_timeout_s={limit_s:g}: a "
+                "rollout worker whose applications are idle would count as failed. Make sample_timeout_s larger."
             )
 
     @property
@@ -70,7 +82,8 @@ class ExternalWorker(RolloutWorker):
     def sample(self, steps: int | None = None, reset_episodes: bool = False, episodes: int | None = None) -> Sample:
         """At least `steps` (default `fragment_length`), in one column: fragments of episodes one after the other.
 
-        Fewer, or none, where applications do not play as many within the server's `idle_timeout`.
+        Fewer, or none, where applications do not play as many within the server's `idle_timeout`. Raises
+        PolicyServerError where the server failed.
         """
         assert self.source is not None, "it has a server"
         if self._posted:
@@ -78,6 +91,7 @@ class ExternalWorker(RolloutWorker):
         self._begun_and_ended += 1
         started = time.perf_counter()
         fragments = self.source.queue.take(steps or self.fragment_length, self.source.idle_timeout)
+        self.source.check()
         rollouts: dict[PolicyId, Rollout] = {}
         if fragments:
             rollouts[DEFAULT_POLICY] = one_after_the_other(self.runner, fragments)
@@ -106,7 +120,7 @@ class ExternalWorker(RolloutWorker):
             return super().state()
 
     def set_state(self, state: State) -> None:
-        """Restore what `state` returned, between two answers of the server; steps that wait belong to the run before."""
+        """Restore what `state` returned, between two answers; steps that wait belong to the run before."""
         with self.lock:
             super().set_state(state)
             if self.source is not None:
