@@ -22,6 +22,7 @@ from gymnasium import spaces
 
 from reef import PolicyClient
 from reef.errors import ConfigError, EpisodeLostError, ExternalEpisodeError, PolicyServerError
+from reef.external import worker as external_worker
 from reef.external.connection import Connection
 from reef.external.worker import ExternalWorker
 
@@ -412,14 +413,45 @@ def test_a_filter_is_for_remote_inference(serve: Serve) -> None:
     assert rollout.obs[2, 0, 0] == pytest.approx(1.0, abs=0.1)  # half a range above the mean, by the deviation 0.5
 
 
-def test_a_fragment_fits_into_a_request(serve: Serve) -> None:
-    worker = serve(rollout_fragment_length=1000, train_batch_size=1000, input_config={"max_request_bytes": 2000})
+@pytest.mark.parametrize("given", [{}, {"batch_mode": "complete_episodes"}])
+def test_a_fragment_fits_into_a_request(serve: Serve, given: dict[str, Any]) -> None:
+    limits = {"max_request_bytes": 2000}
+    worker = serve(rollout_fragment_length=1000, train_batch_size=1000, input_config=limits, **given)
     client = client_of(worker, "local")
     episode = client.start_episode()
     for _ in range(50):
         client.get_action(episode, observation())
     client.end_episode(episode, observation())
     assert worker.sample(50).env_steps == 50
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_without_a_critic_an_episode_is_whole_or_refused(
+    serve: Serve, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(external_worker, "LONGEST", 10)
+    worker = serve("PG")
+    client = client_of(worker, mode)
+    episode = client.start_episode("long")
+    for _ in range(10):
+        client.get_action(episode, observation())
+        client.log_returns(episode, 1.0)
+    with pytest.raises(ExternalEpisodeError, match="'long' has 10 steps, which is the most: use_critic=False learns"):
+        client.get_action(episode, observation())
+    assert worker.sample(1).env_steps == 0
+    client.end_episode(episode, observation())
+    rollout = worker.sample(1).rollouts["default_policy"]
+    assert rollout.terminated[:, 0].tolist() == 9 * [False] + [True]
+    assert rollout.rewards.sum() == 10
+
+
+def test_without_a_critic_an_episode_that_is_larger_than_a_request_is_refused(serve: Serve) -> None:
+    client = client_of(serve("PG", input_config={"max_request_bytes": 2000}), "local")
+    episode = client.start_episode()
+    with pytest.raises(ExternalEpisodeError, match="raise max_request_bytes for a client with 'local'"):
+        for _ in range(50):
+            client.get_action(episode, observation())
+    client.end_episode(episode, observation())
 
 
 @pytest.mark.parametrize("end", [True, False])

@@ -179,8 +179,9 @@ def test_connections_are_bounded(serve: Serve, monkeypatch: pytest.MonkeyPatch) 
     assert threading.active_count() == threads
     for connection in held:
         connection.close()
-    time.sleep(0.1)
-    assert ask(worker, "episodes", {})[0] == 200
+    end = time.monotonic() + 30
+    while ask(worker, "episodes", {})[0] == 503:  # until the server has seen that they are closed
+        assert time.monotonic() < end
 
 
 @pytest.mark.parametrize("sent", [b"", b"POST /v1/steps HTTP/1.1\r\nHost: x\r\n"])
@@ -321,6 +322,14 @@ def test_a_fragment_that_does_not_fit_is_refused(serve: Serve, changed: dict[str
     status, found = ask(serve(), "fragments", fragment(**changed))
     assert status == 400
     assert text in found
+
+
+def test_without_a_critic_a_fragment_is_a_whole_episode(serve: Serve) -> None:
+    worker = serve("PG")
+    for changed in ({"terminated": False}, {"episode_length": 4}):
+        status, text = ask(worker, "fragments", fragment(**changed))
+        assert (status, text[:31]) == (400, "fragment: a part of an episode,")
+    assert ask(worker, "fragments", fragment(episode_length=2))[0] == 200
 
 
 def test_a_policy_that_records_no_inputs_takes_none(serve: Serve) -> None:

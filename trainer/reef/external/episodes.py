@@ -14,7 +14,7 @@ from reef.errors import ExternalEpisodeError
 from reef.types import DEFAULT_POLICY, Array
 
 LARGEST = float(np.finfo(np.float32).max)  # sum of the rewards of a step: learners read float32
-LONGEST = 100_000  # steps of an episode after which it is cut, also where whole episodes are asked for
+LONGEST = 100_000  # steps of an episode where whole ones are asked for
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,7 @@ class LocalActing:
         episodes = [self._episodes[step.episode_id] for step in steps]
         for step, episode in zip(steps, episodes, strict=True):
             episode.check_reward(step.reward)
+            self.policy.check_length(episode)
         read = [self.policy.read(step) for step in steps]
         actions, inputs, version = self.policy.act([obs for obs, _ in read])
         values = self.policy.for_application(actions)

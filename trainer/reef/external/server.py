@@ -215,6 +215,7 @@ class PolicyServer:
             raise BusyError("the queue of steps is full until some were learned from")
         for step, episode in zip(steps, episodes, strict=True):
             episode.check_reward(step.reward)
+            self._policy.check_length(episode)
         read = [self._policy.read(step) for step in steps]
         self._acting |= ids
         try:

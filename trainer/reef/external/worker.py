@@ -16,7 +16,7 @@ from reef.config.groups.inputs import POLICY_SERVER, IOContext
 from reef.config.loading import load_function
 from reef.errors import ConfigError, nearest
 from reef.external.acting import PolicyOfApplications
-from reef.external.episodes import RecordedSteps
+from reef.external.episodes import LONGEST, RecordedSteps
 from reef.external.server_input import PolicyServerInput
 from reef.math.running import RunningStat
 from reef.rollout.policy_runner import Fragment, PolicyRunner
@@ -46,8 +46,8 @@ class ExternalWorker(RolloutWorker):
         if with_env:
             self.source = make_input(IOContext(config, worker_index, self))
             self._check_time()
-            arguments = self.runner, self.lock, self.published, self.fragment_length
-            self.source.serve(PolicyOfApplications(config, *arguments))
+            length = LONGEST if config.batch_mode == "complete_episodes" else self.fragment_length
+            self.source.serve(PolicyOfApplications(config, self.runner, self.lock, self.published, length))
 
     def _check_policy(self) -> None:
         """Raise ConfigError for what an application that begins and ends episodes as it likes cannot act with."""
