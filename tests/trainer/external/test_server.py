@@ -1,4 +1,4 @@
-"""The policy server by plain HTTP, as docs/external.md describes it: messages, refusals and limits."""
+"""The policy server by plain HTTP, as docs/external-protocol.md describes it: messages, refusals and limits."""
 
 from __future__ import annotations
 

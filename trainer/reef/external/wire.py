@@ -1,6 +1,6 @@
 """What a policy server and its clients send: messages in MessagePack, of which no code is ever made.
 
-docs/external.md describes the protocol for clients in other languages.
+docs/external-protocol.md describes the protocol for clients in other languages.
 """
 
 from __future__ import annotations
