@@ -99,6 +99,22 @@ def test_what_is_wrong_is_refused_and_changes_nothing(
     assert rollout_of(worker, 1).rewards.tolist() == [[7.0]]
 
 
+def test_a_request_that_is_sent_again_is_done_once(serve: Serve) -> None:
+    worker = serve()
+    ask(worker, "episodes", {"episode_id": "a"})
+    answers = [
+        ask(worker, "steps", step(action=1, reward=i), **{"Reef-Request": f"b/{n}"}) for i, n in enumerate((1, 2, 2))
+    ]
+    assert answers == 3 * [(200, {"actions": [1]})]
+    assert ask(worker, "steps", step("nowhere"), **{"Reef-Request": "b/3"})[0] == 404
+    assert ask(worker, "steps", step(), **{"Reef-Request": "b/1"})[0] == 409
+    assert ask(worker, "steps", step(), **{"Reef-Request": "b"})[0] == 400
+    for _ in range(2):
+        end = {"episode_id": "a", "obs": observation()}
+        assert ask(worker, "episodes/end", end, **{"Reef-Request": "b/3"}) == (200, None)
+    assert rollout_of(worker, 5).rewards[:, 0].tolist() == [1, 0]
+
+
 @pytest.mark.parametrize(("path", "status"), [("nowhere", 404), ("../v2/steps", 404), ("policy", 405)])
 def test_other_places_and_methods_are_refused(serve: Serve, path: str, status: int) -> None:
     assert ask(serve(), path, {})[0] == status
@@ -200,6 +216,7 @@ def test_a_client_whose_connection_was_closed_opens_another(serve: Serve, monkey
     episode = client.start_episode()
     time.sleep(0.5)
     assert client.get_action(episode, observation()) in (0, 1)
+    client.close()
 
 
 def test_an_error_of_the_server_is_told_with_its_traceback(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,7 +41,7 @@ from reef.external.wire import (
 from reef.types import Array
 
 log = logging.getLogger(__name__)
-Handler = Callable[[web.Request], Coroutine[Any, Any, web.Response]]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 CONNECTIONS = 500  # one too many is answered 503; a client tries again
 CLIENTS = 2000  # whose last answers are kept
 IDLE_S = 60.0  # seconds after which a connection without a request is closed; a client opens it again
@@ -93,7 +93,7 @@ class PolicyServer:
         self._episodes: dict[str, ExternalEpisode] = {}
         self._acting: set[str] = set()  # ids of the episodes that wait for an action
         self._waiting: list[tuple[Sequence[Array], asyncio.Future[list[tuple[Array, Acted]]]]] = []
-        self._answers: LastAnswers[web.Response] = LastAnswers(CLIENTS)
+        self._answers: LastAnswers[bytes] = LastAnswers(CLIENTS)
         self._loop, self._stopping = asyncio.new_event_loop(), asyncio.Event()
         self.failure: BaseException | None = None  # what ended the thread
         self._thread = threading.Thread(target=self._run, args=(listening,), name="policy-server", daemon=True)
@@ -162,14 +162,13 @@ class PolicyServer:
             log.exception("the policy server failed at %s", request.path)
             return web.Response(status=500, text="".join(traceback.format_exception(error)))
 
-    async def _once(self, request: web.Request, handler: Handler) -> web.Response:
+    async def _once(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """The answer of a handler; a request that is sent again gets the answer that it had."""
         numbered = request.headers.get(REQUEST)
         if request.method != "POST" or numbered is None:
             return await handler(request)
         await _body(request)  # only a whole request counts
-        found = await self._answers.once(numbered, handler(request))
-        return web.Response(body=found.body, content_type=CONTENT_TYPE)
+        return _encoded(await self._answers.once(numbered, _body_of(handler, request)))
 
     async def _start(self, request: web.Request) -> web.Response:
         message = decode(await _body(request), StartEpisode)
@@ -300,5 +299,16 @@ async def _body(request: web.Request) -> bytes:
         return await request.read()
 
 
+async def _body_of(handler: Handler, request: web.Request) -> bytes:
+    response = await handler(request)
+    assert isinstance(response, web.Response)
+    assert isinstance(response.body, bytes)
+    return response.body
+
+
 def _response(message: Any) -> web.Response:
-    return web.Response(body=encode(message), content_type=CONTENT_TYPE)
+    return _encoded(encode(message))
+
+
+def _encoded(body: bytes) -> web.Response:
+    return web.Response(body=body, content_type=CONTENT_TYPE)
