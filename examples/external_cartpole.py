@@ -42,7 +42,8 @@ def serve(port=PORT, iterations=30):
 def play(port=PORT, mode="local", episodes=10**6):
     """The application: its loop, its environment, and a policy that it asks."""
     env = gym.make("CartPole-v1")
-    client = PolicyClient(f"http://127.0.0.1:{port}", inference_mode=mode, update_interval=1.0)
+    interval_s = 1.0 if mode == "local" else None  # between fetches of weights
+    client = PolicyClient(f"http://127.0.0.1:{port}", inference_mode=mode, update_interval=interval_s)
     for seed in range(episodes):
         episode = client.start_episode()
         obs, _ = env.reset(seed=seed)

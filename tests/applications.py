@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from reef import DQNConfig, PolicyClient, PPOConfig
+from reef import DQNConfig, PGConfig, PolicyClient, PPOConfig
 from reef.external.worker import ExternalWorker
 
 OBSERVATIONS, ACTIONS = spaces.Box(-1.0, 1.0, (3,), np.float32), spaces.Discrete(2)
-CONFIGS = {"PPO": PPOConfig, "DQN": DQNConfig}
+CONFIGS = {"PPO": PPOConfig, "DQN": DQNConfig, "PG": PGConfig}
 
 
 def settings(algorithm: str = "PPO", input_config: dict[str, Any] | None = None, **given: Any) -> Any:

@@ -24,6 +24,7 @@ from jsonschema import Draft7Validator
 
 from reef.algorithms.registry import config_class
 from reef.api import job_from_document, load_job
+from reef_operator import names
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -141,6 +142,18 @@ def test_manifests_are_valid(document: Path):
             assert [error.message for error in Draft7Validator(schema).iter_errors(content)] == []
         else:
             assert {"apiVersion", "metadata"} <= content.keys()
+
+
+def test_applications_in_other_pods_reach_the_policy_server_of_the_head() -> None:
+    found = {each["kind"]: each for each in map(yaml.safe_load, blocks(ROOT / "docs" / "external.md", "yaml"))}
+    job, spec = found["RLTrainingJob"], found["NetworkPolicy"]["spec"]
+    of_head, port = names.head_labels(job["metadata"]["name"]), job["spec"]["config"]["input_config"]["port"]
+    assert found["Service"]["spec"]["selector"].items() <= of_head.items()
+    assert spec["podSelector"]["matchLabels"].items() <= of_head.items()
+    assert found["Service"]["spec"]["ports"][0]["port"] == spec["ingress"][0]["ports"][0]["port"] == port
+    (container,) = job["spec"]["head"]["template"]["spec"]["containers"]
+    assert container["name"] == names.CONTAINER
+    assert container["env"][0]["name"] == job["spec"]["config"]["input_config"]["token_env"]
 
 
 def test_the_readme_shows_the_example_that_make_run_trains():

@@ -10,7 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -21,6 +22,8 @@ from gymnasium import spaces
 
 from reef import PolicyClient
 from reef.errors import ConfigError, EpisodeLostError, ExternalEpisodeError, PolicyServerError
+from reef.external import worker as external_worker
+from reef.external.connection import Connection
 from reef.external.worker import ExternalWorker
 
 Serve = Callable[..., ExternalWorker]
@@ -157,6 +160,8 @@ def test_a_list_of_episodes_gets_a_mapping_of_actions(serve: Serve, mode: str) -
     assert set(actions.values()) <= {0, 1}
     with pytest.raises(ConfigError, match="give a mapping {id: observation} with the same ids"):
         client.get_action(ids, {ids[0]: observation()})
+    with pytest.raises(ConfigError, match="has an id twice. Ask for one action of each episode at a time"):
+        client.get_action([ids[0], ids[0]], {ids[0]: observation()})
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -205,11 +210,12 @@ def test_wrong_use_is_refused_and_the_episode_goes_on(serve: Serve, mode: str) -
     episode = client.start_episode("a")
     with pytest.raises(ExternalEpisodeError, match="episode 'a' is open already"):
         client.start_episode("a")
-    client.log_returns(episode, 1.0)
     with pytest.raises(ExternalEpisodeError, match="a reward of 1 before the first action"):
-        client.get_action(episode, observation())
-    client.log_returns(episode, -1.0)
+        client.log_returns(episode, 1.0)
     client.get_action(episode, observation())
+    for reward in (float("nan"), 1e39):
+        with pytest.raises(ExternalEpisodeError, match="expected a finite number of float32"):
+            client.log_returns(episode, reward)
     with pytest.raises(ConfigError, match=r"shape \(1,\), expected \(3,\)"):
         client.get_action(episode, [0.0])
     with pytest.raises(ConfigError, match="the action is no value of Discrete"):
@@ -245,6 +251,10 @@ def test_what_has_no_effect_is_refused(serve: Serve) -> None:
     [
         ({"inference_mode": "both"}, "inference_mode='both': expected 'local' or 'remote'"),
         ({"update_interval": -1.0}, "update_interval=-1.0: expected seconds, or None"),
+        ({"update_interval": 5.0, "inference_mode": "remote"}, "update_interval=5.0: with inference_mode='remote' the"),
+        ({"timeout_s": float("nan")}, "timeout_s=nan: expected seconds from 0 on"),
+        ({"timeout_s": -1}, "timeout_s=-1: expected seconds"),
+        ({"timeout_s": "1"}, "timeout_s='1': expected seconds"),
         ({"address": "ftp://here"}, "address='ftp://here': expected the form 'http://host:port'"),
         ({"address": "http://here/there"}, "expected the form"),
         ({"address": ":9900"}, "expected the form"),
@@ -280,6 +290,30 @@ def test_a_busy_server_is_asked_again(serve: Serve) -> None:
     with pytest.raises(PolicyServerError, match="the queue of steps is full.*Asked for 0.5 s"):
         other = impatient.start_episode()
         impatient.get_action(other, observation())
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_request_whose_answer_was_lost_is_done_once(serve: Serve, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    once, lost = Connection._once, []
+
+    def answer_lost(self: Connection, *sent: Any) -> Any:
+        answer = once(self, *sent)
+        if lost.append(sent) or len(lost) % 2:  # each first answer
+            raise ConnectionResetError
+        return answer
+
+    worker = serve()
+    monkeypatch.setattr(Connection, "_once", answer_lost)
+    client = client_of(worker, mode, timeout_s=30.0)
+    episode = client.start_episode("a")
+    for _ in range(6):
+        client.get_action(episode, observation())
+        client.log_returns(episode, 1.0)
+    client.end_episode(episode, observation())
+    sample = worker.sample(20)
+    assert sample.env_steps == 6
+    assert sample.rollouts["default_policy"].rewards[:, 0].tolist() == 6 * [1.0]
+    assert [(each.reward, each.length) for each in sample.episodes] == [(6.0, 6)]
 
 
 def test_a_token_is_sent(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -379,8 +413,10 @@ def test_a_filter_is_for_remote_inference(serve: Serve) -> None:
     assert rollout.obs[2, 0, 0] == pytest.approx(1.0, abs=0.1)  # half a range above the mean, by the deviation 0.5
 
 
-def test_a_fragment_fits_into_a_request(serve: Serve) -> None:
-    worker = serve(rollout_fragment_length=1000, train_batch_size=1000, input_config={"max_request_bytes": 2000})
+@pytest.mark.parametrize("given", [{}, {"batch_mode": "complete_episodes"}])
+def test_a_fragment_fits_into_a_request(serve: Serve, given: dict[str, Any]) -> None:
+    limits = {"max_request_bytes": 2000}
+    worker = serve(rollout_fragment_length=1000, train_batch_size=1000, input_config=limits, **given)
     client = client_of(worker, "local")
     episode = client.start_episode()
     for _ in range(50):
@@ -389,10 +425,59 @@ def test_a_fragment_fits_into_a_request(serve: Serve) -> None:
     assert worker.sample(50).env_steps == 50
 
 
-def test_another_server_is_found_out() -> None:
+@pytest.mark.parametrize("mode", MODES)
+def test_without_a_critic_an_episode_is_whole_or_refused(
+    serve: Serve, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(external_worker, "LONGEST", 10)
+    worker = serve("PG")
+    client = client_of(worker, mode)
+    episode = client.start_episode("long")
+    for _ in range(10):
+        client.get_action(episode, observation())
+        client.log_returns(episode, 1.0)
+    with pytest.raises(ExternalEpisodeError, match="'long' has 10 steps, which is the most: use_critic=False learns"):
+        client.get_action(episode, observation())
+    assert worker.sample(1).env_steps == 0
+    client.end_episode(episode, observation())
+    rollout = worker.sample(1).rollouts["default_policy"]
+    assert rollout.terminated[:, 0].tolist() == 9 * [False] + [True]
+    assert rollout.rewards.sum() == 10
+
+
+def test_without_a_critic_an_episode_that_is_larger_than_a_request_is_refused(serve: Serve) -> None:
+    client = client_of(serve("PG", input_config={"max_request_bytes": 2000}), "local")
+    episode = client.start_episode()
+    with pytest.raises(ExternalEpisodeError, match="raise max_request_bytes for a client with 'local'"):
+        for _ in range(50):
+            client.get_action(episode, observation())
+    client.end_episode(episode, observation())
+
+
+@pytest.mark.parametrize("end", [True, False])
+def test_an_episode_whose_steps_are_refused_is_lost(serve: Serve, end: bool) -> None:
+    worker = serve(input_config={"max_request_bytes": 100})
+    client = client_of(worker, "local")
+    client._acts.policy.fragment_length = 4
+    episode = client.start_episode()
+    for _ in range(4):
+        client.get_action(episode, observation())
+    with pytest.raises(EpisodeLostError, match="steps of the episode were refused, and it is lost: .* answered 413"):
+        (client.end_episode if end else client.get_action)(episode, observation())
+    with pytest.raises(ExternalEpisodeError, match="is not open: it was never started here"):
+        client.get_action(episode, observation())
+    assert client.start_episode(episode) == episode
+
+
+@contextmanager
+def answering(*statuses: int) -> Iterator[str]:
+    """A server that has these statuses one after the other; yields its address."""
+    left = list(statuses)
+
     class Other(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            self.send_response(200)
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(left.pop(0))
             self.end_headers()
             self.wfile.write(b"<html>")
 
@@ -401,10 +486,28 @@ def test_another_server_is_found_out() -> None:
 
     with HTTPServer(("127.0.0.1", 0), Other) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        client = PolicyClient(f"127.0.0.1:{server.server_port}", "remote", timeout_s=1.0)
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+    assert not left
+
+
+def test_another_server_is_found_out() -> None:
+    with answering(200) as place:
+        client = PolicyClient(place, "remote", timeout_s=1.0)
         with pytest.raises(PolicyServerError, match="no EpisodeStarted message.*Is it one of Reef?"):
             client.start_episode()
-        server.shutdown()
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_a_server_that_a_proxy_does_not_reach_is_asked_again(status: int) -> None:
+    with answering(status, 400) as place, pytest.raises(ConfigError, match="answered 400"):
+        PolicyClient(place, "remote", timeout_s=30.0).start_episode()
+
+
+@pytest.mark.parametrize("status", [408, 413])
+def test_a_request_that_is_too_slow_or_too_large_is_a_wrong_value(status: int) -> None:
+    with answering(status) as place, pytest.raises(ConfigError, match=f"answered {status}"):
+        PolicyClient(place, "remote").start_episode()
 
 
 def test_settings_that_a_client_gets_hold_nothing_else(serve: Serve) -> None:

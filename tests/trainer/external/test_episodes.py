@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 
@@ -59,10 +60,18 @@ def test_an_episode_without_a_step_gives_none() -> None:
     assert ExternalEpisode("a").end(obs(0), truncated=False) is None
 
 
-@pytest.mark.parametrize("reward", [float("nan"), float("inf")])
-def test_a_reward_is_finite(reward: float) -> None:
-    with pytest.raises(ExternalEpisodeError, match=f"episode 'a': the reward is {reward}, expected a finite number"):
+@pytest.mark.parametrize("reward", [float("nan"), float("inf"), 1e39, -1e39])
+def test_a_reward_is_a_finite_float32(reward: float) -> None:
+    with pytest.raises(ExternalEpisodeError, match=f"the reward is {re.escape(str(reward))}, .* expected a finite"):
         played(1).check_reward(reward)
+
+
+def test_the_sum_of_the_rewards_of_a_step_is_a_finite_float32() -> None:
+    episode = played(1)
+    episode.check_reward(3e38)
+    episode.credit(3e38)
+    with pytest.raises(ExternalEpisodeError, match="and 6e.38 with those before"):
+        episode.check_reward(3e38)
 
 
 def test_a_reward_needs_an_action_before_it() -> None:

@@ -1,4 +1,4 @@
-"""The policy server by plain HTTP, as docs/external.md describes it: messages, refusals and limits."""
+"""The policy server by plain HTTP, as docs/external-protocol.md describes it: messages, refusals and limits."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from applications import address, observation
+from applications import address, client_of, observation
 
 from reef.batch import Rollout
 from reef.external import server
 from reef.external.wire import encode
 from reef.external.worker import ExternalWorker
 
+TYPE = "application/msgpack"
 Serve = Callable[..., ExternalWorker]
 
 
 def ask(worker: ExternalWorker, path: str, message: Any = None, **headers: str) -> tuple[int, Any]:
     """Status and content of an answer: a message, or the text of an error; bytes are sent as they are."""
     body = message if isinstance(message, bytes) else None if message is None else encode(message)
-    request = urllib.request.Request(f"{address(worker)}/v1/{path}", body, headers)
+    request = urllib.request.Request(f"{address(worker)}/v1/{path}", body, {"Content-Type": TYPE} | headers)
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:
             return answer.status, msgspec.msgpack.decode(answer.read())
@@ -98,6 +99,22 @@ def test_what_is_wrong_is_refused_and_changes_nothing(
     assert rollout_of(worker, 1).rewards.tolist() == [[7.0]]
 
 
+def test_a_request_that_is_sent_again_is_done_once(serve: Serve) -> None:
+    worker = serve()
+    ask(worker, "episodes", {"episode_id": "a"})
+    answers = [
+        ask(worker, "steps", step(action=1, reward=i), **{"Reef-Request": f"b/{n}"}) for i, n in enumerate((1, 2, 2))
+    ]
+    assert answers == 3 * [(200, {"actions": [1]})]
+    assert ask(worker, "steps", step("nowhere"), **{"Reef-Request": "b/3"})[0] == 404
+    assert ask(worker, "steps", step(), **{"Reef-Request": "b/1"})[0] == 409
+    assert ask(worker, "steps", step(), **{"Reef-Request": "b"})[0] == 400
+    for _ in range(2):
+        end = {"episode_id": "a", "obs": observation()}
+        assert ask(worker, "episodes/end", end, **{"Reef-Request": "b/3"}) == (200, None)
+    assert rollout_of(worker, 5).rewards[:, 0].tolist() == [1, 0]
+
+
 @pytest.mark.parametrize(("path", "status"), [("nowhere", 404), ("../v2/steps", 404), ("policy", 405)])
 def test_other_places_and_methods_are_refused(serve: Serve, path: str, status: int) -> None:
     assert ask(serve(), path, {})[0] == status
@@ -122,6 +139,14 @@ def test_a_wrong_token_is_refused_before_anything_else(
     assert ask(worker, "nowhere", bytes(100), **headers) == (401, "the token is missing or wrong")
     assert ask(worker, "weights", None, **headers)[0] == 401
     assert ask(worker, "episodes", {}, Authorization="Bearer secret")[0] == 200
+
+
+@pytest.mark.parametrize("sent", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"])
+def test_what_a_web_page_can_send_is_refused(serve: Serve, sent: str) -> None:
+    worker = serve()
+    status, text = ask(worker, "episodes", {}, **{"Content-Type": sent})
+    assert (status, text) == (415, f"Content-Type: {sent.partition(';')[0]}: expected application/msgpack")
+    assert ask(worker, "episodes", {}, **{"Content-Type": TYPE + "; x=1"})[0] == 200
 
 
 def test_bytes_at_random_are_refused_and_do_no_harm(serve: Serve) -> None:
@@ -151,7 +176,8 @@ def test_garbage_in_place_of_http_does_no_harm(serve: Serve) -> None:
 def test_a_body_that_does_not_come_is_given_up(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "BODY_S", 0.1)
     with socket.create_connection(("127.0.0.1", serve().source.port)) as connection:
-        connection.sendall(b"POST /v1/steps HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n12")
+        head = f"POST /v1/steps HTTP/1.1\r\nHost: x\r\nContent-Type: {TYPE}\r\nContent-Length: 10\r\n\r\n"
+        connection.sendall(head.encode() + b"12")
         assert b" 408 " in connection.recv(1000)
 
 
@@ -162,12 +188,35 @@ def test_connections_are_bounded(serve: Serve, monkeypatch: pytest.MonkeyPatch) 
     held = [socket.create_connection(("127.0.0.1", worker.source.port)) for _ in range(2)]
     time.sleep(0.1)
     with socket.create_connection(("127.0.0.1", worker.source.port)) as third:
-        assert third.recv(100) == b""
+        third.settimeout(30)
+        answer = b"".join(iter(lambda: third.recv(1000), b""))
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert answer.endswith(b"too many connections")
     assert threading.active_count() == threads
     for connection in held:
         connection.close()
-    time.sleep(0.1)
-    assert ask(worker, "episodes", {})[0] == 200
+    end = time.monotonic() + 30
+    while ask(worker, "episodes", {})[0] == 503:  # until the server has seen that they are closed
+        assert time.monotonic() < end
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /v1/steps HTTP/1.1\r\nHost: x\r\n"])
+def test_a_connection_without_a_whole_request_is_closed(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(server, "IDLE_S", 0.1)
+    with socket.create_connection(("127.0.0.1", serve().source.port), timeout=30) as connection:
+        connection.sendall(sent)
+        assert connection.recv(100) == b""
+
+
+def test_a_client_whose_connection_was_closed_opens_another(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "IDLE_S", 0.1)
+    client = client_of(serve(), timeout_s=30.0)
+    episode = client.start_episode()
+    time.sleep(0.5)
+    assert client.get_action(episode, observation()) in (0, 1)
+    client.close()
 
 
 def test_an_error_of_the_server_is_told_with_its_traceback(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,6 +339,14 @@ def test_a_fragment_that_does_not_fit_is_refused(serve: Serve, changed: dict[str
     status, found = ask(serve(), "fragments", fragment(**changed))
     assert status == 400
     assert text in found
+
+
+def test_without_a_critic_a_fragment_is_a_whole_episode(serve: Serve) -> None:
+    worker = serve("PG")
+    for changed in ({"terminated": False}, {"episode_length": 4}):
+        status, text = ask(worker, "fragments", fragment(**changed))
+        assert (status, text[:31]) == (400, "fragment: a part of an episode,")
+    assert ask(worker, "fragments", fragment(episode_length=2))[0] == 200
 
 
 def test_a_policy_that_records_no_inputs_takes_none(serve: Serve) -> None:

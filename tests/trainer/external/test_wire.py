@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
+from reef.external import wire
 from reef.external.wire import (
     DTYPES,
     Actions,
@@ -84,6 +86,30 @@ def test_what_is_no_array_is_refused(wrong: dict[str, Any], problem: str) -> Non
 def test_other_bytes_are_refused(body: bytes, problem: str) -> None:
     with pytest.raises(MessageError, match=problem):
         decode(body, StartEpisode)
+
+
+def test_the_number_of_values_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = b"\x81\xa7actions\xdd" + (2**20).to_bytes(4) + bytes([0x90]) * 2**20  # empty lists
+    started = time.process_time()
+    with pytest.raises(MessageError, match="more than 200000 values: send arrays in place of lists"):
+        decode(many, Actions)
+    assert time.process_time() - started < 0.5  # 1 s with an object for each
+    assert decode(encode({"actions": [np.zeros(10**6), "a" * 300_000]}), Actions).actions[0].shape == (10**6,)
+    kinds = [None, True, -1, -100, -1000, -(10**6), -(10**12), 1, 200, 1000, 10**6, 10**12, 0.5, "", "a", "a" * 40]
+    kinds += ["a" * 300, "a" * 70_000, b"", b"a" * 300, b"a" * 70_000, [1], [1] * 20, {"a": 1}]
+    kinds += [msgspec.msgpack.Ext(5, bytes(size)) for size in (1, 2, 4, 8, 16, 3, 300, 70_000)]
+    kinds += [{str(i): 1 for i in range(20)}, [[0] * 70_000]]
+
+    def count(value: Any) -> int:
+        inner = value if isinstance(value, list) else [*value, *value.values()] if isinstance(value, dict) else []
+        return 1 + sum(map(count, inner))
+
+    body = msgspec.msgpack.encode(kinds)
+    monkeypatch.setattr(wire, "MOST_VALUES", count(kinds))
+    wire._check_number_of_values(body)
+    monkeypatch.setattr(wire, "MOST_VALUES", count(kinds) - 1)
+    with pytest.raises(ValueError, match="more than"):
+        wire._check_number_of_values(body)
 
 
 def test_nesting_without_end_is_refused() -> None:

@@ -19,7 +19,8 @@ from gymnasium import spaces
 from reef import PolicyClient, PolicyServerInput, SACConfig
 from reef.callbacks import DefaultCallbacks
 from reef.config.groups.inputs import IOContext
-from reef.errors import ConfigError
+from reef.errors import ConfigError, PolicyServerError
+from reef.external.server import PolicyServer
 from reef.external.worker import ExternalWorker
 
 Serve = Callable[..., ExternalWorker]
@@ -44,7 +45,8 @@ def playing(algorithm: Any, name: str, mode: str = "remote", clients: int = 1) -
 
     def play(number: int) -> None:
         env = gym.make(name)
-        client = PolicyClient(address(algorithm.workers.local_worker()), mode, update_interval=0.1)
+        given = {"update_interval": 0.1} if mode == "local" else {}
+        client = PolicyClient(address(algorithm.workers.local_worker()), mode, **given)
         while not over.is_set():
             rewards.append(play_one(client, env, 1000 * number + len(rewards)))
 
@@ -169,6 +171,20 @@ def test_a_checkpoint_is_restored_and_the_server_goes_on(tmp_path: Path) -> None
         assert restored.train()["num_env_steps_trained"] == 16
 
 
+def test_a_restored_run_learns_from_nothing_that_was_played_before(tmp_path: Path) -> None:
+    with settings(train_batch_size=8).build() as algorithm:
+        client = client_of(algorithm.workers.local_worker())
+        algorithm.save(tmp_path / "checkpoint")
+        play_steps(client, 5)
+        assert algorithm.train()["num_env_steps_sampled"] == 5  # too few to learn from
+        play_steps(client, 4)  # which wait
+        algorithm.restore(tmp_path / "checkpoint")
+        result = algorithm.train()
+        assert (result["num_env_steps_sampled"], result["num_env_steps_trained"]) == (0, 0)
+        play_steps(client, 7)
+        assert algorithm.train()["num_env_steps_trained"] == 0
+
+
 def play_steps(client: PolicyClient, steps: int) -> None:
     episode = client.start_episode()
     for _ in range(steps):
@@ -240,6 +256,23 @@ def test_each_worker_has_a_port_of_its_own() -> None:
         assert worker.source.port == port
 
 
+def test_an_idle_worker_is_not_taken_for_one_that_hangs() -> None:
+    given = {"input_config": {"idle_timeout": 5.0}, "sample_timeout_s": 5.0}
+    with pytest.raises(ConfigError, match="idle_timeout=5 of the policy server, sample_timeout_s=5: a rollout worker"):
+        ExternalWorker(settings(**given).checked(), worker_index=1)
+    ExternalWorker(settings(**given).checked()).stop()
+
+
+def test_the_failure_of_the_server_s_thread_ends_training(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: Any) -> None:
+        raise OSError("out of file descriptors")
+
+    monkeypatch.setattr(PolicyServer, "_serve", fail)
+    worker = serve()
+    with pytest.raises(PolicyServerError, match=r"stopped: OSError\('out of file descriptors'\)"):
+        worker.sample(1)
+
+
 def test_arguments_that_there_are_not_are_refused() -> None:
     with pytest.raises(ConfigError, match="PolicyServerInput takes no 'prt'. Did you mean 'port'"):
         ExternalWorker(settings().update_from_dict({"input_config": {"prt": 1}}).checked())
@@ -281,3 +314,24 @@ def test_actions_outside_of_a_box_reach_nobody(serve: Serve) -> None:
     client = client_of(worker)
     episode = client.start_episode()
     assert all(space.contains(client.get_action(episode, observation())) for _ in range(20))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda worker: worker.apply(lambda own: own.timestep),
+        lambda worker: worker.state(),
+        lambda worker: worker.set_state(worker.state()),
+        lambda worker: worker.filter_deltas(),
+        lambda worker: worker.load_acting_weights(worker.acting_weights()),
+    ],
+)
+def test_the_policy_is_used_between_two_answers_of_the_server(serve: Serve, use: Any) -> None:
+    worker = serve(observation_filter="MeanStdFilter")
+    thread = threading.Thread(target=use, args=(worker,))
+    with worker.lock:  # as the server's thread holds it
+        thread.start()
+        thread.join(0.1)
+        assert thread.is_alive()
+    thread.join(30)
+    assert not thread.is_alive()

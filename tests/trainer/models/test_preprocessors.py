@@ -125,3 +125,32 @@ def test_a_value_of_another_space_is_named() -> None:
         Preprocessor(spaces.Discrete(4)).transform(4)
     with pytest.raises(EnvironmentError, match="no fixed-size array can hold"):
         get_preprocessor(spaces.Text(3))
+
+
+@pytest.mark.parametrize(
+    ("space", "value", "message"),
+    [
+        (spaces.Box(0, 255, (2,), np.uint8), [300, 0], "the observation is no value of Box"),
+        (spaces.Box(0, 255, (2,), np.uint8), np.array([1, 300], np.uint16), "has 300, which uint8 cannot hold"),
+        (spaces.Box(0, 255, (2,), np.uint8), np.array([0.5, 1.0]), "has 0.5, which uint8 cannot hold"),
+        (spaces.Discrete(3, start=5), 5.5, "has 5.5, which int64 cannot hold"),
+    ],
+)
+def test_a_value_that_the_dtype_would_change_is_refused(space: spaces.Space[Any], value: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Preprocessor(space).flatten(value)
+
+
+@pytest.mark.parametrize(
+    ("space", "value"),
+    [
+        (spaces.Box(0, 255, (2,), np.uint8), np.array([3, 255], np.int64)),
+        (spaces.Box(0, 255, (2,), np.uint8), [3.0, 255.0]),
+        (spaces.MultiBinary(2), [True, False]),
+        (spaces.Discrete(3, start=5), np.int32(6)),
+        (spaces.MultiDiscrete([3, 4], start=[1, 2]), np.array([2, 3], np.uint8)),
+    ],
+)
+def test_a_value_of_another_dtype_is_taken(space: spaces.Space[Any], value: Any) -> None:
+    preprocessor = Preprocessor(space)
+    assert preprocessor.layout.unflatten(preprocessor.flatten(value)).tolist() == np.asarray(value).tolist()

@@ -12,8 +12,8 @@ import safetensors.numpy
 from reef.config import AlgorithmConfig
 from reef.config.applications import as_sent
 from reef.envs.wrappers import env_actions
-from reef.errors import ConfigError
-from reef.external.episodes import LONGEST
+from reef.errors import ConfigError, ExternalEpisodeError
+from reef.external.episodes import ExternalEpisode
 from reef.external.wire import Specification, Step
 from reef.rollout.policies.connectors import TO_ENV
 from reef.rollout.policy_runner import PolicyRunner
@@ -29,13 +29,26 @@ class PolicyOfApplications:
         runner: PolicyRunner,
         lock: AbstractContextManager[Any],
         published: Callable[[], tuple[int, int]],
-        fragment_length: int = LONGEST,
+        fragment_length: int,
     ) -> None:
-        """`lock`: held while the runner is used. `published()`: version of the weights, environment steps so far."""
+        """`lock`: held while the runner is used. `published()`: version of the weights, environment steps so far.
+
+        `fragment_length`: steps of an episode after which it is cut, or without a critic refused.
+        """
         self.config, self.runner, self.lock, self.published = config, runner, lock, published
-        # steps of an episode after which it is cut
-        self.fragment_length = LONGEST if config.batch_mode == "complete_episodes" else fragment_length
+        self.fragment_length = fragment_length
+        # What follows after a cut is estimated by a critic.
+        self.may_cut = bool(getattr(config, "use_critic", True))
         self.records_inputs = "action_dist_inputs" in runner.policy.acting_extras
+
+    def check_length(self, episode: ExternalEpisode) -> None:
+        """Raise ExternalEpisodeError for an episode that is too long to go on: it must be whole."""
+        if not self.may_cut and len(episode.rewards) >= self.fragment_length:
+            raise ExternalEpisodeError(
+                f"episode {episode.episode_id!r} has {self.fragment_length} steps, which is the most: use_critic=False "
+                "learns from whole episodes. End it, raise max_request_bytes for a client with 'local', or use a "
+                "critic."
+            )
 
     def read(self, step: Step) -> tuple[Array, Array | None]:
         """Observation [*obs] of a step and the action [*action] that it reports, if any; ConfigError for wrong ones."""

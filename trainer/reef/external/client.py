@@ -10,10 +10,12 @@ from typing import Any, TypeVar
 
 from reef.errors import ConfigError, ExternalEpisodeError, PolicyServerError
 from reef.external.connection import Connection
+from reef.external.episodes import check_reward
 from reef.external.wire import Actions, EndEpisode, EpisodeStarted, StartEpisode, Step, Steps
 
 T = TypeVar("T")
 LOCAL, REMOTE = "local", "remote"
+UPDATE_INTERVAL_S = 10.0
 TOKEN_ENV = "REEF_POLICY_TOKEN"  # noqa: S105
 
 
@@ -27,7 +29,8 @@ class PolicyClient:
         self,
         address: str,  # of the server, such as "http://localhost:9900"
         inference_mode: str = LOCAL,  # "local": with a copy of the policy; "remote": the server acts
-        update_interval: float | None = 10.0,  # seconds between fetches of weights; None: only by hand
+        # seconds between fetches of weights; None: only by hand; it has a meaning for "local" alone
+        update_interval: float | None = UPDATE_INTERVAL_S,
         *,
         token: str | None = None,  # that the server asks for; None: of the environment variable REEF_POLICY_TOKEN
         timeout_s: float = 300.0,  # for which a server that is busy or does not answer is asked again
@@ -42,10 +45,16 @@ class PolicyClient:
             raise ConfigError(f"inference_mode={inference_mode!r}: expected 'local' or 'remote'.")
         if update_interval is not None and not update_interval >= 0:
             raise ConfigError(f"update_interval={update_interval!r}: expected seconds, or None to update by hand.")
+        if inference_mode == REMOTE and update_interval not in (None, UPDATE_INTERVAL_S):
+            raise ConfigError(
+                f"update_interval={update_interval!r}: with inference_mode='remote' the server acts, and no weights "
+                "are fetched. Leave it out, or use 'local'."
+            )
         self.inference_mode = inference_mode
         connection = Connection(address, os.environ.get(TOKEN_ENV) if token is None else token, timeout_s)
         self._lock = threading.RLock()
         self._pending: dict[str, float] = {}  # by open episode: rewards since its last action
+        self._have_acted: set[str] = set()  # open episodes that have an action
         self._acts: RemoteActing | Any
         if inference_mode == REMOTE:
             self._acts = RemoteActing(connection)
@@ -75,6 +84,8 @@ class PolicyClient:
         if isinstance(episode_id, str):
             return self._act([Step(episode_id=episode_id, obs=observation)])[0]
         ids = list(episode_id)
+        if len(set(ids)) < len(ids):
+            raise ConfigError(f"get_action: {ids} has an id twice. Ask for one action of each episode at a time.")
         if not isinstance(observation, Mapping) or observation.keys() != set(ids):
             raise ConfigError("get_action: with a list of ids give a mapping {id: observation} with the same ids.")
         return dict(zip(ids, self._act([Step(episode_id=each, obs=observation[each]) for each in ids]), strict=True))
@@ -94,7 +105,8 @@ class PolicyClient:
     ) -> None:
         """Credit a reward to the last action; several add up, and without one it is 0. Sent with the next request.
 
-        Raises ConfigError for values that would have no effect.
+        Raises ConfigError for values that would have no effect, ExternalEpisodeError for a reward before the first
+        action, or whose sum is no finite float32. Such a reward is not added.
         """
         if info:
             raise ConfigError(f"log_returns: info={info!r} has no effect: policies read observations alone. Leave it.")
@@ -105,7 +117,9 @@ class PolicyClient:
             )
         with self._lock:
             self._require(episode_id)
-            self._pending[episode_id] += float(reward)
+            has_acted, before = episode_id in self._have_acted, self._pending[episode_id]
+            check_reward(episode_id, float(reward), before, has_acted=has_acted)
+            self._pending[episode_id] = before + float(reward)
 
     def end_episode(self, episode_id: str, observation: Any, *, truncated: bool = False) -> None:
         """End an episode with its last observation; `truncated`: it was cut off, as by a time limit."""
@@ -115,7 +129,7 @@ class PolicyClient:
                 episode_id=episode_id, obs=observation, reward=self._pending[episode_id], truncated=truncated
             )
             self._unless_lost([episode_id], lambda: self._acts.end(message))
-            del self._pending[episode_id]
+            self._forget(episode_id)
 
     def update_policy_weights(self) -> None:
         """Fetch the newest weights now; ConfigError with "remote", where the server acts with them."""
@@ -135,7 +149,12 @@ class PolicyClient:
                 step.reward = self._pending[step.episode_id]
             actions: list[Any] = self._unless_lost(ids, lambda: self._acts.act(steps))
             self._pending.update(dict.fromkeys(ids, 0.0))
+            self._have_acted.update(ids)
             return actions
+
+    def _forget(self, episode_id: str) -> None:
+        self._pending.pop(episode_id, None)
+        self._have_acted.discard(episode_id)
 
     def _require(self, episode_id: str) -> None:
         if episode_id not in self._pending:
@@ -154,7 +173,7 @@ class PolicyClient:
         except PolicyServerError as error:
             if type(error) is not ExternalEpisodeError:
                 for episode_id in ids:
-                    self._pending.pop(episode_id, None)
+                    self._forget(episode_id)
                     self._acts.forget(episode_id)
             raise
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections import deque
@@ -14,7 +13,8 @@ from reef.batch import Episode
 from reef.errors import ExternalEpisodeError
 from reef.types import DEFAULT_POLICY, Array
 
-LONGEST = 100_000  # steps of an episode after which it is cut, also where whole episodes are asked for
+LARGEST = float(np.finfo(np.float32).max)  # sum of the rewards of a step: learners read float32
+LONGEST = 100_000  # steps of an episode where whole ones are asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +50,8 @@ class ExternalEpisode:
     used_at: float = field(default_factory=time.monotonic)
 
     def check_reward(self, reward: float) -> None:
-        """Raise ExternalEpisodeError for a reward that is not finite, or that no action came before."""
-        if not math.isfinite(reward):
-            raise ExternalEpisodeError(
-                f"episode {self.episode_id!r}: the reward is {reward}, expected a finite number."
-            )
-        if reward and not self.length:
-            raise ExternalEpisodeError(
-                f"episode {self.episode_id!r}: a reward of {reward:g} before the first action. A reward is credited to "
-                "the action before it: call get_action or log_action first."
-            )
+        """Raise ExternalEpisodeError as `check_reward`, for a reward that is added to those of the last action."""
+        check_reward(self.episode_id, reward, self.rewards[-1] if self.rewards else 0.0, has_acted=self.length > 0)
 
     def credit(self, reward: float) -> None:
         """Add a reward, which was checked, to that of the last action."""
@@ -109,6 +101,23 @@ class ExternalEpisode:
         return found
 
 
+def check_reward(episode_id: str, reward: float, credited: float, *, has_acted: bool) -> None:
+    """Raise ExternalEpisodeError for a reward that no action came before, or whose sum is no finite float32.
+
+    `credited`: what the last action was credited before.
+    """
+    if not abs(reward) <= LARGEST or not abs(credited + reward) <= LARGEST:  # also for NaN
+        raise ExternalEpisodeError(
+            f"episode {episode_id!r}: the reward is {reward}, and {credited + reward} with those before, expected a "
+            "finite number of float32."
+        )
+    if reward and not has_acted:
+        raise ExternalEpisodeError(
+            f"episode {episode_id!r}: a reward of {reward:g} before the first action. A reward is credited to "
+            "the action before it: call get_action or log_action first."
+        )
+
+
 class StepQueue:
     """Finished fragments between the server's thread and the worker that learns from them."""
 
@@ -129,6 +138,12 @@ class StepQueue:
             self._fragments.append(fragment)
             self._steps += len(fragment)
             self._changed.notify()
+
+    def clear(self) -> None:
+        """Drop all fragments."""
+        with self._changed:
+            self._fragments.clear()
+            self._steps = 0
 
     def take(self, steps: int, idle_timeout_s: float) -> list[RecordedSteps]:
         """Fragments of together at least `steps`; fewer, or none, after `idle_timeout_s`."""

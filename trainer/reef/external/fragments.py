@@ -55,6 +55,8 @@ def checked_fragment(sent: Fragment, policy: PolicyOfApplications) -> RecordedSt
         version=sent.version,
         episode=_episode(sent, steps),
     )
+    if not policy.may_cut and (found.episode is None or found.episode.length != steps):
+        raise ConfigError("fragment: a part of an episode, but use_critic=False learns from whole ones. Send it whole.")
     for name, layout, values in (("obs", obs, found.obs), ("actions", actions, found.actions)):
         if impossible := layout.first_impossible(values):
             raise ConfigError(f"fragment: {name} has {impossible[1]}, expected {impossible[2]}.")

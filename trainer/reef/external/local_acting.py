@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from reef.algorithms.registry import config_class
 from reef.envs.by_policy import SingleAgentEnvs
 from reef.envs.make import SpacesAlone
-from reef.errors import ConfigError, PolicyServerError
+from reef.errors import ConfigError, EpisodeLostError, ExternalEpisodeError, PolicyServerError
 from reef.external.acting import PolicyOfApplications
 from reef.external.connection import Connection
 from reef.external.episodes import ExternalEpisode, RecordedSteps
@@ -66,6 +66,7 @@ class LocalActing:
         episodes = [self._episodes[step.episode_id] for step in steps]
         for step, episode in zip(steps, episodes, strict=True):
             episode.check_reward(step.reward)
+            self.policy.check_length(episode)
         read = [self.policy.read(step) for step in steps]
         actions, inputs, version = self.policy.act([obs for obs, _ in read])
         values = self.policy.for_application(actions)
@@ -93,8 +94,13 @@ class LocalActing:
         self._episodes.pop(episode_id, None)
 
     def _send(self, fragment: RecordedSteps | None) -> None:
-        if fragment is not None:
+        """Send steps, which are recorded no more; EpisodeLostError where the server refuses them."""
+        if fragment is None:
+            return
+        try:
             self.connection.post("fragments", as_message(fragment), None)
+        except (ConfigError, ExternalEpisodeError) as error:
+            raise EpisodeLostError(f"steps of the episode were refused, and it is lost: {error}") from error
 
 
 def _fitting(specification: Specification, runner: PolicyRunner) -> int:

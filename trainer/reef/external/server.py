@@ -21,8 +21,10 @@ from reef.errors import ConfigError, EpisodeLostError, ExternalEpisodeError
 from reef.external.acting import PolicyOfApplications
 from reef.external.episodes import ExternalEpisode, RecordedSteps, StepQueue
 from reef.external.fragments import checked_fragment
+from reef.external.last_answers import LastAnswers
 from reef.external.wire import (
     CONTENT_TYPE,
+    REQUEST,
     VERSION,
     Actions,
     EndEpisode,
@@ -40,7 +42,9 @@ from reef.types import Array
 
 log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-CONNECTIONS = 500  # one too many is closed; a client tries again
+CONNECTIONS = 500  # one too many is answered 503; a client tries again
+CLIENTS = 2000  # whose last answers are kept
+IDLE_S = 60.0  # seconds after which a connection without a request is closed; a client opens it again
 BODY_S = 30.0  # seconds in which the body of a request must come
 RETRY_AFTER_S = 1
 LONGEST_ID = 200  # characters
@@ -60,11 +64,15 @@ class BusyError(Exception):
     """There is no room now; the client is to try again."""
 
 
-class _Closed(asyncio.Protocol):
-    """A connection that is not answered."""
+class _OneTooMany(asyncio.Protocol):
+    """A connection for which there is no room."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Close it."""
+        """Say so, and close it."""
+        assert isinstance(transport, asyncio.WriteTransport)
+        text = b"too many connections"
+        head = b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Type: text/plain\r\n"
+        transport.write(head + b"Content-Length: %d\r\n\r\n%b" % (len(text), text))
         transport.close()
 
 
@@ -85,7 +93,9 @@ class PolicyServer:
         self._episodes: dict[str, ExternalEpisode] = {}
         self._acting: set[str] = set()  # ids of the episodes that wait for an action
         self._waiting: list[tuple[Sequence[Array], asyncio.Future[list[tuple[Array, Acted]]]]] = []
+        self._answers: LastAnswers[bytes] = LastAnswers(CLIENTS)
         self._loop, self._stopping = asyncio.new_event_loop(), asyncio.Event()
+        self.failure: BaseException | None = None  # what ended the thread
         self._thread = threading.Thread(target=self._run, args=(listening,), name="policy-server", daemon=True)
         self._thread.start()
 
@@ -96,8 +106,12 @@ class PolicyServer:
         self._thread.join()
 
     def _run(self, listening: socket.socket) -> None:
-        with contextlib.closing(self._loop):
-            self._loop.run_until_complete(self._serve(listening))
+        try:
+            with contextlib.closing(self._loop):
+                self._loop.run_until_complete(self._serve(listening))
+        except BaseException as error:
+            log.exception("the policy server stopped")
+            self.failure = error
 
     async def _serve(self, listening: socket.socket) -> None:
         app = web.Application(client_max_size=self._limits.request_bytes, middlewares=[self._answered])
@@ -107,7 +121,7 @@ class PolicyServer:
         app.router.add_post(f"{VERSION}/fragments", self._fragment)
         app.router.add_get(f"{VERSION}/policy", self._specification)
         app.router.add_get(f"{VERSION}/weights", self._weights)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=IDLE_S)
         await runner.setup()
         server = await self._loop.create_server(lambda: self._protocol(runner), sock=listening)
         await self._stopping.wait()
@@ -115,9 +129,9 @@ class PolicyServer:
         await runner.cleanup()
 
     def _protocol(self, runner: web.AppRunner) -> asyncio.Protocol:
-        """What handles a new connection; one too many is closed."""
+        """What handles a new connection."""
         assert runner.server is not None
-        return runner.server() if len(runner.server.connections) < CONNECTIONS else _Closed()
+        return runner.server() if len(runner.server.connections) < CONNECTIONS else _OneTooMany()
 
     @web.middleware
     async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -127,8 +141,11 @@ class PolicyServer:
             return web.Response(
                 status=401, text="the token is missing or wrong", headers={"WWW-Authenticate": "Bearer"}
             )
+        # A web page can send other types from a browser on this machine without asking the server first.
+        if request.method == "POST" and request.content_type != CONTENT_TYPE:
+            return web.Response(status=415, text=f"Content-Type: {request.content_type}: expected {CONTENT_TYPE}")
         try:
-            return await handler(request)
+            return await self._once(request, handler)
         except web.HTTPException:
             raise
         except BusyError as error:
@@ -144,6 +161,14 @@ class PolicyServer:
         except Exception as error:
             log.exception("the policy server failed at %s", request.path)
             return web.Response(status=500, text="".join(traceback.format_exception(error)))
+
+    async def _once(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """The answer of a handler; a request that is sent again gets the answer that it had."""
+        numbered = request.headers.get(REQUEST)
+        if request.method != "POST" or numbered is None:
+            return await handler(request)
+        await _body(request)  # only a whole request counts
+        return _encoded(await self._answers.once(numbered, _body_of(handler, request)))
 
     async def _start(self, request: web.Request) -> web.Response:
         message = decode(await _body(request), StartEpisode)
@@ -189,6 +214,7 @@ class PolicyServer:
             raise BusyError("the queue of steps is full until some were learned from")
         for step, episode in zip(steps, episodes, strict=True):
             episode.check_reward(step.reward)
+            self._policy.check_length(episode)
         read = [self._policy.read(step) for step in steps]
         self._acting |= ids
         try:
@@ -273,5 +299,16 @@ async def _body(request: web.Request) -> bytes:
         return await request.read()
 
 
+async def _body_of(handler: Handler, request: web.Request) -> bytes:
+    response = await handler(request)
+    assert isinstance(response, web.Response)
+    assert isinstance(response.body, bytes)
+    return response.body
+
+
 def _response(message: Any) -> web.Response:
-    return web.Response(body=encode(message), content_type=CONTENT_TYPE)
+    return _encoded(encode(message))
+
+
+def _encoded(body: bytes) -> web.Response:
+    return web.Response(body=body, content_type=CONTENT_TYPE)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from reef.errors import ConfigError
+from reef.errors import ConfigError, PolicyServerError
 from reef.external.acting import PolicyOfApplications
 from reef.external.episodes import StepQueue
 from reef.external.server import Limits, PolicyServer
@@ -80,6 +80,13 @@ class PolicyServerInput:
         self.queue = StepQueue(most)
         self._server = PolicyServer(self._socket, policy, self.queue, self._limits, self._token)
         log.info("policy server at http://%s:%d", self.address, self.port)
+
+    def check(self) -> None:
+        """Raise PolicyServerError where the server's thread failed: no application is answered any more."""
+        if self._server is not None and (failure := self._server.failure) is not None:
+            raise PolicyServerError(
+                f"the policy server at {self.address}:{self.port} stopped: {failure!r}"
+            ) from failure
 
     def stop(self) -> None:
         """Close all connections, and free the port."""

@@ -1,6 +1,6 @@
 """What a policy server and its clients send: messages in MessagePack, of which no code is ever made.
 
-docs/external.md describes the protocol for clients in other languages.
+docs/external-protocol.md describes the protocol for clients in other languages.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import numpy as np
 from reef.types import Array
 
 VERSION = "/v1"
+REQUEST = "Reef-Request"  # header "CLIENT/NUMBER": a request that is sent again has the same
 CONTENT_TYPE = "application/msgpack"
+MOST_VALUES = 200_000  # of a message: lists, maps and keys count too, and an array as about ten
 ARRAY_KEYS = {"dtype", "shape", "data"}
 DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
           "float64")  # fmt: skip
@@ -114,6 +116,7 @@ def encode(message: Any) -> bytes:
 def decode(body: bytes, kind: type[M]) -> M:
     """The message of this kind that the bytes hold; MessageError for all other bytes."""
     try:
+        _check_number_of_values(body)
         message = msgspec.msgpack.decode(body, type=kind)
         if isinstance(message, msgspec.Struct):
             for name in message.__struct_fields__:
@@ -121,6 +124,31 @@ def decode(body: bytes, kind: type[M]) -> M:
     except NOT_DECODED as error:
         raise MessageError(f"the body is no {kind.__name__} message: {error}") from error
     return message
+
+
+# Bytes of a MessagePack value after its first one, by that one. An array or a map has no more here: its items follow.
+FIXED = {0xCA: 4, 0xCB: 8, 0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8, 0xD4: 2, 0xD5: 3,
+         0xD6: 5, 0xD7: 9, 0xD8: 17, 0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}  # fmt: skip
+# Bytes of the length of text and data, which follow it; an extension has one more, its type.
+OF_LENGTH = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
+EXTENSIONS = (0xC7, 0xC8, 0xC9)
+
+
+def _check_number_of_values(body: bytes) -> None:
+    """Raise ValueError for more than MOST_VALUES, before there is an object for each."""
+    if len(body) <= MOST_VALUES:
+        return
+    at = values = 0
+    while at < len(body):
+        values += 1
+        if values > MOST_VALUES:
+            raise ValueError(f"it has more than {MOST_VALUES} values: send arrays in place of lists of numbers")
+        first = body[at]
+        at += 1 + FIXED.get(first, 0)
+        if 0xA0 <= first <= 0xBF:  # a short text
+            at += first - 0xA0
+        elif size := OF_LENGTH.get(first):
+            at += size + int.from_bytes(body[at : at + size]) + (first in EXTENSIONS)
 
 
 def _plain(value: Any) -> Any:

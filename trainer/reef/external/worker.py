@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 import threading
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,11 +16,14 @@ from reef.config.groups.inputs import POLICY_SERVER, IOContext
 from reef.config.loading import load_function
 from reef.errors import ConfigError, nearest
 from reef.external.acting import PolicyOfApplications
-from reef.external.episodes import RecordedSteps
+from reef.external.episodes import LONGEST, RecordedSteps
 from reef.external.server_input import PolicyServerInput
+from reef.math.running import RunningStat
 from reef.rollout.policy_runner import Fragment, PolicyRunner
 from reef.rollout.worker import RolloutWorker
 from reef.types import DEFAULT_POLICY, PolicyId, State, Weights
+
+T = TypeVar("T")
 
 
 class ExternalWorker(RolloutWorker):
@@ -42,8 +45,9 @@ class ExternalWorker(RolloutWorker):
         self.source: PolicyServerInput | None = None
         if with_env:
             self.source = make_input(IOContext(config, worker_index, self))
-            arguments = self.runner, self.lock, self.published, self.fragment_length
-            self.source.serve(PolicyOfApplications(config, *arguments))
+            self._check_time()
+            length = LONGEST if config.batch_mode == "complete_episodes" else self.fragment_length
+            self.source.serve(PolicyOfApplications(config, self.runner, self.lock, self.published, length))
 
     def _check_policy(self) -> None:
         """Raise ConfigError for what an application that begins and ends episodes as it likes cannot act with."""
@@ -53,6 +57,17 @@ class ExternalWorker(RolloutWorker):
             raise ConfigError(
                 "exploration_config.type='ParameterNoise': not available with a policy server, as its noise belongs to "
                 "the episodes of one environment. Use another exploration."
+            )
+
+    def _check_time(self) -> None:
+        """Raise ConfigError where the driver would take an idle worker for one that hangs."""
+        assert self.source is not None
+        limit_s = self.config.sample_timeout_s
+        if self.worker_index > 0 and self.source.idle_timeout >= limit_s:
+            self.source.stop()
+            raise ConfigError(
+                f"idle_timeout={self.source.idle_timeout:g} of the policy server, sample_timeout_s={limit_s:g}: a "
+                "rollout worker whose applications are idle would count as failed. Make sample_timeout_s larger."
             )
 
     @property
@@ -67,7 +82,8 @@ class ExternalWorker(RolloutWorker):
     def sample(self, steps: int | None = None, reset_episodes: bool = False, episodes: int | None = None) -> Sample:
         """At least `steps` (default `fragment_length`), in one column: fragments of episodes one after the other.
 
-        Fewer, or none, where applications do not play as many within the server's `idle_timeout`.
+        Fewer, or none, where applications do not play as many within the server's `idle_timeout`. Raises
+        PolicyServerError where the server failed.
         """
         assert self.source is not None, "it has a server"
         if self._posted:
@@ -75,6 +91,7 @@ class ExternalWorker(RolloutWorker):
         self._begun_and_ended += 1
         started = time.perf_counter()
         fragments = self.source.queue.take(steps or self.fragment_length, self.source.idle_timeout)
+        self.source.check()
         rollouts: dict[PolicyId, Rollout] = {}
         if fragments:
             rollouts[DEFAULT_POLICY] = one_after_the_other(self.runner, fragments)
@@ -92,15 +109,42 @@ class ExternalWorker(RolloutWorker):
             self.hooks.call("on_sample_end", worker=self, samples=sample)
         return sample
 
+    def apply(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Call `fn(worker, *args, **kwargs)` in this worker's process, between two answers of the server."""
+        with self.lock:
+            return super().apply(fn, *args, **kwargs)
+
+    def state(self) -> State:
+        """Everything except the weights: random generators, filters, exploration."""
+        with self.lock:
+            return super().state()
+
+    def set_state(self, state: State) -> None:
+        """Restore what `state` returned, between two answers; steps that wait belong to the run before."""
+        with self.lock:
+            super().set_state(state)
+            if self.source is not None:
+                self.source.queue.clear()
+
     def set_weights(self, weights: Weights, version: int = 0, timestep: int = 0) -> None:
         """Set the published weights, between two answers of the server."""
         with self.lock:
             super().set_weights(weights, version, timestep)
 
+    def load_acting_weights(self, weights: Weights) -> None:
+        """Likewise."""
+        with self.lock:
+            super().load_acting_weights(weights)
+
     def set_acting_weights(self, weights: Weights, version: int, timestep: int) -> None:
         """Likewise."""
         with self.lock:
             super().set_acting_weights(weights, version, timestep)
+
+    def filter_deltas(self) -> dict[PolicyId, RunningStat]:
+        """The filters' statistics since the last call, with no observation counted twice or lost."""
+        with self.lock:
+            return super().filter_deltas()
 
     def set_filters(self, filters: dict[PolicyId, State]) -> None:
         """Replace the observation statistics, between two answers of the server."""

@@ -51,7 +51,7 @@ class Preprocessor:
         space = self.layout.space
         try:
             flat = self.layout.flatten(observation)
-        except (ValueError, TypeError, KeyError, IndexError) as error:
+        except (ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
             raise ConfigError(
                 f"the observation is no value of {space} ({error}). It is the first that reset() and step() return."
             ) from error
@@ -61,6 +61,7 @@ class Preprocessor:
             raise ConfigError(
                 "the observation has values that are NaN or infinite, of which no network makes an action."
             )
+        self._check_whole(observation, flat)
         self._check_indices(flat, f"the observation {observation!r} has")
         return flat
 
@@ -120,6 +121,14 @@ class Preprocessor:
         """The leaves, each with its columns of the flat rows [N, layout.size]."""
         for leaf in self.layout.leaves:
             yield leaf, rows[:, leaf.offset : leaf.offset + leaf.size]
+
+    def _check_whole(self, observation: Any, flat: Array) -> None:
+        """Raise ConfigError where the dtype of whole numbers changed a value, such as 300 to the byte 44."""
+        if self.layout.composite or flat.dtype.kind not in "iu":
+            return
+        given = np.asarray(observation)
+        if given.dtype != flat.dtype and np.any(changed := given != self.layout.unflatten(flat)):
+            raise ConfigError(f"the observation has {given[changed].flat[0]}, which {flat.dtype} cannot hold.")
 
     def _check_indices(self, values: Array, who: str) -> None:
         if found := self.layout.first_impossible(values):

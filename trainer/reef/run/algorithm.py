@@ -358,9 +358,9 @@ class Algorithm(ChangingPolicies):
 
         The policies are those of the state by then, where policies can change.
         """
-        local = self.workers.local_worker()
+        self.collected = []  # by the run before
         self.restore_policies(state)
-        for policy in local.policy_map.values():
+        for policy in self.workers.local_worker().policy_map.values():
             policy.set_by_hand = False  # the state has others
         with restoring("its counters and metrics"):
             self.iteration, self.policy_version = state["iteration"], state["policy_version"] - 1
