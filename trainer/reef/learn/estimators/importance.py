@@ -57,13 +57,16 @@ class WeightedImportanceSampling(ImportanceSampling):
 
     def values(self, steps: LoggedSteps, target: TargetPolicy) -> Array:
         """[n] sum over t of gamma^t rho_{0:t} / w_t r_t, where w_t is the mean of rho_{0:t} over episodes."""
-        self._steps, self._logs = steps, self._summed_logs(steps, target)
-        self._discounted = self.gamma**steps.times * steps.rewards
-        self._by_time = np.argsort(steps.times, kind="stable")
+        logs, times, lengths = self._summed_logs(steps, target), steps.times, steps.lengths
+        order = np.argsort(times, kind="stable")
+        # [N] in the order of time, of each step: its time, its episode, its log rho_{0:t} and gamma^t r_t
+        self._times, self._episodes = times[order], np.repeat(np.arange(len(lengths)), lengths)[order]
+        self._logs, self._discounted = logs[order], (self.gamma**times * steps.rewards)[order]
         # [T] where the steps of each time begin in that order
-        self._begin = np.searchsorted(steps.times[self._by_time], np.arange(steps.lengths.max()))
-        count = len(steps.starts)
-        return steps.sums(self._discounted * self._shares(np.ones(count))) * count
+        self._begin = np.searchsorted(self._times, np.arange(lengths.max()))
+        self._lengths, count = lengths, len(lengths)
+        found = self._shares(np.ones(count)) * self._discounted
+        return np.bincount(self._episodes, found, count) * count
 
     def resampled(self, values: Array, counts: Array) -> Array:
         """[K]: the means of the ratios are drawn too."""
@@ -74,13 +77,15 @@ class WeightedImportanceSampling(ImportanceSampling):
 
         The weights of one time, with those of ended episodes, sum to 1; 0 where the target takes no recorded action.
         """
-        steps, longest = self._steps, len(self._begin)
         with np.errstate(divide="ignore"):
             drawn = np.log(counts)
-        logs = self._logs + np.repeat(drawn, steps.lengths)
-        ended = np.full(longest + 1, -np.inf)
-        np.logaddexp.at(ended, steps.lengths, self._last + drawn)
-        going_on = np.logaddexp.reduceat(logs[self._by_time], self._begin)
-        total = np.logaddexp(going_on, np.logaddexp.accumulate(ended)[:-1])
-        shares: Array = np.exp(logs - np.where(np.isneginf(total), 0.0, total)[steps.times])
+        logs = self._logs + drawn[self._episodes]
+        by_length = np.full(len(self._begin) + 1, -np.inf)
+        np.logaddexp.at(by_length, self._lengths, self._last + drawn)
+        ended = np.logaddexp.accumulate(by_length)[:-1]
+        largest = np.maximum(np.maximum.reduceat(logs, self._begin), ended)
+        largest[np.isneginf(largest)] = 0.0
+        products = np.exp(logs - largest[self._times])
+        totals = np.add.reduceat(products, self._begin) + np.exp(ended - largest)
+        shares: Array = products / np.where(totals > 0, totals, 1.0)[self._times]
         return shares
