@@ -286,7 +286,7 @@ def test_a_memory_is_refused_wherever_it_comes_from() -> None:
 
 
 @pytest.mark.ray
-def test_several_workers_have_a_server_each() -> None:
+def test_several_workers_have_a_server_each(ray_cluster: Any) -> None:
     first = free_ports()
     given = {"num_rollout_workers": 2, "input_config": {"port": first, "idle_timeout": 0.5}, "train_batch_size": 16}
     with settings(**given).build() as algorithm:
