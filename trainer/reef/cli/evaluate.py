@@ -189,6 +189,7 @@ def _settings(
     `methods`: by which to estimate from `--input`.
     """
     from reef.algorithms.registry import config_class, stored_config
+    from reef.config.groups.inputs import SAMPLER
     from reef.rollout.local_workers import without_episodes
     from reef.run.build import build_restored
     from reef.run.checkpoint import find_checkpoint, read_algorithm, restoring
@@ -209,7 +210,7 @@ def _settings(
     if config.uses_policy_server:
         _in_an_environment(config)
     config.off_policy_estimation_methods, before = methods or {}, config.evaluation_config
-    config.evaluation_config = {**before, "input_": args.input if methods else "sampler"}
+    config.evaluation_config = {**before, "input_": args.input if methods else SAMPLER}
     config = config.update_from_dict(ALONE).checked()
     if state is None:
         return config, config.build
