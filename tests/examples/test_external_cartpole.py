@@ -20,8 +20,8 @@ def test_what_an_application_plays_is_learned_from(example: Any, mode: str) -> N
         port = free.getsockname()[1]
     with subprocess.Popen([sys.executable, "-c", PLAY, str(port), mode], cwd=FOLDER) as application:
         try:
-            rewards = example("external_cartpole")["serve"](port, 2 if mode == "remote" else 6)
+            rewards = example("external_cartpole")["serve"](port, 2 if mode == "remote" else 15)
         finally:
             application.kill()
     assert 10 < rewards[0] < 40
-    assert mode == "remote" or max(rewards) > rewards[0] + 5
+    assert mode == "remote" or max(rewards) > rewards[0] + 15  # how fast depends on how old the weights are
