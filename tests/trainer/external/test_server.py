@@ -181,6 +181,23 @@ def test_a_body_that_does_not_come_is_given_up(serve: Serve, monkeypatch: pytest
         assert b" 408 " in connection.recv(1000)
 
 
+def test_many_bodies_that_come_slowly_do_not_stop_others(serve: Serve) -> None:
+    worker = serve()
+    slow = [socket.create_connection(("127.0.0.1", worker.source.port)) for _ in range(200)]
+    ask(worker, "episodes", {"episode_id": "a"})
+    head = f"POST /v1/steps HTTP/1.1\r\nHost: x\r\nContent-Type: {TYPE}\r\nReef-Request: "
+    for number, connection in enumerate(slow):
+        connection.sendall(f"{head}{number}/1\r\nContent-Length: 100000\r\n\r\n".encode() + b"half")
+    started = time.monotonic()
+    for _ in range(20):
+        assert ask(worker, "steps", step())[0] == 200
+        for connection in slow:
+            connection.sendall(b".")
+    assert time.monotonic() - started < server.BODY_S / 2
+    for connection in slow:
+        connection.close()
+
+
 def test_connections_are_bounded(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "CONNECTIONS", 2)
     worker = serve()

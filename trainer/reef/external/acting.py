@@ -13,7 +13,7 @@ from reef.config import AlgorithmConfig
 from reef.config.applications import as_sent
 from reef.envs.wrappers import env_actions
 from reef.errors import ConfigError, ExternalEpisodeError
-from reef.external.episodes import ExternalEpisode
+from reef.external.episodes.episode import ExternalEpisode
 from reef.external.wire import Specification, Step
 from reef.rollout.policies.connectors import TO_ENV
 from reef.rollout.policy_runner import PolicyRunner
@@ -39,6 +39,8 @@ class PolicyOfApplications:
         self.fragment_length = fragment_length
         # What follows after a cut is estimated by a critic.
         self.may_cut = bool(getattr(config, "use_critic", True))
+        # Whether an episode is learned from once it is over, if it is not too long.
+        self.whole = config.batch_mode == "complete_episodes" or not self.may_cut
         self.records_inputs = "action_dist_inputs" in runner.policy.acting_extras
 
     def check_length(self, episode: ExternalEpisode) -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from reef.errors import ConfigError, ExternalEpisodeError, PolicyServerError
 from reef.external.connection import Connection
-from reef.external.episodes import check_reward
+from reef.external.episodes.episode import check_reward
 from reef.external.wire import Actions, EndEpisode, EpisodeStarted, StartEpisode, Step, Steps
 
 T = TypeVar("T")

@@ -10,7 +10,7 @@ import numpy as np
 from reef.batch import Episode
 from reef.errors import ConfigError
 from reef.external.acting import PolicyOfApplications
-from reef.external.episodes import RecordedSteps
+from reef.external.episodes.episode import RecordedSteps
 from reef.external.wire import Fragment
 from reef.types import DEFAULT_POLICY, Array
 

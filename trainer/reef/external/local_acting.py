@@ -16,7 +16,7 @@ from reef.envs.make import SpacesAlone
 from reef.errors import ConfigError, EpisodeLostError, ExternalEpisodeError, PolicyServerError
 from reef.external.acting import PolicyOfApplications
 from reef.external.connection import Connection
-from reef.external.episodes import ExternalEpisode, RecordedSteps
+from reef.external.episodes.episode import ExternalEpisode, RecordedSteps
 from reef.external.fragments import as_message
 from reef.external.wire import EndEpisode, PublishedWeights, Specification, Step
 from reef.rollout.policy_runner import PolicyRunner

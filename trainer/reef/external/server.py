@@ -8,18 +8,17 @@ import hmac
 import logging
 import socket
 import threading
-import time
 import traceback
-import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
 
 from reef.errors import ConfigError, EpisodeLostError, ExternalEpisodeError
 from reef.external.acting import PolicyOfApplications
-from reef.external.episodes import ExternalEpisode, RecordedSteps, StepQueue
+from reef.external.episodes.episode import ExternalEpisode, RecordedSteps
+from reef.external.episodes.open_episodes import BusyError, Limits, OpenEpisodes
+from reef.external.episodes.queue import StepQueue
 from reef.external.fragments import checked_fragment
 from reef.external.last_answers import LastAnswers
 from reef.external.wire import (
@@ -47,21 +46,7 @@ CLIENTS = 2000  # whose last answers are kept
 IDLE_S = 60.0  # seconds after which a connection without a request is closed; a client opens it again
 BODY_S = 30.0  # seconds in which the body of a request must come
 RETRY_AFTER_S = 1
-LONGEST_ID = 200  # characters
 Acted = tuple[Array, Array | None, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much clients may ask for."""
-
-    episodes: int  # open at the same time
-    episode_timeout_s: float  # without a request for it
-    request_bytes: int
-
-
-class BusyError(Exception):
-    """There is no room now; the client is to try again."""
 
 
 class _OneTooMany(asyncio.Protocol):
@@ -90,9 +75,10 @@ class PolicyServer:
         """Begin to answer at once; `token` is what clients must send, None: nothing."""
         self._policy, self._queue, self._limits = policy, queue, limits
         self._expected = None if token is None else f"Bearer {token}".encode()
-        self._episodes: dict[str, ExternalEpisode] = {}
+        self._episodes = OpenEpisodes(limits)
         self._acting: set[str] = set()  # ids of the episodes that wait for an action
         self._waiting: list[tuple[Sequence[Array], asyncio.Future[list[tuple[Array, Acted]]]]] = []
+        self._warned_of_crowd = False
         self._answers: LastAnswers[bytes] = LastAnswers(CLIENTS)
         self._loop, self._stopping = asyncio.new_event_loop(), asyncio.Event()
         self.failure: BaseException | None = None  # what ended the thread
@@ -172,37 +158,13 @@ class PolicyServer:
 
     async def _start(self, request: web.Request) -> web.Response:
         message = decode(await _body(request), StartEpisode)
-        self._drop_idle()
-        if len(self._episodes) >= self._limits.episodes:
-            raise BusyError(f"max_episodes={self._limits.episodes} are open")
-        episode_id = uuid.uuid4().hex if message.episode_id is None else message.episode_id
-        if not 0 < len(episode_id) <= LONGEST_ID:
-            raise MessageError(f"episode_id has {len(episode_id)} characters, expected 1 to {LONGEST_ID}")
-        if episode_id in self._episodes:
-            raise ExternalEpisodeError(f"episode {episode_id!r} is open already. End it, or choose another id.")
-        self._episodes[episode_id] = ExternalEpisode(episode_id, message.training_enabled)
-        return _response(EpisodeStarted(episode_id=episode_id))
-
-    def _drop_idle(self) -> None:
-        """Forget episodes that no request came for in a long time: their application is gone."""
-        oldest = time.monotonic() - self._limits.episode_timeout_s
-        for episode_id in [key for key, episode in self._episodes.items() if episode.used_at < oldest]:
-            del self._episodes[episode_id]
-            log.warning("episode %r was dropped: no request for it in episode_timeout seconds", episode_id)
+        return _response(EpisodeStarted(episode_id=self._episodes.start(message.episode_id, message.training_enabled)))
 
     def _found(self, episode_id: str) -> ExternalEpisode:
         """An open episode, which waits for no action."""
-        episode = self._episodes.get(episode_id)
-        if episode is None or episode.used_at < time.monotonic() - self._limits.episode_timeout_s:
-            self._episodes.pop(episode_id, None)
-            raise EpisodeLostError(
-                f"episode {episode_id!r} is not open here: it was never started, has ended, had no request in "
-                f"episode_timeout={self._limits.episode_timeout_s:g} s, or the server was started again. Start another."
-            )
         if episode_id in self._acting:
             raise ExternalEpisodeError(f"episode {episode_id!r} waits for an action already: ask for one at a time.")
-        episode.used_at = time.monotonic()
-        return episode
+        return self._episodes.found(episode_id)
 
     async def _steps(self, request: web.Request) -> web.Response:
         steps = decode(await _body(request), Steps).steps
@@ -210,8 +172,8 @@ class PolicyServer:
         ids = {step.episode_id for step in steps}
         if len(ids) < len(steps):
             raise ExternalEpisodeError("an episode occurs twice in one request: ask for one action at a time.")
-        if self._queue.is_full and any(episode.learns for episode in episodes):
-            raise BusyError("the queue of steps is full until some were learned from")
+        if any(episode.learns for episode in episodes):
+            self._check_room(episodes)
         for step, episode in zip(steps, episodes, strict=True):
             episode.check_reward(step.reward)
             self._policy.check_length(episode)
@@ -228,9 +190,38 @@ class PolicyServer:
         return _response(Actions(actions=answers))
 
     def _record(self, step: Step, episode: ExternalEpisode, obs: Array, acted: Acted) -> None:
-        episode.credit(step.reward)
-        self._put(episode.cut(obs, self._policy.fragment_length))
-        episode.act(obs, *acted)
+        cut_after = self._policy.fragment_length if self._policy.whole or not self._is_crowded else 1
+        with self._episodes.counted(episode):
+            episode.credit(step.reward)
+            self._put(episode.cut(obs, cut_after))
+            episode.act(obs, *acted)
+
+    @property
+    def _is_crowded(self) -> bool:
+        """Whether as many steps as may wait are in the queue and the open episodes together."""
+        return self._episodes.held + self._queue.steps >= self._queue.most
+
+    def _check_room(self, episodes: Sequence[ExternalEpisode]) -> None:
+        """Raise BusyError where these episodes are to wait.
+
+        Where `_is_crowded`, episodes that need not be whole are cut with each step. Those that must be go on to their
+        end, and no other one begins.
+        """
+        if self._queue.is_full:
+            raise BusyError("the queue of steps is full until some were learned from")
+        if not self._is_crowded:
+            return
+        self._episodes.drop_idle()
+        if self._is_crowded and not self._warned_of_crowd:
+            self._warned_of_crowd = True
+            log.warning(
+                "open episodes hold %d steps, with max_queued_steps=%d: until some were learned from, %s. Raise it, or "
+                "let fewer applications play at a time.",
+                self._episodes.held, self._queue.most,
+                "no other one begins" if self._policy.whole else "they are cut into shorter fragments",
+            )  # fmt: skip
+        if self._is_crowded and self._policy.whole and any(episode.learns and not episode.held for episode in episodes):
+            raise BusyError("open episodes hold as many steps as may wait: no other one begins until some were learned")
 
     def _put(self, fragment: RecordedSteps | None) -> None:
         if fragment is not None:
@@ -271,9 +262,9 @@ class PolicyServer:
         episode = self._found(message.episode_id)
         episode.check_reward(message.reward)
         obs = self._policy.observed(message.obs, update=False)
+        self._episodes.drop(message.episode_id)
         episode.credit(message.reward)
         self._put(episode.end(obs, truncated=message.truncated))
-        del self._episodes[message.episode_id]
         return _response(None)
 
     async def _fragment(self, request: web.Request) -> web.Response:

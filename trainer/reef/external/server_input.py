@@ -12,8 +12,9 @@ from typing import Any
 
 from reef.errors import ConfigError, PolicyServerError
 from reef.external.acting import PolicyOfApplications
-from reef.external.episodes import StepQueue
-from reef.external.server import Limits, PolicyServer
+from reef.external.episodes.open_episodes import Limits
+from reef.external.episodes.queue import StepQueue
+from reef.external.server import PolicyServer
 
 log = logging.getLogger(__name__)
 FEWEST_QUEUED_STEPS = 1000
@@ -34,7 +35,7 @@ class PolicyServerInput:
         *,
         token_env: str | None = None,  # environment variable that holds the token of clients
         token_file: str | None = None,  # or the file that does
-        max_queued_steps: int | None = None,  # from which on clients wait; None: two train batches, at least 1000
+        max_queued_steps: int | None = None,  # which wait to be learned from; None: two train batches, at least 1000
         max_episodes: int = 1000,  # open at the same time
         episode_timeout: float = 300.0,  # seconds without a request, after which an episode is dropped
         max_request_bytes: int = 16 * 2**20,

@@ -16,7 +16,7 @@ from reef.config.groups.inputs import POLICY_SERVER, IOContext
 from reef.config.loading import load_function
 from reef.errors import ConfigError, nearest
 from reef.external.acting import PolicyOfApplications
-from reef.external.episodes import LONGEST, RecordedSteps
+from reef.external.episodes.episode import LONGEST, RecordedSteps
 from reef.external.server_input import PolicyServerInput
 from reef.math.running import RunningStat
 from reef.rollout.policy_runner import Fragment, PolicyRunner

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -48,6 +46,11 @@ class ExternalEpisode:
     reward: float = 0.0  # of the whole episode
     length: int = 0
     used_at: float = field(default_factory=time.monotonic)
+
+    @property
+    def held(self) -> int:
+        """How many steps of it are kept here."""
+        return len(self.rewards)
 
     def check_reward(self, reward: float) -> None:
         """Raise ExternalEpisodeError as `check_reward`, for a reward that is added to those of the last action."""
@@ -116,45 +119,3 @@ def check_reward(episode_id: str, reward: float, credited: float, *, has_acted: 
             f"episode {episode_id!r}: a reward of {reward:g} before the first action. A reward is credited to "
             "the action before it: call get_action or log_action first."
         )
-
-
-class StepQueue:
-    """Finished fragments between the server's thread and the worker that learns from them."""
-
-    def __init__(self, most_steps: int) -> None:
-        """`most_steps`: from this number on it is full."""
-        self._most, self._steps = most_steps, 0
-        self._fragments: deque[RecordedSteps] = deque()
-        self._changed = threading.Condition()
-
-    @property
-    def is_full(self) -> bool:
-        """Whether no application should play on until some were learned from."""
-        return self._steps >= self._most
-
-    def put(self, fragment: RecordedSteps) -> None:
-        """Add a fragment."""
-        with self._changed:
-            self._fragments.append(fragment)
-            self._steps += len(fragment)
-            self._changed.notify()
-
-    def clear(self) -> None:
-        """Drop all fragments."""
-        with self._changed:
-            self._fragments.clear()
-            self._steps = 0
-
-    def take(self, steps: int, idle_timeout_s: float) -> list[RecordedSteps]:
-        """Fragments of together at least `steps`; fewer, or none, after `idle_timeout_s`."""
-        taken: list[RecordedSteps] = []
-        missing, deadline = steps, time.monotonic() + idle_timeout_s
-        with self._changed:
-            while missing > 0:
-                if not self._changed.wait_for(lambda: self._fragments, max(deadline - time.monotonic(), 0.0)):
-                    break
-                fragment = self._fragments.popleft()
-                self._steps -= len(fragment)
-                missing -= len(fragment)
-                taken.append(fragment)
-        return taken

@@ -1,16 +1,14 @@
-"""Episodes as they are recorded, and the queue of what is finished."""
+"""Episodes as they are recorded."""
 
 from __future__ import annotations
 
 import re
-import threading
-import time
 
 import numpy as np
 import pytest
 
 from reef.errors import ExternalEpisodeError
-from reef.external.episodes import ExternalEpisode, RecordedSteps, StepQueue
+from reef.external.episodes.episode import ExternalEpisode
 
 
 def obs(value: int) -> np.ndarray:
@@ -78,34 +76,3 @@ def test_a_reward_needs_an_action_before_it() -> None:
     ExternalEpisode("a").check_reward(0.0)
     with pytest.raises(ExternalEpisodeError, match="a reward of 2 before the first action.*call get_action"):
         ExternalEpisode("a").check_reward(2.0)
-
-
-def fragment(steps: int) -> RecordedSteps:
-    return played(steps).end(obs(steps), truncated=False)
-
-
-def test_the_queue_gives_enough_steps_and_keeps_the_rest() -> None:
-    queue = StepQueue(most_steps=6)
-    for steps in (2, 3):
-        queue.put(fragment(steps))
-    assert not queue.is_full
-    queue.put(fragment(1))
-    assert queue.is_full
-    assert [len(each) for each in queue.take(3, 0.0)] == [2, 3]
-    assert not queue.is_full
-    assert [len(each) for each in queue.take(3, 0.0)] == [1]
-
-
-def test_an_idle_queue_gives_what_there_is_after_the_timeout() -> None:
-    queue = StepQueue(100)
-    started = time.monotonic()
-    assert queue.take(1, 0.1) == []
-    assert 0.1 <= time.monotonic() - started < 5
-    queue.put(fragment(2))
-    assert [len(each) for each in queue.take(3, 0.1)] == [2]
-
-
-def test_the_queue_wakes_who_waits() -> None:
-    queue = StepQueue(100)
-    threading.Timer(0.05, queue.put, [fragment(2)]).start()
-    assert [len(each) for each in queue.take(2, 30.0)] == [2]

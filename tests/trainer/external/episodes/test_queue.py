@@ -1,0 +1,46 @@
+"""The queue of finished fragments."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+
+from reef.external.episodes.episode import ExternalEpisode, RecordedSteps
+from reef.external.episodes.queue import StepQueue
+
+
+def fragment(steps: int) -> RecordedSteps:
+    """One of so many steps."""
+    episode, obs = ExternalEpisode("a"), np.zeros(1, np.float32)
+    for _ in range(steps):
+        episode.act(obs, np.array(0), None, version=0)
+    return episode.end(obs, truncated=False)
+
+
+def test_the_queue_gives_enough_steps_and_keeps_the_rest() -> None:
+    queue = StepQueue(most_steps=6)
+    for steps in (2, 3):
+        queue.put(fragment(steps))
+    assert not queue.is_full
+    queue.put(fragment(1))
+    assert queue.is_full
+    assert [len(each) for each in queue.take(3, 0.0)] == [2, 3]
+    assert not queue.is_full
+    assert [len(each) for each in queue.take(3, 0.0)] == [1]
+
+
+def test_an_idle_queue_gives_what_there_is_after_the_timeout() -> None:
+    queue = StepQueue(100)
+    started = time.monotonic()
+    assert queue.take(1, 0.1) == []
+    assert 0.1 <= time.monotonic() - started < 5
+    queue.put(fragment(2))
+    assert [len(each) for each in queue.take(3, 0.1)] == [2]
+
+
+def test_the_queue_wakes_who_waits() -> None:
+    queue = StepQueue(100)
+    threading.Timer(0.05, queue.put, [fragment(2)]).start()
+    assert [len(each) for each in queue.take(2, 30.0)] == [2]

@@ -1,0 +1,56 @@
+"""Finished fragments, which wait to be learned from."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+
+from reef.external.episodes.episode import RecordedSteps
+
+
+class StepQueue:
+    """Finished fragments between the server's thread and the worker that learns from them."""
+
+    def __init__(self, most_steps: int) -> None:
+        """`most_steps`: from this number on it is full."""
+        self.most, self._steps = most_steps, 0
+        self._fragments: deque[RecordedSteps] = deque()
+        self._changed = threading.Condition()
+
+    @property
+    def steps(self) -> int:
+        """Number of steps that wait."""
+        return self._steps
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no application should play on until some were learned from."""
+        return self._steps >= self.most
+
+    def put(self, fragment: RecordedSteps) -> None:
+        """Add a fragment."""
+        with self._changed:
+            self._fragments.append(fragment)
+            self._steps += len(fragment)
+            self._changed.notify()
+
+    def clear(self) -> None:
+        """Drop all fragments."""
+        with self._changed:
+            self._fragments.clear()
+            self._steps = 0
+
+    def take(self, steps: int, idle_timeout_s: float) -> list[RecordedSteps]:
+        """Fragments of together at least `steps`; fewer, or none, after `idle_timeout_s`."""
+        taken: list[RecordedSteps] = []
+        missing, deadline = steps, time.monotonic() + idle_timeout_s
+        with self._changed:
+            while missing > 0:
+                if not self._changed.wait_for(lambda: self._fragments, max(deadline - time.monotonic(), 0.0)):
+                    break
+                fragment = self._fragments.popleft()
+                self._steps -= len(fragment)
+                missing -= len(fragment)
+                taken.append(fragment)
+        return taken
