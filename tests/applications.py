@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from reef import DQNConfig, PGConfig, PolicyClient, PPOConfig
+from reef.external.episodes.episode import Acted
 from reef.external.worker import ExternalWorker
 
 OBSERVATIONS, ACTIONS = spaces.Box(-1.0, 1.0, (3,), np.float32), spaces.Discrete(2)
@@ -45,6 +46,11 @@ def client_of(worker: ExternalWorker, mode: str = "remote", **given: Any) -> Pol
 def observation(value: float = 0.0) -> Any:
     """An observation that says which one it is."""
     return np.full(3, value, np.float32)
+
+
+def acted(action: int = 0, inputs: Any = None, version: int = 0) -> Acted:
+    """An action of a policy without a memory."""
+    return Acted(np.array(action), inputs, version, {}, {})
 
 
 def opposite(actions: Any) -> Any:

@@ -278,9 +278,7 @@ def test_arguments_that_there_are_not_are_refused() -> None:
         ExternalWorker(settings().update_from_dict({"input_config": {"prt": 1}}).checked())
 
 
-def test_a_memory_is_refused_wherever_it_comes_from() -> None:
-    with pytest.raises(ConfigError, match="model.use_lstm: input_='policy_server' serves policies without a memory"):
-        settings(model={"use_lstm": True}).checked()
+def test_noise_of_the_episodes_of_one_environment_is_refused() -> None:
     with pytest.raises(ConfigError, match="type='ParameterNoise': not available with a policy server"):
         ExternalWorker(settings("DQN", exploration_config={"type": "ParameterNoise"}).checked())
 

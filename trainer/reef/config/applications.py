@@ -57,8 +57,11 @@ def application_problems(config: AlgorithmConfig) -> Iterator[str]:
             yield f"{key}: {begin} has no environment to read it from. Give it."
     if len(config.policies) > 1:
         yield f"policies={list(config.policies)}: {begin} serves one policy. Leave it out."
-    if config.model.memories:
-        yield f"model.{config.model.memories[0]}: {begin} serves policies without a memory. Leave it out."
+    if config.model.memories and "replay_buffer_config" in config.groups:
+        yield (
+            f"model.{config.model.memories[0]}: {config.label} replays sequences of the columns of environments, and "
+            f"{begin} has none. Leave it out, or use PPO, A2C or PG."
+        )
     yield from _without_effect(config, begin)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import safetensors.numpy
@@ -13,11 +13,24 @@ from reef.config import AlgorithmConfig
 from reef.config.applications import as_sent
 from reef.envs.wrappers import env_actions
 from reef.errors import ConfigError, ExternalEpisodeError
-from reef.external.episodes.episode import ExternalEpisode
+from reef.external.episodes.episode import Acted, ExternalEpisode
 from reef.external.wire import Specification, Step
 from reef.rollout.policies.connectors import TO_ENV
 from reef.rollout.policy_runner import PolicyRunner
-from reef.types import Array
+from reef.types import Array, RecurrentState
+
+NOT_DONE = np.zeros(1, np.bool_)
+
+
+class Asked(NamedTuple):
+    """What an action is asked for."""
+
+    # [*obs] as the network takes it
+    obs: Array
+    # [1, ...] each: what the policy remembers; empty without a memory
+    memory: RecurrentState
+    # [*action] that the application chose by itself, as a policy chooses it; None: the policy is to act
+    own: Array | None
 
 
 class PolicyOfApplications:
@@ -52,12 +65,21 @@ class PolicyOfApplications:
                 "critic."
             )
 
-    def read(self, step: Step) -> tuple[Array, Array | None]:
-        """Observation [*obs] of a step and the action [*action] that it reports, if any; ConfigError for wrong ones."""
+    def read(self, step: Step, episode: ExternalEpisode) -> Asked:
+        """A step of an episode as the policy takes it; ConfigError for a wrong value."""
         chosen = None if step.action is None else self.chosen(step.action)
         obs = self.observed(step.obs)
         self.check_mask(obs[None], None if chosen is None else chosen[None])
-        return obs, chosen
+        return Asked(obs, self._memory(episode, step.reward), chosen)
+
+    def _memory(self, episode: ExternalEpisode, reward: float) -> RecurrentState:
+        """What the policy remembers of an episode, [1, ...] each, if its last action is credited this reward too."""
+        policy, newest = self.runner.policy, episode.newest
+        if newest is None:
+            return policy.initial_state(1)
+        credited = np.array([episode.newest_reward + reward], np.float32)
+        rewards = self.runner.columns.reward_transform(credited)
+        return policy.after_step(newest.memory, newest.action[None], rewards, NOT_DONE)
 
     def observed(self, observation: Any, *, update: bool = True) -> Array:
         """A value of the observation space -> [*obs] as the network takes it; ConfigError for another value.
@@ -98,15 +120,25 @@ class PolicyOfApplications:
         if actions is not None and mask.excludes(obs, actions).any():
             raise ConfigError(f"{mask.key!r} in the observation excludes the action: report one that it allows.")
 
-    def act(self, obs: Sequence[Array]) -> tuple[Array, list[Array | None], int]:
-        """N observations [*obs] -> actions [N, *action], the distribution's inputs [D] of each, version of the weights.
+    def act(self, asked: Sequence[Asked]) -> list[tuple[Any, Acted]]:
+        """For each observation the value of the action space that the policy chose, and what is recorded.
 
-        The inputs are None where the policy records none.
+        That is the application's own action, where it has one.
         """
+        obs = np.stack([each.obs for each in asked])
+        memory = {name: np.concatenate([each.memory[name] for each in asked]) for name in asked[0].memory}
         with self.lock:
             version, timestep = self.published()
-            actions, inputs = self.runner.choose(np.stack(obs), timestep)
-        return actions, list(inputs) if self.records_inputs else [None] * len(obs), version
+            self.runner.recurrent = memory
+            actions, inputs = self.runner.choose(obs, timestep)
+            after = self.runner.recurrent
+        found = []
+        for i, (value, each) in enumerate(zip(self.for_application(actions), asked, strict=True)):
+            found_inputs = np.array(inputs[i]) if self.records_inputs else None
+            own = {name: values[i : i + 1].copy() for name, values in after.items()}
+            action = np.array(actions[i]) if each.own is None else each.own
+            found.append((value, Acted(action, found_inputs, version, each.memory, own)))
+        return found
 
     def for_application(self, actions: Array) -> list[Any]:
         """[N, *action] as the policy chose them -> N values of the action space."""

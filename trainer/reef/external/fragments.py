@@ -12,7 +12,8 @@ from reef.errors import ConfigError
 from reef.external.acting import PolicyOfApplications
 from reef.external.episodes.episode import RecordedSteps
 from reef.external.wire import Fragment
-from reef.types import DEFAULT_POLICY, Array
+from reef.nn.policies import Policy
+from reef.types import DEFAULT_POLICY, Array, RecurrentState
 
 
 def as_message(steps: RecordedSteps) -> Fragment:
@@ -26,6 +27,7 @@ def as_message(steps: RecordedSteps) -> Fragment:
         terminated=steps.terminated,
         truncated=steps.truncated,
         version=steps.version,
+        state_in=steps.state_in or None,
         episode_reward=done.reward if done else 0.0,
         episode_length=done.length if done else 0,
     )
@@ -53,6 +55,7 @@ def checked_fragment(sent: Fragment, policy: PolicyOfApplications) -> RecordedSt
         terminated=sent.terminated,
         truncated=sent.truncated,
         version=sent.version,
+        state_in=_checked_memory(sent.state_in, acting),
         episode=_episode(sent, steps),
     )
     if not policy.may_cut and (found.episode is None or found.episode.length != steps):
@@ -62,6 +65,19 @@ def checked_fragment(sent: Fragment, policy: PolicyOfApplications) -> RecordedSt
             raise ConfigError(f"fragment: {name} has {impossible[1]}, expected {impossible[2]}.")
     policy.check_mask(found.obs[:-1], found.actions)
     return found
+
+
+def _checked_memory(sent: Any, policy: Policy) -> RecurrentState:
+    """A memory [1, ...] each, of the policy's names and shapes; empty where it has none."""
+    expected = policy.initial_state(1)
+    given = {} if sent is None else sent
+    if not isinstance(given, dict) or given.keys() != expected.keys():
+        names = f"a map of {', '.join(expected)}" if expected else "null: this policy has no memory"
+        raise ConfigError(f"fragment: state_in: expected {names}.")
+    return {
+        name: _checked(f"state_in: {name}", given[name], values.shape, values.dtype)
+        for name, values in expected.items()
+    }
 
 
 def _checked(name: str, values: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

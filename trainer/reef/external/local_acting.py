@@ -6,7 +6,6 @@ import threading
 import time
 from typing import Any
 
-import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
@@ -67,15 +66,13 @@ class LocalActing:
         for step, episode in zip(steps, episodes, strict=True):
             episode.check_reward(step.reward)
             self.policy.check_length(episode)
-        read = [self.policy.read(step) for step in steps]
-        actions, inputs, version = self.policy.act([obs for obs, _ in read])
-        values = self.policy.for_application(actions)
-        fragments = []
-        for i, (step, episode, (obs, own)) in enumerate(zip(steps, episodes, read, strict=True)):
+        asked = [self.policy.read(step, episode) for step, episode in zip(steps, episodes, strict=True)]
+        fragments, values = [], []
+        for step, episode, each, (value, acted) in zip(steps, episodes, asked, self.policy.act(asked), strict=True):
             episode.credit(step.reward)
-            fragments.append(episode.cut(obs, self.policy.fragment_length))
-            episode.act(obs, np.array(actions[i]) if own is None else own, inputs[i], version)
-            values[i] = values[i] if own is None else step.action
+            fragments.append(episode.cut(each.obs, self.policy.fragment_length))
+            episode.act(each.obs, acted)
+            values.append(value if each.own is None else step.action)
         for fragment in fragments:
             self._send(fragment)
         return values
@@ -108,4 +105,5 @@ def _fitting(specification: Specification, runner: PolicyRunner) -> int:
     policy = runner.policy
     row = policy.observation_layout.size * policy.observation_layout.dtype.itemsize
     row += policy.action_layout.size * 8 + policy.dist_class.num_inputs * 4 + 64
-    return max(min(specification.fragment_length, specification.max_request_bytes // (2 * row)), 1)
+    room = specification.max_request_bytes // 2 - sum(values.nbytes for values in policy.initial_state(1).values())
+    return max(min(specification.fragment_length, room // row), 1)

@@ -15,8 +15,8 @@ from typing import Any
 from aiohttp import web
 
 from reef.errors import ConfigError, EpisodeLostError, ExternalEpisodeError
-from reef.external.acting import PolicyOfApplications
-from reef.external.episodes.episode import ExternalEpisode, RecordedSteps
+from reef.external.acting import Asked, PolicyOfApplications
+from reef.external.episodes.episode import Acted, ExternalEpisode, RecordedSteps
 from reef.external.episodes.open_episodes import BusyError, Limits, OpenEpisodes
 from reef.external.episodes.queue import StepQueue
 from reef.external.fragments import checked_fragment
@@ -46,7 +46,6 @@ CLIENTS = 2000  # whose last answers are kept
 IDLE_S = 60.0  # seconds after which a connection without a request is closed; a client opens it again
 BODY_S = 30.0  # seconds in which the body of a request must come
 RETRY_AFTER_S = 1
-Acted = tuple[Array, Array | None, int]
 
 
 class _OneTooMany(asyncio.Protocol):
@@ -77,7 +76,7 @@ class PolicyServer:
         self._expected = None if token is None else f"Bearer {token}".encode()
         self._episodes = OpenEpisodes(limits)
         self._acting: set[str] = set()  # ids of the episodes that wait for an action
-        self._waiting: list[tuple[Sequence[Array], asyncio.Future[list[tuple[Array, Acted]]]]] = []
+        self._waiting: list[tuple[Sequence[Asked], asyncio.Future[list[tuple[Any, Acted]]]]] = []
         self._warned_of_crowd = False
         self._answers: LastAnswers[bytes] = LastAnswers(CLIENTS)
         self._loop, self._stopping = asyncio.new_event_loop(), asyncio.Event()
@@ -177,16 +176,16 @@ class PolicyServer:
         for step, episode in zip(steps, episodes, strict=True):
             episode.check_reward(step.reward)
             self._policy.check_length(episode)
-        read = [self._policy.read(step) for step in steps]
+        asked = [self._policy.read(step, episode) for step, episode in zip(steps, episodes, strict=True)]
         self._acting |= ids
         try:
-            acted = await self._act([obs for obs, _ in read])
+            acted = await self._act(asked)
         finally:
             self._acting -= ids
         answers = []
-        for step, episode, (obs, own), (action, answer) in zip(steps, episodes, read, acted, strict=True):
-            self._record(step, episode, obs, answer if own is None else (own, *answer[1:]))
-            answers.append(action if own is None else step.action)
+        for step, episode, each, (action, recorded) in zip(steps, episodes, asked, acted, strict=True):
+            self._record(step, episode, each.obs, recorded)
+            answers.append(action if each.own is None else step.action)
         return _response(Actions(actions=answers))
 
     def _record(self, step: Step, episode: ExternalEpisode, obs: Array, acted: Acted) -> None:
@@ -194,7 +193,7 @@ class PolicyServer:
         with self._episodes.counted(episode):
             episode.credit(step.reward)
             self._put(episode.cut(obs, cut_after))
-            episode.act(obs, *acted)
+            episode.act(obs, acted)
 
     @property
     def _is_crowded(self) -> bool:
@@ -227,15 +226,12 @@ class PolicyServer:
         if fragment is not None:
             self._queue.put(fragment)
 
-    async def _act(self, obs: Sequence[Array]) -> list[tuple[Any, Acted]]:
-        """For each observation the application's action, and what is recorded of it.
-
-        Requests that came together are one forward pass.
-        """
-        if not obs:
+    async def _act(self, asked: Sequence[Asked]) -> list[tuple[Any, Acted]]:
+        """As `PolicyOfApplications.act`. Requests that came together are one forward pass."""
+        if not asked:
             return []
         future = self._loop.create_future()
-        self._waiting.append((obs, future))
+        self._waiting.append((asked, future))
         if len(self._waiting) == 1:
             self._loop.call_soon(self._act_for_all)
         acted: list[tuple[Any, Acted]] = await future
@@ -244,16 +240,14 @@ class PolicyServer:
     def _act_for_all(self) -> None:
         waiting, self._waiting = self._waiting, []
         try:
-            actions, inputs, version = self._policy.act([each for obs, _ in waiting for each in obs])
-            values = self._policy.for_application(actions)
+            found = iter(self._policy.act([each for asked, _ in waiting for each in asked]))
         except Exception as error:
             for _, future in waiting:
                 if not future.done():
                     future.set_exception(error)
             return
-        found = iter(zip(values, zip(actions, inputs, [version] * len(values), strict=True), strict=True))
-        for obs, future in waiting:
-            own = [next(found) for _ in obs]
+        for asked, future in waiting:
+            own = [next(found) for _ in asked]
             if not future.done():  # its client is gone
                 future.set_result(own)
 

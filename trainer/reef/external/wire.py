@@ -84,6 +84,7 @@ class Fragment(Message):
     terminated: bool = False  # whether the episode ended with the last step
     truncated: bool = False  # whether it was cut off there
     version: int = 0  # of the weights that acted
+    state_in: Any = None  # by name, [1, ...] each: the policy's memory before the first step; null without a memory
     episode_reward: float = 0.0  # of the whole episode, where it is over
     episode_length: int = 0
 

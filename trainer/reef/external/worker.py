@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from reef.batch import Rollout, Sample
+from reef.batch import Rollout, Sample, concat_columns
 from reef.config import AlgorithmConfig
 from reef.config.groups.inputs import POLICY_SERVER, IOContext
 from reef.config.loading import load_function
@@ -51,8 +51,6 @@ class ExternalWorker(RolloutWorker):
 
     def _check_policy(self) -> None:
         """Raise ConfigError for what an application that begins and ends episodes as it likes cannot act with."""
-        if self.runner.policy.initial_state(1):
-            raise ConfigError("model.custom_model: a policy server serves policies without a memory. Give another one.")
         if self.runner.parameter_noise is not None:
             raise ConfigError(
                 "exploration_config.type='ParameterNoise': not available with a policy server, as its noise belongs to "
@@ -80,7 +78,7 @@ class ExternalWorker(RolloutWorker):
         return self.policy_version, self.timestep
 
     def sample(self, steps: int | None = None, reset_episodes: bool = False, episodes: int | None = None) -> Sample:
-        """At least `steps` (default `fragment_length`), in one column: fragments of episodes one after the other.
+        """At least `steps` (default `fragment_length`), in fragments of episodes, see `as_rollout`.
 
         Fewer, or none, where applications do not play as many within the server's `idle_timeout`. Raises
         PolicyServerError where the server failed.
@@ -94,7 +92,7 @@ class ExternalWorker(RolloutWorker):
         self.source.check()
         rollouts: dict[PolicyId, Rollout] = {}
         if fragments:
-            rollouts[DEFAULT_POLICY] = one_after_the_other(self.runner, fragments)
+            rollouts[DEFAULT_POLICY] = as_rollout(self.runner, fragments)
         count = sum(map(len, fragments))
         self._begun_and_ended += 1
         sample = Sample(
@@ -183,13 +181,26 @@ def _server_of(context: IOContext) -> PolicyServerInput:
     return PolicyServerInput(context, **arguments)
 
 
+def as_rollout(runner: PolicyRunner, fragments: Sequence[RecordedSteps]) -> Rollout:
+    """Fragments [T_i] of several episodes as columns [T, B] of fragments one after the other.
+
+    A column has a memory given before its first step alone, so that a fragment that begins with one begins a column.
+    """
+    columns: list[list[RecordedSteps]] = []
+    for fragment in fragments:
+        if not columns or any(values.any() for values in fragment.state_in.values()):
+            columns.append([])
+        columns[-1].append(fragment)
+    return concat_columns([one_after_the_other(runner, each) for each in columns])
+
+
 def one_after_the_other(runner: PolicyRunner, fragments: Sequence[RecordedSteps]) -> Rollout:
     """Fragments [T_i] of several episodes as one rollout [T, 1], in which each ends with its last step.
 
     One that goes on in a later fragment is truncated: its last observation has a value.
     """
     steps = sum(map(len, fragments))
-    fragment = Fragment(runner.policy, fragments[0].obs[:1], steps, {})
+    fragment = Fragment(runner.policy, fragments[0].obs[:1], steps, fragments[0].state_in)
     fragment.actions[:, 0] = np.concatenate([each.actions for each in fragments])
     fragment.rewards[:, 0] = runner.columns.reward_transform(np.concatenate([each.rewards for each in fragments]))
     fragment.terminated[:], fragment.truncated[:] = False, False

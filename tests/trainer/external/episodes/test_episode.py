@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+from applications import acted
 
 from reef.errors import ExternalEpisodeError
 from reef.external.episodes.episode import ExternalEpisode
@@ -19,7 +20,7 @@ def played(steps: int, learns: bool = True) -> ExternalEpisode:
     """An episode in which the reward of step t is t + 1, of two parts."""
     episode = ExternalEpisode("a", learns)
     for t in range(steps):
-        episode.act(obs(t), np.array(t), obs(10 * t), version=5 + t)
+        episode.act(obs(t), acted(t, obs(10 * t), version=5 + t))
         episode.credit(t)
         episode.credit(1.0)
     return episode
@@ -40,7 +41,7 @@ def test_an_episode_is_cut_once_it_is_long_enough_and_goes_on() -> None:
     assert episode.cut(obs(2), steps=3) is None
     first = episode.cut(obs(2), steps=2)
     assert (len(first), first.terminated, first.truncated, first.episode) == (2, False, False, None)
-    episode.act(obs(2), np.array(2), None, version=9)
+    episode.act(obs(2), acted(2, version=9))
     last = episode.end(obs(3), truncated=True)
     assert last.obs[:, 0].tolist() == [2, 3]
     assert (last.rewards.tolist(), last.terminated, last.truncated, last.version) == ([0], False, True, 9)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from applications import client_of, observation
+from applications import acted, client_of, observation
 
 from reef import PolicyClient
 from reef.errors import EpisodeLostError, ExternalEpisodeError, PolicyServerError
@@ -122,7 +122,7 @@ def test_the_steps_of_dropped_episodes_are_held_no_more() -> None:
         episode = episodes.found(episodes.start(name, learns=True))
         for _ in range(3):
             with episodes.counted(episode):
-                episode.act(observation(), np.array(0), None, version=0)
+                episode.act(observation(), acted())
     assert episodes.held == 6
     episodes.drop("a")
     assert episodes.held == 3

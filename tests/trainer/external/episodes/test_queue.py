@@ -6,6 +6,7 @@ import threading
 import time
 
 import numpy as np
+from applications import acted
 
 from reef.external.episodes.episode import ExternalEpisode, RecordedSteps
 from reef.external.episodes.queue import StepQueue
@@ -15,7 +16,7 @@ def fragment(steps: int) -> RecordedSteps:
     """One of so many steps."""
     episode, obs = ExternalEpisode("a"), np.zeros(1, np.float32)
     for _ in range(steps):
-        episode.act(obs, np.array(0), None, version=0)
+        episode.act(obs, acted())
     return episode.end(obs, truncated=False)
 
 

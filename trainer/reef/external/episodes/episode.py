@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from reef.batch import Episode
 from reef.errors import ExternalEpisodeError
-from reef.types import DEFAULT_POLICY, Array
+from reef.types import DEFAULT_POLICY, Array, RecurrentState
 
 LARGEST = float(np.finfo(np.float32).max)  # sum of the rewards of a step: learners read float32
 LONGEST = 100_000  # steps of an episode where whole ones are asked for
+
+
+class Acted(NamedTuple):
+    """What a policy made of an observation."""
+
+    # [*action] as the policy chose it
+    action: Array
+    # [D] of the action distribution; None: the policy records none
+    dist_inputs: Array | None
+    # of the weights
+    version: int
+    # [1, ...] each, before and after the observation; empty for a policy without a memory
+    memory_before: RecurrentState
+    memory: RecurrentState
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +41,7 @@ class RecordedSteps:
     terminated: bool  # the episode ended with the last step
     truncated: bool  # it was cut off there
     version: int  # of the weights that acted
+    state_in: RecurrentState  # [1, ...] each, the policy's memory before the first step; empty without one
     episode: Episode | None = None  # where it is over
 
     def __len__(self) -> int:
@@ -43,6 +59,9 @@ class ExternalEpisode:
     rewards: list[float] = field(default_factory=list)
     dist_inputs: list[Array] = field(default_factory=list)
     version: int = 0
+    state_in: RecurrentState = field(default_factory=dict)
+    newest: Acted | None = None  # of the last action, None before the first one
+    newest_reward: float = 0.0  # that it was credited
     reward: float = 0.0  # of the whole episode
     length: int = 0
     used_at: float = field(default_factory=time.monotonic)
@@ -54,11 +73,12 @@ class ExternalEpisode:
 
     def check_reward(self, reward: float) -> None:
         """Raise ExternalEpisodeError as `check_reward`, for a reward that is added to those of the last action."""
-        check_reward(self.episode_id, reward, self.rewards[-1] if self.rewards else 0.0, has_acted=self.length > 0)
+        check_reward(self.episode_id, reward, self.newest_reward, has_acted=self.newest is not None)
 
     def credit(self, reward: float) -> None:
         """Add a reward, which was checked, to that of the last action."""
         self.reward += reward
+        self.newest_reward += reward
         if self.rewards:
             self.rewards[-1] += reward
 
@@ -66,18 +86,19 @@ class ExternalEpisode:
         """The steps so far, if there are at least `steps` of them; `obs` [*obs] follows the last one."""
         return self._take(obs) if self.learns and len(self.rewards) >= steps else None
 
-    def act(self, obs: Array, action: Array, dist_inputs: Array | None, version: int) -> None:
+    def act(self, obs: Array, acted: Acted) -> None:
         """Record a step."""
         self.length += 1
+        self.newest, self.newest_reward = acted, 0.0
         if not self.learns:
             return
         if not self.rewards:
-            self.version = version
+            self.version, self.state_in = acted.version, acted.memory_before
         self.obs.append(obs)
-        self.actions.append(action)
+        self.actions.append(acted.action)
         self.rewards.append(0.0)
-        if dist_inputs is not None:
-            self.dist_inputs.append(dist_inputs)
+        if acted.dist_inputs is not None:
+            self.dist_inputs.append(acted.dist_inputs)
 
     def end(self, obs: Array, *, truncated: bool) -> RecordedSteps | None:
         """The last steps of the episode; None where there are none to learn from."""
@@ -97,6 +118,7 @@ class ExternalEpisode:
             terminated=terminated,
             truncated=truncated,
             version=self.version,
+            state_in=self.state_in,
             episode=episode,
         )
         for steps in (self.obs, self.actions, self.rewards, self.dist_inputs):
